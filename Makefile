@@ -1,0 +1,62 @@
+# Every target sets up what it needs: a fresh clone, Python 3.11 and `make demo` are enough.
+# Installing takes one to two minutes and happens once; `touch pyproject.toml` makes the next target do it again.
+
+PYTHON ?= python3.11
+PYTEST_ARGS ?=
+
+VENV := .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+SOURCES := tfsparsecap export tests
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format wheel clean
+
+help: ## Show this help
+	@echo "tfsparsecap: image captioners, pruned while they train, in sparse .tflite files"
+	@echo
+	@echo "Start with 'make demo': it installs everything into $(VENV), draws pictures, trains on them,"
+	@echo "and shows what a dense and a 90 % sparse captioner say about new ones (under ten minutes)."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "Variables:"
+	@echo "  PYTHON=...        the Python 3.11 to set up with            (now: $(PYTHON))"
+	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/data'"
+	@echo
+	@echo "Then, in the environment ('. $(VENV)/bin/activate'), each command explains itself with --help:"
+	@echo "  python -m tfsparsecap.train | .evaluate | .caption      tfsparsecap-export"
+
+setup: $(READY) ## Install into .venv what the other targets need (they call it themselves)
+
+demo: $(READY) ## Draw, train, prune to 90 %, export and caption; ends with a table and a picture
+	$(BIN)/python -m tfsparsecap.demo
+
+test: lint ## Check the style, then run all tests, slow ones too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY) ## Put the style right where that can be done by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(READY) ## Build dist/tfsparsecap-*.whl, which runs without this folder
+	$(BIN)/python -m build --wheel --no-isolation
+	@ls dist/*.whl
+
+clean: ## Remove what was built and cached; .venv and runs stay
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Without its stamp an environment is unfinished, and pip takes half-unpacked packages for installed ones:
+# start over. With a stamp that is too old only the differences are installed.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	  { echo "tfsparsecap needs Python 3.11 and '$(PYTHON)' is not that: give one with 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'" >&2; exit 2; }
+	@test -e $@ || { echo "Setting up $(VENV): one to two minutes, once"; $(PYTHON) -m venv --clear $(VENV); }
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e '.[dev]'
+	@touch $@

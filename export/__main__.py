@@ -1,0 +1,167 @@
+"""The command line `tfsparsecap-export`: a trained run in, a sparse .tflite file out."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfsparsecap_export import FORMATS
+
+from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
+from tfsparsecap.errors import InputError
+
+_DESCRIPTION = """\
+Writes a trained captioner as one self-contained, sparse TensorFlow Lite file.
+
+The file takes a picture (uint8, S x S, RGB) and gives token ids and scores of the best captions:
+normalisation, encoder and beam search are in its graph, vocabulary and description ride along as a zip
+archive (try unzip -l FILE). Before the file appears it is run against the Keras model; if it does not say
+the same, nothing is written.
+
+formats:
+  auto     a layer pruned in (16, 1) blocks becomes int8 1x16 blocks, an unstructured one compressed
+           rows where that pays, the rest float16; the printed table says why, layer by layer
+  int8     int8 weights everywhere: 1x16 blocks where that is faster, else dense
+  fast     float weights only: compressed rows or 1x4 blocks where that is faster, else float16
+  compact  the smallest float file: float16, zeros left out; expanded when loaded, dense speed
+  dense    float32, nothing left out: for comparison
+"""
+
+_EXAMPLES = [
+    ("tfsparsecap-export --tflite runs/quickstart", "writes runs/quickstart/model.tflite"),
+    ("tfsparsecap-export --tflite runs/quickstart --format dense --output dense.tflite", "to compare with"),
+    (
+        "python -m tfsparsecap_export.benchmark dense.tflite runs/quickstart/model.tflite",
+        "milliseconds and megabytes of both",
+    ),
+]
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    options = parser("tfsparsecap-export", _DESCRIPTION, _EXAMPLES)
+    options.add_argument(
+        "--tflite",
+        metavar="RUN",
+        type=Path,
+        required=True,
+        help="run folder of a training (runs/NAME), or a .keras file with any model",
+    )
+    options.add_argument(
+        "--format",
+        default="auto",
+        metavar="FORMAT",
+        help="auto, int8, fast, compact or dense (default: auto)",
+    )
+    options.add_argument(
+        "--beam", type=int, default=3, metavar="N", help="captions that the search keeps (default: 3)"
+    )
+    options.add_argument(
+        "--max-length",
+        type=int,
+        metavar="T",
+        help="words of a caption at most (default: as in training, else 20)",
+    )
+    options.add_argument(
+        "--regions", type=int, metavar="N", help="for a captioner without an encoder: features an image has"
+    )
+    options.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.tflite",
+        help="default: model.tflite in the run folder, or beside the file",
+    )
+    options.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="SHARE",
+        help="share of the check's captions that may differ from the Keras model's"
+        " (default: 0 if all weights stay float, 1 with int8 weights)",
+    )
+    options.add_argument(
+        "--samples", type=int, default=16, metavar="N", help="inputs to check with (default: 16)"
+    )
+    options.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
+    return options.parse_args(argv)
+
+
+def export(argv: Sequence[str] | None = None) -> None:
+    """Runs the command with `argv`, the arguments of the process by default.
+
+    Raises:
+        InputError: something that was given cannot be used; nothing was written.
+    """
+    options = _arguments(argv)
+    if options.format not in FORMATS:
+        raise InputError(f'there is no export format "{options.format}": choose one of {", ".join(FORMATS)}')
+    for name in ("beam", "max_length", "samples", "regions"):
+        given = getattr(options, name)
+        if given is not None and given < 1:
+            raise InputError(f"--{name.replace('_', '-')} is {given}: give at least 1")
+    output = options.output
+    if output is None:
+        alone = options.tflite.suffix == ".keras"
+        output = options.tflite.with_suffix(".tflite") if alone else options.tflite / "model.tflite"
+    if output.suffix != ".tflite":
+        raise InputError(f"--output is {output}: give a name that ends in .tflite")
+    start_tensorflow()
+    with only_json_on_stdout(options.json):
+        report = _export(options, output)
+    if options.json:
+        json.dump(report.as_dict(), sys.stdout, indent=1, ensure_ascii=False)
+        print()
+        return
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:  # a log file has no width to keep to
+        console = Console(width=140)
+    console.print(report.table())
+    for sentence in report.sentences():
+        console.print(sentence, highlight=False)
+
+
+def _export(options: argparse.Namespace, output: Path):
+    from rich.console import Console
+    from tfsparsecap_export.exporter import caption_inputs, export_model
+    from tfsparsecap_export.runs import load_run, validation_samples
+    from tfsparsecap_export.samples import synthetic_samples
+
+    from tfsparsecap.models.captioner import Captioner
+
+    with Console(stderr=True).status("loading the model") as status:
+        loaded = load_run(options.tflite)
+        if not isinstance(loaded.model, Captioner):
+            status.update("exporting and checking")
+            return export_model(loaded.model, output, options.format, tolerance=options.tolerance)
+        shapes = None
+        if options.regions is not None:
+            shapes = {"features": (options.regions, loaded.model.feature_size)}
+        inputs = caption_inputs(loaded.model, shapes)
+        samples, source = [], "made-up inputs"
+        if loaded.config is not None and "image" in inputs:
+            status.update("reading validation pictures")
+            samples, source = validation_samples(loaded.config, inputs["image"].shape[1], options.samples)
+        status.update("exporting and checking")
+        return export_model(
+            loaded.model,
+            output,
+            options.format,
+            beam=options.beam,
+            max_length=options.max_length or (loaded.config.data.max_length if loaded.config else 20),
+            inputs=shapes,
+            vocabulary=loaded.vocabulary,
+            description=loaded.description,
+            samples=samples or synthetic_samples(inputs, options.samples),
+            sample_source=source,
+            tolerance=options.tolerance,
+        )
+
+
+def main() -> None:
+    """What `tfsparsecap-export` starts."""
+    run(export)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Which encoding a layer gets: from its pattern of zeros, what the kernels can do, and what they cost."""
+
+import dataclasses
+
+import numpy as np
+from tfsparsecap_export import FORMATS, encodings, sparse
+from tfsparsecap_export.sparse import Weight
+
+from tfsparsecap.errors import InputError
+
+#: Constants of fewer weights stay as they are: they would save less than what the extra operation costs.
+SMALLEST = 2048
+#: Share of non-zero weights in the kept blocks from which on a layer counts as pruned in blocks. Pruning
+#: leaves whole blocks (near 1); at 90 % unstructured sparsity a kept 1x16 block is 12 % full.
+BLOCK_FILL = 0.5
+
+_FLOAT_ENCODINGS = {sparse.DENSE, sparse.FLOAT16, sparse.SPARSE32, sparse.SPARSE16, sparse.CSR, sparse.BLOCK4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """Nanoseconds of TFLite's kernels on one desktop core, measured on layers of an Up-Down captioner.
+
+    Attributes:
+        dense: float32, a weight, while the weights have to come from memory, whatever the number of rows.
+        dense_row: float32, a weight and row, where rows are so many that computing takes longest.
+        int8: dense int8, a weight.
+        int8_row: dense int8, a weight and row, for many rows.
+        csr: compressed rows, a non-zero weight and row.
+        block4, block16: 1x4 float32 and 1x16 int8 blocks, a stored weight and row.
+    """
+
+    dense: float = 0.4
+    dense_row: float = 0.04
+    int8: float = 0.1
+    int8_row: float = 0.02
+    csr: float = 1.6
+    block4: float = 0.8
+    block16: float = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Pattern:
+    """Where the zeros of a matrix are.
+
+    Attributes:
+        weights, nonzeros: counts.
+        stored: weights in blocks that are not all zero, by size of block: 1, and 4 and 16 where they divide
+            a row.
+        most_blocks: largest number of 1x16 blocks in a row.
+    """
+
+    weights: int
+    nonzeros: int
+    stored: dict[int, int]
+    most_blocks: int
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Pattern":
+        """The pattern of a matrix [rows, columns]."""
+        kept = values != 0
+        nonzeros, stored, most_blocks = int(kept.sum()), {}, 0
+        for block in (1, 4, 16):
+            if values.shape[1] % block == 0:
+                blocks = kept.reshape(len(values), -1, block).any(axis=2)
+                stored[block] = int(blocks.sum()) * block
+                if block == 16:
+                    most_blocks = int(blocks.sum(axis=1).max(initial=0))
+        return cls(values.size, nonzeros, stored, most_blocks)
+
+    def in_blocks(self, block: int) -> bool:
+        """Whether the weights were pruned in blocks of this size."""
+        stored = self.stored.get(block)
+        return stored is not None and stored < 0.9 * self.weights and self.nonzeros >= BLOCK_FILL * stored
+
+    def __str__(self) -> str:
+        if self.nonzeros >= 0.9 * self.weights:
+            return "dense"
+        for block, name in ((16, "1x16 blocks"), (4, "1x4 blocks")):
+            if self.in_blocks(block):
+                return name
+        return "unstructured"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """How one constant will be stored, and why."""
+
+    encoding: str
+    reason: str
+
+
+def choose(
+    weight: Weight,
+    pattern: Pattern,
+    format: str,
+    costs: Costs | None = None,
+    *,
+    int8_tables: bool = False,
+    float16: bool = True,
+) -> Choice:
+    """The encoding of one constant.
+
+    `auto` takes int8 blocks for a layer pruned in 1x16 blocks, and else, among the float encodings, the one
+    whose product of expected time and bytes is smallest: twice the time is worth half the bytes. `int8`
+    and `fast` take the fastest of theirs, `compact` the smallest float encoding, `dense` leaves
+    everything float32.
+
+    Args:
+        weight: the constant.
+        pattern: its zeros.
+        format: one of `tfsparsecap_export.FORMATS`.
+        costs: what the kernels cost; the shipped constants by default.
+        int8_tables: whether `auto` may store tables as int8, because layers of the model are int8 anyway.
+        float16: whether weights may be stored as float16; where not, float32 takes its place.
+
+    Raises:
+        InputError: no such format.
+    """
+    if format not in FORMATS:
+        raise InputError(f'there is no export format "{format}": choose one of {", ".join(FORMATS)}')
+    costs = costs or Costs()
+    if format == "dense":
+        return Choice(sparse.DENSE, "as asked")
+    if weight.values.size < SMALLEST:
+        return Choice(sparse.DENSE, f"fewer than {SMALLEST} weights")
+    if weight.role == sparse.CONVOLUTION:
+        choice = Choice(sparse.FLOAT16, "convolutions are stored dense")
+    elif weight.role == sparse.TABLE:
+        choice = _choose_table(weight, pattern, format, int8_tables)
+    else:
+        choice = _choose_layer(weight, pattern, format, costs)
+    if choice.encoding in (sparse.FLOAT16, sparse.SPARSE16) and not float16:
+        return Choice(
+            sparse.DENSE if choice.encoding == sparse.FLOAT16 else sparse.SPARSE32,
+            f"{choice.encoding} changes captions",
+        )
+    return choice
+
+
+def expected_ms(
+    weight: Weight, pattern: Pattern, encoding: str, words: int, costs: Costs | None = None
+) -> float:
+    """Milliseconds that the cost model expects a fully connected layer to take in a caption of `words` words.
+
+    Tables and convolutions have no cost here: whatever their encoding, the runtime reads them as float32 or
+        picks rows.
+    """
+    if weight.role != sparse.FULLY_CONNECTED:
+        return 0.0
+    calls = words if weight.in_loop else 1
+    return calls * _nanoseconds(weight, pattern, encoding, costs or Costs()) / 1e6
+
+
+def expected_bytes(weight: Weight, pattern: Pattern, encoding: str) -> int:
+    """Bytes of values, indices and scales in the file, as `encodings` will store them."""
+    rows, columns = weight.values.shape
+    value = {sparse.DENSE: 4, sparse.CSR: 4, sparse.BLOCK4: 4, sparse.SPARSE32: 4}
+    value |= {sparse.FLOAT16: 2, sparse.SPARSE16: 2}
+    blocks = {sparse.SPARSE16: (1,), sparse.CSR: (1,), sparse.BLOCK4: (4,), sparse.BLOCK16: (16,)}
+    for encoding_in_blocks in (sparse.SPARSE32, sparse.SPARSE_INT8):
+        blocks[encoding_in_blocks] = sparse.TABLE_BLOCKS if weight.role == sparse.TABLE else (1,)
+    if encoding not in blocks:
+        return value.get(encoding, 1) * pattern.weights
+
+    def size(block):
+        stored = pattern.stored[block]
+        segments = (rows + 1) * encodings.index_bytes(stored // block)
+        indices = stored // block * encodings.index_bytes(columns // block - 1)
+        return value.get(encoding, 1) * stored + segments + indices
+
+    scales = 12 * rows if encoding == sparse.BLOCK16 else 0
+    return scales + min(size(block) for block in blocks[encoding] if block in pattern.stored)
+
+
+def is_float(encoding: str) -> bool:
+    """Whether an encoding keeps weights as floating point numbers, so that captions are to stay the same."""
+    return encoding in _FLOAT_ENCODINGS
+
+
+def block16_obstacle(weight: Weight, pattern: Pattern) -> str | None:
+    """Why TFLite's int8 1x16 kernel cannot run a layer, or None where it can."""
+    columns = weight.values.shape[1]
+    if columns % 16:
+        return f"{columns} inputs are no multiple of 16"
+    if columns > encodings.BLOCK16_MAX_INPUTS:
+        return f"{columns} inputs, the int8 kernel takes {encodings.BLOCK16_MAX_INPUTS}"
+    if pattern.most_blocks > encodings.BLOCK16_MAX_BLOCKS_A_ROW:
+        return (
+            f"{pattern.most_blocks} blocks a row, the int8 kernel takes {encodings.BLOCK16_MAX_BLOCKS_A_ROW}"
+        )
+    return None
+
+
+def _choose_layer(weight: Weight, pattern: Pattern, format: str, costs: Costs) -> Choice:
+    def time(encoding):
+        return _nanoseconds(weight, pattern, encoding, costs)
+
+    def size(encoding):
+        return expected_bytes(weight, pattern, encoding)
+
+    obstacle = block16_obstacle(weight, pattern)
+    multiplied = (
+        [sparse.CSR] if pattern.weights == 0 or 4 not in pattern.stored else [sparse.CSR, sparse.BLOCK4]
+    )
+    if format == "int8":
+        if obstacle:
+            return Choice(sparse.INT8, obstacle)
+        best = min((sparse.BLOCK16, sparse.INT8), key=lambda encoding: (time(encoding), size(encoding)))
+        return Choice(best, "faster than dense int8" if best == sparse.BLOCK16 else "faster than its blocks")
+    if format == "compact":
+        best = min((sparse.SPARSE16, sparse.FLOAT16), key=size)
+        return Choice(best, "smallest")
+    if format == "fast":
+        best = min((*multiplied, sparse.FLOAT16), key=lambda encoding: (time(encoding), size(encoding)))
+        return Choice(best, "fastest float encoding")
+    if pattern.in_blocks(16) and obstacle is None:
+        return Choice(sparse.BLOCK16, "pruned in 1x16 blocks")
+    candidates = [*multiplied, sparse.FLOAT16]
+    if not weight.in_loop:  # where runtimes before LiteRT would expand it anew at every word
+        candidates.append(sparse.SPARSE16)
+    best = min(candidates, key=lambda encoding: time(encoding) * size(encoding))
+    reason = "best time x bytes"
+    if pattern.in_blocks(16) and obstacle is not None:
+        reason += f" ({obstacle})"
+    return Choice(best, reason)
+
+
+def _choose_table(weight: Weight, pattern: Pattern, format: str, int8_tables: bool) -> Choice:
+    candidates = [sparse.FLOAT16]
+    if len(weight.shape) == 2:
+        candidates.append(sparse.SPARSE32)
+        if format == "int8" or (format == "auto" and int8_tables):
+            candidates = [sparse.INT8, sparse.SPARSE_INT8]
+    best = min(candidates, key=lambda encoding: expected_bytes(weight, pattern, encoding))
+    return Choice(
+        best, "smallest; expanded once" if best in (sparse.SPARSE32, sparse.SPARSE_INT8) else "smallest"
+    )
+
+
+def _nanoseconds(weight: Weight, pattern: Pattern, encoding: str, costs: Costs) -> float:
+    """Of one call of a fully connected layer."""
+    rows = weight.rows_a_call
+    match encoding:
+        case sparse.CSR:
+            return costs.csr * pattern.nonzeros * rows
+        case sparse.BLOCK4:
+            return costs.block4 * pattern.stored[4] * rows
+        case sparse.BLOCK16:
+            return costs.block16 * pattern.stored[16] * rows
+        case sparse.INT8:
+            return max(costs.int8, costs.int8_row * rows) * pattern.weights
+    # The others are expanded when the file is loaded, and multiplied as dense float32.
+    return max(costs.dense, costs.dense_row * rows) * pattern.weights

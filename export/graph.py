@@ -1,0 +1,171 @@
+"""From a Keras model to a dense float32 .tflite file whose weights are constants that `sparse` can find."""
+
+import contextlib
+import hashlib
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from tfsparsecap import decoding
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import gates
+from tfsparsecap.models.captioner import Captioner
+
+#: Name of the signature of a captioner's file; design.md, "The .tflite bundle".
+CAPTION_SIGNATURE = "caption"
+#: Name of the signature of any other model's file.
+DEFAULT_SIGNATURE = "serving_default"
+
+
+def caption_graph(
+    captioner: Captioner, inputs: dict[str, tf.TensorSpec], beam: int, max_length: int
+) -> bytes:
+    """The whole caption in one graph: normalisation, encoder and beam search.
+
+    Args:
+        captioner: a built captioner without gates.
+        inputs: `{"image": uint8 [1, S, S, 3]}` or `{"features": float32 [1, N, D]}`.
+        beam: captions that the search keeps, and gives.
+        max_length: words of a caption at most, the end token included.
+
+    Returns:
+        A dense float32 .tflite file of one signature, `caption`, with outputs `token_ids` int32 [beam,
+        max_length] and `scores` float32 [beam], best first.
+
+    Raises:
+        InputError: the graph needs an operation that TFLite does not have, or a weight is not a finite
+            number.
+    """
+    check_weights(captioner)
+
+    def caption(**inputs):
+        token_ids, scores = decoding.beam_search(captioner, inputs, beam, max_length)
+        return {"token_ids": token_ids[0], "scores": scores[0]}
+
+    return _convert(caption, inputs, CAPTION_SIGNATURE)
+
+
+def model_graph(model: keras.Model) -> bytes:
+    """Any built Keras model's forward pass for one example, as a dense float32 .tflite file.
+
+    The signature is `serving_default`; its inputs are named as the model's, its outputs `output_0`,
+    `output_1`, ….
+
+    Raises:
+        InputError: as `caption_graph`, or the model does not know the shapes of its inputs.
+    """
+    check_weights(model)
+    inputs = model_inputs(model)
+
+    def serving_default(**inputs):
+        tensors = [inputs[name] for name in specs]
+        outputs = model(tf.nest.pack_sequence_as(model.inputs, tensors) if len(tensors) > 1 else tensors[0])
+        return {f"output_{i}": output for i, output in enumerate(tf.nest.flatten(outputs))}
+
+    specs = inputs
+    return _convert(serving_default, inputs, DEFAULT_SIGNATURE)
+
+
+def model_inputs(model: keras.Model) -> dict[str, tf.TensorSpec]:
+    """Names, shapes (batch 1) and dtypes of a functional or sequential model's inputs.
+
+    Raises:
+        InputError: the model is subclassed or not built, or leaves an axis other than the first open.
+    """
+    tensors = getattr(model, "inputs", None)
+    if not tensors:
+        raise InputError(
+            f"{model.name} does not know the shapes of its inputs: export a functional or sequential model"
+            " that is built"
+        )
+    specs = {}
+    for tensor in tensors:
+        shape = (1, *tensor.shape[1:])
+        if None in shape:
+            raise InputError(
+                f"input {tensor.name} of {model.name} has shape {tuple(tensor.shape)}:"
+                " only the first axis may be open"
+            )
+        specs[tensor.name] = tf.TensorSpec(shape, tensor.dtype, name=tensor.name)
+    return specs
+
+
+def check_weights(model: keras.Model) -> None:
+    """Raises InputError for a model without weights, with gates, or with a weight that is no number."""
+    if not model.built:
+        raise InputError(f"{model.name} has no weights yet: call it once, or train it, before exporting it")
+    if gates(model):
+        raise InputError(f"{model.name} still has its gates: export what strip_pruning makes of it")
+    for weight in model.weights:
+        if keras.backend.is_float_dtype(weight.dtype) and not np.isfinite(np.asarray(weight)).all():
+            raise InputError(
+                f"weight {weight.path} holds NaN or infinity: the training that made it diverged;"
+                " export an earlier checkpoint"
+            )
+
+
+def weight_names(model: keras.Model) -> dict[bytes, str]:
+    """Names of a model's weights by the `content_key` of their values in TFLite's layout, for the report."""
+    names = {}
+    for weight in model.weights:
+        values = np.asarray(weight, np.float32)
+        if values.ndim == 2:
+            names.setdefault(content_key(values.T), weight.path)
+        names.setdefault(content_key(values), weight.path)
+    return names
+
+
+def content_key(values: np.ndarray) -> bytes:
+    """A digest of an array's numbers in row order."""
+    return hashlib.sha256(np.ascontiguousarray(values)).digest()
+
+
+def _convert(function: Callable[..., dict], inputs: dict[str, tf.TensorSpec], signature: str) -> bytes:
+    specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
+    with _quiet(), tempfile.TemporaryDirectory() as folder:
+        concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
+        # The converter cannot read a variable inside a loop: freeze first, and export what is left, which has
+        # none.
+        frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False)
+        arguments = [tensor.name.split(":")[0] for tensor in frozen.inputs]
+        outputs = sorted(concrete.structured_outputs)
+
+        def constant(**inputs):
+            results = frozen(*(inputs[name] for name in arguments))
+            return dict(zip(outputs, results, strict=True))
+
+        module = tf.Module()
+        module.frozen = tf.function(constant, autograph=False)
+        tf.saved_model.save(
+            module, folder, signatures={signature: module.frozen.get_concrete_function(**specs)}
+        )
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
+        # Versions of operations that TFLite 2.16, the newest in Maven Central, does not have.
+        converter._experimental_disable_per_channel_quantization_for_dense_layers = True
+        try:
+            return converter.convert()
+        except Exception as error:
+            missing = sorted(set(re.findall(r"tf\.[A-Z]\w+", str(error))))
+            if not missing:
+                raise
+            raise InputError(
+                f"TFLite has no {', '.join(missing)}: replace the layer of the model that needs it"
+            ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps TensorFlow's notes on saving and converting, which nobody can act on, off the terminal."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,34 @@
+"""Inputs to check an exported file with: pictures of the run's own data, or made up where there are none."""
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+Sample = dict[str, np.ndarray]
+
+
+def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 0) -> list[Sample]:
+    """Made-up inputs, the same for the same seed.
+
+    Args:
+        inputs: names, static shapes and dtypes.
+        count: how many.
+        seed: of the random numbers.
+
+    Returns:
+        For each sample an array for each input: uint8 [1, S, S, 3] becomes a picture of soft colours, other
+            integers
+        are 0 or 1, floats are the absolute values of normal numbers, as features behind a ReLU are.
+    """
+    rng = np.random.default_rng(seed)
+    return [{name: _made_up(spec, rng) for name, spec in inputs.items()} for _ in range(count)]
+
+
+def _made_up(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
+    shape, dtype = tuple(spec.shape), spec.dtype.as_numpy_dtype
+    if dtype == np.uint8 and len(shape) == 4 and shape[-1] == 3:
+        patches = Image.fromarray(rng.integers(0, 256, (6, 6, 3), np.uint8))
+        return np.asarray(patches.resize((shape[2], shape[1]), Image.Resampling.BICUBIC))[None]
+    if np.issubdtype(dtype, np.integer):
+        return rng.integers(0, 2, shape).astype(dtype)
+    return np.abs(rng.normal(size=shape)).astype(dtype)

@@ -1,0 +1,221 @@
+"""Features are computed once, never stale, and leave nothing behind when something fails."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfsparsecap.data import feature_cache
+from tfsparsecap.data.feature_cache import cached_features
+from tfsparsecap.data.images import read_image
+from tfsparsecap.data.records import Record
+from tfsparsecap.errors import InputError
+
+SIZE = 16
+
+
+@keras.saving.register_keras_serializable("tests")
+class Means(keras.layers.Layer):
+    """Means of four quarters: features whose right values are known. Counts the images it saw."""
+
+    def __init__(self, scale=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.scale, self.seen = scale, 0
+
+    def call(self, images):
+        self.seen += 1
+        quarters = keras.ops.reshape(images, [-1, 2, SIZE // 2, 2, SIZE // 2, 3])
+        return self.scale * keras.ops.reshape(keras.ops.mean(quarters, axis=(2, 4)), [-1, 4, 3])
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale}
+
+
+def convolution(seed=0):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential(
+        [keras.Input((SIZE, SIZE, 3)), keras.layers.Conv2D(5, 8, 8), keras.layers.Reshape((4, 5))]
+    )
+
+
+@pytest.fixture
+def records(tmp_path):
+    (tmp_path / "images é").mkdir()
+    random = np.random.default_rng(0)
+    records = []
+    for number in range(7):
+        path = tmp_path / "images é" / f"{number}.png"
+        Image.fromarray(random.integers(0, 255, (20, 30, 3), dtype=np.uint8)).save(path)
+        records.append(Record(path.name, path, ("a",), "train"))
+    return records
+
+
+def load(records, folder, encoder=None, **options):
+    return cached_features(
+        records, encoder or convolution(), SIZE, folder, batch_size=3, progress=False, **options
+    )
+
+
+def test_features_are_those_of_the_encoder(records, tmp_path):
+    cache = load(records, tmp_path / "new" / "cache", Means())
+    assert cache.features.dtype == np.float16 and cache.features.shape == (7, 4, 3)
+    assert isinstance(cache.features, np.memmap)
+    picture = read_image(records[2].image, SIZE).astype(float)
+    expected = [picture[y : y + 8, x : x + 8].mean(axis=(0, 1)) for y in (0, 8) for x in (0, 8)]
+    np.testing.assert_allclose(cache.features[cache.rows(["2.png"])][0], expected, rtol=1e-3)
+    assert cache.rows(["3.png", "0.png", "3.png"]).tolist() == [3, 0, 3]
+    with pytest.raises(InputError, match=r"none of the image other\.png"):
+        cache.rows(["other.png"])
+
+
+def test_equal_dependencies_reuse_the_file_in_whatever_order(records, tmp_path):
+    first = load(records, tmp_path / "cache")
+    changed = first.path.stat().st_mtime_ns
+    again = load(records[::-1], tmp_path / "cache", convolution())
+    assert again.path == first.path and again.path.stat().st_mtime_ns == changed
+    assert again.row_of == first.row_of
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_names_that_keras_counts_up_do_not_matter(records, tmp_path):
+    first, second = convolution(), convolution()
+    assert first.layers[0].name != second.layers[0].name
+    assert load(records, tmp_path, first).path == load(records, tmp_path, second).path
+
+
+def test_any_change_of_what_features_depend_on_computes_them_anew(records, tmp_path):
+    paths = {load(records, tmp_path / "cache").path}
+
+    def is_new(*arguments):
+        path = load(*arguments).path
+        new = path not in paths
+        paths.add(path)
+        return new
+
+    cache = tmp_path / "cache"
+    assert is_new(records, cache, convolution(seed=1)), "weights"
+    assert is_new(records, cache, Means()) and is_new(records, cache, Means(scale=2.0)), "configuration"
+    assert is_new(records[:-1], cache), "fewer images"
+    os.utime(records[0].image, ns=(1, 1))
+    assert is_new(records, cache), "time of change"
+    Image.new("RGB", (9, 9)).save(records[0].image)
+    assert is_new(records, cache), "content"
+    assert cached_features(records, convolution_of(24), 24, cache, progress=False).path not in paths
+
+
+def convolution_of(size):
+    return keras.Sequential(
+        [keras.Input((size, size, 3)), keras.layers.Conv2D(5, 8, 8), keras.layers.Reshape((size**2 // 64, 5))]
+    )
+
+
+def test_unreadable_images_are_named_and_left_out_or_end_the_work(records, tmp_path):
+    records[0].image.write_bytes(b"text")
+    records[4].image.unlink()
+    for _ in range(2):  # computed, then read again
+        cache = load(records, tmp_path / "cache", Means())
+        assert [entry.where for entry in cache.skipped] == ["0.png", "4.png"]
+        assert "no image" in cache.skipped[1].why
+        assert sorted(cache.row_of) == ["1.png", "2.png", "3.png", "5.png", "6.png"]
+        assert cache.features.shape == (5, 4, 3)
+        picture = read_image(records[5].image, SIZE).astype(float)
+        np.testing.assert_allclose(
+            cache.features[cache.row_of["5.png"], 0], picture[:8, :8].mean(axis=(0, 1)), rtol=1e-3
+        )
+        with pytest.raises(InputError, match=r"0\.png"):
+            load(records, tmp_path / "cache", Means(), on_bad_record="fail")
+    with pytest.raises(InputError, match=r"0\.png"):
+        load(records, tmp_path / "other", Means(), on_bad_record="fail")
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_when_no_image_can_be_read_it_says_so(records, tmp_path):
+    for record in records:
+        record.image.write_bytes(b"")
+    with pytest.raises(InputError, match="none of the 7 images can be read"):
+        load(records, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+    with pytest.raises(InputError, match="no images"):
+        load([], tmp_path / "cache")
+
+
+def test_a_damaged_cache_is_computed_again(records, tmp_path):
+    cache = load(records, tmp_path / "cache")
+    expected = np.array(cache.features)
+    index_file = cache.path.with_suffix(".json")
+    for damage in (
+        lambda: cache.path.write_bytes(cache.path.read_bytes()[:-20]),
+        lambda: cache.path.write_bytes(b""),
+        lambda: index_file.write_text("{"),
+        lambda: index_file.write_text(json.dumps({"digest": "other"})),
+        lambda: index_file.unlink(),
+    ):
+        damage()
+        np.testing.assert_array_equal(load(records, tmp_path / "cache").features, expected)
+
+
+class FullDisk:
+    """A file on a disk that is full after the first bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, content):
+        self.room -= len(bytes(content))
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.file.write(content)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+
+
+def test_a_disk_that_fills_up_half_way_leaves_nothing_behind(records, tmp_path, monkeypatch):
+    real = Path.open
+    monkeypatch.setattr(
+        Path,
+        "open",
+        lambda self, mode="r", *rest, **options: (
+            FullDisk(real(self, mode), 300) if mode == "wb" else real(self, mode, *rest, **options)
+        ),
+    )
+    with pytest.raises(InputError, match="disk is full"):
+        load(records, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_too_little_space_is_said_before_the_work(records, tmp_path, monkeypatch):
+    usage = feature_cache.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(feature_cache.shutil, "disk_usage", lambda _: usage._replace(free=10))
+    encoder = Means()
+    with pytest.raises(InputError, match="GB left"):
+        load(records, tmp_path / "cache", encoder)
+    assert encoder.seen == 1, "only to learn the shape"
+
+
+def test_a_folder_that_cannot_be_made(records, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot make the folder"):
+        load(records, tmp_path / "file" / "cache")
+
+
+def test_features_that_overflow_float16_are_refused(records, tmp_path):
+    with pytest.raises(InputError, match="65504"):
+        load(records, tmp_path / "cache", Means(scale=1e6))
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_an_encoder_of_another_shape_is_refused(records, tmp_path):
+    with pytest.raises(ValueError, match="regions, depth"):
+        load(records, tmp_path, keras.layers.Flatten())

@@ -1,0 +1,225 @@
+"""Batches: every caption once, the same ones again, the right picture with each."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tfsparsecap.data import pipeline
+from tfsparsecap.data.augmentation import Augmentation
+from tfsparsecap.data.feature_cache import FeatureCache
+from tfsparsecap.data.pipeline import ImagePictures, image_batches, training_batches
+from tfsparsecap.data.records import Record, Skipped
+from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.errors import InputError
+
+IMAGES, SIZE = 10, 8
+
+
+@pytest.fixture
+def records(tmp_path):
+    """Image n is of the one colour n and has n % 3 + 1 captions that begin with word n."""
+    records = []
+    for n in range(IMAGES):
+        path = tmp_path / f"image {n}.png"
+        Image.new("RGB", (12, 9), (n, n, n)).save(path)
+        captions = tuple(f"word{n} " + "and " * extra + "end" for extra in range(n % 3 + 1))
+        records.append(Record(path.name, path, captions, "train"))
+    return records
+
+
+@pytest.fixture
+def tokenizer(records):
+    return WordTokenizer.from_captions(caption for record in records for caption in record.captions)
+
+
+@pytest.fixture
+def cache(records, tmp_path):
+    """Features of image n are all n; rows lie in another order than the records."""
+    order = np.random.default_rng(0).permutation(IMAGES)
+    features = np.repeat(order.astype(np.float16), 6).reshape(IMAGES, 2, 3)
+    return FeatureCache(tmp_path / "x.npy", features, {f"image {n}.png": row for row, n in enumerate(order)})
+
+
+def make(records, tokenizer, **options):
+    options = {"batch_size": 4, "max_length": 6, "image_size": SIZE, **options}
+    return training_batches(records, tokenizer, **options)
+
+
+def collected(dataset):
+    return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch in dataset]
+
+
+def equal(first, second):
+    first, second = tf.nest.flatten(first), tf.nest.flatten(second)
+    return len(first) == len(second) and all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def numbers(batches, tokenizer):
+    """Of every example the number that its first word names."""
+    return [
+        int(tokenizer.vocabulary[row[0]].removeprefix("word")) for _, targets in batches for row in targets
+    ]
+
+
+@pytest.mark.parametrize("kind", ["image", "features"])
+def test_the_picture_belongs_to_the_caption(records, tokenizer, cache, kind):
+    batches = make(records, tokenizer, features=cache if kind == "features" else None)
+    assert batches.examples == sum(len(record.captions) for record in records) == 19
+    assert batches.steps_per_epoch == 4
+    epoch = collected(batches.epoch(0))
+    assert len(epoch) == 4
+    for inputs, targets in epoch:
+        assert sorted(inputs) == sorted([kind, "tokens"])
+        assert inputs["tokens"].dtype == targets.dtype == np.int32
+        assert inputs["tokens"].shape == targets.shape == (4, 6)
+        picture = inputs[kind]
+        assert picture.shape == ((4, SIZE, SIZE, 3) if kind == "image" else (4, 2, 3))
+        assert picture.dtype == (np.uint8 if kind == "image" else np.float32)
+        values = picture.reshape(4, -1)
+        assert (values == values[:, :1]).all()
+        assert values[:, 0].astype(int).tolist() == numbers([(inputs, targets)], tokenizer)
+        assert (inputs["tokens"][:, 0] == 1).all()
+        assert (inputs["tokens"][:, 1:][targets[:, 1:] != 0] == targets[:, :-1][targets[:, 1:] != 0]).all()
+
+
+def test_shapes_are_static(records, tokenizer):
+    (inputs, targets) = make(records, tokenizer).epoch(0).element_spec
+    assert inputs["image"].shape == (4, SIZE, SIZE, 3)
+    assert inputs["tokens"].shape == targets.shape == (4, 6)
+
+
+def test_every_caption_is_used_once_an_epoch(records, tokenizer, cache):
+    batches = make(records, tokenizer, features=cache, batch_size=1)
+    seen = sorted(numbers(collected(batches.epoch(3)), tokenizer))
+    assert seen == sorted(n for n in range(IMAGES) for _ in range(n % 3 + 1))
+
+
+def test_an_epoch_is_the_same_whenever_asked_for(records, tokenizer, cache):
+    first = make(records, tokenizer, features=cache, seed=7)
+    collected(first.epoch(0))
+    second = make(records, tokenizer, features=cache, seed=7)
+    assert equal(collected(first.epoch(1)), collected(second.epoch(1)))
+    assert not equal(collected(first.epoch(1)), collected(first.epoch(0)))
+    other = make(records, tokenizer, features=cache, seed=8)
+    assert not equal(collected(first.epoch(1)), collected(other.epoch(1)))
+
+
+def test_skipping_steps_goes_on_where_an_epoch_stopped(records, tokenizer, cache):
+    batches = make(records, tokenizer, features=cache)
+    assert equal(collected(batches.epoch(2, skip_steps=3)), collected(batches.epoch(2))[3:])
+
+
+def test_augmented_epochs_are_the_same_too_and_can_be_skipped_into(tmp_path, tokenizer):
+    random = np.random.default_rng(0)
+    records = []
+    for n in range(8):
+        path = tmp_path / f"{n}.png"
+        Image.fromarray(random.integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)).save(path)
+        records.append(Record(path.name, path, ("word1 end",), "train"))
+    augment = Augmentation(["RandomFlip", "RandomBrightness"], SIZE)
+    plain = collected(make(records, tokenizer, batch_size=2).epoch(1))
+    batches = make(records, tokenizer, batch_size=2, augment=augment)
+    epoch = collected(batches.epoch(1))
+    again = collected(make(records, tokenizer, batch_size=2, augment=augment).epoch(1))
+    assert equal(epoch, again)
+    assert equal(collected(batches.epoch(1, skip_steps=2)), epoch[2:])
+    assert not equal(epoch, plain)
+    assert equal([targets for _, targets in epoch], [targets for _, targets in plain])
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (2, 2), (4, 2)])
+def test_devices_together_get_the_batches_of_one(records, tokenizer, cache, replicas, pipelines):
+    batches = make(records, tokenizer, features=cache, lengths=[4])
+    parts = []
+    for pipeline_id in range(pipelines):
+        context = tf.distribute.InputContext(pipelines, pipeline_id, replicas)
+        parts.append(collected(batches.epoch(0, skip_steps=1, context=context)))
+    here, alone = replicas // pipelines, collected(batches.epoch(0, skip_steps=1))
+    for step, (_, targets) in enumerate(alone):
+        shares = [part[step * here + device][1] for part in parts for device in range(here)]
+        np.testing.assert_array_equal(np.concatenate(shares), targets)
+
+
+def test_batches_go_through_a_distribution_strategy(records, tokenizer, cache):
+    batches = make(records, tokenizer, features=cache)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    dataset = strategy.distribute_datasets_from_function(lambda context: batches.epoch(0, context=context))
+    assert equal(collected(dataset), collected(batches.epoch(0)))
+
+
+def test_captions_of_similar_length_come_together(records, tokenizer, cache):
+    batches = make(records, tokenizer, features=cache, lengths=[3, 4], batch_size=3)
+    assert batches.lengths == (3, 4, 6)
+    epoch = collected(batches.epoch(0))
+    assert len(epoch) == batches.steps_per_epoch == 6
+    for inputs, targets in epoch:
+        assert inputs["tokens"].shape == targets.shape
+        assert (targets == 2).sum(axis=1).tolist() == [1, 1, 1], "no caption is cut"
+    assert sorted({targets.shape[1] for _, targets in epoch}) == [3, 4, 6]
+    whole = make(records, tokenizer, features=cache, lengths=[3, 4], batch_size=1)
+    assert len(numbers(collected(whole.epoch(0)), tokenizer)) == 19
+
+
+def test_broken_images_are_named_and_their_captions_left_out(records, tokenizer):
+    records[5].image.write_bytes(b"no image")
+    records[6].image.unlink()
+    batches = make(records, tokenizer, batch_size=1)
+    assert [entry.where for entry in batches.skipped] == ["image 5.png", "image 6.png"]
+    assert batches.examples == 19 - 3 - 1
+    assert not {5, 6} & set(numbers(collected(batches.epoch(0)), tokenizer))
+    with pytest.raises(InputError, match=r"image 5\.png"):
+        make(records, tokenizer, on_bad_record="fail")
+
+
+def test_images_without_features_are_named_and_their_captions_left_out(records, tokenizer, cache):
+    del cache.row_of["image 5.png"]
+    cache.skipped.append(Skipped("image 5.png", "it is broken"))
+    batches = make(records, tokenizer, features=cache, batch_size=1)
+    assert [str(entry) for entry in batches.skipped] == ["image 5.png: it is broken"]
+    assert 5 not in numbers(collected(batches.epoch(0)), tokenizer)
+    del cache.row_of["image 6.png"]
+    with pytest.raises(InputError, match=r"none of the image image 6\.png"):
+        make(records, tokenizer, features=cache)
+
+
+def test_images_that_do_not_fit_memory_are_read_from_their_files(records, tokenizer, monkeypatch):
+    kept = collected(make(records, tokenizer).epoch(0))
+    monkeypatch.setattr(pipeline, "MEMORY_LIMIT", 100)
+    streamed = make(records, tokenizer)
+    reads = []
+    real = pipeline.read_image
+    monkeypatch.setattr(pipeline, "read_image", lambda *rest: reads.append(rest) or real(*rest))
+    assert equal(collected(streamed.epoch(0)), kept)
+    assert len(reads) == 16
+
+
+def test_too_few_captions_and_augmented_features_are_refused(records, tokenizer, cache):
+    with pytest.raises(InputError, match="19 captions to train on, fewer than one batch of 20"):
+        make(records, tokenizer, batch_size=20)
+    with pytest.raises(InputError, match="0 captions"):
+        make([], tokenizer)
+    with pytest.raises(InputError, match="cannot be augmented"):
+        make(records, tokenizer, features=cache, augment=Augmentation([], SIZE))
+
+
+@pytest.mark.parametrize("kind", ["image", "features"])
+def test_pictures_for_decoding_come_in_order_and_all(records, cache, kind):
+    features = cache if kind == "features" else None
+    batches = collected(image_batches(records, batch_size=4, image_size=SIZE, features=features))
+    assert [len(batch["index"]) for batch in batches] == [4, 4, 2]
+    assert np.concatenate([batch["index"] for batch in batches]).tolist() == list(range(IMAGES))
+    assert batches[0]["index"].dtype == np.int64
+    pictures = np.concatenate([batch[kind].reshape(len(batch[kind]), -1)[:, 0] for batch in batches])
+    assert pictures.tolist() == list(range(IMAGES))
+
+
+def test_pictures_for_decoding_leave_broken_ones_out_and_say_so(records):
+    records[3].image.write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"1 images cannot be read and are left out: image 3\.png"):
+        dataset = image_batches(records, batch_size=4, image_size=SIZE)
+    assert 3 not in np.concatenate([batch["index"] for batch in collected(dataset)])
+    source = ImagePictures(records, SIZE)
+    again = image_batches(records, batch_size=4, image_size=SIZE, source=source)
+    assert equal(collected(again), collected(dataset))
+    assert [entry.where for entry in source.skipped] == ["image 3.png"]

@@ -1,0 +1,64 @@
+"""Records, splits and what is left out."""
+
+from pathlib import Path
+
+import pytest
+
+from tfsparsecap.data.records import BadRecords, CaptionData, Record, clean_caption, seeded_splits, shown
+from tfsparsecap.errors import InputError
+
+
+def test_splits_of_a_data_set():
+    records = [
+        Record(f"{n}.jpg", Path(f"{n}.jpg"), ("a", "b"), s) for n, s in enumerate(["train", "train", "test"])
+    ]
+    data = CaptionData("name", records)
+    assert [record.image_id for record in data.split("train")] == ["0.jpg", "1.jpg"]
+    assert data.split("validation") == []
+    assert data.summary() == (
+        "name: train 2 images, 4 captions; validation 0 images, 0 captions; test 1 images, 2 captions"
+    )
+    with pytest.raises(InputError, match="'dev'"):
+        data.split("dev")
+
+
+def test_captions_are_cleaned_of_what_breaks_files_and_graphs():
+    assert clean_caption(" a\r\n dog\t,\u3000'x' \0 ") == "a dog , 'x'"
+    assert clean_caption("half \ud83d pair").encode("utf-8") == b"half ? pair"
+    assert clean_caption("\n") == ""
+
+
+def test_seeded_splits_depend_on_names_and_seed_alone():
+    names = [f"{n}.jpg" for n in range(200)]
+    splits = seeded_splits(names, seed=3)
+    assert splits == seeded_splits(reversed(names), seed=3)
+    assert splits != seeded_splits(names, seed=4)
+    counts = [list(splits.values()).count(name) for name in ("train", "validation", "test")]
+    assert counts == [180, 10, 10]
+
+
+def test_few_images_still_fill_every_split():
+    assert sorted(seeded_splits(["a", "b", "c"]).values()) == ["test", "train", "validation"]
+    assert list(seeded_splits(["a"]).values()) == ["train"]
+    assert list(seeded_splits(["a", "b", "c", "d"], fractions=(1, 0, 0)).values()) == ["train"] * 4
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.9, 0.2, 0.1), (1.2, -0.1, -0.1)])
+def test_fractions_that_are_no_shares_are_refused(fractions):
+    with pytest.raises(InputError, match="add up to 1"):
+        seeded_splits(["a"], fractions=fractions)
+
+
+def test_bad_records_are_collected_or_end_the_work():
+    bad = BadRecords("skip")
+    bad.add("a.jpg", "it is broken")
+    assert [str(entry) for entry in bad.skipped] == ["a.jpg: it is broken"]
+    with pytest.raises(InputError, match=r"a\.jpg: it is broken"):
+        BadRecords("fail").add("a.jpg", "it is broken")
+    with pytest.raises(InputError, match="skip or fail"):
+        BadRecords("ignore")
+
+
+def test_long_lists_are_shortened():
+    assert shown("abc") == "a, b, c"
+    assert shown("abcdef") == "a, b, c and 3 more"

@@ -1,0 +1,143 @@
+"""A folder of images and a table."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from tfsparsecap.data import table
+from tfsparsecap.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("a.png", "b c é.png", "sub/d.png", "e.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    return tmp_path
+
+
+def write(folder, text, name="captions.csv"):
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_csv_with_splits(folder):
+    write(
+        folder,
+        "image,caption,split\n"
+        'a.png,"a dog, ""two""",train\n'
+        "b c é.png,café 😀,val\n"
+        "a.png,again,train\n"
+        "sub/d.png,third,TEST\n",
+    )
+    data = table.load(folder)
+    assert [(r.image_id, r.captions, r.split) for r in data.records] == [
+        ("a.png", ('a dog, "two"', "again"), "train"),
+        ("b c é.png", ("café 😀",), "validation"),
+        ("sub/d.png", ("third",), "test"),
+    ]
+    assert data.records[2].image == folder / "sub" / "d.png"
+    assert data.skipped == [] and data.notes == []
+
+
+def test_columns_have_the_names_people_gave_them(folder):
+    write(folder, "id,file,text,part\n1,a.png,x,train\n", "mine.csv")
+    data = table.load(folder, "mine.csv", image_column="file", caption_column="text", split_column="part")
+    assert data.records[0].captions == ("x",)
+    with pytest.raises(InputError, match=r"no column 'image' but 'id', 'file', 'text', 'part'"):
+        table.load(folder, "mine.csv")
+
+
+def test_jsonl_with_one_or_many_captions(folder):
+    rows = [
+        {"image": "a.png", "caption": "one"},
+        {"image": "b c é.png", "captions": ["two", "three", ""]},
+        {"image": "e.png", "captions": []},
+        {"image": "a.png", "caption": 3},
+        {"file": "a.png"},
+        ["a.png", "x"],
+    ]
+    write(folder, "\n".join(map(json.dumps, rows)) + "\n{broken\n\n", "captions.jsonl")
+    data = table.load(folder)
+    assert {r.image_id: r.captions for r in data.records} == {
+        "a.png": ("one",),
+        "b c é.png": ("two", "three"),
+    }
+    assert [entry.where.split("/")[-1] for entry in data.skipped] == [
+        "captions.jsonl line 4",
+        "captions.jsonl line 5",
+        "captions.jsonl line 6",
+        "captions.jsonl line 7",
+        "e.png",
+    ]
+    with pytest.raises(InputError, match="line 4"):
+        table.load(folder, on_bad_record="fail")
+
+
+def test_half_a_surrogate_pair_in_json_is_replaced(folder):
+    write(folder, '{"image": "a.png", "caption": "dog \\ud83d"}', "captions.jsonl")
+    assert table.load(folder).records[0].captions == ("dog ?",)
+
+
+def test_without_splits_a_seeded_one_is_made_and_said(folder):
+    write(folder, "image,caption\na.png,x\nb c é.png,y\nsub/d.png,z\ne.png,w\n")
+    data = table.load(folder, seed=5)
+    assert [len(data.split(name)) for name in ("train", "validation", "test")] == [2, 1, 1]
+    assert "90/5/5" in data.notes[0] and "seed 5" in data.notes[0]
+
+
+def test_bad_rows_are_named(folder):
+    write(
+        folder,
+        "image,caption,split\n"
+        "a.png,x,train\n"
+        "gone.png,x,train\n"
+        "e.png,x,holiday\n"
+        "e.png,a, comma,train\n"
+        ",x,train\n"
+        "b c é.png,,train\n"
+        "sub/d.png,x,\n",
+    )
+    data = table.load(folder)
+    assert [r.image_id for r in data.records] == ["a.png"]
+    assert [str(entry).removeprefix(f"{folder}/captions.csv ") for entry in data.skipped] == [
+        "line 3: the image gone.png is absent",
+        "line 4: the split 'holiday' is none of train, validation and test",
+        "line 5: it has more fields than columns: put the caption of e.png in quotes",
+        "line 6: it names no image",
+        "b c é.png: it has no caption in captions.csv",
+        "sub/d.png: it has no split in captions.csv while other images have one",
+    ]
+    with pytest.raises(InputError, match=r"line 3: the image gone\.png is absent"):
+        table.load(folder, on_bad_record="fail")
+
+
+def test_a_last_column_may_hold_commas_without_quotes(folder):
+    write(folder, "image,caption\na.png,a man , a dog\n")
+    assert table.load(folder).records[0].captions == ("a man , a dog",)
+
+
+def test_very_long_captions_are_read(folder):
+    write(folder, f"image,caption\na.png,{'word ' * 50_000}\n")
+    assert len(table.load(folder).records[0].captions[0].split()) == 50_000
+
+
+def test_what_is_no_table_is_refused(folder):
+    with pytest.raises(InputError, match="no table of captions"):
+        table.load(folder)
+    with pytest.raises(InputError, match=r"no table nowhere\.csv"):
+        table.load(folder, "nowhere.csv")
+    with pytest.raises(InputError, match="no data folder"):
+        table.load(folder / "nowhere")
+    write(folder, "")
+    with pytest.raises(InputError, match="no column 'image' but nothing"):
+        table.load(folder)
+    write(folder, "image;caption\na.png;x\n")
+    with pytest.raises(InputError, match="'image;caption'"):
+        table.load(folder)
+    write(folder, "image,caption\ngone.png,x\n")
+    with pytest.raises(InputError, match=r"no row with an image.*gone\.png is absent"):
+        table.load(folder)
+    write(folder, "image,caption,split\na.png,x,train\na.png,y,test\n")
+    with pytest.raises(InputError, match=r"line 3: a\.png is in split test here and in train before"):
+        table.load(folder)

@@ -1,0 +1,111 @@
+"""A small sparse captioner that says something else about each picture, and its files."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tfsparsecap.models import SoftAttention
+
+IMAGE_SIZE, VOCABULARY_SIZE, MAX_LENGTH, BEAM = 16, 80, 6, 3
+
+
+@keras.saving.register_keras_serializable("export_tests")
+class PatchEncoder(keras.layers.Layer):
+    """One convolution that sees patches of 4 x 4 pixels."""
+
+    image_size = IMAGE_SIZE
+    features_shape = (16, 64)
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.convolution = keras.layers.Conv2D(64, 4, strides=4, activation="relu", name="convolution")
+        self.convolution.build((None, IMAGE_SIZE, IMAGE_SIZE, 3))
+        self.built = True
+
+    def call(self, image, training=False):
+        return ops.reshape(self.convolution(ops.cast(image, "float32") / 127.5 - 1.0), (-1, 16, 64))
+
+
+def prune(model, block, kept=0.2, seed=0):
+    """Sets most weights of the decoder's kernels to zero, in blocks of `block` inputs."""
+    rng = np.random.default_rng(seed)
+    for weight in model.weights:
+        rows, columns = (*weight.shape, 0)[:2]
+        if len(weight.shape) == 2 and rows % block == 0 and "score" not in weight.path:
+            mask = np.repeat(rng.random((rows // block, columns)) < kept, block, axis=0)
+            weight.assign(np.asarray(weight) * mask * 4)
+
+
+def small_captioner(block=16, **changes):
+    """A captioner with an encoder, pruned in blocks of `block` inputs; 1 is unstructured."""
+    keras.utils.set_random_seed(7)
+    sizes = {"embedding_size": 32, "rnn_size": 64, "attention_size": 48, "encoder": PatchEncoder()}
+    model = SoftAttention(VOCABULARY_SIZE, **{**sizes, **changes})
+    prune(model, block)
+    for weight in model.encoder.weights + model.output_layer.weights:
+        weight.assign(weight * 8)  # or it would say the same about every picture
+    return model
+
+
+@pytest.fixture(scope="session")
+def blocks_captioner():
+    return small_captioner(16)
+
+
+@pytest.fixture(scope="session")
+def unstructured_captioner():
+    return small_captioner(1)
+
+
+@pytest.fixture(scope="session")
+def vocabulary():
+    return ["<pad>", "<start>", "<end>", "<unk>"] + [f"word{i}" for i in range(VOCABULARY_SIZE - 4)]
+
+
+@pytest.fixture(scope="session")
+def pictures():
+    rng = np.random.default_rng(3)
+    patches = rng.integers(0, 256, (6, 4, 4, 3), np.uint8)
+    return [np.kron(patch, np.ones((4, 4, 1), np.uint8)) for patch in patches]
+
+
+@pytest.fixture(scope="session")
+def export_options(vocabulary, pictures):
+    return {
+        "beam": BEAM,
+        "max_length": MAX_LENGTH,
+        "vocabulary": vocabulary,
+        "samples": [{"image": picture[None]} for picture in pictures],
+    }
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory, blocks_captioner, unstructured_captioner, export_options):
+    """Files, made once: `exported("blocks", "auto")` gives the path and the report."""
+    from tfsparsecap_export import export_model
+
+    folder = tmp_path_factory.mktemp("exported")
+    captioners = {"blocks": blocks_captioner, "unstructured": unstructured_captioner}
+
+    @functools.cache
+    def get(pattern, format):
+        path = folder / f"{pattern}_{format}.tflite"
+        return path, export_model(captioners[pattern], path, format, **export_options)
+
+    return get
+
+
+@pytest.fixture
+def interpreter():
+    """Runs the bytes of a .tflite file: `interpreter(content, delegate=True)(**inputs)` gives its outputs."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    def load(content, delegate=True):
+        resolver = OpResolverType.AUTO if delegate else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        loaded = Interpreter(model_content=content, experimental_op_resolver_type=resolver)
+        return loaded.get_signature_runner(next(iter(loaded.get_signature_list())))
+
+    return load

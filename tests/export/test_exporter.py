@@ -1,0 +1,183 @@
+"""Files as people get them: every format captions as the Keras model does, or is not written."""
+
+import errno
+import os
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from tfsparsecap_export import FORMATS, export_model, exporter, sparse
+
+from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.decoding import beam_search
+from tfsparsecap.errors import InputError
+from tfsparsecap.models import SoftAttention
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("pattern", ["blocks", "unstructured"])
+def test_every_format_captions_as_the_keras_model(format, pattern, request, exported, pictures):
+    captioner = request.getfixturevalue(f"{pattern}_captioner")
+    path, report = exported(pattern, format)
+    assert report.bytes == path.stat().st_size
+    stored = {layer.encoding for layer in report.layers}
+    has_int8 = any("int8" in encoding for encoding in stored)
+    assert has_int8 == (format == "int8" or (format == "auto" and pattern == "blocks"))
+    runner = TFLiteCaptioner(path)
+    equal = 0
+    for picture in pictures:
+        token_ids, scores = (np.asarray(x) for x in beam_search(captioner, {"image": picture[None]}, 3, 6))
+        given_ids, given_scores = runner.token_ids(picture)
+        if has_int8:
+            equal += (given_ids[0] == token_ids[0][0]).all() / len(pictures)
+            np.testing.assert_allclose(given_scores[0], scores[0][0], atol=1.5)
+        else:
+            np.testing.assert_array_equal(given_ids[0], token_ids[0][0])
+            np.testing.assert_allclose(given_scores, scores[0], atol=0.05)
+    if has_int8:
+        assert report.verification.equal == pytest.approx(equal) and equal > 0.3
+    else:
+        assert report.verification.equal == 1.0
+
+
+def test_pictures_get_different_captions(blocks_captioner, pictures):
+    # Else the tests above would show little.
+    captions = {
+        tuple(beam_search(blocks_captioner, {"image": p[None]}, 1, 6)[0][0, 0].numpy()) for p in pictures
+    }
+    assert len(captions) > 3
+
+
+def test_blocks_are_the_smallest_and_dense_the_largest(exported):
+    sizes = {format: exported("blocks", format)[1].bytes for format in FORMATS}
+    assert sizes["auto"] < sizes["compact"] < sizes["fast"] < sizes["dense"]
+
+
+def test_the_same_model_gives_the_same_file(tmp_path, blocks_captioner, export_options, exported):
+    export_model(blocks_captioner, tmp_path / "again.tflite", **export_options)
+    assert (tmp_path / "again.tflite").read_bytes() == exported("blocks", "auto")[0].read_bytes()
+
+
+def test_the_bundle_is_a_zip_archive_that_says_what_is_in_it(exported, vocabulary):
+    path, _ = exported("blocks", "auto")
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert sorted(archive.namelist()) == ["captioner.json", "vocabulary.txt"]
+        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+        assert archive.read("vocabulary.txt").decode().splitlines() == vocabulary
+    description, tokens = read_bundle(path)
+    assert tokens == vocabulary
+    assert description["special_ids"] == {"pad": 0, "start": 1, "end": 2}
+    assert (description["input"], description["image_size"], description["beam"]) == ("image", 16, 3)
+    assert description["max_length"] == 6 and description["vocabulary_size"] == len(vocabulary)
+    assert 0.7 < description["sparsity"] < 0.9
+    assert description["verification"]["samples"] == 6
+
+
+def test_report_names_layers_and_reasons(exported, blocks_captioner):
+    _, report = exported("blocks", "auto")
+    layers = {layer.name.partition("/")[2]: layer for layer in report.layers}
+    output = layers["output/kernel"]
+    assert (output.shape, output.pattern, output.encoding) == ((80, 64), "1x16 blocks", sparse.BLOCK16)
+    assert output.nonzeros == np.count_nonzero(blocks_captioner.output_layer.kernel)
+    assert report.as_dict()["layers"][0]["reason"]
+    assert sum(layer.bytes for layer in report.layers) < report.bytes
+
+
+def test_features_go_in_where_there_is_no_encoder(tmp_path):
+    keras.utils.set_random_seed(0)
+    model = SoftAttention(40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24)
+    with pytest.raises(InputError, match="how large its input is"):
+        export_model(model, tmp_path / "a.tflite")
+    export_model(model, tmp_path / "a.tflite", inputs={"features": (5, 24)}, max_length=5)
+    features = np.random.default_rng(0).normal(size=(5, 24)).astype(np.float32)
+    token_ids, _ = TFLiteCaptioner(tmp_path / "a.tflite").token_ids(features=features)
+    np.testing.assert_array_equal(token_ids, beam_search(model, {"features": features[None]}, 3, 5)[0][0])
+
+
+def test_a_model_without_zeros_becomes_a_dense_file_and_that_is_said(tmp_path):
+    model = SoftAttention(40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24)
+    report = export_model(model, tmp_path / "a.tflite", inputs={"features": (5, 24)}, max_length=5)
+    assert "No layer of the model is sparse" in report.sentences()[0]
+
+
+def test_any_other_keras_model(tmp_path, interpreter):
+    rng = np.random.default_rng(0)
+    inputs = [keras.Input((64,), name="left"), keras.Input((8, 8, 4), name="right")]
+    convolved = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(8, 3)(inputs[1]))
+    hidden = keras.layers.Dense(96)(keras.layers.Concatenate()([inputs[0], convolved]))
+    model = keras.Model(inputs, [keras.layers.Dense(3)(hidden), hidden])
+    kernel = model.layers[-2].kernel if model.layers[-2].name.startswith("dense") else model.layers[-1].kernel
+    kernel.assign(np.asarray(kernel) * (rng.random(kernel.shape) < 0.1))
+    for format in FORMATS:
+        export_model(model, tmp_path / "model.tflite", format)
+        values = {"left": rng.normal(size=(1, 64)), "right": rng.normal(size=(1, 8, 8, 4))}
+        values = {name: value.astype(np.float32) for name, value in values.items()}
+        run = interpreter((tmp_path / "model.tflite").read_bytes())
+        outputs = run(**values)
+        for i, expected in enumerate(model([values["left"], values["right"]])):
+            np.testing.assert_allclose(
+                outputs[f"output_{i}"], expected, atol=0.1 if format == "int8" else 0.01
+            )
+
+
+def test_mixed_precision_is_exported_in_float32_and_left_as_it_was(tmp_path):
+    model = SoftAttention(
+        40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24, dtype="mixed_bfloat16"
+    )
+    export_model(model, tmp_path / "a.tflite", inputs={"features": (5, 24)}, max_length=5)
+    assert model.compute_dtype == model.cell.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(("refused", "note"), [(1, "only the convolutions"), (2, "stored as float32")])
+def test_rounding_that_changes_a_caption_is_taken_back_step_by_step(
+    refused, note, tmp_path, monkeypatch, unstructured_captioner, export_options
+):
+    original = exporter.verify.verify_captions
+    calls = []
+
+    def differing_at_first(*args, **kwargs):
+        calls.append(kwargs)
+        if len(calls) <= refused:
+            raise exporter.verify.CaptionsDiffer("differ")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(exporter.verify, "verify_captions", differing_at_first)
+    report = export_model(unstructured_captioner, tmp_path / "a.tflite", "fast", **export_options)
+    float16 = {layer.role for layer in report.layers if "float16" in layer.encoding}
+    assert float16 <= ({"convolution"} if refused == 1 else set())
+    assert note in report.notes[0]
+    assert [call["tie"] for call in calls] == [0.05, 0.05, 1e-3][: refused + 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "sparse"}, "no export format"),
+        ({"path": "absent/a.tflite"}, "does not exist"),
+        ({"vocabulary": ["<pad>"]}, "1 tokens"),
+        ({"beam": 0}, "at least 1"),
+        ({"tolerance": 20}, "from 0 to 1"),
+        ({"inputs": {"sound": (3,)}}, "not sound"),
+    ],
+)
+def test_what_cannot_be_used_is_said(tmp_path, blocks_captioner, export_options, changes, message):
+    options = {"path": "a.tflite", **export_options, **changes}
+    with pytest.raises(InputError, match=message):
+        export_model(blocks_captioner, tmp_path / options.pop("path"), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, blocks_captioner, export_options):
+    path = tmp_path / "captioner.tflite"
+    path.write_bytes(b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="disk is full"):
+        export_model(blocks_captioner, path, **export_options)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["captioner.tflite"]

@@ -1,0 +1,125 @@
+"""The command line on a run folder, as training leaves it, and on a model alone."""
+
+import json
+import shutil
+
+import keras
+import pytest
+from PIL import Image
+from tfsparsecap_export.__main__ import export
+
+from tfsparsecap.bundle import read_bundle
+from tfsparsecap.errors import InputError
+from tfsparsecap.training.config import Config, Data
+from tfsparsecap.training.config_files import save_config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, blocks_captioner, vocabulary):
+    run = tmp_path_factory.mktemp("runs") / "small"
+    run.mkdir()
+    absent = str(tmp_path_factory.getbasetemp() / "absent")
+    (run / "config.yaml").write_text(
+        save_config(Config(name="small", data=Data(folder=absent, max_length=6)))
+    )
+    (run / "vocabulary.txt").write_text("\n".join(vocabulary) + "\n")
+    (run / "scores_test.json").write_text('{"CIDEr": 0.5}')
+    blocks_captioner.save(run / "model.keras")
+    return run
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "small")
+
+
+def test_a_run_becomes_a_file_and_a_table(run, capsys, vocabulary):
+    export(["--tflite", str(run), "--beam", "2", "--samples", "3"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1x16 blocks" in printed and "made-up pictures" in printed
+    description, tokens = read_bundle(run / "model.tflite")
+    assert tokens == vocabulary
+    assert description["scores"] == {"CIDEr": 0.5}
+    assert (description["beam"], description["max_length"], description["run"]) == (2, 6, "small")
+    assert description["verification"]["samples"] == 3
+
+
+def test_validation_pictures_of_the_run_are_used_where_they_are_at_hand(run, capsys, tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rows = ["image,caption,split"]
+    for number, split in enumerate(["train", "validation", "validation", "validation", "test"]):
+        Image.new("RGB", (30 + number, 20), (40 * number, 99, 7)).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,a picture,{split}")
+    (folder / "captions.csv").write_text("\n".join(rows) + "\n")
+    (folder / "3.png").write_bytes(b"broken")
+    config = Config(name="small", data=Data(kind="table", folder=str(folder), max_length=6))
+    (run / "config.yaml").write_text(save_config(config))
+    export(["--tflite", str(run), "--json"])
+    verification = json.loads(capsys.readouterr().out)["verification"]
+    assert verification["source"] == "validation pictures"
+    assert verification["samples"] == 2
+
+
+def test_json_and_output(run, capsys, tmp_path):
+    target = tmp_path / "other.tflite"
+    arguments = ["--format", "compact", "--output", str(target), "--samples", "2", "--json"]
+    export(["--tflite", str(run), *arguments])
+    report = json.loads(capsys.readouterr().out)
+    assert report["bytes"] == target.stat().st_size and report["format"] == "compact"
+
+
+def test_any_keras_file(tmp_path, capsys):
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(tmp_path / "plain.keras")
+    export(["--tflite", str(tmp_path / "plain.keras")])
+    assert "outputs differ by at most" in capsys.readouterr().out
+    assert (tmp_path / "plain.tflite").is_file()
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit) as ended:
+        export(["--help"])
+    assert ended.value.code == 0
+    assert "examples:" in capsys.readouterr().out
+
+
+def without(name):
+    return lambda run: (run / name).unlink()
+
+
+def filled(name, content):
+    return lambda run: (run / name).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("model.keras"), "no model.keras yet"),
+        (without("vocabulary.txt"), "vocabulary.txt"),
+        (without("config.yaml"), "config.yaml"),
+        (filled("model.keras", b"no archive"), "cannot read"),
+        (filled("scores_test.json", b"{"), "no JSON"),
+        (filled("vocabulary.txt", b"<pad>\n<start>\n<end>\n<unk>\na\n"), "5 tokens, the model 80"),
+    ],
+)
+def test_a_damaged_run_is_said_and_nothing_is_lost(run, damage, message):
+    (run / "model.tflite").write_bytes(b"old")
+    damage(run)
+    with pytest.raises(InputError, match=message):
+        export(["--tflite", str(run), "--samples", "1"])
+    assert (run / "model.tflite").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tflite", "runs/absent"], "no run folder runs/absent"),
+        (["--tflite", "absent.keras"], "no absent.keras"),
+        (["--tflite", "x", "--format", "best"], 'no export format "best"'),
+        (["--tflite", "x", "--beam", "0"], "--beam is 0"),
+        (["--tflite", "x", "--output", "a.bin"], "ends in .tflite"),
+    ],
+)
+def test_wrong_arguments_are_said(arguments, message):
+    with pytest.raises(InputError, match=message):
+        export(arguments)

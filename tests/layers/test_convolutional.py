@@ -1,0 +1,91 @@
+"""Gated convolutions against stock Keras layers with masked kernels."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap import layers
+
+RANDOM = np.random.default_rng(0)
+SEQUENCE = RANDOM.normal(size=(2, 7, 8)).astype("float32")
+IMAGE = RANDOM.normal(size=(2, 7, 6, 8)).astype("float32")
+
+
+def one(layer):
+    return lambda: keras.Sequential([layer()])
+
+
+CASES = {
+    "1d": (one(lambda: keras.layers.Conv1D(6, 3)), SEQUENCE),
+    "1d causal dilated": (
+        one(lambda: keras.layers.Conv1D(6, 3, padding="causal", dilation_rate=2)),
+        SEQUENCE,
+    ),
+    "2d": (one(lambda: keras.layers.Conv2D(6, (3, 2), strides=2, activation="relu")), IMAGE),
+    "2d pointwise": (one(lambda: keras.layers.Conv2D(6, 1, use_bias=False)), IMAGE),
+    "2d in groups": (one(lambda: keras.layers.Conv2D(6, 3, groups=2, padding="same")), IMAGE),
+    "depthwise": (one(lambda: keras.layers.DepthwiseConv2D(3, depth_multiplier=2)), IMAGE),
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("block_shape", [(1, 1), (4, 1), (2, 2)])
+@pytest.mark.parametrize("name", CASES)
+def test_a_gated_layer_is_the_stock_layer_with_masked_weights(twins, name, block_shape, training):
+    make, x = CASES[name]
+    gated, stock = twins.outputs(make, tf.constant(x), training=training, block_shape=block_shape)
+    np.testing.assert_allclose(gated, stock, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["1d", "2d", "depthwise"])
+def test_gates_get_the_gradient_of_their_block(twins, name):
+    make, x = CASES[name]
+    for by_tape, by_numpy in twins.gradients(make, tf.constant(x), block_shape=(4, 1)):
+        np.testing.assert_allclose(by_tape, by_numpy, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("channels", "height"),
+    [(16, 16), (8, 8), (4, 4), (3, 1)],  # a 2 x 2 kernel of 4 channels has 16 rows
+)
+def test_a_block_never_reaches_into_the_next_pixel(channels, height):
+    layer = layers.GatedConv2D(5, 2, block_shape=(16, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layer.build((None, 8, 8, channels))
+    assert layer.kernel_gate.block == (height, 1)
+    mask = np.zeros(layer.kernel_gate.logits.shape, "float32")
+    mask[0, 0] = 1
+    opened = np.argwhere(np.asarray(layer.kernel_gate.expand(tf.constant(mask))))
+    np.testing.assert_array_equal(opened, [(0, 0, channel, 0) for channel in range(height)])
+
+
+def test_a_depthwise_kernel_has_no_blocks_and_needs_no_warning():
+    layer = layers.GatedDepthwiseConv2D(3, block_shape=(16, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer.build((None, 8, 8, 16))
+    assert layer.kernel_gate.block == (1, 1)
+
+
+def test_mixed_precision():
+    layer = layers.GatedConv2D(5, 3, dtype="mixed_float16")
+    with tf.GradientTape() as tape:
+        output = layer(IMAGE, training=True)
+        loss = tf.reduce_sum(tf.cast(output, "float32"))
+    assert output.dtype == "float16"
+    assert tape.gradient(loss, layer.kernel_gate.logits.value).dtype == tf.float32
+
+
+@pytest.mark.parametrize("layer", [layers.GatedConv2D(5, 3), layers.GatedDepthwiseConv2D(3)])
+def test_layers_are_saved_and_loaded_with_raw_weights_and_gates(tmp_path, layer):
+    model = keras.Sequential([keras.Input(IMAGE.shape[1:]), layer])
+    layer.kernel_gate.logits.assign(RANDOM.normal(size=layer.kernel_gate.logits.shape))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    for mine, theirs in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_allclose(again(IMAGE), model(IMAGE))

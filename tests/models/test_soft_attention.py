@@ -1,0 +1,246 @@
+"""The Soft-Attention captioner: its methods agree, it trains, is saved and loaded, and names wrong input."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.decoding import beam_search
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import Gate, gates
+from tfsparsecap.layers.gated import gate_in_place, ungate_in_place
+from tfsparsecap.models import MobileNetV1Encoder, SoftAttention
+
+SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5}
+
+
+@pytest.fixture(params=["lstm", "gru"])
+def captioner(request):
+    keras.utils.set_random_seed(1)
+    captioner = SoftAttention(20, cell=request.param, feature_size=7, dropout=0.5, **SMALL)
+    for weight in captioner.weights:
+        # Biases start at 0, which would hide one that is left out.
+        weight.assign(weight + keras.random.normal(weight.shape, stddev=0.5))
+    return captioner
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    random = np.random.default_rng(2)
+    return {
+        "features": random.normal(size=(3, 4, 7)).astype("float32"),
+        "tokens": random.integers(0, 20, (3, 6)).astype("int32"),
+    }
+
+
+def repeated_steps(captioner, inputs):
+    memory = captioner.encode(inputs)
+    state = captioner.initial_state(memory)
+    logits = []
+    for tokens in inputs["tokens"].T:
+        at_position, state = captioner.step(tokens, state, memory)
+        logits.append(at_position)
+    return np.stack(logits, axis=1)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_call_is_repeated_step(captioner, inputs):
+    logits = captioner(inputs)
+    assert logits.shape == (3, 6, 20) and logits.dtype == "float32"
+    np.testing.assert_allclose(logits, repeated_steps(captioner, inputs), atol=1e-5)
+
+
+def test_call_with_a_length_known_only_in_the_graph(captioner, inputs):
+    specs = {
+        "features": tf.TensorSpec((None, None, 7)),
+        "tokens": tf.TensorSpec((None, None), tf.int32),
+    }
+    looped = tf.function(lambda inputs: captioner(inputs), input_signature=[specs])(inputs)
+    np.testing.assert_allclose(looped, captioner(inputs), atol=1e-5)
+
+
+def test_first_lstm_step_in_numpy(inputs):
+    captioner = SoftAttention(20, feature_size=7, **SMALL)
+    weights = {weight.path.partition("/")[2]: weight.numpy() for weight in captioner.weights}
+    features, tokens = inputs["features"], inputs["tokens"][:, 0]
+    mean = features.mean(1)
+    hidden = np.tanh(mean @ weights["initial_hidden/kernel"] + weights["initial_hidden/bias"])
+    carry = np.tanh(mean @ weights["initial_carry/kernel"] + weights["initial_carry/bias"])
+    query = hidden @ weights["attention_query/kernel"] + weights["attention_query/bias"]
+    energy = np.tanh(features @ weights["attention_features/kernel"] + query[:, None])
+    attention = softmax((energy @ weights["attention_score/kernel"])[..., 0])
+    context = np.einsum("bn,bnd->bd", attention, features)
+    x = np.concatenate([weights["embedding/embeddings"][tokens], context], axis=1)
+    gates = x @ weights["lstm/kernel"] + hidden @ weights["lstm/recurrent_kernel"] + weights["lstm/bias"]
+    i, f, c, o = np.split(gates, 4, axis=1)
+    carry = carry / (1 + np.exp(-f)) + np.tanh(c) / (1 + np.exp(-i))
+    hidden = np.tanh(carry) / (1 + np.exp(-o))
+    expected = hidden @ weights["output/kernel"] + weights["output/bias"]
+    np.testing.assert_allclose(captioner(inputs)[:, 0], expected, atol=1e-5)
+
+
+def test_sizes_of_the_papers_by_default():
+    captioner = SoftAttention(1000, feature_size=832)
+    shapes = {weight.path.partition("/")[2]: tuple(weight.shape) for weight in captioner.weights}
+    assert shapes["embedding/embeddings"] == (1000, 256)
+    assert shapes["lstm/kernel"] == (256 + 832, 4 * 512)
+    assert shapes["attention_features/kernel"] == (832, 512)
+    assert shapes["attention_query/kernel"] == (512, 512)
+    assert shapes["output/kernel"] == (512, 1000)
+
+
+def test_dropout_only_in_training(captioner, inputs):
+    np.testing.assert_array_equal(captioner(inputs), captioner(inputs))
+    assert not np.allclose(captioner(inputs, training=True), captioner(inputs))
+
+
+@pytest.mark.parametrize(("jit", "length", "steps", "share"), [(False, 6, 120, 0.1), (True, 2, 20, 0.9)])
+def test_learns_its_captions_with_keras_fit(inputs, jit, length, steps, share):
+    keras.utils.set_random_seed(3)
+    captioner = SoftAttention(20, feature_size=7, **SMALL)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    captioner.compile(keras.optimizers.Adam(0.03), loss, jit_compile=jit)
+    inputs = {**inputs, "tokens": inputs["tokens"][:, :length]}
+    targets = np.roll(inputs["tokens"], -1, axis=1)
+    before = loss(targets, captioner(inputs))
+    data = tf.data.Dataset.from_tensors((inputs, targets)).repeat(steps)
+    captioner.fit(data, epochs=1, verbose=0, shuffle=False)
+    assert loss(targets, captioner(inputs)) < share * before
+
+
+def test_every_weight_gets_a_gradient(captioner, inputs):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(captioner(inputs, training=True) ** 2)
+    gradients = tape.gradient(loss, [weight.value for weight in captioner.trainable_variables])
+    assert all(
+        gradient is not None and np.abs(tf.convert_to_tensor(gradient)).max() > 0 for gradient in gradients
+    )
+
+
+def gated(captioner):
+    """The captioner with about half of its gates closed."""
+    for layer in captioner.layers:
+        if layer is not captioner.dropout:
+            gate_in_place(layer, (1, 1))
+    for gate in gates(captioner):
+        gate.logits.assign(keras.random.normal(gate.logits.shape))
+    return captioner
+
+
+def test_gates_are_drawn_once_a_pass(captioner, inputs, monkeypatch):
+    gated(captioner)
+    draws = []
+    mask = Gate.mask
+    monkeypatch.setattr(Gate, "mask", lambda gate, *arguments: draws.append(gate) or mask(gate, *arguments))
+    for run in (
+        lambda: captioner(inputs),
+        lambda: captioner(inputs, training=True),
+        lambda: beam_search(captioner, inputs, 2, 4),
+    ):
+        draws.clear()
+        run()
+        assert len(draws) == len(set(map(id, draws))) == len(gates(captioner))
+
+
+def test_what_the_gates_leave_is_what_stripping_leaves(captioner, inputs):
+    logits, (token_ids, scores) = gated(captioner)(inputs), beam_search(captioner, inputs, 2, 4)
+    for layer in captioner.layers:
+        if layer is not captioner.dropout:
+            ungate_in_place(layer)
+    np.testing.assert_allclose(captioner(inputs), logits, atol=1e-6)
+    stripped_ids, stripped_scores = beam_search(captioner, inputs, 2, 4)
+    np.testing.assert_array_equal(stripped_ids, token_ids)
+    np.testing.assert_allclose(stripped_scores, scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_gives_float32_logits_near_the_full_ones(inputs, policy):
+    full = SoftAttention(20, feature_size=7, **SMALL)
+    mixed = SoftAttention(20, feature_size=7, dtype=policy, **SMALL)
+    mixed.set_weights(full.get_weights())
+    assert {weight.dtype for weight in mixed.weights} == {"float32"}
+    logits = mixed(inputs)
+    assert logits.dtype == "float32"
+    np.testing.assert_allclose(logits, full(inputs), atol=0.05)
+
+
+def test_saved_and_loaded_with_its_encoder_in_a_fresh_process(tmp_path):
+    encoder = MobileNetV1Encoder(0.25, "conv_pw_3_relu", 32, weights=None, batch_norm_momentum=0.9)
+    encoder.backbone.set_weights([np.abs(weight) + 0.01 for weight in encoder.backbone.get_weights()])
+    images = np.random.default_rng(4).integers(0, 256, (2, 32, 32, 3)).astype("uint8")
+    inputs = {"image": images, "tokens": np.ones((2, 3), "int32")}
+    logits = {}
+    for cell in ("lstm", "gru"):
+        captioner = SoftAttention(20, cell=cell, encoder=encoder, dropout=0.1, **SMALL)
+        captioner.save(tmp_path / f"{cell}.keras")
+        logits[cell] = captioner(inputs)
+    np.savez(tmp_path / "expected.npz", **logits, **inputs)
+    program = """
+import keras, numpy as np, tfsparsecap
+data = np.load("expected.npz")
+for cell in ("lstm", "gru"):
+    captioner = keras.models.load_model(f"{cell}.keras")
+    logits = captioner({"image": data["image"], "tokens": data["tokens"]})
+    np.testing.assert_allclose(logits, data[cell], atol=1e-6)
+    assert captioner.dropout_rate == 0.1
+    assert not captioner.encoder.trainable and captioner.encoder.batch_norm_momentum == 0.9
+"""
+    # A cache folder without weights: loading must not ask for ImageNet's.
+    environment = {**os.environ, "KERAS_HOME": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_special_ids_are_kept_in_the_configuration():
+    captioner = SoftAttention(20, feature_size=7, start_id=17, end_id=18, pad_id=19, **SMALL)
+    again = SoftAttention.from_config(captioner.get_config())
+    assert (again.start_id, again.end_id, again.pad_id) == (17, 18, 19)
+    assert again.get_config() == captioner.get_config()
+
+
+def test_features_go_round_the_encoder():
+    encoder = MobileNetV1Encoder(0.25, "conv_pw_3_relu", 32, weights=None)
+    captioner = SoftAttention(20, encoder=encoder, **SMALL)
+    images = np.random.default_rng(5).integers(0, 256, (2, 32, 32, 3)).astype("uint8")
+    tokens = np.ones((2, 3), "int32")
+    np.testing.assert_allclose(
+        captioner({"features": encoder(images), "tokens": tokens}),
+        captioner({"image": images, "tokens": tokens}),
+        atol=1e-6,
+    )
+
+
+def test_any_keras_model_as_encoder():
+    encoder = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(5, 4, 4), keras.layers.Reshape((-1, 5))]
+    )
+    captioner = SoftAttention(20, encoder=encoder, **SMALL)
+    assert captioner.feature_size == 5
+    again = SoftAttention.from_config(captioner.get_config())
+    assert again.encoder.count_params() == encoder.count_params()
+    assert captioner({"image": np.zeros((2, 8, 8, 3)), "tokens": np.ones((2, 3), "int32")}).shape == (
+        2,
+        3,
+        20,
+    )
+
+
+def test_wrong_input_is_named():
+    with pytest.raises(InputError, match='no cell "rnn"'):
+        SoftAttention(20, cell="rnn", feature_size=7)
+    with pytest.raises(InputError, match="needs feature_size"):
+        SoftAttention(20)
+    with pytest.raises(InputError, match="give feature_size"):
+        SoftAttention(20, encoder=keras.layers.Flatten())
+    captioner = SoftAttention(20, feature_size=7, **SMALL)
+    with pytest.raises(InputError, match='without an encoder takes "features"'):
+        captioner.encode({"image": np.zeros((1, 8, 8, 3))})

@@ -1,0 +1,185 @@
+"""The wrapping optimizer: weights move as the inner optimizer would move them, gates as the method does."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap import Supermask, prune
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import gates
+from tfsparsecap.pruning import PruningMethod
+from tfsparsecap.pruning.optimizer import PruningOptimizer
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(16, 8)).astype("float32")
+Y = RANDOM.normal(size=(16, 3)).astype("float32")
+
+
+class Still(PruningMethod):
+    """Leaves the gates where they are and remembers what it was given."""
+
+    def attach(self, model):
+        super().attach(model)
+        self.count = self.add_state("count", ())
+        self.seen = []
+        for gate in self.gates:
+            gate.samples = False
+
+    def step(self, gate_gradients):
+        self.seen.append(gate_gradients)
+        self.count.assign_add(1.0)
+
+
+def dense(**options):
+    keras.utils.set_random_seed(4)
+    return keras.Sequential(
+        [keras.Input((8,)), keras.layers.Dense(6, "relu", **options), keras.layers.Dense(3, name="last")]
+    )
+
+
+OPTIMIZERS = {
+    "adam with decay": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
+    "clipped by norm": lambda: keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.1),
+    "clipped by value": lambda: keras.optimizers.RMSprop(0.01, clipvalue=0.01),
+    "on a schedule": lambda: keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 5)),
+    "averaged": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5),
+    "accumulated": lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=3),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_open_gates_change_nothing_for_the_weights(name):
+    stock, gated = dense(), prune(dense(), Still(0.5))
+    for model in (stock, gated):
+        model.compile(OPTIMIZERS[name](), "mse")
+        model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    for layer, twin in zip(stock.layers, gated.layers, strict=True):
+        np.testing.assert_allclose(twin.stored_weight("kernel"), layer.kernel, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(twin.bias, layer.bias, rtol=1e-5, atol=1e-6)
+    for gate in gates(gated):
+        np.testing.assert_array_equal(gate.logits, np.full(gate.logits.shape, 5.0))  # no decay, no average
+    assert float(gated.pruning.count) == 8
+
+
+def test_the_method_steps_once_with_each_gates_gradient_or_none():
+    model = prune(dense(), Still(0.5))
+    optimizer = model.pruning.wrap(keras.optimizers.SGD(0.1))
+    first, last = gates(model)
+    kept = [variable for variable in model.trainable_variables if variable is not last.logits]
+    gradients = [
+        tf.ones(variable.shape) * (7.0 if variable is first.logits else 1.0) for variable in reversed(kept)
+    ]
+    optimizer.apply(gradients, list(reversed(kept)))
+    (seen,) = model.pruning.seen
+    np.testing.assert_array_equal(seen[0], np.full(first.logits.shape, 7.0))
+    assert seen[1] is None
+
+
+def test_constraints_act_on_the_raw_weights():
+    model = prune(dense(kernel_constraint="non_neg"), Still(0.5))
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    model.fit(X, Y, verbose=0)
+    assert np.min(model.layers[0].stored_weight("kernel")) == 0
+    assert np.min(model.layers[1].stored_weight("kernel")) < 0
+
+
+def test_learning_rate_and_iterations_are_the_inner_optimizers():
+    model = prune(dense(), Still(0.5))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[halve])
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.0025)
+    assert float(model.optimizer.inner_optimizer.learning_rate) == pytest.approx(0.0025)
+    assert int(model.optimizer.iterations) == 4 * 2
+    with pytest.raises(TypeError, match="LearningRateSchedule"):
+        model.compile(keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 5)), "mse")
+        model.optimizer.learning_rate = 0.1
+
+
+def test_the_state_of_the_method_is_saved_with_the_optimizers():
+    model = prune(dense(), Supermask(0.5, total_steps=20))
+    model.compile("adam", "mse")
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0)
+    store, again = {}, prune(dense(), Supermask(0.5, total_steps=20))
+    model.optimizer.save_own_variables(store)
+    again.compile("adam", "mse")
+    again.optimizer.build(again.trainable_variables)
+    again.optimizer.load_own_variables(store)
+    assert int(again.pruning.steps_done) == 8
+    for mine, theirs in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_wrapping_twice_wraps_once_and_another_models_is_refused():
+    model, other = prune(dense(), Still(0.5)), prune(dense(), Still(0.5))
+    optimizer = model.pruning.wrap(keras.optimizers.Adam())
+    assert model.pruning.wrap(optimizer) is optimizer
+    scaled = model.pruning.wrap(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()))
+    assert isinstance(scaled, keras.optimizers.LossScaleOptimizer)
+    assert isinstance(scaled.inner_optimizer, PruningOptimizer)
+    assert isinstance(model.pruning.wrap(scaled).inner_optimizer.inner_optimizer, keras.optimizers.Adam)
+    model.compile(optimizer, "mse")
+    assert model.optimizer is optimizer
+    with pytest.raises(InputError, match="another model"):
+        other.pruning.wrap(optimizer)
+
+
+def test_from_its_configuration_comes_the_inner_optimizer():
+    model = prune(dense(), Still(0.5))
+    optimizer = model.pruning.wrap(keras.optimizers.SGD(0.25))
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert type(again) is keras.optimizers.SGD
+    assert float(again.learning_rate) == 0.25
+
+
+MIRRORED = """
+import keras, numpy as np, tensorflow as tf
+cpu, = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import tfsparsecap as sc
+from tfsparsecap.gates import gates
+
+random = np.random.default_rng(0)
+x, y = random.normal(size=(32, 3, 8)).astype("float32"), random.integers(0, 3, 32)
+
+def trained(strategy, method, norm=False, policy="float32"):
+    keras.config.set_dtype_policy(policy)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        first = [keras.layers.LSTM(5), keras.layers.BatchNormalization()] if norm else []
+        last = [keras.layers.Flatten(), keras.layers.Dense(6), keras.layers.Dense(3, "softmax")]
+        model = keras.Sequential([keras.Input((3, 8)), *first, *last])
+    sc.prune(model, method)  # in the strategy that the model was made in
+    with strategy.scope():
+        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+    history = model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16).repeat(4), verbose=0).history
+    return model, history
+
+one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+for method in (sc.Supermask, sc.SupermaskLoss):
+    (single, alone), (double, both) = (trained(strategy, method(0.5, 8)) for strategy in (one, two))
+    for mine, theirs in zip(gates(single), gates(double), strict=True):
+        first, second = theirs.logits.value.values
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_allclose(mine.logits, first, rtol=1e-5)
+        assert np.any(mine.logits != 5.0)
+    for mine, theirs in zip(single.get_weights(), double.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(alone["sparsity"], both["sparsity"])
+for options in ({"norm": True}, {"policy": "mixed_bfloat16"}):
+    model, history = trained(two, sc.Supermask(0.5, 8), **options)
+    assert abs(history["sparsity"][0] - 0.5) < 0.01, history
+    for gate in gates(model):
+        np.testing.assert_array_equal(*gate.logits.value.values)
+print("alike")
+"""
+
+
+@pytest.mark.slow
+def test_two_replicas_train_as_one_device_does():
+    done = subprocess.run([sys.executable, "-c", MIRRORED], capture_output=True, text=True, timeout=600)
+    assert done.stdout.strip().endswith("alike"), done.stderr[-3000:]

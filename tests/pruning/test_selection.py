@@ -1,0 +1,54 @@
+"""The exact choice of gates, against sorting."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.pruning.selection import keep_masks
+
+
+def closed_by_sorting(scores, sizes, weights):
+    """Closes gates one by one in the order of their scores until the next would be too much."""
+    flat = np.concatenate([score.ravel() for score in scores])
+    size = np.concatenate([np.full(score.size, n) for score, n in zip(scores, sizes, strict=True)])
+    order = np.argsort(flat, kind="stable")
+    return set(order[: np.searchsorted(np.cumsum(size[order]), weights, side="right")])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.95, 0.999, 1.0])
+@pytest.mark.parametrize("size", [7, 1000, 50_000])
+def test_closes_the_gates_that_sorting_would(size, share):
+    scores = np.abs(np.random.default_rng(size).normal(size=size)).astype("float32") * 10.0 ** np.linspace(
+        -30, 20, size, dtype="float32"
+    )
+    closed = int(share * size)
+    (keep,) = keep_masks([tf.constant(scores)], [1], tf.constant(closed, tf.int64))
+    assert set(np.flatnonzero(~keep.numpy())) == closed_by_sorting([scores], [1], closed)
+
+
+def test_counts_blocks_with_their_size_over_several_tensors():
+    random = np.random.default_rng(0)
+    scores = [random.random((30, 40), dtype="float32"), random.random(500, dtype="float32")]
+    sizes, closed = [16, 1], 9000
+    keep = keep_masks([tf.constant(score) for score in scores], sizes, tf.constant(closed, tf.int64))
+    flat = np.concatenate([k.numpy().ravel() for k in keep])
+    expected = closed_by_sorting(scores, sizes, closed)
+    # Sorting stops at the first block that is too large; both close the same gates up to that one block.
+    assert len(expected ^ set(np.flatnonzero(~flat))) <= 1
+    gone = sum(size * (~k.numpy()).sum() for size, k in zip(sizes, keep, strict=True))
+    assert closed - 16 < gone <= closed
+
+
+def test_equal_scores_are_closed_in_their_order_and_no_further():
+    keep, second = keep_masks([tf.zeros([4]), tf.zeros([3])], [1, 1], tf.constant(5, tf.int64))
+    assert keep.numpy().tolist() == [False] * 4
+    assert second.numpy().tolist() == [False, True, True]
+
+
+def test_works_in_a_graph():
+    keep = tf.function(lambda scores, n: keep_masks([scores], [1], n)[0])
+    assert keep(tf.constant([3.0, 1.0, 2.0]), tf.constant(1, tf.int64)).numpy().tolist() == [
+        True,
+        False,
+        True,
+    ]

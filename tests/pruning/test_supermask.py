@@ -1,0 +1,172 @@
+"""Supermask ends exactly where it was told to, gradually, and keeps what its criterion says."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.pruning import Supermask, prune, strip_pruning
+
+
+def classifier(sizes=(64, 128, 10)):
+    layers = [keras.layers.Dense(size, "relu") for size in sizes[1:-1]]
+    return keras.Sequential([keras.Input((sizes[0],)), *layers, keras.layers.Dense(sizes[-1])])
+
+
+def data(features=64):
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(2048, features)).astype("float32")
+    return inputs, np.argmax(inputs @ random.normal(size=(features, 10)), 1)
+
+
+def trained(model, method, learning_rate=3e-3):
+    model = prune(model, method)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy"])
+    inputs, labels = data(model.input_shape[-1])
+    batches = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(64)
+    history = model.fit(batches, epochs=10, steps_per_epoch=method.total_steps // 10, verbose=0)
+    return strip_pruning(model), history.history
+
+
+def sparsity_of(model):
+    kernels = [weight.numpy() for weight in model.weights if len(weight.shape) == 2]
+    return 1 - sum(np.count_nonzero(kernel) for kernel in kernels) / sum(kernel.size for kernel in kernels)
+
+
+@pytest.mark.parametrize(
+    ("sparsity", "block_shape"),
+    [(0.5, (16, 1)), (0.8, (1, 1)), (0.95, (16, 1)), (0.99, (1, 1)), (0.99, (16, 1))],
+)
+def test_ends_at_the_sparsity_asked_for_in_300_steps(sparsity, block_shape):
+    model, history = trained(
+        classifier((256, 128, 10)), Supermask(sparsity, total_steps=300, block_shape=block_shape)
+    )
+    assert abs(sparsity_of(model) - sparsity) < 0.001
+    assert history["sparsity"][-1] == pytest.approx(sparsity_of(model), abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block_shape", [(1, 1), (16, 1)])
+def test_ends_at_the_sparsity_asked_for_in_10_000_steps(block_shape):
+    model, _ = trained(
+        classifier((256, 32, 10)), Supermask(0.95, total_steps=10_000, block_shape=block_shape)
+    )
+    assert abs(sparsity_of(model) - 0.95) < 0.002
+
+
+def test_gets_there_gradually_and_stays():
+    _, history = trained(classifier(), Supermask(0.9, total_steps=300))
+    curve = history["sparsity"]
+    assert curve[0] < 0.1
+    assert min(np.diff(curve)) >= 0
+    assert max(np.diff(curve)) < 0.4
+    assert curve[7:] == [curve[-1]] * 3
+
+
+def test_learns_what_a_dense_model_learns():
+    model, history = trained(classifier(), Supermask(0.8, total_steps=600))
+    assert history["accuracy"][-1] > 0.95
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    inputs, labels = data()
+    assert model.evaluate(inputs, labels, verbose=0)[1] > 0.95
+
+
+def test_keeps_the_gates_with_the_largest_mean_squared_gradient():
+    keras.utils.set_random_seed(0)
+    # A linear model with a fixed weight: dL/dz = 2 * mean(error * x) * w, worked out by NumPy at every step.
+    model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(1, use_bias=False)])
+    method = Supermask(0.5, total_steps=20, begin=0.5, end=0.8, memory=0.5, interval=1, closed_decay=0.0)
+    prune(model, method)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    random = np.random.default_rng(1)
+    kernel = model.get_weights()[0][:, 0]
+    worth = np.zeros(32)
+    keep = np.ones(32)
+    for step in range(20):
+        inputs = random.normal(size=(8, 32)).astype("float32")
+        targets = random.normal(size=(8, 1)).astype("float32")
+        error = inputs @ (kernel * keep) - targets[:, 0]
+        model.train_on_batch(inputs, targets)
+        if step <= method.last_step:
+            worth = 0.5 * worth + 0.5 * (2 * (error @ inputs) / 8 * kernel) ** 2
+        keep = (model.layers[0].kernel_gate.logits.numpy()[:, 0] > 0).astype("float64")
+        if step == method.last_step:
+            expected = np.argsort(worth)[16:]
+    assert set(np.flatnonzero(keep)) == set(expected)
+
+
+def test_a_gate_closed_too_early_opens_again():
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(1, use_bias=False)])
+    method = Supermask(0.5, total_steps=400, begin=0.0, end=0.9, interval=10, memory=0.9)
+    prune(model, method)
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    random = np.random.default_rng(0)
+    true_kernel = np.zeros((64, 1), "float32")
+    gate = model.layers[0].kernel_gate
+    opened_again = False
+    for step in range(400):
+        # The task changes half-way: other inputs matter.
+        true_kernel[:] = 0
+        true_kernel[: 24 if step < 200 else 0] = 1
+        true_kernel[40:] = 0 if step < 200 else 1
+        inputs = random.normal(size=(64, 64)).astype("float32")
+        before = gate.logits.numpy() > 0
+        model.train_on_batch(inputs, inputs @ true_kernel)
+        opened_again |= bool(((gate.logits.numpy() > 0) & ~before).any())
+    assert opened_again
+    assert (gate.logits.numpy()[40:, 0] > 0).mean() > 0.9
+
+
+def test_weights_behind_closed_gates_shrink_and_learn_while_gates_move():
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(4, use_bias=False)])
+    method = Supermask(0.5, total_steps=10, begin=0.0, end=0.8, interval=1, closed_decay=0.25)
+    prune(model, method)
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    inputs, targets = np.random.default_rng(0).normal(size=(2, 32, 64)).astype("float32")
+    targets = targets[:, :4]
+    for step in range(10):
+        kernel = model.layers[0].stored_weight("kernel").numpy()
+        closed = model.layers[0].kernel_gate.logits.numpy() < 0
+        error = inputs @ np.where(closed, 0, kernel) - targets
+        kernel = kernel - 0.1 * 2 * inputs.T @ error / error.size
+        if method.first_step < step <= method.last_step:
+            kernel = np.where(closed, 0.75 * kernel, kernel)
+        model.train_on_batch(inputs, targets)
+        assert np.allclose(model.layers[0].stored_weight("kernel").numpy(), kernel, atol=1e-5)
+
+
+def test_sparsity_zero_closes_nothing():
+    model, _ = trained(classifier(), Supermask(0.0, total_steps=50))
+    assert sparsity_of(model) == 0
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_the_shortest_runs_end_at_the_sparsity_too(steps):
+    model = prune(classifier((256, 128, 10)), Supermask(0.9, total_steps=steps))
+    model.compile("adam", "mse")
+    for _ in range(steps):
+        model.train_on_batch(np.ones((4, 256)), np.ones((4, 10)))
+    assert abs(sparsity_of(strip_pruning(model)) - 0.9) < 0.001
+
+
+def test_blocks_too_coarse_for_the_target_are_said_before_training():
+    with pytest.warns(UserWarning, match="reached only to within"):
+        prune(classifier((16, 16, 2)), Supermask(0.9, total_steps=10, block_shape=(16, 1)))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sparsity": 1.0, "total_steps": 10},
+        {"sparsity": -0.1, "total_steps": 10},
+        {"sparsity": 0.9, "total_steps": 0},
+        {"sparsity": 0.9, "total_steps": 10, "begin": 0.8, "end": 0.2},
+        {"sparsity": 0.9, "total_steps": 10, "block_shape": (16,)},
+        {"sparsity": 0.9, "total_steps": 10, "memory": 1.0},
+        {"sparsity": 0.9, "total_steps": 10, "closed_decay": 2.0},
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments):
+    with pytest.raises(ValueError, match="got"):
+        Supermask(**arguments)

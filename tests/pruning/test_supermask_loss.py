@@ -1,0 +1,106 @@
+"""The papers' SMP: its loss, annealing and gate updates against NumPy, and the figures of the design."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.pruning import SupermaskLoss, prune, strip_pruning
+
+
+def test_the_papers_settings_have_names():
+    soft_attention = SupermaskLoss(0.95, 530_000, paper="soft_attention")
+    assert soft_attention.gate_learning_rate == 100
+    assert soft_attention.sparsity_weight == pytest.approx(10)  # max(5, 0.5 / (1 - 0.95))
+    assert SupermaskLoss(0.8, 530_000).sparsity_weight == 5
+    up_down = SupermaskLoss(0.95, 530_000, paper="up_down")
+    assert (up_down.sparsity_weight, up_down.clip_value) == (80, 0.1)
+
+
+def test_the_papers_learning_rate_is_seven_times_the_least():
+    # design of the method: 530 000 steps and 12 M weights of soft attention at 80 % (weight 5).
+    least = SupermaskLoss(0.8, 530_000).least_learning_rate(12_000_000)
+    assert 100 / least == pytest.approx(7.0, rel=0.01)
+
+
+def test_annealing_is_half_a_cosine():
+    method = SupermaskLoss(0.9, 100)
+    steps = np.array([0, 25, 50, 100, 150])
+    expected = 1 - (1 + np.cos(np.pi * np.minimum(steps / 100, 1))) / 2
+    assert np.allclose([float(method.annealing(tf.constant(step))) for step in steps], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("clip", [None, 1e-4])
+def test_gates_move_as_the_papers_adam_moves_them(clip):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, use_bias=False)])
+    method = SupermaskLoss(
+        0.9, 40, gate_learning_rate=3.0, sparsity_weight=50.0, clip_value=clip, land_at=0.99
+    )
+    prune(model, method)
+    gate = model.layers[0].kernel_gate
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(6, 4)).astype("float32")
+    gate.logits.assign(logits)
+    first, second = np.zeros((6, 4)), np.zeros((6, 4))
+    for step in range(5):
+        from_loss = random.normal(size=(6, 4)).astype("float32") * 1e-2
+        slope = (sigmoid := 1 / (1 + np.exp(-logits))) * (1 - sigmoid)
+        missing = 0.9 - (1 - (logits > 0).mean())
+        alpha = 1 - (1 + math.cos(math.pi * step / 40)) / 2
+        gradient = from_loss + 50 * alpha * np.sign(missing) * slope / 24
+        gradient = gradient if clip is None else np.clip(gradient, -clip, clip)
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        rate = 3.0 * math.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+        logits = logits - rate * first / (np.sqrt(second) + 1e-2)
+        method.step([tf.constant(from_loss)])
+        assert np.allclose(gate.logits.numpy(), logits, rtol=1e-4, atol=1e-5)
+
+
+def test_the_sparsity_loss_is_the_papers():
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, use_bias=False)])
+    method = SupermaskLoss(0.9, 40, sparsity_weight=50.0)
+    prune(model, method)
+    model.layers[0].kernel_gate.logits.assign(np.where(np.arange(24).reshape(6, 4) < 6, -1.0, 1.0))
+    method.steps_done.assign(20)
+    assert float(method.sparsity_loss()) == pytest.approx(50 * 0.5 * abs(0.9 - 0.25), rel=1e-5)
+    assert float(method.logs()["sparsity"]) == pytest.approx(0.25)
+
+
+def trained(method, size=784, epochs=10):
+    model = keras.Sequential(
+        [keras.Input((size,)), *(keras.layers.Dense(n, "relu") for n in (300, 100)), keras.layers.Dense(10)]
+    )
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(2048, size)).astype("float32")
+    labels = np.argmax(inputs[:, :64] @ random.normal(size=(64, 10)), 1)
+    prune(model, method)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-3), loss)
+    batches = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(64)
+    history = model.fit(batches, epochs=epochs, steps_per_epoch=method.total_steps // epochs, verbose=0)
+    kernels = [weight.numpy() for weight in strip_pruning(model).weights if len(weight.shape) == 2]
+    return 1 - sum(map(np.count_nonzero, kernels)) / sum(kernel.size for kernel in kernels), history.history
+
+
+@pytest.mark.slow
+def test_the_auto_rate_nears_the_target_and_landing_makes_it_exact():
+    sparsity, history = trained(SupermaskLoss(0.9, 500))
+    assert 0.8 < sparsity < 0.95
+    assert history["sparsity_loss"][0] > 0
+    sparsity, history = trained(SupermaskLoss(0.9, 500, land_at=0.75))
+    assert sparsity == pytest.approx(0.9, abs=1e-4)
+    assert history["sparsity"][-2:] == [pytest.approx(0.9, abs=1e-4)] * 2  # frozen
+
+
+def test_a_rate_that_cannot_reach_the_target_is_said_before_training():
+    with pytest.raises(ValueError, match="out of reach"):
+        trained(SupermaskLoss(0.9, 500, gate_learning_rate=100.0))
+
+
+@pytest.mark.parametrize("arguments", [{"land_at": 1.0}, {"paper": "lightcap"}, {"total_steps": 0}])
+def test_arguments_out_of_range_are_refused(arguments):
+    with pytest.raises(ValueError, match="got"):
+        SupermaskLoss(**{"sparsity": 0.9, "total_steps": 100, **arguments})

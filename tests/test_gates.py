@@ -1,0 +1,316 @@
+"""Samplers and Gate against NumPy."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import (
+    Gate,
+    drawn,
+    fitting_block,
+    gated_layers,
+    gates,
+    straight_through_bernoulli,
+    straight_through_round,
+)
+from tfsparsecap.layers import GatedDense
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_rounding_takes_one_half_down_and_passes_the_gradient(dtype):
+    probability = tf.constant([0.0, 0.2, 0.5, 0.51, 1.0], dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(probability)
+        rounded = straight_through_round(probability)
+    upstream = tf.constant([1.0, -2.0, 3.0, 0.5, 4.0], dtype)
+    assert rounded.dtype == probability.dtype
+    np.testing.assert_array_equal(tf.cast(rounded, "float32"), [0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(tape.gradient(rounded, probability, upstream), upstream)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_draws_are_zeros_and_ones_and_pass_the_gradient(dtype):
+    probability = tf.cast(tf.random.uniform([37, 11]), dtype)  # an odd number of values
+    upstream = tf.cast(tf.random.normal([37, 11]), dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(probability)
+        values = straight_through_bernoulli(probability, tf.constant([1, 2]))
+    assert values.dtype == probability.dtype
+    assert set(np.unique(tf.cast(values, "float32"))) == {0.0, 1.0}
+    np.testing.assert_array_equal(tape.gradient(values, probability, upstream), upstream)
+
+
+@pytest.mark.parametrize("probability", [0.001, 0.0067, 0.25, 0.5, 0.9933])
+def test_the_mean_of_draws_is_the_probability(probability):
+    count = 400_000
+    mean = tf.reduce_mean(straight_through_bernoulli(tf.fill([count], probability), tf.constant([5, 6])))
+    assert abs(float(mean) - probability) < 5 * np.sqrt(probability * (1 - probability) / count)
+
+
+def test_probabilities_of_zero_and_one_are_exact():
+    for probability in (0.0, 1.0):
+        values = straight_through_bernoulli(tf.fill([500_000], probability), tf.constant([0, 1]))
+        np.testing.assert_array_equal(np.unique(values), [probability])
+
+
+def test_draws_of_neighbours_and_of_successive_seeds_are_independent():
+    first, second = (
+        np.asarray(straight_through_bernoulli(tf.fill([100_000], 0.5), tf.constant([9, n]))) for n in (0, 1)
+    )
+    for left, right in ((first, second), (first[:-1], first[1:]), (first[:-2], first[2:])):
+        assert abs(np.corrcoef(left, right)[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_equal_seeds_give_equal_draws_in_functions_too(jit_compile):
+    def draw(seed):
+        return straight_through_bernoulli(tf.fill([33, 3], 0.5), seed)
+
+    eager = draw(tf.constant([3, 4]))
+    np.testing.assert_array_equal(eager, draw(tf.constant([3, 4])))
+    np.testing.assert_array_equal(eager, draw(tf.constant([3, 4], tf.int64)))
+    assert np.any(eager != draw(tf.constant([3, 5])))
+    compiled = tf.function(draw, jit_compile=jit_compile)
+    np.testing.assert_array_equal(compiled(tf.constant([3, 4])), compiled(tf.constant([3, 4])))
+    assert abs(float(tf.reduce_mean(compiled(tf.constant([3, 4])))) - 0.5) < 0.25
+    if not jit_compile:
+        np.testing.assert_array_equal(compiled(tf.constant([3, 4])), eager)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "asked", "fits"),
+    [
+        (32, 10, (16, 1), (16, 1)),
+        (24, 10, (16, 1), (8, 1)),
+        (7, 10, (16, 1), (1, 1)),
+        (20, 6, (4, 4), (4, 2)),
+    ],
+)
+def test_fitting_block_is_what_the_sides_share(rows, columns, asked, fits):
+    assert fitting_block(rows, columns, asked) == fits
+
+
+@pytest.mark.parametrize("block_shape", [3, (1,), (0, 1), (1, 2, 3), (1.0, 1), "16", None])
+def test_a_malformed_block_shape_is_refused(block_shape):
+    with pytest.raises(InputError, match="two positive integers"):
+        Gate(block_shape=block_shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "block"), [((8, 6), (1, 1)), ((8, 6), (4, 1)), ((8, 6), (2, 3)), ((3, 4, 6), (4, 2))]
+)
+def test_expand_and_block_sum_are_numpys_kron_and_block_sums(shape, block):
+    gate = Gate(block_shape=block)
+    gate.build(shape)
+    rows, columns = gate.logits.shape
+    mask = np.random.default_rng(0).normal(size=(rows, columns)).astype("float32")
+    expanded = np.kron(mask, np.ones(block)).reshape(shape)
+    np.testing.assert_allclose(gate.expand(tf.constant(mask)), expanded)
+    values = np.random.default_rng(1).normal(size=shape).astype("float32")
+    sums = values.reshape(rows, block[0], columns, block[1]).sum((1, 3))
+    np.testing.assert_allclose(gate.block_sum(tf.constant(values)), sums, rtol=1e-5)
+    assert gate.size == np.prod(shape)
+    assert gate.block_size * rows * columns == gate.size
+
+
+def test_open_count_weighs_blocks():
+    gate = Gate(block_shape=(4, 1))
+    gate.build((8, 3))
+    assert float(gate.open_count()) == 24
+    gate.logits.assign([[1.0, 0.0, -1.0], [2.0, -3.0, 1e-9]])
+    assert float(gate.open_count()) == 3 * 4
+
+
+def test_open_count_is_exact_beyond_what_float32_can_add_up():
+    gate = Gate()
+    gate.build((2**12, 2**12 + 2))
+    assert float(gate.open_count()) == 2**12 * (2**12 + 2)
+
+
+@pytest.mark.parametrize("closed_weights_learn", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_are_those_of_the_papers(training, closed_weights_learn):
+    gate = Gate(block_shape=(2, 1), seed=3)
+    gate.build((6, 4))
+    gate.closed_weights_learn = closed_weights_learn
+    random = np.random.default_rng(0)
+    logits, weight, upstream = (random.normal(size=s).astype("float32") for s in ((3, 4), (6, 4), (6, 4)))
+    gate.logits.assign(logits)
+    variable = tf.Variable(weight)
+    with tf.GradientTape() as tape:
+        gated = gate(variable, training=training)
+    of_weight, of_logits = tape.gradient(gated, [variable, gate.logits.value], upstream)
+    state = np.asarray(gated) / weight
+    np.testing.assert_allclose(np.abs(state), np.round(np.abs(state)), atol=1e-6)
+    if not training:
+        np.testing.assert_allclose(state, np.kron(logits > 0, np.ones((2, 1))), atol=1e-6)
+    np.testing.assert_allclose(of_weight, upstream * (1 if closed_weights_learn else state), atol=1e-6)
+    slope = sigmoid(logits) * (1 - sigmoid(logits))
+    expected = (upstream * weight).reshape(3, 2, 4).sum(1) * slope
+    np.testing.assert_allclose(of_logits, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_weight_keeps_its_precision_and_the_logits_theirs(dtype):
+    gate = Gate()
+    gate.build((4, 4))
+    with tf.GradientTape() as tape:
+        gated = gate(tf.ones([4, 4], dtype), training=True)
+        loss = tf.reduce_sum(gated)
+    assert gated.dtype == dtype
+    gradient = tape.gradient(loss, gate.logits.value)
+    assert gradient.dtype == tf.float32
+    np.testing.assert_allclose(gradient, np.full((4, 4), sigmoid(5) * (1 - sigmoid(5))), rtol=1e-4)
+
+
+def test_a_gate_draws_in_training_and_rounds_otherwise():
+    gate = Gate(initial_logit=0.1, seed=1)
+    gate.build((20, 20))
+    weight = tf.ones([20, 20])
+    for training in (None, False):
+        np.testing.assert_array_equal(gate(weight, training=training), weight)
+    first, second = gate(weight, training=True), gate(weight, training=True)
+    assert 0.4 < float(tf.reduce_mean(first)) < 0.65
+    assert np.any(first != second)
+    flag = tf.function(lambda training: gate(weight, training=training))
+    np.testing.assert_array_equal(flag(tf.constant(False)), weight)
+    assert np.any(flag(tf.constant(True)) != 1.0)
+
+
+@pytest.mark.parametrize("freeze", ["trainable", "samples"])
+def test_a_frozen_gate_always_rounds(freeze):
+    gate = Gate(initial_logit=0.1)
+    gate.build((20, 20))
+    setattr(gate, freeze, False)
+    np.testing.assert_array_equal(gate(tf.ones([20, 20]), training=True), tf.ones([20, 20]))
+
+
+def test_equal_seeds_make_equal_gates_and_none_follows_keras():
+    def masks(seed):
+        gate = Gate(initial_logit=0.0, seed=seed)
+        gate.build((30, 30))
+        return [np.asarray(gate.mask(True)) for _ in range(2)]
+
+    np.testing.assert_array_equal(masks(7), masks(7))
+    assert np.any(masks(7)[0] != masks(8)[0])
+    drawn_twice = []
+    for _ in range(2):
+        keras.utils.set_random_seed(11)
+        drawn_twice.append(masks(None))
+    np.testing.assert_array_equal(*drawn_twice)
+
+
+def test_config_round_trip():
+    gate = Gate(block_shape=(16, 1), initial_logit=2.0, seed=5, name="kernel_gate")
+    again = Gate.from_config(gate.get_config())
+    assert (again.block_shape, again.initial_logit, again.seed, again.name) == (
+        (16, 1),
+        2.0,
+        5,
+        "kernel_gate",
+    )
+    rebuilt = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(gate))
+    assert isinstance(rebuilt, Gate)
+
+
+def test_gates_are_found_once_each_in_nested_and_shared_layers():
+    shared = GatedDense(4)
+    inner = keras.Sequential([keras.Input((4,)), shared, keras.layers.Dense(4)])
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, GatedDense(2)(shared(inner(inputs))))
+    assert [layer.name for layer in gated_layers(model)].count(shared.name) == 1
+    assert len(gates(model)) == 2
+    assert gates(keras.layers.Dense(3)) == []
+
+
+def test_inside_drawn_every_read_is_the_same_draw_in_loops_of_either_kind():
+    layer = GatedDense(8, use_bias=False)
+    layer.build((None, 8))
+    layer.kernel_gate.logits.assign(tf.zeros([8, 8]))
+    x = tf.eye(8)
+
+    @tf.function
+    def loops():
+        with drawn(layer, training=True):
+            unrolled = [layer(x) for _ in range(3)]
+            looped = tf.TensorArray(tf.float32, 3)
+            for step in tf.range(3):
+                looped = looped.write(step, layer(x))
+        return tf.stack(unrolled), looped.stack()
+
+    unrolled, looped = loops()
+    for output in (*unrolled, *looped):
+        np.testing.assert_array_equal(output, unrolled[0])
+    assert np.any(loops()[0][0] != unrolled[0])
+    with drawn(layer, training=True):
+        np.testing.assert_array_equal(layer(x), layer(x))
+        held = np.asarray(layer(x))
+        with drawn(layer, training=False):
+            np.testing.assert_array_equal(layer(x), held)
+        np.testing.assert_array_equal(layer(x), held)
+    np.testing.assert_array_equal(layer(x), np.zeros((8, 8)))  # rounded: nothing is held any more
+
+
+def test_nothing_is_held_after_an_error():
+    layer = GatedDense(4, use_bias=False)
+    layer.build((None, 4))
+    layer.kernel_gate.logits.assign(tf.fill([4, 4], -1.0))
+
+    def fail():
+        with drawn(layer, training=True):
+            raise RuntimeError
+
+    for run in (fail, tf.function(fail)):
+        with pytest.raises(RuntimeError):
+            run()
+        np.testing.assert_array_equal(layer(tf.eye(4)), tf.zeros([4, 4]))
+
+
+def test_a_function_traced_inside_drawn_does_not_keep_that_draw():
+    layer = GatedDense(8, use_bias=False)
+    layer.build((None, 8))
+    layer.kernel_gate.logits.assign(tf.zeros([8, 8]))
+    function = tf.function(lambda: layer(tf.eye(8)))
+    with drawn(layer, training=True):
+        function()
+    np.testing.assert_array_equal(function(), np.zeros((8, 8)))
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_drawn_holds_each_layers_weights_in_that_layers_precision(policy):
+    class Mixed(keras.Model):
+        def __init__(self):
+            super().__init__(dtype=policy)
+            self.half = GatedDense(4, dtype=policy, kernel_initializer="ones")
+            self.full = GatedDense(4, dtype="float32", kernel_initializer=keras.initializers.Constant(1 / 3))
+
+        def call(self, x, training=None):
+            with drawn(self, training):
+                return self.full(self.half(x))
+
+    model = Mixed()
+    model(tf.ones([2, 4]))  # builds
+    output = model(tf.ones([2, 4]), training=False)
+    assert output.dtype == "float32"
+    # 16 / 3 with a kernel that was rounded to a half is off by 1e-4 and more.
+    np.testing.assert_allclose(output, np.full((2, 4), 16 / 3), rtol=1e-6)
+
+
+def test_a_block_that_does_not_fit_is_said_once():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        layer = GatedDense(4, block_shape=(16, 1), name="odd_one")
+        for _ in range(2):
+            layer(tf.ones([2, 24]))
+    assert len(caught) == 1
+    for word in ("odd_one", "kernel", "(24, 4)", "(16, 1)", "(8, 1)"):
+        assert word in str(caught[0].message)
+    assert layer.kernel_gate.logits.shape == (3, 4)

@@ -1,0 +1,96 @@
+"""python -m tfsparsecap.train: what a stranger can type wrong, and what comes out."""
+
+import json
+
+import pytest
+
+from tfsparsecap import train
+from tfsparsecap.command import run
+from tfsparsecap.training.config_files import load_config
+from tfsparsecap.training.run_folder import RunFolder
+
+
+def failing(capsys, *argv) -> str:
+    """The one line that the command says; it must end with 2."""
+    with pytest.raises(SystemExit) as end:
+        run(lambda: train.main(argv))
+    lines = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2 and lines[-1].startswith("error: ")
+    return lines[-1].removeprefix("error: ")
+
+
+def test_help_teaches_with_examples(capsys):
+    with pytest.raises(SystemExit) as end:
+        train.main(["--help"])
+    shown = capsys.readouterr().out
+    assert end.value.code == 0
+    assert "examples:" in shown and "--resume" in shown and "pruning=null" in shown
+
+
+def test_settings_may_stand_anywhere():
+    given = train.arguments(["a.b=1", "--resume", "--config", "x.yaml", "c.d=2"])
+    assert given.settings == ["a.b=1", "c.d=2"] and given.resume and given.config == "x.yaml"
+    assert train.arguments([]).settings == []
+
+
+def test_typos_are_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.yaml").write_text("training: {epoch: 3}\n")
+    said = failing(capsys, "--config", "x.yaml")
+    assert said == "unknown key training.epoch in x.yaml; did you mean training.epochs?"
+    assert "did you mean data.minimum_count?" in failing(capsys, "data.minimum_cout=3")
+    assert "there is no file absent.yaml" in failing(capsys, "--config", "absent.yaml")
+    assert "is no setting" in failing(capsys, "training.epochs")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]
+
+
+def test_data_that_is_not_there_is_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "data.folder is not set" in failing(capsys, "data.kind=flickr")
+    assert "there is no data folder absent" in failing(capsys, "data.kind=flickr", "data.folder=absent")
+    (tmp_path / "empty").mkdir()
+    assert "the data folder empty is empty" in failing(capsys, "data.kind=table", "data.folder=empty")
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+def test_a_run_folder_that_exists_is_left_alone(capsys, tmp_path, monkeypatch, tiny_settings):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "model.keras").write_text("precious")
+    assert "runs/tiny exists: pass --resume" in failing(capsys, *tiny_settings)
+    assert "there is no run to go on with in runs/tiny" in failing(capsys, *tiny_settings, "--resume")
+    assert (folder / "model.keras").read_text() == "precious"
+
+
+def test_a_checkpoint_of_another_model_is_refused(capsys, tmp_path, monkeypatch, tiny_settings):
+    import keras
+
+    from tfsparsecap.data.tokenizers import WordTokenizer
+    from tfsparsecap.training.checkpoints import save_checkpoint
+
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder("runs/tiny")
+    folder.create(load_config(None, tiny_settings), WordTokenizer.from_captions(["a dog"]))
+    other = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(other.trainable_variables)
+    notes = {"epoch": 1, "phase": "train", "history": [{"epoch": 1, "phase": "train"}]}
+    save_checkpoint(folder.checkpoint(1), other, optimizer, notes)
+    before = folder.checkpoint(1).read_bytes()
+    said = failing(capsys, *tiny_settings, "--resume")
+    assert "epoch-0001.npz is a checkpoint of another model" in said
+    assert folder.checkpoint(1).read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_training_ends_with_a_table_and_with_json_on_demand(capsys, tmp_path, monkeypatch, tiny_settings):
+    monkeypatch.chdir(tmp_path)
+    assert train.main([*tiny_settings, "training.epochs=1"]) == 0
+    shown = capsys.readouterr().out
+    assert "Epoch 1" not in shown or "loss" in shown
+    assert "CIDEr" in shown and "90.0" in shown and "loss" in shown
+    assert train.main([*tiny_settings, "training.epochs=1", "--resume", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["run"] == "runs/tiny"
+    assert "going on after epoch 1" in captured.err

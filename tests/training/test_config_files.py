@@ -1,0 +1,118 @@
+"""Settings from files and the command line: what is read, and the sentence for each mistake."""
+
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.training.config import Config
+from tfsparsecap.training.config_files import check_options, differences, load_config, save_config
+
+
+def sentence(overrides=(), path=None) -> str:
+    with pytest.raises(InputError) as error:
+        load_config(path, overrides)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_no_file_at_all_is_the_quickstart():
+    assert load_config() == Config() == load_config("configs/quickstart.yaml")
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_published_settings_are_valid(cell):
+    config = load_config(f"configs/flickr8k_soft_attention_{cell}.yaml")
+    assert config.model.cell == cell and not config.model.encoder.trainable
+
+
+def test_overrides_win_and_null_takes_pruning_away(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("name: 7\ntraining: {epochs: 5, learning_rate: 1e-4}\npruning: {sparsity: 0.5}\n")
+    config = load_config(file, ["training.epochs=3", "pruning=null"])
+    assert (config.name, config.training.epochs, config.training.learning_rate) == ("7", 3, 1e-4)
+    assert config.pruning is None
+    assert load_config(file, ["pruning.block_shape=[16,1]"]).pruning.block_shape == (16, 1)
+
+
+def test_a_typo_gets_a_suggestion_and_its_place(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("training:\n  epoch: 5\n")
+    assert sentence(path=file) == f"unknown key training.epoch in {file}; did you mean training.epochs?"
+    assert sentence(["learning_rate=1"]) == (
+        "unknown key learning_rate on the command line; did you mean training.learning_rate?"
+    )
+    assert "did you mean model.encoder.weights?" in sentence(["model.encoder.weight=imagenet"])
+    assert sentence(["x.y=1"]) == "unknown key x on the command line; remove it"
+
+
+def test_a_wrong_type_says_where_and_what_is_expected(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("training: {epochs: many}\n")
+    said = sentence(path=file)
+    assert said.startswith(f"training.epochs in {file} is 'many': it should be a valid integer")
+    assert sentence(["model.cell=rnn"]) == (
+        "model.cell on the command line is 'rnn': it should be 'lstm' or 'gru'"
+    )
+    assert "it should be a section with keys of its own" in sentence(["training=3"])
+    assert "greater than 0" in sentence(["training.clip_norm=-1"])
+    assert "less than 1" in sentence(["pruning.sparsity=1"])
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b"])
+def test_a_name_that_is_no_folder_name_is_refused(name):
+    assert "name" in sentence([f"name={name!r}"])
+
+
+def test_files_that_are_no_settings_are_named(tmp_path):
+    (tmp_path / "broken.yaml").write_text("a: [1,\nb: 2\n")
+    assert "is no YAML at line" in sentence(path=tmp_path / "broken.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    assert "holds no settings" in sentence(path=tmp_path / "list.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00\x81")
+    assert str(tmp_path / "bytes.yaml") in sentence(path=tmp_path / "bytes.yaml")
+    assert "is a folder" in sentence(path=tmp_path)
+    said = sentence(path=tmp_path / "brokn.yaml")
+    assert said.startswith("there is no file") and "did you mean" in said
+
+
+def test_an_empty_file_is_the_defaults(tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    assert load_config(tmp_path / "empty.yaml") == Config()
+
+
+@pytest.mark.parametrize("text", ["epochs", "=3", "--epochs=3", "training.epochs"])
+def test_something_that_is_no_setting_is_refused(text):
+    assert "is no setting: write section.key=value" in sentence([text])
+
+
+def test_an_unresolved_reference_is_refused():
+    assert "do not go together" in sentence(["training.epochs=${nothing}"])
+
+
+def test_what_is_saved_is_read_back_equal(tmp_path):
+    config = load_config(None, ["pruning.begin=0.2", "data.train=50", "data.folder=été"])
+    (tmp_path / "config.yaml").write_text(save_config(config), encoding="utf-8")
+    assert load_config(tmp_path / "config.yaml") == config
+
+
+def test_differences_name_keys_and_both_values():
+    one, other = load_config(None, ["training.epochs=7"]), load_config(None, ["pruning=null"])
+    found = {key: values for key, *values in differences(one, other)}
+    assert found["training.epochs"] == [7, Config().training.epochs]
+    assert found["pruning.sparsity"] == [0.9, None] and "seed" not in found
+
+
+def test_free_keys_are_checked_against_the_function_that_takes_them():
+    def load(folder: str, *, count: int = 3, shares: tuple[float, float] = (0.5, 0.5)):
+        raise AssertionError("checking does not call it")
+
+    assert check_options("data", {"count": "5"}, load, ["folder"]) == {"count": 5}
+    with pytest.raises(
+        InputError, match=r"unknown key data\.coun among the settings; did you mean data\.count"
+    ):
+        check_options("data", {"coun": 5}, load, ["folder"])
+    with pytest.raises(InputError, match=r"data\.count among the settings is 'x'"):
+        check_options("data", {"count": "x"}, load, ["folder"])
+    with pytest.raises(InputError, match=r"unknown key data\.folder"):
+        check_options("data", {"folder": "x"}, load, ["folder"])
+    with pytest.raises(InputError, match=r"did you mean data\.minimum_count"):
+        check_options("data", {"minimum_cout": 5}, load, ["folder"])

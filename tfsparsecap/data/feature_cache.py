@@ -1,0 +1,265 @@
+"""What a frozen encoder says of every picture, computed once and kept while nothing it depends on changes."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from tfsparsecap.data.images import read_image
+from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import atomic_path
+
+# Part of every key: raise it when read_image or the layout of the file changes.
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FeatureCache:
+    """Features of many images in one memory-mapped file.
+
+    Attributes:
+        path: the `.npy` file.
+        features: float16 [images, N, D], memory-mapped and read-only.
+        row_of: `image_id -> row`; images that could not be read have none.
+        skipped: images that could not be read, and why.
+    """
+
+    path: Path
+    features: np.ndarray
+    row_of: dict[str, int]
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def rows(self, image_ids: Sequence[str]) -> np.ndarray:
+        """Rows of images in `features`, int64 [len(image_ids)].
+
+        Raises:
+            InputError: an image is not in the cache.
+        """
+        try:
+            return np.array([self.row_of[name] for name in image_ids], np.int64)
+        except KeyError as error:
+            raise InputError(
+                f"the features in {self.path} have none of the image {error.args[0]}: "
+                "make them of all records, or leave it out"
+            ) from error
+
+
+def cached_features(
+    records: Sequence[Record],
+    encoder: keras.Layer,
+    image_size: int,
+    folder: str | os.PathLike,
+    *,
+    batch_size: int = 32,
+    on_bad_record: OnBadRecord = "skip",
+    progress: bool = True,
+) -> FeatureCache:
+    """Features of the records' images: read from `folder` where they are there, else computed and kept there.
+
+    The file's name is a digest of everything the features depend on: the encoder's class, configuration and
+    weights, the image size, and path, size and time of change of every image. So nothing stale is ever
+    read, and caches of several encoders live side by side in one folder (delete what you no longer need).
+
+    Args:
+        records: whose images to encode, in any order.
+        encoder: Keras layer or model, float32 [B, S, S, 3] (0 to 255) -> [B, N, D].
+        image_size: `S`, side of the square that images are squashed to.
+        folder: made where absent.
+        batch_size: images encoded at once.
+        on_bad_record: `"skip"` leaves out images that cannot be read and names them in `skipped`; `"fail"`
+            raises.
+        progress: show a progress bar while encoding.
+
+    Raises:
+        InputError: no image can be read, one cannot be read and `on_bad_record` is `"fail"`, the disk is
+            full (nothing is left behind), or the features do not fit float16.
+
+    Example:
+        >>> cache = cached_features(data.records, encoder, 224, ".cache")  # doctest: +SKIP
+        >>> cache.features[cache.rows(["dog.jpg"])].shape  # doctest: +SKIP
+        (1, 49, 768)
+    """
+    folder = Path(folder)
+    images = {record.image_id: record.image for record in records}
+    if not images:
+        raise InputError("there are no images to encode: give records of a split that has some")
+    # Building the encoder and learning the shape of what it gives.
+    probe = encoder(tf.zeros([1, image_size, image_size, 3]), training=False)
+    if len(probe.shape) != 3:
+        raise ValueError(
+            f"the encoder gives {tuple(probe.shape)} for one image: features are [images, regions, depth]"
+        )
+    digest = _digest(_key(images, encoder, image_size))
+    array_file, index_file = (folder / f"features-{digest[:24]}{suffix}" for suffix in (".npy", ".json"))
+
+    bad = BadRecords(on_bad_record)
+    cache = _open(array_file, index_file, digest)
+    if cache is not None:
+        for skipped in cache.skipped:
+            bad.add(skipped.where, skipped.why)
+        return cache
+
+    _make_room(folder, len(images) * int(np.prod(probe.shape[1:])) * np.dtype(np.float16).itemsize)
+    names: list[str] = []
+    with (
+        atomic_path(index_file) as index_temporary,
+        atomic_path(array_file) as array_temporary,
+        array_temporary.open("wb") as file,
+    ):
+        _write_header(file, 0, probe.shape[1:])
+        for batch_names, features in _encoded(images, encoder, image_size, batch_size, bad, progress):
+            if not np.isfinite(features).all():
+                raise InputError(
+                    f"features of {batch_names[0]} or one of the {len(batch_names) - 1} images after it "
+                    "are not finite in float16: choose an encoder or a layer whose outputs stay below 65504"
+                )
+            names.extend(batch_names)
+            # Not through a memory map: on a full disk that ends the process instead of raising.
+            file.write(np.ascontiguousarray(features).data)
+        if not names:
+            raise InputError(f"none of the {len(images)} images can be read; {bad.skipped[0].why}")
+        file.seek(0)
+        _write_header(file, len(names), probe.shape[1:])
+        skipped = [[entry.where, entry.why] for entry in bad.skipped]
+        index_temporary.write_text(
+            json.dumps({"digest": digest, "images": names, "skipped": skipped}), encoding="utf-8"
+        )
+    cache = _open(array_file, index_file, digest)
+    if cache is None:
+        raise InputError(f"{array_file} was changed while it was written: run this again")
+    return cache
+
+
+def _open(array_file: Path, index_file: Path, digest: str) -> FeatureCache | None:
+    """The cache on disk, or None where there is none or it is not whole."""
+    try:
+        index = json.loads(index_file.read_text(encoding="utf-8"))
+        features = np.load(array_file, mmap_mode="r", allow_pickle=False)
+        if index["digest"] != digest or len(features) != len(index["images"]):
+            return None
+        skipped = [Skipped(where, why) for where, why in index["skipped"]]
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        return None
+    return FeatureCache(
+        array_file, features, {name: row for row, name in enumerate(index["images"])}, skipped
+    )
+
+
+def _encoded(
+    images: dict[str, Path],
+    encoder: keras.Layer,
+    image_size: int,
+    batch_size: int,
+    bad: BadRecords,
+    progress: bool,
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    names, paths = list(images), list(images.values())
+    why: dict[int, str] = {}
+
+    def read(index: np.int64) -> tuple[np.ndarray, np.bool_]:
+        try:
+            return read_image(paths[index], image_size), np.True_
+        except InputError as error:
+            why[int(index)] = str(error)
+            return np.zeros([image_size, image_size, 3], np.uint8), np.False_
+
+    def read_in_graph(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        image, good = tf.numpy_function(read, [index], (tf.uint8, tf.bool), stateful=False)
+        image.set_shape([image_size, image_size, 3])
+        good.set_shape([])
+        return index, image, good
+
+    @tf.function(reduce_retracing=True)
+    def encode(batch: tf.Tensor) -> tf.Tensor:
+        return tf.cast(encoder(tf.cast(batch, tf.float32), training=False), tf.float16)
+
+    dataset = tf.data.Dataset.range(len(names)).map(read_in_graph, num_parallel_calls=tf.data.AUTOTUNE)
+    with tqdm(total=len(names), unit="image", desc="encoding", disable=not progress) as bar:
+        for indices, batch, good in dataset.batch(batch_size).prefetch(2):
+            indices, good = indices.numpy(), good.numpy()
+            for index in indices[~good]:
+                bad.add(names[index], why[int(index)])
+            if good.any():
+                yield [names[index] for index in indices[good]], encode(batch).numpy()[good]
+            bar.update(len(indices))
+
+
+def _write_header(file: Any, rows: int, shape: Sequence[int]) -> None:
+    # NumPy leaves room for the first number to grow, so that the header can be written again in place.
+    header = {"descr": "<f2", "fortran_order": False, "shape": (rows, *(int(size) for size in shape))}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _make_room(folder: Path, needed: int) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
+    if free < needed:
+        raise InputError(
+            f"the features need {needed / 1e9:.2f} GB but {folder} has {free / 1e9:.2f} GB left: "
+            "free some space or choose another folder"
+        )
+
+
+def _key(images: dict[str, Path], encoder: keras.Layer, image_size: int) -> dict[str, Any]:
+    files = []
+    for name, path in sorted(images.items()):
+        try:
+            stat = path.stat()
+            files.append([name, str(path.resolve()), stat.st_size, stat.st_mtime_ns])
+        except OSError:
+            files.append([name, str(path.resolve()), None, None])
+    weights = hashlib.sha256()
+    for variable in encoder.weights:
+        value = np.asarray(variable)
+        weights.update(f"{value.dtype} {value.shape}".encode())
+        weights.update(np.ascontiguousarray(value).tobytes())
+    return {
+        "format": _FORMAT,
+        "encoder": _without_names(keras.saving.serialize_keras_object(encoder)),
+        "weights": weights.hexdigest(),
+        "image_size": image_size,
+        "images": files,
+    }
+
+
+def _digest(key: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _without_names(config: Any) -> Any:
+    """A Keras configuration with its layers numbered: Keras names equal layers anew each time."""
+    names: dict[str, str] = {}
+
+    def collect(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("name"), str):
+                names.setdefault(node["name"], f"#{len(names)}")
+            for value in node.values():
+                collect(value)
+        elif isinstance(node, (list, tuple)):
+            for value in node:
+                collect(value)
+
+    def replaced(node: Any) -> Any:
+        if isinstance(node, dict):
+            left_out = ("build_config", "compile_config", "trainable")
+            return {key: replaced(value) for key, value in node.items() if key not in left_out}
+        if isinstance(node, (list, tuple)):
+            return [replaced(value) for value in node]
+        return names.get(node, node) if isinstance(node, str) else node
+
+    collect(config)
+    return replaced(config)

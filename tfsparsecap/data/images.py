@@ -1,0 +1,111 @@
+"""One way to read a picture, for training, evaluation, captioning and the phone alike."""
+
+import os
+import struct
+import warnings
+import zlib
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from tfsparsecap.errors import InputError
+
+# Named, because Pillow would otherwise also run Ghostscript for anything that looks like PostScript.
+FORMATS = (
+    "JPEG", "MPO", "PNG", "GIF", "BMP", "DIB", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA", "ICO", "PCX",
+)  # fmt: skip
+
+# What Pillow's decoders raise for broken files.
+_BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    EOFError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
+
+
+def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
+    """A picture from a file, upright, in RGB, squashed to a square.
+
+    The resize is the one contract with the phone: Pillow's `BILINEAR` to `size` x `size` without keeping
+    the aspect ratio. Pillow's bilinear filter averages over all source pixels when it reduces (it
+    antialiases), as `tf.image.resize(method="bilinear", antialias=True)` does; a plain four-pixel bilinear
+    differs. JPEGs are decoded at the smallest of 1/1, 1/2, 1/4, 1/8 that is at least twice `size`, which
+    makes large photographs several times faster to read.
+
+    EXIF rotation is applied; grey, palette, CMYK and 16-bit pictures become 8-bit RGB; transparent parts
+    become white; of several frames or pages the first is taken.
+
+    Args:
+        path: the file, in one of `FORMATS`.
+        size: `S`, side of the square in pixels.
+
+    Returns:
+        uint8 [S, S, 3].
+
+    Raises:
+        InputError: the file is absent, is no picture, is cut short, or is larger than 178 million pixels.
+
+    Example:
+        >>> Image.new("L", (300, 200), 128).save("grey.png")
+        >>> read_image("grey.png", 64).shape
+        (64, 64, 3)
+    """
+    try:
+        with warnings.catch_warnings():
+            # Broken EXIF and large pictures only warn; both are read.
+            warnings.simplefilter("ignore")
+            return _read(path, size)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no image {os.fspath(path)}: check the path") from error
+    except PermissionError as error:
+        raise InputError(f"the image {os.fspath(path)} may not be read: give it read permission") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{os.fspath(path)} is a folder: give an image file") from error
+    except Image.UnidentifiedImageError as error:
+        raise InputError(
+            f"{os.fspath(path)} is no image in a format that is read here ({', '.join(FORMATS)}): "
+            "convert it or leave it out"
+        ) from error
+    except _BROKEN as error:
+        raise InputError(
+            f"the image {os.fspath(path)} cannot be decoded ({error}): save it again or leave it out"
+        ) from error
+
+
+def _read(path: str | os.PathLike, size: int) -> np.ndarray:
+    Image.init()
+    with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
+        image.draft(None, (2 * size, 2 * size))
+        image.load()
+        upright = _upright(image)
+        return np.array(_to_rgb(upright).resize((size, size), Image.Resampling.BILINEAR))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except _BROKEN:
+        return image  # a broken EXIF block says nothing about the pixels, which are already decoded
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):
+        # 16-bit grey: Pillow's own conversion clips at 255 instead of scaling.
+        values = np.asarray(image).astype(np.int64).clip(0, 65535)
+        image = Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("floating-point pixels have no agreed white")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    return image.convert("RGB")

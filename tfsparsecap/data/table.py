@@ -1,0 +1,189 @@
+"""A folder of images with a table of captions, CSV or JSONL: the form in which people have their own data."""
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfsparsecap.data.flickr import check_folder, read_lines
+from tfsparsecap.data.records import (
+    SPLIT_NAMES,
+    BadRecords,
+    CaptionData,
+    OnBadRecord,
+    Record,
+    clean_caption,
+    seeded_splits,
+)
+from tfsparsecap.errors import InputError
+
+TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
+
+# Longer than any caption: Python's default stops at 131072 characters.
+_LONGEST_FIELD = 1 << 24
+
+
+def load(
+    folder: str | os.PathLike,
+    table: str | os.PathLike | None = None,
+    *,
+    image_column: str = "image",
+    caption_column: str = "caption",
+    split_column: str = "split",
+    seed: int = 0,
+    fractions: Sequence[float] = (0.90, 0.05, 0.05),
+    on_bad_record: OnBadRecord = "skip",
+) -> CaptionData:
+    """Reads images and captions from a folder and a table.
+
+    A row of the table names an image, one caption of it, and perhaps its split (`train`, `validation` or
+    `test`; `val`, `dev` and `restval` are understood). An image may have any number of rows. In JSONL every
+    line is an object, and `captions` may hold a list in place of `caption`. Without a split column, or where
+    it is empty throughout, the images are dealt by `fractions` and `seed`, and `notes` says so.
+
+    Args:
+        folder: paths in the table are relative to it, or to `Images/` or `images/` in it.
+        table: the file; None takes the one of `TABLES` that lies in `folder`. A relative path is looked for
+            in `folder` first.
+        image_column, caption_column, split_column: names of the columns (in JSONL, of the keys).
+        seed, fractions: of the split, where the table has none.
+        on_bad_record: what to do with rows that hold no image or caption, name an absent image or an unknown
+            split, and with images without captions: `"skip"` (they are named in `skipped`) or `"fail"`.
+
+    Raises:
+        InputError: folder or table are missing, empty or of another form; a column is missing; no row can be
+            used; an image is in two splits.
+
+    Example:
+        >>> data = load("my_photos", "captions.csv", caption_column="text")  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    check_folder(folder, "images and captions.csv")
+    table = _table(folder, table)
+    bad = BadRecords(on_bad_record)
+    columns = (image_column, caption_column, split_column)
+    read = _json_rows if table.suffix.lower() in (".jsonl", ".json", ".ndjson") else _csv_rows
+    captions: dict[str, list[str]] = {}
+    paths: dict[str, Path] = {}
+    splits: dict[str, str] = {}
+    for where, name, texts, split in read(table, columns, bad):
+        path = paths.get(name) or _image(folder, name)
+        if path is None:
+            bad.add(where, f"the image {name} is absent")
+            continue
+        if split and split.lower() not in SPLIT_NAMES:
+            bad.add(where, f"the split {split!r} is none of train, validation and test")
+            continue
+        split = SPLIT_NAMES.get(split.lower(), "")
+        if splits.setdefault(name, split) != split:
+            raise InputError(
+                f"{where}: {name} is in split {split or '(none)'} here and in {splits[name] or '(none)'} "
+                "before: keep an image in one split"
+            )
+        paths[name] = path
+        captions.setdefault(name, []).extend(filter(None, map(clean_caption, texts)))
+    for name in [name for name, texts in captions.items() if not texts]:
+        bad.add(name, f"it has no caption in {table.name}")
+        del captions[name]
+    if not captions:
+        first = f"; the first: {bad.skipped[0]}" if bad.skipped else ""
+        raise InputError(f"{table} has no row with an image of {folder} and a caption: correct it{first}")
+    notes = []
+    if not any(splits[name] for name in captions):
+        splits = seeded_splits(captions, seed, fractions)
+        shares = "/".join(f"{100 * share:g}" for share in fractions)
+        notes.append(
+            f"{table.name} has no splits: the images were dealt {shares} to train, validation and test "
+            f"with seed {seed}"
+        )
+    records = []
+    for name, texts in captions.items():
+        if splits[name]:
+            records.append(Record(name, paths[name], tuple(texts), splits[name]))
+        else:
+            bad.add(name, f"it has no split in {table.name} while other images have one")
+    return CaptionData(folder.resolve().name, records, bad.skipped, notes)
+
+
+def _table(folder: Path, table: str | os.PathLike | None) -> Path:
+    places = [folder / name for name in TABLES] if table is None else [folder / table, Path(table)]
+    for place in places:
+        if place.is_file():
+            return place
+    if table is None:
+        raise InputError(f"there is no table of captions in {folder}: put one of {', '.join(TABLES)} there")
+    raise InputError(f"there is no table {table}, neither in {folder} nor beside it: check its path")
+
+
+def _image(folder: Path, name: str) -> Path | None:
+    for place in (folder, folder / "Images", folder / "images"):
+        if (place / name).is_file():
+            return place / name
+    return None
+
+
+Row = tuple[str, str, list[str], str]
+
+
+def _csv_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[Row]:
+    image_column, caption_column, split_column = columns
+    csv.field_size_limit(_LONGEST_FIELD)
+    reader = csv.DictReader(f"{line}\n" for line in read_lines(table))
+    try:
+        header = reader.fieldnames or []
+    except csv.Error as error:
+        raise InputError(f"{table} is no CSV ({error}): save it as CSV or JSONL") from error
+    for column in (image_column, caption_column):
+        if column not in header:
+            raise InputError(
+                f"{table} has no column {column!r} but {', '.join(map(repr, header)) or 'nothing'}: "
+                "name the right one with image_column or caption_column"
+            )
+    while True:
+        where = f"{table} line {reader.line_num + 1}"
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            bad.add(where, f"it is no CSV ({error})")
+            continue
+        name = (row[image_column] or "").strip()
+        if not name:
+            bad.add(where, "it names no image")
+            continue
+        surplus = row.pop(None, [])
+        if surplus and caption_column == header[-1]:
+            # A caption with commas that nobody quoted is still the rest of its line.
+            row[caption_column] = ",".join([row[caption_column], *surplus])
+        elif surplus:
+            bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
+            continue
+        yield where, name, [row[caption_column] or ""], (row.get(split_column) or "").strip()
+
+
+def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[Row]:
+    image_column, caption_column, split_column = columns
+    for number, line in enumerate(read_lines(table), 1):
+        where = f"{table} line {number}"
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            bad.add(where, f"it is no JSON object ({error})")
+            continue
+        if not isinstance(row, dict) or not isinstance(row.get(image_column), str):
+            bad.add(where, f"it has no {image_column!r} with the name of an image")
+            continue
+        texts: Any = row.get(caption_column, row.get("captions", []))
+        texts = [texts] if isinstance(texts, str) else texts
+        split = row.get(split_column) or ""
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            bad.add(where, f"{caption_column!r} of {row[image_column]} is neither a text nor a list of texts")
+        elif not isinstance(split, str):
+            bad.add(where, f"{split_column!r} of {row[image_column]} is no text")
+        else:
+            yield where, row[image_column].strip(), texts, split.strip()

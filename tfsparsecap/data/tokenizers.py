@@ -1,0 +1,222 @@
+"""Words to numbers and back, tokenised inside the TensorFlow graph: training never waits for Python."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as text
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import atomic_write
+from tfsparsecap.models.captioner import END, PAD, START, UNKNOWN
+
+SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
+
+_LETTER = r"[\p{L}\p{M}\p{N}]"
+# A number with its separators; letters joined by apostrophes or hyphens; an emoji with its skin tone.
+_WORD = rf"\p{{N}}+(?:[.,:]\p{{N}}+)+|{_LETTER}+(?:['-]{_LETTER}+)*|\p{{So}}\p{{Sk}}*"
+_BETWEEN = r"[^\p{L}\p{M}\p{N}\p{So}]+"
+
+
+def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
+    """Normalised words of captions; works in and out of a graph.
+
+    NFKC and case folding, typographic apostrophes and hyphens made plain; a word is a run of letters,
+    marks and digits that may hold apostrophes and hyphens inside (`dog's`, `t-shirt`), a number keeps its
+    separators (`3.5`), an emoji is a word of its own, and all other punctuation goes.
+
+    Args:
+        captions: string [B], UTF-8 (broken bytes are replaced).
+
+    Returns:
+        string [B, (words)], a row of no words where a caption holds none.
+
+    Example:
+        >>> split_words(tf.constant(["A dog\u2019s CAF\u00c9, 'twice'!"])).to_list()[0]
+        [b'a', b"dog's", b'caf\\xc3\\xa9', b'twice']
+    """
+    captions = tf.strings.unicode_transcode(captions, "UTF-8", "UTF-8")
+    captions = text.case_fold_utf8(text.normalize_utf8(captions, "NFKC"))
+    captions = tf.strings.regex_replace(captions, "[\u2018\u2019\u02bc]", "'")
+    captions = tf.strings.regex_replace(captions, "[\u2010\u2011]", "-")
+    return text.regex_split(captions, f"{_WORD}|{_BETWEEN}", _WORD)
+
+
+class WordTokenizer:
+    """A word vocabulary: captions to token ids in the graph, token ids to captions in Python.
+
+    Args:
+        vocabulary: the tokens in the order of their ids, the first four `<pad> <start> <end> <unk>`. The
+            words are as `normalise` writes them. Words of a caption that are not in it become `<unk>`.
+
+    Raises:
+        InputError: the special tokens are not the first four, a token is empty, holds a line break or
+            appears twice, or there is no word at all.
+
+    Example:
+        >>> tokenizer = WordTokenizer.from_captions(["a dog", "a red dog"])
+        >>> tokenizer.encode(tf.constant(["A dog, running"])).to_list()
+        [[1, 4, 5, 3, 2]]
+        >>> tokenizer.decode([4, 6, 5, 2, 0])
+        'a red dog'
+    """
+
+    def __init__(self, vocabulary: Sequence[str]):
+        vocabulary = list(vocabulary)
+        if tuple(vocabulary[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+            raise InputError(
+                f"a vocabulary begins with {' '.join(SPECIAL_TOKENS)}, one token a line, but this one begins "
+                f"with {' '.join(vocabulary[:4]) or 'nothing'}: give a vocabulary.txt that this package wrote"
+            )
+        if len(vocabulary) == len(SPECIAL_TOKENS):
+            raise InputError(
+                "the vocabulary has zero words: give captions with words in them or a smaller minimum count"
+            )
+        repeated = [token for token, count in Counter(vocabulary).items() if count > 1]
+        if repeated:
+            raise InputError(f"the vocabulary holds {repeated[0]!r} more than once: keep one line of it")
+        bad = [number for number, token in enumerate(vocabulary, 1) if not token.strip() or "\n" in token]
+        if bad:
+            raise InputError(
+                f"line {bad[0]} of the vocabulary is no word: put a word there or remove the line"
+            )
+        self.vocabulary = vocabulary
+        self._table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant(vocabulary[len(SPECIAL_TOKENS) :]),
+                tf.range(len(SPECIAL_TOKENS), len(vocabulary), dtype=tf.int32),
+                key_dtype=tf.string,
+                value_dtype=tf.int32,
+            ),
+            default_value=UNKNOWN,
+        )
+
+    @classmethod
+    def from_captions(
+        cls, captions: Iterable[str], minimum_count: int = 1, maximum_size: int | None = None
+    ) -> "WordTokenizer":
+        """A vocabulary of the words in `captions`, the most frequent first (ties in code point order).
+
+        Args:
+            captions: texts as people wrote them.
+            minimum_count: words seen fewer times are left out.
+            maximum_size: the most tokens to keep, special ones included; None for all.
+
+        Raises:
+            InputError: no word is left.
+        """
+        captions = list(captions)
+        counts: Counter[bytes] = Counter()
+        for start in range(0, len(captions), 65536):
+            chunk = split_words(tf.constant(captions[start : start + 65536], tf.string))
+            counts.update(chunk.flat_values.numpy().tolist())
+        ranked = sorted(
+            (item for item in counts.items() if item[1] >= minimum_count),
+            key=lambda item: (-item[1], item[0]),
+        )
+        words = [word.decode("utf-8") for word, _ in ranked]
+        if maximum_size is not None:
+            words = words[: max(0, maximum_size - len(SPECIAL_TOKENS))]
+        if not words:
+            raise InputError(
+                f"the vocabulary has zero words: {len(captions)} captions hold {len(counts)} different words "
+                f"and none is left with minimum_count={minimum_count} and maximum_size={maximum_size}; "
+                "give captions, a smaller minimum_count or a larger maximum_size"
+            )
+        return cls([*SPECIAL_TOKENS, *words])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "WordTokenizer":
+        """Reads `vocabulary.txt`: one token a line, line number (from 0) = id.
+
+        Raises:
+            InputError: the file is absent, is no UTF-8 text or is no vocabulary.
+        """
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                content = file.read()
+        except OSError as error:
+            raise InputError(
+                f"cannot read the vocabulary {path}: {error.strerror}; give its right path"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"the vocabulary {path} is no UTF-8 text: save it as UTF-8") from error
+        lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
+        try:
+            return cls(lines)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes `vocabulary.txt`, whole or not at all."""
+        atomic_write(path, "\n".join(self.vocabulary) + "\n")
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Token ids of captions; works in and out of a graph.
+
+        Args:
+            texts: string [B].
+
+        Returns:
+            int32 [B, (tokens)]: `START`, the words (`UNKNOWN` where not in the vocabulary), `END`. A
+            caption without words gives `START END`.
+        """
+        words = split_words(texts)
+        ids = words.with_flat_values(self._table.lookup(words.flat_values))
+        ends = tf.ones([tf.shape(texts)[0], 1], tf.int32)
+        return tf.concat([ends * START, ids, ends * END], axis=1)
+
+    def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """What teacher forcing needs: input tokens and the tokens that follow them.
+
+        A caption of more than `max_length - 1` words is cut and gets no `END` among its targets, because
+        a model taught to end there would learn to stop in the middle of a sentence.
+
+        Args:
+            texts: string [B].
+            max_length: `T`, the number of words to predict, `END` included.
+
+        Returns:
+            `(tokens, targets)`, int32 [B, T] each: `START w1 ... ` and `w1 ... END`, filled up with `PAD`.
+
+        Example:
+            >>> tokenizer = WordTokenizer.from_captions(["a dog"])
+            >>> tokens, targets = tokenizer.encode_padded(tf.constant(["a dog"]), 4)
+            >>> tokens.numpy().tolist(), targets.numpy().tolist()
+            ([[1, 4, 5, 0]], [[4, 5, 2, 0]])
+        """
+        ids = self.encode(texts).to_tensor(default_value=PAD, shape=[None, max_length + 1])
+        tokens, targets = ids[:, :-1], ids[:, 1:]
+        # END is the answer to the last word, never a question.
+        return tf.where(tokens == END, PAD, tokens), targets
+
+    def decode(self, ids: Sequence[int] | np.ndarray | tf.Tensor) -> str:
+        """The caption behind token ids: stops at the first `END`, leaves out every other special token.
+
+        Args:
+            ids: integers [T].
+        """
+        words = []
+        for token in np.asarray(ids).reshape(-1).tolist():
+            if token == END:
+                break
+            if token not in (PAD, START, UNKNOWN):
+                words.append(self.vocabulary[token])
+        return " ".join(words)
+
+    def normalise(self, caption: str) -> str:
+        """The caption as its words go into the graph, joined by spaces."""
+        return self.normalise_all([caption])[0]
+
+    def normalise_all(self, captions: Sequence[str]) -> list[str]:
+        """`normalise` of many captions at once, which is a thousand times faster."""
+        if not captions:
+            return []
+        words = split_words(tf.constant(list(captions), tf.string))
+        lines = tf.strings.reduce_join(words, axis=1, separator=" ").numpy()
+        return [line.decode("utf-8") for line in lines]

@@ -1,0 +1,150 @@
+"""From a captioner to captions: greedy and beam search as one graph, for any `Captioner`.
+
+Everything has a static shape and uses only operations that TensorFlow Lite has built in, so that the graph
+which is evaluated is the graph which is exported.
+"""
+
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import drawn
+from tfsparsecap.models.captioner import Captioner, Memory, State
+
+
+def greedy(captioner: Captioner, inputs: dict, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The most probable word at each step: beam search with one beam.
+
+    Returns:
+        `(token_ids, scores)`: int32 [B, 1, max_length] and float32 [B, 1], see `beam_search`.
+    """
+    return beam_search(captioner, inputs, 1, max_length)
+
+
+def beam_search(
+    captioner: Captioner, inputs: dict, beam: int, max_length: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The `beam` best captions that a beam search finds, without length normalisation.
+
+    Runs eagerly or inside `tf.function`; in a graph it stops as soon as every beam has ended.
+
+    Args:
+        captioner: any built `Captioner`.
+        inputs: what `captioner.encode` takes, leading axis B (may be unknown in a graph).
+        beam: captions kept at each step, at least 1.
+        max_length: words of a caption at most, the end token included.
+
+    Returns:
+        `(token_ids, scores)`, best first: int32 [B, beam, max_length] without the start token and with
+        `pad_id` after the end token; float32 [B, beam], the sum of the log-probabilities of a caption's words
+        and of its end token where it got that far. Where fewer than `beam` captions exist, the rest is
+        `pad_id` with score -inf.
+
+    Raises:
+        InputError: for a beam or a length below 1.
+
+    Example:
+        >>> from tfsparsecap.models import SoftAttention
+        >>> captioner, features = SoftAttention(100, feature_size=8), tf.zeros((2, 4, 8))
+        >>> token_ids, scores = beam_search(captioner, {"features": features}, beam=3, max_length=6)
+        >>> token_ids.shape, scores.shape
+        (TensorShape([2, 3, 6]), TensorShape([2, 3]))
+    """
+    if beam < 1 or max_length < 1:
+        raise InputError(f"beam is {beam} and max_length {max_length}: both must be at least 1")
+    # A gated weight is masked once, before the loop, not at every word.
+    with drawn(captioner, training=False):
+        memory = captioner.encode(inputs, training=False)
+        state = captioner.initial_state(memory)
+        memory, state = tf.nest.map_structure(lambda x: _repeat(x, beam), (memory, state))
+        return _search(captioner, memory, state, beam, max_length)
+
+
+def _search(
+    captioner: Captioner, memory: Memory, state: State, beam: int, max_length: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`beam_search` from memory and state of leading axis B * beam, equal for all beams of an image."""
+    vocabulary = captioner.vocabulary_size
+    rows = _length(tf.nest.flatten(state)[0])
+    batch = rows // beam
+    # All beams start equal: only the first one lives, or they would all find the same caption. A dead beam
+    # counts as ended, lest it keeps the loop going.
+    alive = tf.range(rows) % beam == 0
+    # What may follow the end token: only padding, which costs nothing.
+    after_end = tf.where(tf.range(vocabulary) == captioner.pad_id, 0.0, float("-inf"))[None, :]
+    loop = {
+        "position": tf.constant(0),
+        "last": tf.fill([rows], captioner.start_id),
+        "ended": tf.logical_not(alive),
+        "scores": tf.where(alive, 0.0, float("-inf")),
+        "token_ids": tf.fill([rows, max_length], captioner.pad_id),
+        "state": state,
+    }
+
+    def proceed(loop):
+        return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
+
+    def advance(loop):
+        logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
+        words = tf.where(loop["ended"][:, None], after_end, tf.nn.log_softmax(logits))
+        candidates = tf.reshape(loop["scores"][:, None] + words, [batch, beam * vocabulary])
+        scores, index = tf.math.top_k(candidates, k=beam)
+        last = tf.reshape(index % vocabulary, [-1])
+        token_ids, ended = loop["token_ids"], loop["ended"]
+        if beam > 1:
+            parents = tf.reshape(tf.range(batch)[:, None] * beam + index // vocabulary, [-1])
+            token_ids, ended, state = tf.nest.map_structure(
+                lambda x: tf.gather(x, parents), (token_ids, ended, state)
+            )
+        here = tf.range(max_length) == loop["position"]
+        following = {
+            "position": loop["position"] + 1,
+            "last": last,
+            "ended": ended | (last == captioner.end_id),
+            "scores": tf.reshape(scores, [-1]),
+            "token_ids": tf.where(here[None, :], last[:, None], token_ids),
+            "state": state,
+        }
+        # Reshaping loses what is known of a shape, and a loop's shapes must stay the same.
+        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
+        return [following]
+
+    (loop,) = tf.while_loop(proceed, advance, [loop])
+    exists = loop["scores"] > float("-inf")
+    token_ids = tf.where(exists[:, None], loop["token_ids"], captioner.pad_id)
+    return tf.reshape(token_ids, [batch, beam, max_length]), tf.reshape(loop["scores"], [batch, beam])
+
+
+class Decoder:
+    """A captioner's greedy or beam search, compiled once and called with batch after batch.
+
+    Args:
+        captioner: any built `Captioner`.
+        beam: captions kept at each step; 1 is greedy.
+        max_length: words of a caption at most, the end token included.
+
+    Example:
+        >>> from tfsparsecap.models import SoftAttention
+        >>> decode = Decoder(SoftAttention(100, feature_size=8), beam=3, max_length=6)
+        >>> token_ids, scores = decode({"features": tf.zeros((2, 4, 8))})
+    """
+
+    def __init__(self, captioner: Captioner, beam: int = 1, max_length: int = 20):
+        self.captioner, self.beam, self.max_length = captioner, beam, max_length
+        self._search = tf.function(self._decode, reduce_retracing=True, autograph=False)
+
+    def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
+        """`beam_search` of a batch; keys other than `"image"` and `"features"` are left out of the graph."""
+        return self._search({name: inputs[name] for name in ("image", "features") if name in inputs})
+
+    def _decode(self, inputs):
+        return beam_search(self.captioner, inputs, self.beam, self.max_length)
+
+
+def _repeat(x: tf.Tensor, times: int) -> tf.Tensor:
+    """Each row `times` times in a row: [B, …] to [B * times, …]."""
+    return x if times == 1 else tf.repeat(x, times, axis=0)
+
+
+def _length(x: tf.Tensor) -> int | tf.Tensor:
+    """Length of the first axis: a number where the graph knows it."""
+    return x.shape[0] if x.shape[0] is not None else tf.shape(x)[0]

@@ -1,0 +1,179 @@
+"""python -m tfsparsecap.evaluate: scores of a trained run, of an exported file or of any file of captions."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import atomic_write
+
+EXAMPLES = [
+    ("python -m tfsparsecap.evaluate runs/quickstart", "the test split, with the run's own beam"),
+    (
+        "python -m tfsparsecap.evaluate runs/quickstart --split validation --beam 3",
+        "another split, another beam",
+    ),
+    (
+        "python -m tfsparsecap.evaluate runs/quickstart/model.tflite",
+        "the exported file, on the data of its run",
+    ),
+    (
+        "python -m tfsparsecap.evaluate FILE.tflite --config configs/flickr8k_soft_attention_lstm.yaml",
+        "an exported file that lies elsewhere: settings say which data",
+    ),
+    (
+        "python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json",
+        "any captions",
+    ),
+]
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line of an evaluation."""
+    options = parser(
+        "python -m tfsparsecap.evaluate",
+        "Captions every image of a split and scores the captions (BLEU, CIDEr, exact matches).\n"
+        "Of a run, scores_SPLIT.json and captions_SPLIT.json are written into its folder\n"
+        "(with --beam N: scores_SPLIT_beamN.json).",
+        EXAMPLES,
+    )
+    options.add_argument(
+        "captioner", nargs="?", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
+    )
+    options.add_argument("--split", default="test", choices=("train", "validation", "test"))
+    options.add_argument("--beam", type=int, help="captions searched for; the best one counts")
+    options.add_argument("--config", metavar="FILE.yaml", help="of a .tflite file: the settings of its data")
+    options.add_argument("--data", metavar="FOLDER", help="where the data lies now, in place of data.folder")
+    options.add_argument("--output", metavar="FOLDER", help="write scores and captions there")
+    options.add_argument("--results", metavar="FILE.json", help="captions to score, in COCO's result format")
+    options.add_argument("--references", metavar="FILE.json", help="reference captions, in COCO's format")
+    options.add_argument("--json", action="store_true", help="print the scores as JSON")
+    return options.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Evaluates as the command line says.
+
+    Raises:
+        InputError: what it names cannot be used.
+    """
+    given = arguments(argv)
+    with only_json_on_stdout(given.json):
+        if given.results or given.references:
+            scores, captions, output = _file_of_captions(given)
+        elif given.captioner is None:
+            raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
+        elif Path(given.captioner).is_dir():
+            scores, captions, output = _run_folder(given)
+        else:
+            scores, captions, output = _exported_file(given)
+        from tfsparsecap.training.scoring import as_rows
+        from tfsparsecap.training.trained import describe
+
+        if output is not None:
+            _write(output, scores, as_rows(captions), given.beam)
+        if not given.json:
+            print_table(given.captioner or given.results, describe(scores))
+    if given.json:
+        print(json.dumps(scores))
+    return 0
+
+
+def _run_folder(given: argparse.Namespace) -> tuple[dict, list, Path]:
+    start_tensorflow()
+    from tfsparsecap.training.experiment import load_data
+    from tfsparsecap.training.trained import Trained
+
+    trained = Trained.load(given.captioner)
+    if given.config is not None:
+        raise InputError("--config is for a .tflite file: a run has settings of its own")
+    if given.data is not None:
+        trained.config.data.folder = given.data
+    _check_beam(given.beam)
+    data = load_data(trained.config)
+    scores, captions = trained.evaluate(data, given.split, given.beam, progress=sys.stderr.isatty())
+    return scores, captions, Path(given.output or given.captioner)
+
+
+def _exported_file(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
+    path = Path(given.captioner)
+    if not path.exists():
+        raise InputError(f"there is no {path}: give a run folder such as runs/NAME or a .tflite file")
+    from tfsparsecap.bundle import TFLiteCaptioner
+
+    exported = TFLiteCaptioner(path)
+    built_in = exported.metadata.get("beam")
+    if given.beam is not None and given.beam != built_in:
+        raise InputError(
+            f"{path} searches with beam {built_in}, not {given.beam}: leave --beam out, or export the run "
+            f"with tfsparsecap-export --beam {given.beam}"
+        )
+    settings = Path(given.config) if given.config else path.parent / "config.yaml"
+    if not settings.is_file():
+        raise InputError(
+            f"it is not known which data to evaluate {path} on: give --config with the settings of its run"
+        )
+    start_tensorflow()
+    from tfsparsecap.training.config_files import load_config
+    from tfsparsecap.training.experiment import load_data
+    from tfsparsecap.training.scoring import caption_with_file, scores_of
+
+    config = load_config(settings, [f"data.folder={given.data}"] if given.data else [])
+    data = load_data(config)
+    records = data.split(given.split)
+    if not records:
+        raise InputError(f"the {given.split} split of {data.name} has no images: choose another with --split")
+    captions, milliseconds = caption_with_file(exported, records, progress=sys.stderr.isatty())
+    scores = {
+        "split": given.split,
+        "images": len(captions),
+        "beam": built_in,
+        **scores_of(captions),
+        "ms_per_image": milliseconds,
+        "bytes": path.stat().st_size,
+    }
+    return scores, captions, Path(given.output) if given.output else None
+
+
+def _file_of_captions(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
+    if given.captioner is not None or not (given.results and given.references):
+        raise InputError("give --results and --references together, and no run folder or file beside them")
+    from tfsparsecap.training.scoring import coco_results, scores_of
+
+    captions = coco_results(_read_json(given.results), _read_json(given.references))
+    scores = {"split": "given", "images": len(captions), "beam": None, **scores_of(captions)}
+    return scores, captions, Path(given.output) if given.output else None
+
+
+def _read_json(path: str) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no JSON ({error}): give a file in COCO's format") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
+
+
+def _check_beam(beam: int | None) -> None:
+    if beam is not None and beam < 1:
+        raise InputError(f"--beam is {beam}: it must be at least 1")
+
+
+def _write(folder: Path, scores: dict, rows: list[dict], beam: int | None) -> None:
+    # What a run wrote about itself, with its own beam, is not written over by a search of another width.
+    suffix = scores["split"] if beam is None else f"{scores['split']}_beam{beam}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
+    for name, content in (("scores", scores), ("captions", rows)):
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        atomic_write(folder / f"{name}_{suffix}.json", text)
+
+
+if __name__ == "__main__":
+    run(main)

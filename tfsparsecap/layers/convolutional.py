@@ -1,0 +1,59 @@
+"""Gated forms of Keras's convolutions."""
+
+import math
+
+import keras
+
+from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
+
+
+class GatedConvolution(GatedLayer):
+    """Mixin of convolutions: their blocks run along the input channels, and never into the next pixel."""
+
+    def tiling(self, name, shape, block_shape):
+        return math.prod(shape[:-1]), (math.gcd(shape[-2], block_shape[0]), block_shape[1])
+
+
+@register
+class GatedConv1D(GatedConvolution, keras.layers.Conv1D):
+    """`keras.layers.Conv1D` whose kernel [width, inputs, outputs] is gated; blocks run along the inputs.
+
+    Example:
+        >>> GatedConv1D(8, 3)(keras.ops.ones((1, 10, 4))).shape
+        TensorShape([1, 8, 8])
+    """
+
+    kernel = GatedWeight()
+
+
+@register
+class GatedConv2D(GatedConvolution, keras.layers.Conv2D):
+    """`keras.layers.Conv2D` whose kernel [height, width, inputs, outputs] is gated.
+
+    Blocks run along the inputs.
+
+    Example:
+        >>> GatedConv2D(8, 3)(keras.ops.ones((1, 10, 10, 4))).shape
+        TensorShape([1, 8, 8, 8])
+    """
+
+    kernel = GatedWeight()
+
+
+@register
+class GatedDepthwiseConv2D(GatedLayer, keras.layers.DepthwiseConv2D):
+    """`keras.layers.DepthwiseConv2D` whose kernel [height, width, inputs, multiplier] is gated.
+
+    Each weight has a gate of its own: a depthwise convolution sums over no channels, so blocks of inputs mean
+    nothing to it and `block_shape` is not used.
+
+    Example:
+        >>> GatedDepthwiseConv2D(3)(keras.ops.ones((1, 10, 10, 4))).shape
+        TensorShape([1, 8, 8, 4])
+    """
+
+    kernel = GatedWeight()
+    warns_of_other_blocks = False
+
+    def tiling(self, name, shape, block_shape):
+        return math.prod(shape[:-1]), (1, 1)

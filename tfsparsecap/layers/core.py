@@ -1,0 +1,81 @@
+"""Gated forms of Keras's core layers."""
+
+import math
+
+import keras
+
+from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
+
+
+@register
+class GatedDense(GatedLayer, keras.layers.Dense):
+    """`keras.layers.Dense` whose kernel is gated: `activation(inputs @ (kernel * z(sigmoid(G))) + bias)`.
+
+    Takes the arguments of `keras.layers.Dense` and `block_shape`, (inputs, outputs) weights to a gate. The
+    bias is never gated.
+
+    Example:
+        >>> layer = GatedDense(128, block_shape=(16, 1))
+        >>> layer(keras.ops.ones((2, 64))).shape
+        TensorShape([2, 128])
+    """
+
+    kernel = GatedWeight()
+
+
+@register
+class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
+    """`keras.layers.EinsumDense` whose kernel is gated; `keras.layers.MultiHeadAttention` is made of these.
+
+    Blocks run along the axes that the equation sums over. Where those are not the kernel's first axes
+    (`"btd,ndh->btnh"`) a block would not be one run of a matrix row, and every weight gets a gate of its own.
+
+    Example:
+        >>> layer = GatedEinsumDense("abc,cde->abde", output_shape=(None, 4, 8))
+        >>> layer(keras.ops.ones((2, 3, 16))).shape
+        TensorShape([2, 3, 4, 8])
+    """
+
+    kernel = GatedWeight()
+
+    def tiling(self, name, shape, block_shape):
+        operands, output = self.equation.replace(" ", "").split("->")
+        # An ellipsis stands for the inputs' axes; a kernel has none.
+        letters = operands.split(",")[1]
+        summed = [letter not in output for letter in letters]
+        rows = math.prod(size for size, is_summed in zip(shape, summed, strict=True) if is_summed)
+        if summed != sorted(summed, reverse=True):
+            return rows, (1, 1)
+        return rows, block_shape
+
+
+@register
+class GatedEmbedding(GatedLayer, keras.layers.Embedding):
+    """`keras.layers.Embedding` whose table is gated.
+
+    A table is looked up by row, not multiplied: a block lies along one token's vector, so a `block_shape` of
+    (16, 1) switches 16 neighbouring values of one token, never 16 unrelated tokens.
+
+    Example:
+        >>> layer = GatedEmbedding(1000, 64, block_shape=(16, 1))
+        >>> layer(keras.ops.array([[1, 2, 3]])).shape
+        TensorShape([1, 3, 64])
+    """
+
+    embeddings = GatedWeight(transposed=True)
+
+
+@register
+class GatedReversibleEmbedding(GatedLayer, keras.layers.ReversibleEmbedding):
+    """`keras.layers.ReversibleEmbedding` whose table is gated: the same draw where it is looked up and where
+    it makes logits.
+
+    Blocks lie as in `GatedEmbedding`. A table of its own for the way back (`tie_weights=False`) is not gated.
+
+    Example:
+        >>> layer = GatedReversibleEmbedding(1000, 64, block_shape=(16, 1))
+        >>> layer(layer(keras.ops.array([[1, 2, 3]])), reverse=True).shape
+        TensorShape([1, 3, 1000])
+    """
+
+    embeddings = GatedWeight(transposed=True)

@@ -1,0 +1,205 @@
+"""What makes a stock Keras layer a gated one: its weight is read through a gate, and nothing else changes."""
+
+import contextlib
+import functools
+import math
+import warnings
+
+import keras
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import Gate, as_block_shape
+
+
+class GatedWeight:
+    """Stands in for a layer's weight: reading it gives the gated weight, writing stores the raw one."""
+
+    def __init__(self, transposed: bool = False):
+        self.transposed = transposed
+
+    def __set_name__(self, owner, name: str) -> None:
+        self.name = name
+        # Keras keeps some weights behind a property (Dense.kernel) and others as plain attributes
+        # (LSTMCell.kernel).
+        self.stock = getattr(super(owner, owner), name, None)
+
+    def stored(self, layer):
+        if isinstance(self.stock, property):
+            return self.stock.fget(layer)
+        try:
+            return layer.__dict__[self.name]
+        except KeyError:
+            raise AttributeError(f"{type(layer).__name__} has no {self.name} before it is built") from None
+
+    def __get__(self, layer, owner=None):
+        if layer is None:
+            return self
+        weight = self.stored(layer)
+        gate = layer.__dict__.get(f"{self.name}_gate")
+        return weight if gate is None or layer.__dict__.get("_reads_stored_weights") else gate.read(weight)
+
+    def __set__(self, layer, value) -> None:
+        layer.__dict__[self.name] = value
+
+
+class GatedLayer:
+    """Mixin before a stock layer: `class GatedDense(GatedLayer, keras.layers.Dense): kernel = GatedWeight()`.
+
+    Adds the argument `block_shape` and, once built, an attribute `NAME_gate` for every gated weight NAME.
+    """
+
+    block_shape = (1, 1)
+
+    def __init__(self, *args, block_shape=(1, 1), **kwargs):
+        super().__init__(*args, **kwargs)
+        self.block_shape = as_block_shape(block_shape)
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.gated_names = tuple(
+            dict.fromkeys(
+                name
+                for base in reversed(cls.__mro__)
+                for name, v in vars(base).items()
+                if isinstance(v, GatedWeight)
+            )
+        )
+        stock_build = getattr(super(), "build", None)
+        if stock_build is None:  # a mixin on top of this one, not yet before a stock layer
+            return
+
+        # Keras reads the signature of `build` to know what to pass: it stays the stock layer's.
+        @functools.wraps(stock_build)
+        def build(self, *args, **kwargs):
+            stock_build(self, *args, **kwargs)
+            if not self.gate_of:
+                self.add_gates()
+
+        cls.build = build
+
+    def add_gates(self) -> None:
+        """Makes the gates of the (built) layer's weights.
+
+        Raises:
+            InputError: the layer is quantized.
+        """
+        if self.quantization_mode is not None:
+            raise InputError(
+                f"{self.path or self.name} is quantized ({self.quantization_mode}) and cannot be gated: "
+                "prune the float layer first and quantize what strip_pruning gives"
+            )
+        for name in self.gated_names:
+            weight = self.stored_weight(name)
+            asked = self.block_shape[::-1] if self.gated_descriptor(name).transposed else self.block_shape
+            rows, block_shape = self.tiling(name, tuple(weight.shape), asked)
+            gate = Gate(block_shape, name=f"{name}_gate")
+            gate.build(tuple(weight.shape), rows=rows)
+            if gate.block != asked and self.warns_of_other_blocks:
+                warnings.warn(
+                    f"{self.path or self.name}: the {name} of shape {tuple(weight.shape)} does not divide "
+                    f"into blocks of {asked}; it is gated in blocks of {gate.block}",
+                    stacklevel=2,
+                )
+            setattr(self, f"{name}_gate", gate)
+
+    #: Whether a weight that is not gated in the blocks that were asked for is worth a warning.
+    warns_of_other_blocks = True
+
+    def tiling(self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]):
+        """How a weight is seen as a matrix [summed over, outputs], and in which blocks at most.
+
+        Returns:
+            (number of rows, (block's rows, block's columns)); the block need not divide the matrix.
+        """
+        return math.prod(shape[:-1]), block_shape
+
+    @classmethod
+    def gated_descriptor(cls, name: str) -> GatedWeight:
+        return next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+
+    def stored_weight(self, name: str):
+        """The raw weight behind the gate, before any mask."""
+        return self.gated_descriptor(name).stored(self)
+
+    @property
+    def gate_of(self) -> dict[str, Gate]:
+        """The gates by the name of the weight they are on; empty before the layer is built."""
+        return {
+            name: self.__dict__[f"{name}_gate"]
+            for name in self.gated_names
+            if f"{name}_gate" in self.__dict__
+        }
+
+    def save_own_variables(self, store) -> None:
+        # Keras saves some kernels by reading the property, which would lose what a closed gate hides.
+        self.__dict__["_reads_stored_weights"] = True
+        try:
+            super().save_own_variables(store)
+        finally:
+            del self.__dict__["_reads_stored_weights"]
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "block_shape": list(self.block_shape)}
+
+
+def register(cls: type[keras.Layer]) -> type[keras.Layer]:
+    """Class decorator: serialisable under this package's name, and the gated form of its stock layer."""
+    stock = next(base for base in cls.__mro__ if not issubclass(base, GatedLayer))
+    GATED_FORMS[stock] = cls
+    return keras.saving.register_keras_serializable("tfsparsecap")(cls)
+
+
+#: Stock layer class -> gated layer class.
+GATED_FORMS: dict[type[keras.Layer], type[keras.Layer]] = {}
+
+
+def gate_in_place(layer: keras.Layer, block_shape) -> None:
+    """Turns a built stock layer into its gated form, the same object with the same weights and fresh gates.
+
+    Done in place, as Keras's own `enable_lora` and `quantize` are, because layers hold each other in too many
+    ways (functional graphs, attributes, wrappers) for one to be exchanged reliably.
+    """
+    layer.__class__ = GATED_FORMS[type(layer)]
+    layer._tracker.unlock()
+    layer.block_shape = as_block_shape(block_shape)
+    with contextlib.ExitStack() as scopes:
+        # The gates' variables get the paths that they get where a gated layer is built.
+        for part in (layer.path or layer.name).split("/"):
+            scopes.enter_context(keras.name_scope(part))
+        layer.add_gates()
+    layer._tracker.lock()
+
+
+def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
+    """The reverse: masks the weights by the rounded gates, drops these, makes the layer a stock one again.
+
+    Args:
+        layer: a gated layer, changed in place.
+        masked: False leaves the weights as they are.
+
+    Raises:
+        InputError: the layer's class is not one of this package's, or it has LoRA weights; nothing was
+            changed then.
+    """
+    stock = next((stock for stock, gated in GATED_FORMS.items() if gated is type(layer)), None)
+    if stock is None:
+        raise InputError(
+            f"{layer.path or layer.name} is a {type(layer).__name__}, which has no stock form: strip_pruning "
+            f"knows {', '.join(sorted(gated.__name__ for gated in GATED_FORMS.values()))}"
+        )
+    if getattr(layer, "lora_enabled", False):
+        raise InputError(
+            f"{layer.path or layer.name} has LoRA weights, which cannot be masked for good: merge them into "
+            "the kernel before strip_pruning, or enable LoRA after it"
+        )
+    for name, gate in layer.gate_of.items() if masked else ():
+        weight = layer.stored_weight(name)
+        weight.assign(gate.call(tf.convert_to_tensor(weight), training=False))
+    layer._tracker.unlock()
+    for name, gate in layer.gate_of.items():
+        delattr(layer, f"{name}_gate")
+        layer._tracker.untrack(gate)  # Keras forgets a deleted variable by itself, but not a deleted layer
+    del layer.block_shape
+    layer._tracker.lock()
+    layer.__class__ = stock

@@ -1,0 +1,49 @@
+"""Gated forms of Keras's recurrent cells and layers."""
+
+import keras
+
+from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
+
+
+class GatedCell(GatedLayer):
+    """Mixin of gated cells: one draw a sequence.
+
+    Keras's RNN asks its cell for dropout masks before the loop over time. The gates are drawn at the same
+    moment: what is drawn inside the loop would be drawn again at each step.
+    """
+
+    def get_dropout_mask(self, step_input):
+        for name in self.gated_names:
+            getattr(self, name)
+        return super().get_dropout_mask(step_input)
+
+
+@register
+class GatedLSTMCell(GatedCell, keras.layers.LSTMCell):
+    """`keras.layers.LSTMCell` whose kernel and recurrent kernel are gated.
+
+    In `keras.layers.RNN` one draw serves the whole sequence. Wrap a loop of your own in
+    `tfsparsecap.gates.drawn`.
+
+    Example:
+        >>> layer = keras.layers.RNN(GatedLSTMCell(32, block_shape=(16, 1)))
+        >>> layer(keras.ops.ones((2, 5, 16))).shape
+        TensorShape([2, 32])
+    """
+
+    kernel = GatedWeight()
+    recurrent_kernel = GatedWeight()
+
+
+@register
+class GatedGRUCell(GatedCell, keras.layers.GRUCell):
+    """`keras.layers.GRUCell` whose kernel and recurrent kernel are gated. Used as `GatedLSTMCell` is.
+
+    Example:
+        >>> layer = keras.layers.RNN(GatedGRUCell(32), return_sequences=True)
+        >>> layer(keras.ops.ones((2, 5, 16))).shape
+        TensorShape([2, 5, 32])
+    """
+
+    kernel = GatedWeight()
+    recurrent_kernel = GatedWeight()

@@ -1,0 +1,7 @@
+"""Captioners and the encoders they look through."""
+
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.encoders import MobileNetV1Encoder
+from tfsparsecap.models.soft_attention import SoftAttention
+
+__all__ = ["Captioner", "MobileNetV1Encoder", "SoftAttention"]

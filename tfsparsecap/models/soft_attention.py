@@ -1,0 +1,212 @@
+"""Soft-Attention: an LSTM or GRU that looks at another part of the picture for each word."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import drawn
+from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+
+_CELLS = {"lstm": keras.layers.LSTMCell, "gru": keras.layers.GRUCell}
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+class SoftAttention(Captioner):
+    """A recurrent captioner with additive attention over the encoder's feature map.
+
+    With features `f_1 … f_N`, hidden state `h` and the word before, `w`:
+
+        a = softmax(score(tanh(attention_features(f_i) + attention_query(h))))
+        h = cell([embedding(w), sum a_i f_i], h)
+        logits = output(h)
+
+    The state before the first word is computed from the mean of the feature map. After "Show, Attend and
+    Tell" (Xu et al., https://arxiv.org/abs/1502.03044, section 3.1.2), by default in the sizes of "End-to-End
+    Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298). All weights exist as soon as the object
+    does.
+
+    Args:
+        vocabulary_size: number of words, special tokens included.
+        cell: `"lstm"` or `"gru"`.
+        embedding_size, rnn_size, attention_size: units of the word embedding, the cell and the attention.
+        feature_size: length D of a feature. Not needed with an encoder that says it itself
+            (`features_shape`, or the `output_shape` of a functional model).
+        encoder: a Keras layer or model from images [B, S, S, 3] with values 0 to 255 to features [B, N, D];
+            without one the captioner takes `"features"` only.
+        dropout: share of the hidden units dropped in training before `output`, 0 to 1.
+
+    Raises:
+        InputError: for an unknown cell, or when the size of the features is not known.
+
+    Example:
+        >>> captioner = SoftAttention(1000, cell="gru", feature_size=768)
+        >>> features, tokens = keras.random.normal((2, 49, 768)), keras.ops.ones((2, 5), "int32")
+        >>> captioner({"features": features, "tokens": tokens}).shape
+        TensorShape([2, 5, 1000])
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        cell: str = "lstm",
+        embedding_size: int = 256,
+        rnn_size: int = 512,
+        attention_size: int = 512,
+        feature_size: int | None = None,
+        encoder: keras.layers.Layer | None = None,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(vocabulary_size, **kwargs)
+        if cell not in _CELLS:
+            raise InputError(f'SoftAttention knows no cell "{cell}": give "lstm" or "gru"')
+        self.cell_name = cell
+        self.embedding_size, self.rnn_size, self.attention_size = embedding_size, rnn_size, attention_size
+        self.feature_size = feature_size or _feature_size(encoder)
+        self.dropout_rate = dropout
+        self.encoder = encoder
+
+        policy = self.dtype_policy
+        self.embedding = keras.layers.Embedding(
+            vocabulary_size, embedding_size, dtype=policy, name="embedding"
+        )
+        self.initial_hidden = keras.layers.Dense(
+            rnn_size, activation="tanh", dtype=policy, name="initial_hidden"
+        )
+        self.initial_carry = None
+        if cell == "lstm":
+            self.initial_carry = keras.layers.Dense(
+                rnn_size, activation="tanh", dtype=policy, name="initial_carry"
+            )
+        self.attention_features = keras.layers.Dense(
+            attention_size, use_bias=False, dtype=policy, name="attention_features"
+        )
+        self.attention_query = keras.layers.Dense(attention_size, dtype=policy, name="attention_query")
+        # Softmax does not see a constant added to all scores, hence no bias.
+        self.attention_score = keras.layers.Dense(1, use_bias=False, dtype=policy, name="attention_score")
+        self.cell = _CELLS[cell](rnn_size, dtype=policy, name=cell)
+        self.dropout = keras.layers.Dropout(dropout, dtype=policy, name="dropout")
+        # `output` is a property of every Keras layer. Logits keep full precision under mixed precision.
+        self.output_layer = keras.layers.Dense(vocabulary_size, dtype=policy.variable_dtype, name="output")
+        self.build()
+
+    def build(self, input_shape=None) -> None:
+        """Make the weights; their sizes are known without an input."""
+        if self.built:
+            return
+        self.embedding.build((None,))
+        self.initial_hidden.build((None, self.feature_size))
+        if self.initial_carry is not None:
+            self.initial_carry.build((None, self.feature_size))
+        self.attention_features.build((None, None, self.feature_size))
+        self.attention_query.build((None, self.rnn_size))
+        self.attention_score.build((None, None, self.attention_size))
+        self.cell.build((None, self.embedding_size + self.feature_size))
+        self.output_layer.build((None, self.rnn_size))
+        self.built = True
+
+    def encode(self, inputs: Inputs, training: bool = False) -> Memory:
+        if "features" in inputs:
+            features = inputs["features"]
+        elif self.encoder is None:
+            raise InputError(
+                f'a captioner without an encoder takes "features", not {sorted(inputs)}: give "features"'
+                " or build it with an encoder"
+            )
+        elif "image" in inputs:
+            features = self.encoder(inputs["image"], training=training)
+        else:
+            raise InputError(
+                f'a captioner takes "image" or "features", not {sorted(inputs)}: give one of them'
+            )
+        features = ops.cast(features, self.compute_dtype)
+        return {"features": features, "keys": self.attention_features(features)}
+
+    def initial_state(self, memory: Memory) -> State:
+        mean = ops.mean(memory["features"], axis=1)
+        state = {"hidden": self.initial_hidden(mean)}
+        if self.initial_carry is not None:
+            state["carry"] = self.initial_carry(mean)
+        return state
+
+    def step(self, token_ids, state: State, memory: Memory, training: bool = False):
+        state = self._advance(self.embedding(token_ids), state, memory, training)
+        return self._logits(state["hidden"], training), state
+
+    def call(self, inputs: Inputs, training: bool = False):
+        with drawn(self, training):
+            memory = self.encode(inputs, training)
+            state = self.initial_state(memory)
+            # What does not depend on the state is done for all words at once, outside the loop.
+            embedded = self.embedding(inputs["tokens"])
+            advance = self._unrolled if embedded.shape[1] is not None else self._looped
+            return self._logits(advance(embedded, state, memory, training), training)
+
+    def _unrolled(self, embedded, state: State, memory: Memory, training: bool):
+        """Hidden states [B, T, rnn] after each of T words, T known: as fast as a loop, and XLA takes it."""
+        hidden = []
+        for position in range(embedded.shape[1]):
+            state = self._advance(embedded[:, position], state, memory, training)
+            hidden.append(state["hidden"])
+        return ops.stack(hidden, axis=1)
+
+    def _looped(self, embedded, state: State, memory: Memory, training: bool):
+        """The same where T is known only when the graph runs."""
+        length = tf.shape(embedded)[1]
+        words = tf.TensorArray(embedded.dtype, length).unstack(tf.transpose(embedded, (1, 0, 2)))
+        hidden = tf.TensorArray(state["hidden"].dtype, length)
+
+        def advance(position, state, hidden):
+            state = self._advance(words.read(position), state, memory, training)
+            return position + 1, state, hidden.write(position, state["hidden"])
+
+        _, _, hidden = tf.while_loop(lambda position, *_: position < length, advance, (0, state, hidden))
+        return tf.transpose(hidden.stack(), (1, 0, 2))
+
+    def _advance(self, embedded, state: State, memory: Memory, training: bool) -> State:
+        query = self.attention_query(state["hidden"])
+        energy = ops.tanh(memory["keys"] + query[:, None, :])
+        weights = ops.softmax(self.attention_score(energy), axis=1)
+        context = ops.squeeze(ops.matmul(ops.transpose(weights, (0, 2, 1)), memory["features"]), axis=1)
+        # The order of a stock LSTMCell's states is (hidden, carry).
+        names = ("hidden", "carry") if self.initial_carry is not None else ("hidden",)
+        _, after = self.cell(
+            ops.concatenate([embedded, context], axis=-1), [state[name] for name in names], training=training
+        )
+        return dict(zip(names, after, strict=True))
+
+    def _logits(self, hidden, training: bool):
+        return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "cell": self.cell_name,
+            "embedding_size": self.embedding_size,
+            "rnn_size": self.rnn_size,
+            "attention_size": self.attention_size,
+            "feature_size": self.feature_size,
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "dropout": self.dropout_rate,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects=None) -> "SoftAttention":
+        encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
+        return cls(**{**config, "encoder": encoder})
+
+
+def _feature_size(encoder: keras.layers.Layer | None) -> int:
+    """Length of the features that an encoder gives."""
+    if encoder is None:
+        raise InputError("SoftAttention needs feature_size, the length of a feature, when it has no encoder")
+    shape = getattr(encoder, "features_shape", None)
+    if shape is None and isinstance(encoder, keras.Model) and hasattr(encoder, "output_shape"):
+        shape = encoder.output_shape
+    if shape is None:
+        raise InputError(
+            f"SoftAttention cannot tell how long {encoder.name}'s features are: give feature_size"
+        )
+    return shape[-1]

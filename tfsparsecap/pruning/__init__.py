@@ -1,0 +1,8 @@
+"""Pruning methods, and how they get onto a model and off it."""
+
+from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.prune import prune, strip_pruning
+from tfsparsecap.pruning.supermask import Supermask
+from tfsparsecap.pruning.supermask_loss import SupermaskLoss
+
+__all__ = ["PruningMethod", "Supermask", "SupermaskLoss", "prune", "strip_pruning"]

@@ -1,0 +1,96 @@
+"""An optimizer that moves weights as another one does and leaves the gates to a pruning method."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+class PruningOptimizer(keras.optimizers.Optimizer):
+    """Splits variables into weights, given to `inner_optimizer`, and gates, given to a pruning method.
+
+    Made by `PruningMethod.wrap`; `compile` of a pruned model does it by itself. Weight decay, clipping,
+    schedules, averages and accumulation of the inner optimizer never reach the gates: the method steps at
+    every `apply`.
+
+    Args:
+        inner_optimizer: any Keras optimizer but a `LossScaleOptimizer`, which goes around this one.
+        method: the pruning method attached to the model whose variables will be given to `apply`.
+    """
+
+    def __init__(self, inner_optimizer: keras.optimizers.Optimizer, method, name: str = "pruning_optimizer"):
+        super().__init__(learning_rate=0.0, name=name)
+        self.inner_optimizer = inner_optimizer
+        self.method = method
+
+    def build(self, variables) -> None:
+        weights, _ = self._split(variables, variables)
+        self.inner_optimizer.build(weights)
+        super().build(variables)
+
+    def _split(self, values, variables) -> tuple[list, list]:
+        """Values of the weights, and those of the gates in the method's order (None where there is none)."""
+        order = {id(gate.logits): index for index, gate in enumerate(self.method.gates)}
+        weights, gates = [], [None] * len(order)
+        for value, variable in zip(values, variables, strict=True):
+            index = order.get(id(variable))
+            if index is None:
+                weights.append(value)
+            else:
+                gates[index] = value
+        return weights, gates
+
+    def apply(self, grads, trainable_variables=None):
+        if not self.built:
+            self.build(trainable_variables)
+            self.built = True
+        variables = self._trainable_variables if trainable_variables is None else trainable_variables
+        weight_gradients, gate_gradients = self._split(grads, variables)
+        weights, _ = self._split(variables, variables)
+        gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]
+        self.inner_optimizer.apply(weight_gradients, weights)
+        self.method.step(gate_gradients)
+
+    def _of_all_replicas(self, gradient) -> tf.Tensor | None:
+        """The same unscaled gradient on every replica: the method runs on each and must move them alike."""
+        if gradient is None:
+            return None
+        gradient = tf.convert_to_tensor(gradient)
+        if self.inner_optimizer.loss_scale_factor is not None:
+            gradient = gradient / self.inner_optimizer.loss_scale_factor
+        replica = tf.distribute.get_replica_context()
+        if replica is not None and replica.num_replicas_in_sync > 1:
+            gradient = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
+        return gradient
+
+    def scale_loss(self, loss):
+        return self.inner_optimizer.scale_loss(loss)
+
+    @property
+    def variables(self):
+        return [*self.inner_optimizer.variables, *self.method.variables]
+
+    @property
+    def learning_rate(self):
+        return self.inner_optimizer.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        self.inner_optimizer.learning_rate = value
+
+    @property
+    def iterations(self):
+        return self.inner_optimizer.iterations
+
+    def finalize_variable_values(self, var_list):
+        self.inner_optimizer.finalize_variable_values(self._split(var_list, var_list)[0])
+
+    def get_config(self) -> dict:
+        return {
+            "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects=None) -> keras.optimizers.Optimizer:
+        """The inner optimizer: the method belongs to a model, which wraps it again."""
+        return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)

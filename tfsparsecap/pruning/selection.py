@@ -1,0 +1,53 @@
+"""Choosing which gates to close so that exactly a given share of the weights goes."""
+
+import tensorflow as tf
+
+
+def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: tf.Tensor) -> list[tf.Tensor]:
+    """Which gates stay open when those with the lowest scores, over all tensors together, are closed.
+
+    Runs in a graph without sorting: the bits of non-negative floats order them as the integers they are,
+    and two histograms, of the upper and of the lower bits, give the exact threshold. Equal scores at the
+    threshold are closed in their order.
+
+    Args:
+        scores: float32 tensors of any shapes, values at least 0, one score for a gate.
+        block_sizes: how many weights one gate of each tensor switches.
+        closed_weights: int64 scalar; weights to close, all blocks counted with their size.
+
+    Returns:
+        Boolean tensors of the scores' shapes, True where open. The closed gates hold `closed_weights`
+        weights, or fewer by less than the largest block.
+
+    Example:
+        >>> keep, = keep_masks([tf.constant([0.5, 0.1, 0.3, 0.1])], [1], tf.constant(2, tf.int64))
+        >>> keep.numpy().tolist()
+        [True, False, True, False]
+    """
+    bits = [tf.reshape(tf.bitcast(score, tf.int32), [-1]) for score in scores]
+
+    def lowest_beyond(digits, bins, already_closed):
+        """The digit at which more than `closed_weights` are reached, and the weights below it."""
+        counts = [tf.math.bincount(digit, minlength=bins, maxlength=bins, dtype=tf.int64) for digit in digits]
+        weights = tf.add_n([count * size for count, size in zip(counts, block_sizes, strict=True)])
+        below = already_closed + tf.cumsum(weights, exclusive=True)
+        digit = tf.cast(tf.searchsorted(below, closed_weights[None], side="right")[0] - 1, tf.int32)
+        return digit, below[digit]
+
+    low_bits, low_bins = 15, 1 << 15
+    high, below = lowest_beyond(
+        [tf.bitwise.right_shift(bit, low_bits) for bit in bits], 1 << 16, tf.constant(0, tf.int64)
+    )
+    tied_high = [
+        tf.boolean_mask(bit, tf.bitwise.right_shift(bit, low_bits) == high) % low_bins for bit in bits
+    ]
+    low, below = lowest_beyond(tied_high, low_bins, below)
+    limit = high * low_bins + low
+    remaining = closed_weights - below
+    keep = []
+    for score, bit, size in zip(scores, bits, block_sizes, strict=True):
+        tied = tf.cast(bit == limit, tf.int64) * size
+        closed = (bit < limit) | ((tied > 0) & (tf.cumsum(tied) <= remaining))
+        remaining -= tf.reduce_sum(tf.where(closed, tied, 0))
+        keep.append(tf.reshape(~closed, tf.shape(score)))
+    return keep

@@ -1,0 +1,182 @@
+"""Supermask Pruning as in the papers: gates drawn at random, pushed towards a sparsity by a loss."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import INITIAL_LOGIT
+from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.registry import register
+from tfsparsecap.pruning.selection import keep_masks
+
+#: The papers' own settings by the captioner they were used on: what they give for arguments that are not
+#: passed.
+PAPER_SETTINGS = {
+    "soft_attention": {"gate_learning_rate": 100.0, "clip_value": None},
+    "up_down": {"gate_learning_rate": 100.0, "sparsity_weight": 80.0, "clip_value": 0.1},
+    "object_relation_transformer": {"gate_learning_rate": 100.0, "sparsity_weight": 120.0, "clip_value": 0.1},
+}
+
+
+@register("supermask_loss")
+class SupermaskLoss(PruningMethod):
+    """SMP with the papers' sparsity loss.
+
+    Added to the model's loss, for `s` the sparsity of the rounded gates at step `n` (SMP paper, equations
+    5 to 7):
+
+        sparsity_weight * alpha(n) * |sparsity - s|,    alpha(n) = 1 - (1 + cos(pi n / total_steps)) / 2
+
+    The gates have an Adam of their own, with a constant learning rate and an epsilon of 1e-2 (with Keras's
+    1e-7 it diverges). The
+    sparsity that a run ends at is a balance of the two losses: half a million steps reach the target, a
+        thousand do not. `land_at`
+    makes it exact; `Supermask` gets there gradually.
+
+    Args:
+        sparsity: the target, share of the gated weights.
+        total_steps: optimizer steps of the training, `n_max`.
+        block_shape: (inputs, outputs) weights to a gate.
+        gate_learning_rate: of the gates; "auto" is seven times the least rate that takes a gate from its
+            start to 0 within `total_steps`, the ratio of the papers' runs.
+        sparsity_weight: `lambda_s`; "auto" is `max(5, 0.5 / (1 - sparsity))`, the papers' for soft attention.
+        clip_value: largest size of a gate's gradient; None does not clip.
+        epsilon: of the gates' Adam.
+        land_at: share of `total_steps` after which the gates are ranked, cut at exactly the sparsity and
+            frozen, and the weights are fine-tuned; None never does.
+        paper: name of a captioner of the papers (`"soft_attention"`, `"up_down"`,
+            `"object_relation_transformer"`): its published settings for the arguments that are not passed.
+
+    Raises:
+        InputError: an argument out of range; on pruning, a learning rate that cannot close a gate within
+        `total_steps`.
+
+    Reference:
+        Tan et al., "End-to-End Supermask Pruning: Learning to Prune Image Captioning Models", section 4.
+
+    Example:
+        >>> SupermaskLoss(sparsity=0.95, total_steps=530_000, paper="soft_attention").gate_learning_rate
+        100.0
+    """
+
+    def __init__(
+        self,
+        sparsity: float,
+        total_steps: int,
+        *,
+        block_shape=(1, 1),
+        gate_learning_rate: float | str | None = None,
+        sparsity_weight: float | str | None = None,
+        clip_value: float | None = None,
+        epsilon: float = 1e-2,
+        land_at: float | None = None,
+        paper: str | None = None,
+    ):
+        super().__init__(sparsity, block_shape=block_shape)
+        if total_steps < 1:
+            raise InputError(
+                f"total_steps must be at least 1, the optimizer steps of the training: got {total_steps!r}"
+            )
+        if land_at is not None and not 0.0 < land_at < 1.0:
+            raise InputError(f"land_at is a share of total_steps between 0 and 1: got {land_at!r}")
+        if paper is not None and paper not in PAPER_SETTINGS:
+            raise InputError(f"paper must be one of {sorted(PAPER_SETTINGS)}: got {paper!r}")
+        settings = PAPER_SETTINGS.get(paper, {})
+        self.total_steps, self.epsilon, self.land_at = int(total_steps), epsilon, land_at
+        self.gate_learning_rate = gate_learning_rate or settings.get("gate_learning_rate", "auto")
+        self.clip_value = clip_value or settings.get("clip_value")
+        weight = sparsity_weight or settings.get("sparsity_weight", "auto")
+        self.sparsity_weight = max(5.0, 0.5 / (1.0 - self.sparsity)) if weight == "auto" else float(weight)
+
+    def least_learning_rate(self, size: int) -> float:
+        """The least gate learning rate that takes gates from their start to 0 under the sparsity loss alone.
+
+        Integrates `dG/dn = -rate / epsilon * sparsity_weight * alpha(n) * sigmoid'(G) / size` from the
+        start m to 0, alpha being 1/2
+        on average: `2 (2 m + e^m - e^-m) * epsilon * size / (sparsity_weight * total_steps)`.
+
+        Args:
+            size: how many gates the model has, blocks of equal size assumed.
+        """
+        way = 2.0 * INITIAL_LOGIT + math.exp(INITIAL_LOGIT) - math.exp(-INITIAL_LOGIT)
+        return 2.0 * way * self.epsilon * size / (self.sparsity_weight * self.total_steps)
+
+    def attach(self, model: keras.Model) -> None:
+        super().attach(model)
+        # A gate's pull weighs its block: what counts is how many gates there are, not how many weights.
+        least = self.least_learning_rate(sum(int(np.prod(gate.logits.shape)) for gate in self.gates))
+        rate = 7.0 * least if self.gate_learning_rate == "auto" else float(self.gate_learning_rate)
+        if self.sparsity > 0 and self.land_at is None and rate < least:
+            raise InputError(
+                f"a gate_learning_rate of {rate:g} cannot close a gate of this model within "
+                f"{self.total_steps} steps, so a sparsity of {self.sparsity} is out of reach: at least "
+                f'{least:.3g} is needed; pass "auto", or prune with Supermask'
+            )
+        self._optimizer = keras.optimizers.Adam(rate, epsilon=self.epsilon, clipvalue=self.clip_value)
+        self._optimizer.build([gate.logits for gate in self.gates])
+        self.variables.extend(self._optimizer.variables)
+
+    def annealing(self, step: tf.Tensor) -> tf.Tensor:
+        """`alpha(n)`: 0 at first, 1 from `total_steps` on. float32."""
+        share = tf.minimum(tf.cast(step, tf.float32) / self.total_steps, 1.0)
+        return 1.0 - (1.0 + tf.cos(math.pi * share)) / 2.0
+
+    def sparsity_loss(self, sparsity: tf.Tensor | None = None) -> tf.Tensor:
+        """The term that SMP adds to the model's loss at the current step: float32 scalar.
+
+        Args:
+            sparsity: what `current_sparsity` gave, where it is at hand: counting all gates takes its time.
+        """
+        missing = tf.abs(self.sparsity - (self.current_sparsity() if sparsity is None else sparsity))
+        return self.sparsity_weight * self.annealing(tf.convert_to_tensor(self.steps_done)) * missing
+
+    def step(self, gate_gradients):
+        step = tf.convert_to_tensor(self.steps_done)
+        # The term's gradient is written out rather than traced, so that SMP works in any training loop,
+        # compute_loss or not. Optimizers sum gradients over replicas: each adds its part.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        pull = (
+            self.sparsity_weight
+            * self.annealing(step)
+            * tf.sign(self.sparsity - self.current_sparsity())
+            / replicas
+        )
+        gradients = []
+        for gate, gradient in zip(self.gates, gate_gradients, strict=True):
+            probability = tf.sigmoid(tf.convert_to_tensor(gate.logits))
+            total = pull * (gate.block_size / self.gated_size) * probability * (1.0 - probability)
+            gradients.append(total if gradient is None else total + gradient)
+        self._optimizer.apply(gradients, [gate.logits for gate in self.gates])
+        if self.land_at is not None:
+            landing = step >= math.floor(self.land_at * self.total_steps)
+            tf.cond(landing, self._land, lambda: tf.no_op())
+        self.steps_done.assign_add(1)
+
+    def _land(self) -> tf.Operation:
+        """Cuts at exactly the sparsity and freezes: such logits always draw the same and have no gradient."""
+        scores = [
+            tf.exp(tf.clip_by_value(tf.convert_to_tensor(gate.logits), -60.0, 60.0)) for gate in self.gates
+        ]
+        closed = tf.constant(round(self.sparsity * self.gated_size), tf.int64)
+        keep = keep_masks(scores, [gate.block_size for gate in self.gates], closed)
+        for gate, kept in zip(self.gates, keep, strict=True):
+            gate.logits.assign(tf.where(kept, 100.0, -100.0))
+        return tf.no_op()
+
+    def logs(self):
+        sparsity = self.current_sparsity()
+        return {"sparsity": sparsity, "sparsity_loss": self.sparsity_loss(sparsity)}
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "total_steps": self.total_steps,
+            "gate_learning_rate": self.gate_learning_rate,
+            "sparsity_weight": self.sparsity_weight,
+            "clip_value": self.clip_value,
+            "epsilon": self.epsilon,
+            "land_at": self.land_at,
+        }

@@ -1,0 +1,76 @@
+"""python -m tfsparsecap.train: settings in, a trained captioner in `runs/NAME` out."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
+
+EXAMPLES = [
+    ("python -m tfsparsecap.train", "the quickstart: drawn scenes, a small captioner, 90 % pruned"),
+    ("python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml", "a published set-up"),
+    (
+        "python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \\\n"
+        "      data.folder=~/flickr8k pruning.sparsity=0.9 'pruning.block_shape=[16,1]' name=blocks",
+        "the same with other settings, in a run folder of its own",
+    ),
+    ("python -m tfsparsecap.train name=dense pruning=null", "without pruning"),
+    ("python -m tfsparsecap.train --resume", "go on with a run that was stopped"),
+]
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line of a training."""
+    options = parser(
+        "python -m tfsparsecap.train",
+        "Trains a captioner, prunes it while it trains, and leaves settings, vocabulary, checkpoints,\n"
+        "history, model.keras and test scores in runs/NAME.\n"
+        "All settings with their meaning: tfsparsecap/training/config.py.",
+        EXAMPLES,
+    )
+    options.add_argument("--config", metavar="FILE.yaml", help="settings; without it those of the quickstart")
+    options.add_argument(
+        "settings", nargs="*", metavar="section.key=value", help="settings that win over the file's"
+    )
+    options.add_argument(
+        "--resume", action="store_true", help="go on with the run in runs/NAME from its last checkpoint"
+    )
+    options.add_argument(
+        "--json", action="store_true", help="print the scores as JSON, everything else on standard error"
+    )
+    options.add_argument("--quiet", action="store_true", help="no progress bars")
+    return options.parse_intermixed_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Trains as the command line says.
+
+    Raises:
+        InputError: the settings or what they name are wrong.
+    """
+    given = arguments(argv)
+    with only_json_on_stdout(given.json):
+        # Typing errors are found before TensorFlow takes its seconds to start.
+        from tfsparsecap.training.config_files import load_config
+
+        config = load_config(given.config, given.settings)
+        start_tensorflow()
+        from tfsparsecap.training.run import train_run
+        from tfsparsecap.training.trained import describe
+
+        verbose = 0 if given.quiet else 1 if sys.stdout.isatty() else 2
+        try:
+            scores = train_run(config, resume=given.resume, verbose=verbose)
+        except KeyboardInterrupt:
+            print(f"stopped; go on with --config runs/{config.name}/config.yaml --resume", file=sys.stderr)
+            raise
+        if not given.json and "split" in scores:
+            print_table(scores["run"], describe(scores))
+    if given.json:
+        print(json.dumps(scores))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

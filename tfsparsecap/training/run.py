@@ -1,0 +1,227 @@
+"""A run from its settings to its scores: trained, stopped and gone on with, finished."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfsparsecap.data.records import shown
+from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.files import atomic_path, atomic_write
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.pruning import strip_pruning
+from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
+from tfsparsecap.training.checkpoints import load_checkpoint, newest_whole, read_notes
+from tfsparsecap.training.config import Config
+from tfsparsecap.training.experiment import (
+    Supply,
+    check_sections,
+    load_data,
+    make_captioner,
+    make_tokenizer,
+    prune_captioner,
+)
+from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
+from tfsparsecap.training.run_folder import RunFolder, best_epoch
+from tfsparsecap.training.scoring import as_rows
+from tfsparsecap.training.trained import Trained
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Epochs with one optimizer: the decoder's (or everything's) training, then fine-tuning of both."""
+
+    name: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: str
+    from_images: bool
+
+
+def phases(config: Config) -> list[Phase]:
+    """The phases of a run in their order."""
+    training, tuning = config.training, config.training.fine_tune
+    cached = not config.model.encoder.trainable and config.data.cache_folder is not None
+    first = Phase(
+        "train", training.epochs, training.batch_size, training.learning_rate, training.schedule, not cached
+    )
+    if not tuning.epochs:
+        return [first]
+    size = tuning.batch_size or training.batch_size
+    return [first, Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, "constant", True)]
+
+
+def train_run(
+    config: Config,
+    *,
+    resume: bool = False,
+    runs: str | Path = "runs",
+    verbose: int = 1,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Trains, evaluates and leaves everything in `runs/NAME`.
+
+    Args:
+        config: the settings.
+        resume: go on with the run of that name, to the same weights as if it had never stopped.
+        runs: folder of all runs.
+        verbose: 0 silent, 1 progress bars, 2 a line an epoch.
+        say: gets sentences about what is going on.
+
+    Returns:
+        The scores on the test split, see `Trained.evaluate`; the last epoch's row of `history.csv` where
+        there is no test split. With `run`, the folder.
+
+    Raises:
+        InputError: something about settings, data or folder is wrong.
+    """
+    folder = RunFolder(Path(runs) / config.name)
+    folder.check(config, resume)
+    check_sections(config)
+    keras.utils.set_random_seed(config.seed)
+    data = load_data(config)
+    for sentence in (data.summary(), *data.notes):
+        say(sentence)
+    tokenizer = WordTokenizer.load(folder.vocabulary) if resume else make_tokenizer(config, data)
+    strategy = make_strategy(config.training.distribution)
+    with strategy.scope():
+        captioner = make_captioner(config, len(tokenizer))
+    supply = Supply(config, data, tokenizer, captioner.encoder, progress=verbose == 1)
+    training = _Training(config, folder, supply, captioner, strategy, verbose, say)
+    training.prepare()
+    _name_skipped(folder, supply, say, write=False)
+    if resume:
+        folder.save_config(config)  # the data may lie elsewhere now
+    else:
+        folder.create(config, tokenizer)
+    _name_skipped(folder, supply, say, write=True)
+    training.run(resume)
+
+    sparsity = config.pruning.sparsity if config.pruning else None
+    best = best_epoch(training.history, sparsity)
+    if config.training.restore_best and best is not None:
+        say(f"taking the weights of epoch {best}, the best on validation")
+        load_checkpoint(folder.checkpoint(best), captioner)
+    trained = Trained(_finished(captioner, config, len(tokenizer)), tokenizer, config)
+    with atomic_path(folder.model) as temporary:
+        trained.captioner.save(temporary)
+    if not data.split("test"):
+        say(f"{data.name} has no test split: {folder.model} was not evaluated")
+        return {"run": str(folder.path), **training.history[-1]}
+    scores, captions = trained.evaluate(data, progress=verbose == 1)
+    folder.write_json("captions_test", as_rows(captions))
+    folder.write_json("scores_test", scores)
+    return {"run": str(folder.path), **scores}
+
+
+class _Training:
+    """The phases of a run over one captioner."""
+
+    def __init__(self, config, folder, supply, captioner, strategy, verbose, say):
+        self.config, self.folder, self.supply, self.captioner = config, folder, supply, captioner
+        self.strategy, self.verbose, self.say = strategy, verbose, say
+        self.history: list[dict[str, Any]] = []
+        self.sparsity = config.pruning.sparsity if config.pruning else None
+
+    def prepare(self) -> None:
+        """Reads the pictures and puts on the gates: what can fail does so before the folder is made."""
+        first = phases(self.config)[0]
+        self.batches = self.supply.training(from_images=first.from_images, batch_size=first.batch_size)
+        with self.strategy.scope():
+            prune_captioner(self.captioner, self.config, first.epochs * self.batches.steps_per_epoch)
+
+    def run(self, resume: bool) -> None:
+        checkpoint, reached = self._last_checkpoint() if resume else (None, "")
+        order = [phase.name for phase in phases(self.config)]
+        for phase in phases(self.config):
+            if checkpoint and order.index(phase.name) < order.index(reached):
+                continue
+            self._run_phase(phase, checkpoint if phase.name == reached else None)
+
+    def _last_checkpoint(self) -> tuple[Path | None, str]:
+        path, broken = newest_whole(self.folder.checkpoint_files())
+        for damaged in broken:
+            self.say(f"{damaged} is damaged (a stopped write?) and is not used")
+        if path is None:
+            self.say("there is no whole checkpoint yet: starting from the beginning")
+            return None, ""
+        notes = read_notes(path)
+        self.history = notes["history"]
+        self.say(f"going on after epoch {notes['epoch']}")
+        return path, notes["phase"]
+
+    def _run_phase(self, phase: Phase, checkpoint: Path | None) -> None:
+        config = self.config.training
+        if phase.name == "fine_tune":
+            self.captioner.encoder.trainable = True
+            self.batches = self.supply.training(from_images=True, batch_size=phase.batch_size)
+        steps = phase.epochs * self.batches.steps_per_epoch
+        with self.strategy.scope():
+            optimizer = make_optimizer(
+                steps,
+                learning_rate=phase.learning_rate,
+                schedule=phase.schedule,
+                final_learning_rate=config.final_learning_rate,
+                warmup_steps=config.warmup_steps,
+                weight_decay=config.weight_decay,
+                clip_norm=config.clip_norm,
+                clip_value=config.clip_value,
+                replicas=self.strategy.num_replicas_in_sync,
+            )
+            if self.sparsity is not None:
+                optimizer = self.captioner.pruning.wrap(optimizer)
+        loop = Loop(self.captioner, optimizer, strategy=self.strategy, label_smoothing=config.label_smoothing)
+        if checkpoint is not None:
+            load_checkpoint(checkpoint, self.captioner, optimizer)
+            if ends_early(self.history, phase.name, self.sparsity, config.early_stopping):
+                return
+        before = sum(row["phase"] != phase.name for row in self.history)
+        loop.run(
+            self.batches.epoch,
+            epochs=before + phase.epochs,
+            first_epoch=len(self.history),
+            callbacks=self._callbacks(phase, optimizer),
+            verbose=self.verbose,
+        )
+
+    def _callbacks(self, phase: Phase, optimizer) -> list[keras.callbacks.Callback]:
+        callbacks = [TimeLeft(self.say)]
+        limit = self.config.training.validation_images
+        records = self.supply.data.split("validation")[:limit]
+        if records:
+            batches = self.supply.images(records, from_images=phase.from_images)
+            callbacks.append(
+                Validation(
+                    self.captioner, records, batches, self.supply.tokenizer, self.config.data.max_length
+                )
+            )
+        if TensorBoard.available():
+            callbacks.append(TensorBoard(self.folder.logs))
+        patience = self.config.training.early_stopping
+        callbacks.append(SaveEpoch(self.folder, optimizer, self.history, phase.name, self.sparsity, patience))
+        return callbacks
+
+
+def _finished(captioner: Captioner, config: Config, vocabulary_size: int) -> Captioner:
+    """The captioner as it is kept: without gates, in float32, on one device."""
+    captioner = strip_pruning(captioner)
+    if config.training.precision == "float32" and config.training.distribution == "default":
+        return captioner
+    plain = make_captioner(config, vocabulary_size, precision="float32", weights=False)
+    plain.set_weights(captioner.get_weights())
+    return plain
+
+
+def _name_skipped(folder: RunFolder, supply: Supply, say: Callable[[str], None], write: bool) -> None:
+    """Says how many records were left out; names all of them in `skipped.txt` once the folder is there."""
+    skipped = [*supply.data.skipped, *supply.skipped]
+    if skipped and write:
+        atomic_write(folder.path / "skipped.txt", "".join(f"{entry}\n" for entry in skipped))
+    elif skipped:
+        names = shown(entry.where for entry in skipped)
+        say(
+            f"{len(skipped)} bad records are left out ({names}); skipped.txt in the run folder names them all"
+        )

@@ -1,0 +1,156 @@
+"""A finished run: loaded, captioning pictures, evaluated on a split."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfsparsecap.data.records import CaptionData
+from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.decoding import Decoder
+from tfsparsecap.errors import InputError
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.training.config import Config
+from tfsparsecap.training.experiment import Supply, load_data
+from tfsparsecap.training.run_folder import RunFolder
+from tfsparsecap.training.scoring import ImageCaption, caption_records, scores_of
+
+
+@dataclass
+class Trained:
+    """A captioner with all that it needs to say what is on a picture.
+
+    Attributes:
+        captioner: takes images, has no gates.
+        tokenizer: its vocabulary.
+        config: of the run it comes from.
+
+    Example:
+        >>> trained = Trained.load("runs/quickstart")  # doctest: +SKIP
+        >>> trained.caption(read_image("photo.jpg", trained.image_size))  # doctest: +SKIP
+        [('a small red circle above a large blue star', -1.9)]
+    """
+
+    captioner: Captioner
+    tokenizer: WordTokenizer
+    config: Config
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trained":
+        """Reads a run folder.
+
+        Raises:
+            InputError: it is none, the run is not finished, or a file in it is damaged.
+        """
+        folder = RunFolder(path)
+        config = folder.load_config()
+        if not folder.model.is_file():
+            raise InputError(f"the run in {path} has no model.keras yet: finish it with --resume")
+        try:
+            captioner = keras.saving.load_model(folder.model, compile=False, safe_mode=True)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            reason = str(error).strip().partition("\n")[0][:200]
+            raise InputError(f"cannot read {folder.model} ({reason}): train the run again") from error
+        return cls(captioner, WordTokenizer.load(folder.vocabulary), config)
+
+    @property
+    def image_size(self) -> int:
+        """Side of the square images in pixels."""
+        return self.config.model.encoder.image_size
+
+    def decoder(self, beam: int | None = None) -> Decoder:
+        """The search for captions; None takes the run's own beam."""
+        return Decoder(self.captioner, beam or self.config.decoding.beam, self.config.data.max_length)
+
+    def caption(self, image: np.ndarray, beam: int | None = None) -> list[tuple[str, float]]:
+        """Captions of an image, best first, each with the sum of its log-probabilities.
+
+        Args:
+            image: uint8 [S, S, 3] as `data.images.read_image` gives it.
+            beam: how many captions are searched for; None takes the run's own.
+        """
+        beam = beam or self.config.decoding.beam
+        decoders = self.__dict__.setdefault("_decoders", {})
+        if beam not in decoders:
+            decoders[beam] = self.decoder(beam)
+        token_ids, scores = decoders[beam]({"image": np.asarray(image)[None]})
+        found = zip(token_ids.numpy()[0], scores.numpy()[0], strict=True)
+        return [(self.tokenizer.decode(words), float(score)) for words, score in found if np.isfinite(score)]
+
+    def evaluate(
+        self,
+        data: CaptionData | None = None,
+        split: str = "test",
+        beam: int | None = None,
+        progress: bool = True,
+    ) -> tuple[dict[str, Any], list[ImageCaption]]:
+        """Captions every image of a split and scores the captions.
+
+        Args:
+            data: None loads that of the run.
+            split: `train`, `validation` or `test`.
+
+        Returns:
+            What `scores_SPLIT.json` holds: `split`, `images`, `beam`, the scores, `ms_per_image` (on this
+            machine, images read, in batches), and the counts of `weight_counts`; and the captions.
+
+        Raises:
+            InputError: the split is empty or cannot be read.
+        """
+        data = data or load_data(self.config)
+        records = data.split(split)
+        if not records:
+            raise InputError(f"the {split} split of {data.name} has no images: choose another with --split")
+        supply = Supply(self.config, data, self.tokenizer, self.captioner.encoder, progress)
+        size = self.config.decoding.batch_size
+        batches = supply.images(records, from_images=True, batch_size=size)
+        decoder = self.decoder(beam)
+        began = time.perf_counter()
+        captions = caption_records(decoder, records, batches, self.tokenizer, progress=progress)
+        seconds = time.perf_counter() - began
+        scores = {
+            "split": split,
+            "images": len(captions),
+            "beam": decoder.beam,
+            **scores_of(captions),
+            "ms_per_image": 1000 * seconds / max(1, len(captions)),
+            **weight_counts(self.captioner, self.config.pruning is not None and self.config.pruning.encoder),
+        }
+        return scores, captions
+
+
+def weight_counts(captioner: Captioner, with_encoder: bool = False) -> dict[str, int | float]:
+    """Weights that can be pruned, kernels and embedding tables: how many there are, how many are not zero.
+
+    Args:
+        with_encoder: count those of the encoder, too.
+    """
+    left_out = captioner.encoder.variables if captioner.encoder and not with_encoder else []
+    encoder = {id(variable) for variable in left_out}
+    kernels = [
+        np.asarray(variable)
+        for variable in captioner.weights
+        # The bias of a GRU is a matrix, too.
+        if id(variable) not in encoder and len(variable.shape) >= 2 and not variable.path.endswith("bias")
+    ]
+    total, kept = sum(kernel.size for kernel in kernels), sum(map(np.count_nonzero, kernels))
+    return {"weights": total, "nonzero_weights": int(kept), "sparsity": float(1.0 - kept / max(1, total))}
+
+
+def describe(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of `evaluate`'s scores as a person wants to read them, for a table."""
+    beam = f", beam {scores['beam']}" if scores["beam"] else ""
+    rows = [
+        ("captions", f"{scores['split']}, {scores['images']} images{beam}"),
+        *((name, f"{scores[name]:.3f}") for name in ("CIDEr", "BLEU-4", "BLEU-1") if name in scores),
+        ("exactly a reference", f"{scores['exact_match']:.1%}"),
+    ]
+    if "weights" in scores:
+        kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,} weights".replace(",", " ")
+        rows.append(("sparsity", f"{scores['sparsity']:.2%}, {kept} left"))
+    if "ms_per_image" in scores:
+        rows.append(("time", f"{scores['ms_per_image']:.1f} ms an image on this machine"))
+    return rows
