@@ -1,5 +1,8 @@
 """Odd pictures: read right, or refused with a sentence."""
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -125,6 +128,18 @@ def test_reduced_decoding_of_large_jpegs_looks_the_same(tmp_path):
     whole = Image.open(tmp_path / "a.jpg").resize((64, 64), Image.Resampling.BILINEAR)
     difference = read_image(tmp_path / "a.jpg", 64).astype(int) - np.asarray(whole).astype(int)
     assert np.abs(difference).max() <= 4
+
+
+def test_reading_in_threads_leaves_the_warnings_of_others_alone(tmp_path):
+    quarters().save(tmp_path / "a.png")
+    seen = []
+    with ThreadPoolExecutor(4) as threads:
+        before = warnings.filters[:], warnings.showwarning
+        readings = [threads.submit(read_image, tmp_path / "a.png", 32) for _ in range(100)]
+        while not all(reading.done() for reading in readings):
+            seen.append((warnings.filters[:], warnings.showwarning))
+    assert all(state == before for state in seen)
+    assert (warnings.filters[:], warnings.showwarning) == before
 
 
 def test_names_with_spaces_and_accents(tmp_path):

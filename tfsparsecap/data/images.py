@@ -31,6 +31,10 @@ _BROKEN = (
     Image.DecompressionBombError,
 )
 
+# Pillow only warns of broken EXIF and of large pictures; both are read. Filtered once and not around each
+# reading: `warnings.catch_warnings` is the whole process's, and pictures are read by several threads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+
 
 def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
     """A picture from a file, upright, in RGB, squashed to a square.
@@ -60,10 +64,7 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
         (64, 64, 3)
     """
     try:
-        with warnings.catch_warnings():
-            # Broken EXIF and large pictures only warn; both are read.
-            warnings.simplefilter("ignore")
-            return _read(path, size)
+        return _read(path, size)
     except FileNotFoundError as error:
         raise InputError(f"there is no image {os.fspath(path)}: check the path") from error
     except PermissionError as error:
