@@ -8,7 +8,7 @@ from pathlib import Path
 
 import keras
 import tensorflow as tf
-from tfsparsecap_export import FORMATS, flatfile, formats, graph, sparse, verify
+from tfsparsecap_export import FORMATS, flatfile, formats, graph, layout, sparse, verify
 from tfsparsecap_export.bundle import bundled
 from tfsparsecap_export.encodings import fits_float16, round_to_float16
 from tfsparsecap_export.report import ExportReport, LayerReport
@@ -162,6 +162,7 @@ def encode(
     """
     model = flatfile.read_model(dense)
     names = names or {}
+    cut = _cut_for_blocks(model, format, names)
     weights = sparse.find_weights(model)
     roles = {
         "all": {weight.role for weight in weights},
@@ -200,21 +201,40 @@ def encode(
             encoded = sparse.encode(choice.encoding, values, weight.role)
             changes.append(sparse.Change(weight, choice.encoding, encoded))
             stored = encoded.bytes
+        columns, how = cut.get(weight.buffer, (weight.shape[-1], ""))
         layers.append(
             LayerReport(
                 name=names.get(graph.content_key(weight.values), weight.name),
                 role=weight.role,
-                shape=weight.shape,
+                shape=(*weight.shape[:-1], columns),
                 pattern=str(pattern),
                 nonzeros=pattern.nonzeros,
                 encoding=choice.encoding,
                 bytes=stored,
                 expected_ms=formats.expected_ms(weight, pattern, choice.encoding, words),
-                reason=choice.reason,
+                reason=f"{choice.reason} ({how})" if how else choice.reason,
             )
         )
     sparse.rewrite(model, changes)
     return flatfile.write_model(model), layers
+
+
+def _cut_for_blocks(model, format: str, names: dict[bytes, str]) -> dict[int, tuple[int, str]]:
+    """Cuts the layers that are to be int8 1x16 blocks, and are not yet such that the kernel takes them.
+
+    Returns:
+        Buffer of each part -> its columns without padding, and what was done.
+    """
+    cut = {}
+    for weight in sparse.find_weights(model):
+        if not formats.suits_block16(weight, formats.Pattern.of(weight.values), format):
+            continue
+        how = layout.layout_of(weight.values)
+        if not how.fits and layout.can_apply(model, weight):
+            name = names.get(graph.content_key(weight.values), weight.name)
+            parts = layout.apply(model, weight, how, name)
+            cut.update({buffer: (columns, str(how)) for buffer, columns in parts.items()})
+    return cut
 
 
 def caption_inputs(

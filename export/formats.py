@@ -24,8 +24,8 @@ class Pattern:
 
     Attributes:
         weights, nonzeros: counts.
-        stored: weights in blocks that are not all zero, by size of block: 1, and 4 and 16 where they divide
-            a row.
+        stored: weights in blocks that are not all zero, by size of block: 1, 4 where it divides a row, and
+            16, a row being filled up with zeros where that does not.
         most_blocks: largest number of 1x16 blocks in a row.
     """
 
@@ -37,11 +37,12 @@ class Pattern:
     @classmethod
     def of(cls, values: np.ndarray) -> "Pattern":
         """The pattern of a matrix [rows, columns]."""
-        kept = values != 0
+        rows, columns = values.shape
+        kept = np.pad(values != 0, ((0, 0), (0, -columns % 16)))
         nonzeros, stored, most_blocks = int(kept.sum()), {}, 0
         for block in (1, 4, 16):
-            if values.shape[1] % block == 0:
-                blocks = kept.reshape(len(values), -1, block).any(axis=2)
+            if columns % block == 0 or block == 16:
+                blocks = kept.reshape(rows, -1, block).any(axis=2)
                 stored[block] = int(blocks.sum()) * block
                 if block == 16:
                     most_blocks = int(blocks.sum(axis=1).max(initial=0))
@@ -145,16 +146,30 @@ def expected_bytes(weight: Weight, pattern: Pattern, encoding: str) -> int:
     def size(block):
         stored = pattern.stored[block]
         segments = (rows + 1) * encodings.index_bytes(stored // block)
-        indices = stored // block * encodings.index_bytes(columns // block - 1)
+        indices = stored // block * encodings.index_bytes(-(-columns // block) - 1)
         return value.get(encoding, 1) * stored + segments + indices
 
     scales = 12 * rows if encoding == sparse.BLOCK16 else 0
-    return scales + min(size(block) for block in blocks[encoding] if block in pattern.stored)
+    fitting = [block for block in blocks[encoding] if columns % block == 0 or encoding == sparse.BLOCK16]
+    return scales + min(size(block) for block in fitting)
 
 
 def is_float(encoding: str) -> bool:
     """Whether an encoding keeps weights as floating point numbers, so that captions are to stay the same."""
     return encoding in _FLOAT_ENCODINGS
+
+
+def suits_block16(weight: Weight, pattern: Pattern, format: str, costs: Costs | None = None) -> bool:
+    """Whether a format wants a fully connected layer in int8 1x16 blocks, could the kernel but run it."""
+    if weight.role != sparse.FULLY_CONNECTED or weight.values.size < SMALLEST:
+        return False
+    if format == "auto":
+        return pattern.in_blocks(16)
+    costs = costs or Costs()
+    return format == "int8" and (
+        _nanoseconds(weight, pattern, sparse.BLOCK16, costs)
+        < _nanoseconds(weight, pattern, sparse.INT8, costs)
+    )
 
 
 def block16_obstacle(weight: Weight, pattern: Pattern) -> str | None:

@@ -19,6 +19,7 @@ from tfsparsecap.models.captioner import Captioner
 
 #: Name of the signature of a captioner's file; design.md, "The .tflite bundle".
 CAPTION_SIGNATURE = "caption"
+ENCODER_SIGNATURE = "encode"
 #: Name of the signature of any other model's file.
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -49,6 +50,27 @@ def caption_graph(
         return {"token_ids": token_ids[0], "scores": scores[0]}
 
     return _convert(caption, inputs, CAPTION_SIGNATURE)
+
+
+def encoder_graph(captioner: Captioner, image: tf.TensorSpec, calibration: list[np.ndarray]) -> bytes:
+    """The encoder alone, from pixels to features, its weights and what flows between them int8.
+
+    Args:
+        captioner: a built captioner with an encoder.
+        image: uint8 [1, S, S, 3].
+        calibration: images like it, from which the converter takes the range of every value in between.
+
+    Returns:
+        A .tflite file of one signature, `encode`, with output `features` float32 [1, N, D].
+
+    Raises:
+        InputError: as `caption_graph`.
+    """
+
+    def encode(image):
+        return {"features": captioner.encoder(image, training=False)}
+
+    return _convert(encode, {"image": image}, ENCODER_SIGNATURE, calibration)
 
 
 def model_graph(model: keras.Model) -> bytes:
@@ -126,7 +148,12 @@ def content_key(values: np.ndarray) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(values)).digest()
 
 
-def _convert(function: Callable[..., dict], inputs: dict[str, tf.TensorSpec], signature: str) -> bytes:
+def _convert(
+    function: Callable[..., dict],
+    inputs: dict[str, tf.TensorSpec],
+    signature: str,
+    calibration: list[np.ndarray] | None = None,
+) -> bytes:
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
@@ -148,6 +175,10 @@ def _convert(function: Callable[..., dict], inputs: dict[str, tf.TensorSpec], si
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
         # Versions of operations that TFLite 2.16, the newest in Maven Central, does not have.
         converter._experimental_disable_per_channel_quantization_for_dense_layers = True
+        if calibration is not None:
+            (name,) = inputs
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            converter.representative_dataset = lambda: ({name: sample} for sample in calibration)
         try:
             return converter.convert()
         except Exception as error:

@@ -1,0 +1,56 @@
+"""An int8 encoder in front of a decoder: two .tflite files made one."""
+
+import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
+from tfsparsecap_export import flatfile
+
+
+def joined(encoder: bytes, decoder: bytes) -> bytes:
+    """Puts one file's graph in front of another's.
+
+    The converter quantises a whole graph or nothing of it, and does not follow a loop while it looks for the
+    ranges of values. So the encoder is converted by itself, and its operations are put in front of the
+    decoder's here.
+
+    Args:
+        encoder: a file of one subgraph with one input and one output, the decoder's input.
+        decoder: a file of one signature with one input.
+
+    Returns:
+        A file with the encoder's input and the decoder's signature and outputs.
+    """
+    first, second = flatfile.read_model(encoder), flatfile.read_model(decoder)
+    (source,) = first.subgraphs
+    target, (signature,) = second.subgraphs[0], second.signatureDefs
+    (features,) = target.inputs
+    (result,) = source.outputs
+
+    added = len(target.tensors)
+    for tensor in source.tensors:
+        tensor.buffer += len(second.buffers)
+    target.tensors = [*target.tensors, *source.tensors]
+    second.buffers = [*second.buffers, *first.buffers]
+
+    def moved(indices):
+        """Where tensors of the encoder are now; its result is the decoder's input."""
+        places = (features if index == result else index + added if index >= 0 else index for index in indices)
+        return np.array(list(places), np.int32)
+
+    for operator in source.operators:
+        code = first.operatorCodes[operator.opcodeIndex]
+        builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
+        operator.opcodeIndex = flatfile.operator_code(second, builtin, code.version)
+        operator.inputs, operator.outputs = moved(operator.inputs), moved(operator.outputs)
+        if operator.intermediates is not None:
+            operator.intermediates = moved(operator.intermediates)
+    target.operators = [*source.operators, *target.operators]
+    target.inputs = moved(source.inputs)
+    signature.inputs = [_named_input(first, int(target.inputs[0]))]
+    return flatfile.write_model(second)
+
+
+def _named_input(model: schema.ModelT, tensor: int) -> schema.TensorMapT:
+    (signature,) = model.signatureDefs
+    (named,) = signature.inputs
+    named.tensorIndex = tensor
+    return named
