@@ -2,7 +2,13 @@
 
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
-from tfsparsecap_export import flatfile
+from tfsparsecap_export import flatfile, sparse
+from tfsparsecap_export.report import LayerReport
+
+#: What the encoder is called among the layers.
+NAME = "encoder"
+#: Pictures that the ranges of values are taken from; more hardly change them.
+CALIBRATION_IMAGES = 50
 
 
 def joined(encoder: bytes, decoder: bytes) -> bytes:
@@ -33,7 +39,9 @@ def joined(encoder: bytes, decoder: bytes) -> bytes:
 
     def moved(indices):
         """Where tensors of the encoder are now; its result is the decoder's input."""
-        places = (features if index == result else index + added if index >= 0 else index for index in indices)
+        places = (
+            features if index == result else index + added if index >= 0 else index for index in indices
+        )
         return np.array(list(places), np.int32)
 
     for operator in source.operators:
@@ -54,3 +62,30 @@ def _named_input(model: schema.ModelT, tensor: int) -> schema.TensorMapT:
     (named,) = signature.inputs
     named.tensorIndex = tensor
     return named
+
+
+def report_of(encoder: bytes, calibration: int) -> LayerReport:
+    """What is to be said of an int8 encoder.
+
+    Args:
+        encoder: its own file.
+        calibration: number of pictures that it was calibrated with.
+    """
+    model = flatfile.read_model(encoder)
+    constants = {
+        tensor.buffer: np.frombuffer(model.buffers[tensor.buffer].data, np.int8)
+        for tensor in model.subgraphs[0].tensors
+        if tensor.type == schema.TensorType.INT8 and model.buffers[tensor.buffer].data is not None
+    }
+    weights = sum(values.size for values in constants.values())
+    return LayerReport(
+        name=NAME,
+        role=sparse.CONVOLUTION,
+        shape=(weights,),
+        pattern="dense",
+        nonzeros=sum(int(np.count_nonzero(values)) for values in constants.values()),
+        encoding=sparse.INT8,
+        bytes=sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None),
+        expected_ms=0.0,
+        reason=f"ranges of values from {calibration} pictures",
+    )

@@ -3,14 +3,16 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import keras
 import tensorflow as tf
-from tfsparsecap_export import FORMATS, flatfile, formats, graph, layout, sparse, verify
+from tfsparsecap_export import FORMATS, encoder, formats, graph, quality, sparse, verify
+from tfsparsecap_export.assembly import encode, whole
 from tfsparsecap_export.bundle import bundled
-from tfsparsecap_export.encodings import fits_float16, round_to_float16
+from tfsparsecap_export.costs import Costs
+from tfsparsecap_export.quality import Validation, chosen_names
 from tfsparsecap_export.report import ExportReport, LayerReport
 from tfsparsecap_export.samples import Sample, synthetic_samples
 
@@ -19,6 +21,8 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.models.captioner import Captioner
 
+#: Formats that store weights as int8.
+_CALIBRATED = ("auto", "int8")
 #: Words of a caption for which expected milliseconds are given.
 REPORTED_WORDS = 10
 #: Which weights are rounded to float16, the next where captions change, and what is then said of it.
@@ -42,6 +46,10 @@ def export_model(
     samples: list[Sample] | None = None,
     sample_source: str = "given inputs",
     tolerance: float | None = None,
+    validation: Validation | None = None,
+    keep_float: Iterable[str] = (),
+    costs: Costs | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> ExportReport:
     """Writes a Keras model as a .tflite file, each layer stored the way that suits its zeros.
 
@@ -64,6 +72,11 @@ def export_model(
         sample_source: what `samples` are, for the report.
         tolerance: share of captions that may differ from the Keras model's; by default none for a file whose
             weights are all float, and any number, as long as the scores fit, for one with int8 weights.
+        validation: pictures with their captions. With them, what int8 costs in CIDEr is measured, layers
+            whose rounding costs too much stay float, and the encoder becomes int8, too.
+        keep_float: names of layers to keep float, such as `"output"`, or `"encoder"`.
+        costs: what the runtime's kernels cost, for `auto`; the shipped constants by default.
+        progress: is told in a few words what is being done.
 
     Returns:
         What was stored how, and what the check found.
@@ -84,6 +97,7 @@ def export_model(
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
     is_captioner = isinstance(model, Captioner)
+    words, notes = min(REPORTED_WORDS, max_length), []
     with _float32_computation(model):
         if is_captioner:
             specs = caption_inputs(model, inputs)
@@ -96,9 +110,12 @@ def export_model(
         else:
             specs = graph.model_inputs(model)
             dense = graph.model_graph(model)
-        names = graph.weight_names(model)
+        calibration = _calibration(specs, validation) if format in _CALIBRATED else []
+        quantized = _with_int8_encoder(model, specs, beam, max_length, calibration) if is_captioner else None
         if samples is None:
             samples, sample_source = synthetic_samples(specs, 8), "made-up inputs"
+        files = _Files(dense, quantized, format, words, graph.weight_names(model), costs)
+        kept = frozenset(chosen_names(keep_float, files.layers_of(format)))
 
         def check(content, all_float, tie):
             if not is_captioner:
@@ -117,9 +134,15 @@ def export_model(
                 source=sample_source,
             )
 
-        words, notes = min(REPORTED_WORDS, max_length), []
+        measured = None
+        if is_captioner and validation is not None and files.int8_layers(kept):
+            measured = quality.settle(
+                files.build, dense, validation, keep_float=sorted(kept), progress=progress
+            )
+            kept = frozenset(measured.kept_float)
+        progress("checking against the Keras model")
         for rounded, note in _ROUNDINGS.items():
-            content, layers = encode(dense, format, words=words, names=names, rounded=rounded)
+            content, layers = files.encoded(kept, rounded)
             all_float = all(formats.is_float(layer.encoding) for layer in layers)
             rounds = all_float and rounded != "nothing" and format != "dense"
             tie = verify.ROUNDED_TIE if rounds else verify.TIE
@@ -135,7 +158,7 @@ def export_model(
         notes.append(
             "No layer of the model is sparse, so the file is a dense one: prune the model to gain more."
         )
-    report = ExportReport(path, 0, format, words, tuple(layers), verification, tuple(notes))
+    report = ExportReport(path, 0, format, words, tuple(layers), verification, tuple(notes), measured)
     if is_captioner:
         content = bundled(
             content, _description(model, specs, beam, max_length, report, description or {}), vocabulary
@@ -144,97 +167,72 @@ def export_model(
     return dataclasses.replace(report, bytes=len(content))
 
 
-def encode(
-    dense: bytes, format: str, *, words: int, names: dict[bytes, str] | None = None, rounded: str = "all"
-) -> tuple[bytes, list[LayerReport]]:
-    """Stores the weights of a dense .tflite file as a format asks.
+@dataclasses.dataclass
+class _Files:
+    """The files that one model can become.
 
-    Args:
-        dense: a dense float32 .tflite file.
-        format: one of `tfsparsecap_export.FORMATS`.
-        words: words of a caption, for the expected milliseconds.
-        names: names of weights by their content, as `graph.weight_names` gives them.
-        rounded: which float weights may be rounded to float16: `all`, `convolutions` (the encoder's, most of
-            the bytes that rounding saves) or `nothing`.
-
-    Returns:
-        The bytes of the new file, and what each constant became. The same input gives the same bytes.
+    Attributes:
+        dense: the model with all weights float32.
+        quantized: the same with an int8 encoder, or None where there is none.
+        format, words, names, costs: as in `assembly.encode`.
     """
-    model = flatfile.read_model(dense)
-    names = names or {}
-    cut = _cut_for_blocks(model, format, names)
-    weights = sparse.find_weights(model)
-    roles = {
-        "all": {weight.role for weight in weights},
-        "convolutions": {sparse.CONVOLUTION},
-        "nothing": set(),
-    }
-    rounds = {
-        weight.buffer: weight.role in roles[rounded] and fits_float16(weight.values) for weight in weights
-    }
-    patterns = {weight.buffer: formats.Pattern.of(weight.values) for weight in weights}
 
-    def choices(int8_tables):
-        return {
-            weight.buffer: formats.choose(
-                weight,
-                patterns[weight.buffer],
-                format,
-                int8_tables=int8_tables,
-                float16=rounds[weight.buffer],
-            )
-            for weight in weights
-        }
+    dense: bytes
+    quantized: tuple[bytes, LayerReport] | None
+    format: str
+    words: int
+    names: dict[bytes, str]
+    costs: Costs | None
 
-    chosen = choices(False)
-    if any(choice.encoding == sparse.BLOCK16 for choice in chosen.values()):
-        chosen = choices(True)
-    changes = []
-    layers = []
-    for weight in weights:
-        choice, pattern = chosen[weight.buffer], patterns[weight.buffer]
-        stored = weight.values.nbytes
-        if choice.encoding != sparse.DENSE:
-            values = weight.values
-            if choice.encoding in (sparse.CSR, sparse.BLOCK4, sparse.SPARSE32) and rounds[weight.buffer]:
-                values = round_to_float16(values)
-            encoded = sparse.encode(choice.encoding, values, weight.role)
-            changes.append(sparse.Change(weight, choice.encoding, encoded))
-            stored = encoded.bytes
-        columns, how = cut.get(weight.buffer, (weight.shape[-1], ""))
-        layers.append(
-            LayerReport(
-                name=names.get(graph.content_key(weight.values), weight.name),
-                role=weight.role,
-                shape=(*weight.shape[:-1], columns),
-                pattern=str(pattern),
-                nonzeros=pattern.nonzeros,
-                encoding=choice.encoding,
-                bytes=stored,
-                expected_ms=formats.expected_ms(weight, pattern, choice.encoding, words),
-                reason=f"{choice.reason} ({how})" if how else choice.reason,
-            )
+    def encoded(self, keep_float: frozenset[str], rounded: str) -> tuple[bytes, list[LayerReport]]:
+        """The file, and what each of its constants became."""
+        int8_encoder = self.quantized is not None and encoder.NAME not in keep_float
+        content, layers = encode(
+            self.quantized[0] if int8_encoder else self.dense,
+            self.format,
+            words=self.words,
+            names=self.names,
+            rounded=rounded,
+            keep_float=keep_float,
+            costs=self.costs,
         )
-    sparse.rewrite(model, changes)
-    return flatfile.write_model(model), layers
+        return content, [self.quantized[1], *layers] if int8_encoder else layers
+
+    def build(self, keep_float: frozenset[str]) -> tuple[bytes, list[str]]:
+        """The file, and the names of its int8 layers."""
+        content, layers = self.encoded(keep_float, "all")
+        names = [whole(layer.name) for layer in layers if not formats.is_float(layer.encoding)]
+        return content, list(dict.fromkeys(names))
+
+    def int8_layers(self, keep_float: frozenset[str]) -> list[str]:
+        return self.build(keep_float)[1]
+
+    def layers_of(self, format: str) -> list[str]:
+        """Names of all layers that can be kept float."""
+        _, layers = encode(self.dense, "dense", words=1, names=self.names)
+        names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
+        return [encoder.NAME, *names] if self.quantized is not None else names
 
 
-def _cut_for_blocks(model, format: str, names: dict[bytes, str]) -> dict[int, tuple[int, str]]:
-    """Cuts the layers that are to be int8 1x16 blocks, and are not yet such that the kernel takes them.
+def _calibration(specs: dict, validation: Validation | None) -> list:
+    """Pictures to take the ranges of an encoder's values from: none where its loss could not be measured."""
+    if validation is None or "image" not in specs:
+        return []
+    step = max(1, len(validation.samples) // encoder.CALIBRATION_IMAGES)
+    return [sample["image"] for sample in validation.samples[::step][: encoder.CALIBRATION_IMAGES]]
 
-    Returns:
-        Buffer of each part -> its columns without padding, and what was done.
-    """
-    cut = {}
-    for weight in sparse.find_weights(model):
-        if not formats.suits_block16(weight, formats.Pattern.of(weight.values), format):
-            continue
-        how = layout.layout_of(weight.values)
-        if not how.fits and layout.can_apply(model, weight):
-            name = names.get(graph.content_key(weight.values), weight.name)
-            parts = layout.apply(model, weight, how, name)
-            cut.update({buffer: (columns, str(how)) for buffer, columns in parts.items()})
-    return cut
+
+def _with_int8_encoder(
+    captioner: Captioner, specs: dict, beam: int, max_length: int, calibration: list
+) -> tuple[bytes, LayerReport] | None:
+    """The captioner's graph with an int8 encoder, and what is to be said of that in the report."""
+    if not calibration or captioner.encoder is None:
+        return None
+    features = captioner.encoder.compute_output_shape(tuple(specs["image"].shape))
+    decoder_inputs = {"features": tf.TensorSpec(features, tf.float32, name="features")}
+    quantized = graph.encoder_graph(captioner, specs["image"], calibration)
+    decoder = graph.caption_graph(captioner, decoder_inputs, beam, max_length)
+    return encoder.joined(quantized, decoder), encoder.report_of(quantized, len(calibration))
 
 
 def caption_inputs(
@@ -289,6 +287,7 @@ def _description(
         "sparsity": report.sparsity,
         "export_format": report.format,
         "verification": dataclasses.asdict(report.verification),
+        "int8": None if report.quality is None else dataclasses.asdict(report.quality),
         **more,
     }
 

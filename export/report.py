@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich import box
 from rich.table import Table
+from tfsparsecap_export.quality import Quality
 from tfsparsecap_export.sparse import CONVOLUTION, FULLY_CONNECTED
 from tfsparsecap_export.verify import Verification
 
@@ -57,6 +58,7 @@ class ExportReport:
         layers: the file's constants in its order.
         verification: what the check against the Keras model found.
         notes: sentences on what was done otherwise than asked.
+        quality: what int8 costs in captions, or None where that was not measured.
     """
 
     path: Path
@@ -66,6 +68,7 @@ class ExportReport:
     layers: tuple[LayerReport, ...]
     verification: Verification
     notes: tuple[str, ...] = ()
+    quality: Quality | None = None
 
     @property
     def sparsity(self) -> float:
@@ -122,6 +125,16 @@ class ExportReport:
             reason,
         )
 
+    def _of_int8(self) -> list[str]:
+        if self.quality is None:
+            return []
+        kept = self.quality.kept_float
+        return [
+            f"CIDEr on {self.quality.images} validation pictures: {self.quality.float_cider:.4f} in float32,"
+            f" {self.quality.cider:.4f} in this file ({-self.quality.loss:+.2%})."
+            + (f" Kept float: {', '.join(kept)}." if kept else "")
+        ]
+
     def _short_name(self, layer: LayerReport) -> str:
         """Without the model's name, which all Keras weights begin with, and the names of fused operations."""
         name = layer.name.split(";")[0]
@@ -148,6 +161,7 @@ class ExportReport:
         ties = f", {check.ties} counting as equal because both are equally good" if check.ties else ""
         return [
             *self.notes,
+            *self._of_int8(),
             f"{checked} {check.equal:.1%} of the best captions are equal{ties}; with the other beams"
             f" {check.equal_beams:.1%} are. Scores differ by at most {check.error:.1g} nats a word.",
         ]

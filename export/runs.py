@@ -7,10 +7,11 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from tfsparsecap_export.samples import Sample
+from tfsparsecap_export.quality import Validation
 
 import tfsparsecap.models  # noqa: F401 (registers the captioners with Keras)
 from tfsparsecap.data.images import read_image
+from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.experiment import load_data
@@ -88,28 +89,34 @@ def load_model(path: Path) -> keras.Model:
         ) from error
 
 
-def validation_samples(config: Config, image_size: int, count: int) -> tuple[list[Sample], str]:
-    """Pictures of the run's own validation split, evenly spread over it.
+def validation_of(run: Run, image_size: int, count: int) -> tuple[Validation | None, str]:
+    """Pictures of the run's own validation split with their captions, evenly spread over it.
 
     Args:
-        config: the run's settings.
+        run: a run folder's.
         image_size: side of the square images in pixels.
         count: how many at most.
 
     Returns:
-        Samples `{"image": uint8 [1, S, S, 3]}`, and what they are. No samples, and why, where the data is not
-        at hand.
+        Samples `{"image": uint8 [1, S, S, 3]}` with references, and what they are. Nothing, and why, where
+        the data is not at hand.
     """
+    config = run.config
+    if config is None:
+        return None, "made-up inputs"
     if config.data.folder is not None and not Path(config.data.folder).is_dir():
-        return [], f"made-up pictures, because {config.data.folder} is absent"
+        return None, f"made-up pictures, because {config.data.folder} is absent"
     try:
         records = load_data(config).split("validation")
     except InputError as error:
-        return [], f"made-up pictures, because {error}"
-    samples = []
+        return None, f"made-up pictures, because {error}"
+    samples, references = [], []
     for index in np.linspace(0, len(records) - 1, num=min(count, len(records))).astype(int):
         try:
             samples.append({"image": read_image(records[index].image, image_size)[None]})
         except InputError:
             continue  # training counted and named this picture; here the others do as well
-    return samples, "validation pictures" if samples else "made-up pictures, for want of validation pictures"
+        references.append(records[index].captions)
+    if not samples:
+        return None, "made-up pictures, for want of validation pictures"
+    return Validation(samples, references, WordTokenizer(run.vocabulary).decode), "validation pictures"

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import encodings, exporter, flatfile, graph, layout, sparse
+from tfsparsecap_export import assembly, encodings, exporter, flatfile, graph, layout, sparse
 
 from .conftest import small_captioner
 
@@ -67,7 +67,7 @@ def test_no_part_has_more_blocks_in_a_row_than_the_kernel_counts():
 def test_a_cut_layer_multiplies_as_numpy_does(interpreter, columns, kept, activation, axes, delegate):
     kernel = blocks(columns, 64, kept)
     model, bias = dense_model(kernel, activation, axes)
-    content, layers = exporter.encode(graph.model_graph(model), "auto", words=1)
+    content, layers = assembly.encode(graph.model_graph(model), "auto", words=1)
     if kept == 1.0:  # nobody wants full blocks: cut them all the same
         file = flatfile.read_model(graph.model_graph(model))
         (weight,) = sparse.find_weights(file)
@@ -106,5 +106,5 @@ def test_a_captioner_of_odd_sizes_gets_blocks_everywhere(tmp_path, export_option
 def test_layers_that_stay_float_are_not_cut():
     model, _ = dense_model(blocks(100, 64, 0.2))
     for format in ("fast", "compact", "dense"):
-        _, layers = exporter.encode(graph.model_graph(model), format, words=1)
+        _, layers = assembly.encode(graph.model_graph(model), format, words=1)
         assert [layer.shape for layer in layers] == [(64, 100)]

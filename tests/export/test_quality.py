@@ -1,0 +1,99 @@
+"""What int8 costs in captions, and which layers stay float for it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from pycocoevalcap.cider.cider import Cider
+from tfsparsecap_export import export_model, quality
+from tfsparsecap_export.quality import Quality, Validation, chosen_names, settle
+
+from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def validation(exported, pictures):
+    """References are what the float file says, so that its CIDEr is the best there is."""
+    captioner = TFLiteCaptioner(exported("blocks", "dense")[0])
+    references = [[captioner.caption(picture)[0][0]] for picture in pictures]
+    return Validation([{"image": picture[None]} for picture in pictures], references, captioner.text)
+
+
+def test_cider_is_pycocoevalcaps(exported, validation, pictures):
+    path, _ = exported("blocks", "int8")
+    captioner = TFLiteCaptioner(path)
+    captions = {i: [captioner.caption(picture)[0][0]] for i, picture in enumerate(pictures)}
+    references = {i: list(texts) for i, texts in enumerate(validation.references)}
+    expected, _ = Cider().compute_score(references, captions)
+    assert quality.cider(path.read_bytes(), validation) == pytest.approx(expected)
+    assert expected > 0
+
+
+def settled(monkeypatch, costs, **options):
+    """Runs `settle` with layers that cost CIDEr while they are int8."""
+    monkeypatch.setattr(quality, "cider", lambda content, validation: content)
+
+    def build(keep_float):
+        left = [name for name in costs if name not in keep_float]
+        return 1.0 - sum(costs[name] for name in left), left
+
+    return settle(build, 1.0, Validation([], [], str), **options)
+
+
+def test_all_layers_stay_int8_where_that_costs_nothing(monkeypatch):
+    found = settled(monkeypatch, {"a": 0.004, "b": 0.005})
+    assert found.kept_float == () and found.loss == pytest.approx(0.009)
+
+
+def test_the_layers_that_cost_most_stay_float_until_the_loss_is_small(monkeypatch):
+    found = settled(monkeypatch, {"a": 0.02, "b": 0.002, "c": 0.05, "d": 0.003})
+    assert found.kept_float == ("c", "a")
+    assert found.loss == pytest.approx(0.005)
+
+
+def test_layers_that_are_asked_for_stay_float_first(monkeypatch):
+    assert settled(monkeypatch, {"a": 0.02, "b": 0.0}, keep_float=["b"]).kept_float == ("b", "a")
+
+
+def test_it_ends_where_everything_is_float(monkeypatch):
+    assert set(settled(monkeypatch, {"a": 0.5, "b": 0.4}).kept_float) == {"a", "b"}
+
+
+def test_a_model_that_says_nothing_right_loses_nothing():
+    assert Quality(3, 0.0, 0.0).loss == 0.0
+
+
+def test_names_are_whole_or_parts_of_a_path():
+    names = ["encoder", "captioner/lstm/kernel", "captioner/lstm/recurrent_kernel", "captioner/output/kernel"]
+    assert chosen_names(["lstm"], names) == names[1:3]
+    assert chosen_names(["output/kernel", "encoder"], names) == [names[3], names[0]]
+    with pytest.raises(InputError, match=r"no layer lst to keep float: give one of encoder, captioner/lstm"):
+        chosen_names(["lst"], names)
+
+
+def test_an_export_with_validation_has_an_int8_encoder_and_says_what_it_costs(
+    tmp_path, blocks_captioner, export_options, validation
+):
+    path = tmp_path / "a.tflite"
+    report = export_model(
+        blocks_captioner, path, "int8", **export_options, validation=validation, keep_float=["output"]
+    )
+    kept = {layer.name for layer in report.layers if layer.encoding in ("float32", "float16", "csr")}
+    assert any("output" in name for name in kept)
+    assert report.quality.images == len(validation.samples)
+    assert report.quality.loss <= quality.MOST_LOSS or report.quality.kept_float
+    assert ("encoder" in {layer.name for layer in report.layers}) == (
+        "encoder" not in report.quality.kept_float
+    )
+    assert quality.cider(path.read_bytes(), validation) == pytest.approx(report.quality.cider)
+    described = read_bundle(path)[0]["int8"]
+    assert described == {**dataclasses.asdict(report.quality), "kept_float": list(report.quality.kept_float)}
+    assert any("validation pictures" in sentence for sentence in report.sentences())
+
+
+def test_float_formats_measure_nothing(tmp_path, blocks_captioner, export_options, validation):
+    report = export_model(
+        blocks_captioner, tmp_path / "a.tflite", "fast", **export_options, validation=validation
+    )
+    assert report.quality is None and np.all([layer.name != "encoder" for layer in report.layers])
