@@ -64,6 +64,12 @@ def _named_input(model: schema.ModelT, tensor: int) -> schema.TensorMapT:
     return named
 
 
+def output_shape(encoder: bytes) -> tuple[int, ...]:
+    """Of the only output of a file, [1, N, D] of an encoder's."""
+    graph = flatfile.read_model(encoder).subgraphs[0]
+    return tuple(int(size) for size in graph.tensors[graph.outputs[0]].shape)
+
+
 def report_of(encoder: bytes, calibration: int) -> LayerReport:
     """What is to be said of an int8 encoder.
 

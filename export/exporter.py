@@ -228,10 +228,9 @@ def _with_int8_encoder(
     """The captioner's graph with an int8 encoder, and what is to be said of that in the report."""
     if not calibration or captioner.encoder is None:
         return None
-    features = captioner.encoder.compute_output_shape(tuple(specs["image"].shape))
-    decoder_inputs = {"features": tf.TensorSpec(features, tf.float32, name="features")}
     quantized = graph.encoder_graph(captioner, specs["image"], calibration)
-    decoder = graph.caption_graph(captioner, decoder_inputs, beam, max_length)
+    features = tf.TensorSpec(encoder.output_shape(quantized), tf.float32, name="features")
+    decoder = graph.caption_graph(captioner, {"features": features}, beam, max_length)
     return encoder.joined(quantized, decoder), encoder.report_of(quantized, len(calibration))
 
 

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 
 import keras
@@ -196,7 +197,10 @@ def _quiet() -> Iterator[None]:
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    with warnings.catch_warnings():
+        # Calibration runs on an interpreter that TensorFlow itself calls deprecated.
+        warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

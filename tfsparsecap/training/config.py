@@ -36,7 +36,7 @@ class Data(_Section):
     folder: str | None = None
     minimum_count: Size = 1
     vocabulary_size: Size | None = None
-    max_length: Annotated[int, Field(ge=2)] = 16
+    max_length: Annotated[int, Field(ge=2)] = 15
     batch_lengths: list[Size] = []
     augmentation: list[str | dict[str, Any]] = []
     cache_folder: str | None = "runs/_cache"
@@ -63,7 +63,7 @@ class Encoder(_Section):
 
     width: Rate = 0.75
     layer: str = "conv_pw_5_relu"
-    image_size: Annotated[int, Field(ge=32)] = 64
+    image_size: Annotated[int, Field(ge=32)] = 48
     weights: Literal["imagenet"] | None = None
     trainable: bool = True
     batch_norm_momentum: Share = 0.9
