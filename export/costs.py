@@ -1,25 +1,184 @@
-"""What TFLite's kernels cost: the constants of the model that `auto` chooses encodings by."""
+"""What TFLite's kernels cost: the constants of the model that `auto` chooses encodings by.
+
+The shipped ones were measured on one desktop core. `python -m tfsparsecap_export.benchmark --calibrate`
+measures those of the machine at hand and keeps them in the user's cache, where `current` finds them.
+"""
 
 import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+from typing import Self
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import atomic_write
+
+#: The layout of the file; a file of another one is measured anew.
+_FORMAT = 1
+SHIPPED = "shipped"
+CALIBRATE = "python -m tfsparsecap_export.benchmark --calibrate"
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Nanoseconds of TFLite's kernels on one desktop core, measured on layers of an Up-Down captioner.
+    """Nanoseconds of TFLite's kernels on one core.
+
+    A fully connected layer takes, for each stored weight, some time to bring it in and some to multiply it
+    with each row. Dense weights are taken to come from memory at every call, as those of a model larger than
+    the caches do; sparse ones from a cache.
 
     Attributes:
-        dense: float32, a weight, while the weights have to come from memory, whatever the number of rows.
-        dense_row: float32, a weight and row, where rows are so many that computing takes longest.
-        int8: dense int8, a weight.
-        int8_row: dense int8, a weight and row, for many rows.
-        csr: compressed rows, a non-zero weight and row.
-        block4, block16: 1x4 float32 and 1x16 int8 blocks, a stored weight and row.
+        dense, dense_row: float32, a weight, and a weight and row.
+        int8, int8_row: dense int8, the same.
+        csr, csr_once: compressed rows, a non-zero weight and row, and a non-zero weight.
+        block4, block4_once: 1x4 float32 blocks, a stored weight and row, and a stored weight.
+        block16, block16_once: 1x16 int8 blocks, the same.
+        output: blocks of either kind, an output and row.
+        quantize: 1x16 int8 blocks, an input and row, which becomes int8 as it comes.
+        call: compressed rows and blocks, a call.
+        convolution, convolution_int8: a multiplication and addition of a convolution, with float32 filters
+            and with int8 ones whose inputs become int8 as they come.
+        depthwise, depthwise_int8: the same of a depthwise convolution.
     """
 
-    dense: float = 0.4
-    dense_row: float = 0.04
-    int8: float = 0.1
-    int8_row: float = 0.02
-    csr: float = 1.6
-    block4: float = 0.8
-    block16: float = 0.2
+    dense: float = 0.18
+    dense_row: float = 0.023
+    int8: float = 0.029
+    int8_row: float = 0.019
+    csr: float = 0.62
+    csr_once: float = 0.41
+    block4: float = 0.15
+    block4_once: float = 0.10
+    block16: float = 0.038
+    block16_once: float = 0.010
+    output: float = 1.4
+    quantize: float = 1.2
+    call: float = 130.0
+    convolution: float = 0.023
+    convolution_int8: float = 0.021
+    depthwise: float = 0.060
+    depthwise_int8: float = 0.235
+
+    def product(self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: int) -> float:
+        """Nanoseconds of one call of a fully connected layer.
+
+        Args:
+            encoding: one of the names in `sparse`; those that the runtime expands when it loads a file are
+                multiplied as dense float32.
+            rows: rows that are multiplied at a time.
+            outputs, inputs: shape of the matrix.
+            stored: weights that are stored, zeros in kept blocks included; dense encodings ignore it.
+
+        Example:
+            >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
+            29640.0
+        """
+        match encoding:
+            case "csr":
+                return self.call + stored * (self.csr_once + self.csr * rows)
+            case "1x4":
+                return (
+                    self.call
+                    + stored * (self.block4_once + self.block4 * rows)
+                    + outputs * rows * self.output
+                )
+            case "int8 1x16":
+                around = outputs * rows * self.output + inputs * rows * self.quantize
+                return self.call + stored * (self.block16_once + self.block16 * rows) + around
+            case "int8":
+                return outputs * inputs * (self.int8 + self.int8_row * rows)
+        return outputs * inputs * (self.dense + self.dense_row * rows)
+
+    def filter(self, multiplications: int, *, depthwise: bool = False, int8: bool = False) -> float:
+        """Nanoseconds of a convolution of so many multiplications and additions."""
+        if depthwise:
+            return multiplications * (self.depthwise_int8 if int8 else self.depthwise)
+        return multiplications * (self.convolution_int8 if int8 else self.convolution)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """The constants in a file that `save` wrote.
+
+        Raises:
+            InputError: there is no such file, or it is damaged or from another version.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(
+                f"cannot read costs from {path}: {error.strerror}; write it with {_again(path)}"
+            ) from error
+        except ValueError as error:  # no JSON, or no UTF-8
+            raise InputError(
+                f"{path} is damaged ({error}): measure costs again with {_again(path)}"
+            ) from error
+        names = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise InputError(f"{path} holds no costs of this version: measure them again with {_again(path)}")
+        values = content.get("nanoseconds")
+        for name in names:
+            value = values.get(name) if isinstance(values, dict) else None
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+                raise InputError(
+                    f"{path} is damaged ({name} is {value!r}, no number of nanoseconds):"
+                    f" measure costs again with {_again(path)}"
+                )
+        return cls(**{name: float(values[name]) for name in names})
+
+    def save(self, path: str | os.PathLike, **about) -> None:
+        """Writes the constants as JSON, whole or not at all, making the folder of `path` where there is none.
+
+        Args:
+            path: where to.
+            about: more to keep beside them: where, when and how well they were measured.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        folder = Path(path).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {folder}: {error.strerror}; give another file"
+            ) from error
+        content = {"format": _FORMAT, "nanoseconds": dataclasses.asdict(self), **about}
+        atomic_write(path, json.dumps(content, indent=1) + "\n")
+
+
+def default_path() -> Path:
+    """Where calibrated costs are kept: `tfsparsecap/costs.json` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfsparsecap" / "costs.json"
+
+
+def current() -> Costs:
+    """The costs of this machine where they were calibrated, else the shipped ones.
+
+    Raises:
+        InputError: the file of calibrated costs is damaged.
+    """
+    return choose(None)[0]
+
+
+def choose(option: str | os.PathLike | None) -> tuple[Costs, str]:
+    """The costs that a command's `--costs` asks for, and where they are from.
+
+    Args:
+        option: "shipped", a file, or None for the calibrated ones where there are any, else the shipped.
+
+    Raises:
+        InputError: the file cannot be used.
+
+    Example:
+        >>> choose("shipped")
+        (Costs(dense=...), 'shipped')
+    """
+    if option is None:
+        path = default_path()
+        return (Costs.load(path), str(path)) if path.exists() else (Costs(), SHIPPED)
+    return (Costs(), SHIPPED) if option == SHIPPED else (Costs.load(option), str(option))
+
+
+def _again(path: str | os.PathLike) -> str:
+    return CALIBRATE if Path(path) == default_path() else f"{CALIBRATE} --costs {path}"

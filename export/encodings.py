@@ -7,8 +7,7 @@ kernel transposed), [rows, columns] for an embedding table.
 import dataclasses
 
 import numpy as np
-from tensorflow.lite.python import schema_py_generated as schema
-from tfsparsecap_export.flatfile import SharedQuantization, SharedSparsity
+from tfsparsecap_export.flatfile import SharedQuantization, SharedSparsity, schema
 
 #: Limits of TFLite's int8 1x16 kernel: it keeps block counts and block indices in single bytes.
 BLOCK16_MAX_INPUTS = 4096

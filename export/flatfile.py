@@ -1,10 +1,15 @@
 """Reading and writing the FlatBuffer of a .tflite file: bytes to the schema's objects and back."""
 
+import mmap
+import stat
 import struct
+from pathlib import Path
 
 import flatbuffers
 import numpy as np
-from tensorflow.lite.python import schema_py_generated as schema
+
+# The same schema as tensorflow.lite.python's and a little newer, without TensorFlow's seconds of import.
+from ai_edge_litert import schema_py_generated as schema
 
 from tfsparsecap.errors import InputError
 
@@ -12,16 +17,108 @@ IDENTIFIER = b"TFL3"
 #: What the TFLite format demands of a constant's first byte; NEON kernels read constants in place.
 BUFFER_ALIGNMENT = 16
 
+#: The tables of a .tflite file: position of each field that leads elsewhere in the file, and to what. A
+#: number is a vector of elements of so many bytes, 0 a string, a name a table, `[name]` a vector of tables, a
+#: dictionary a union by the number in the field before it. What is not named here holds numbers only, or
+#: vectors that the schema's code checks.
+TABLES: dict[str, dict[int, int | str | list[str] | dict[int, str]]] = {
+    "Model": {
+        1: ["OperatorCode"],
+        2: ["SubGraph"],
+        3: 0,
+        4: ["Buffer"],
+        5: 4,
+        6: ["Metadata"],
+        7: ["SignatureDef"],
+        8: ["ExternalBufferGroup"],
+        9: ["ExternalBuffer"],
+    },
+    "OperatorCode": {1: 0},
+    "SubGraph": {0: ["Tensor"], 1: 4, 2: 4, 3: ["Operator"], 4: 0},
+    "Tensor": {
+        0: 4,
+        3: 0,
+        4: "QuantizationParameters",
+        6: "SparsityParameters",
+        7: 4,
+        9: ["VariantSubType"],
+    },
+    "QuantizationParameters": {
+        0: 4,
+        1: 4,
+        2: 4,
+        3: 8,
+        5: {1: "CustomQuantization", 2: "BlockwiseQuantization", 3: "MultiAxisQuantization"},
+    },
+    "CustomQuantization": {0: 1},
+    "BlockwiseQuantization": {3: 4},
+    "MultiAxisQuantization": {3: 4},
+    "SparsityParameters": {0: 4, 1: 4, 2: ["DimensionMetadata"]},
+    "DimensionMetadata": {
+        3: {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"},
+        5: {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"},
+    },
+    "Int32Vector": {0: 4},
+    "Uint16Vector": {0: 2},
+    "Uint8Vector": {0: 1},
+    "VariantSubType": {0: 4},
+    "Operator": {
+        1: 4,
+        2: 4,
+        4: {schema.BuiltinOptions.VarHandleOptions: "VarHandleOptions"},
+        5: 1,
+        7: 1,
+        8: 4,
+        12: {
+            schema.BuiltinOptions2.StablehloCustomCallOptions: "StablehloCustomCallOptions",
+            schema.BuiltinOptions2.StableHLOCompositeOptions: "StableHLOCompositeOptions",
+        },
+    },
+    "VarHandleOptions": {0: 0, 1: 0},
+    "StablehloCustomCallOptions": {0: 0, 2: 0, 4: 4, 5: 1},
+    "StableHLOCompositeOptions": {0: 0, 2: 1},
+    "Buffer": {0: 1},
+    "Metadata": {0: 0},
+    "SignatureDef": {0: ["TensorMap"], 1: ["TensorMap"], 2: 0},
+    "TensorMap": {0: 0},
+    "ExternalBufferGroup": {0: 0},
+    "ExternalBuffer": {4: 0},
+}
+# Reading a table takes microseconds; a graph for phones has thousands.
+_MOST_TABLES = 500_000
+
 _BUILTIN_NAMES = {
     value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)
 }
+_U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 
 
-def read_model(content: bytes, where: str = "the file") -> schema.ModelT:
+def map_file(path: Path) -> mmap.mmap:
+    """The bytes of a file, read as they are looked at: a file of gigabytes needs no memory of that size.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{path} is no file: give a .tflite file")
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty: give a .tflite file")
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {path}: {reason}; give a .tflite file") from error
+
+
+def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.ModelT:
     """The schema's `ModelT` of a .tflite file.
 
-    Every table is walked and every vector's end is checked against the end of the file, so that a truncated
-    file ends here and not in the runtime.
+    Every table is walked, and every offset, length and index checked before anything is copied, so that a
+    truncated or hostile file ends here, soon, and not in the runtime. Constants that a large file keeps
+    behind its FlatBuffer become the data of their buffers. Vectors are views of `content`.
 
     Args:
         content: the bytes of the file; what follows the FlatBuffer (a bundle's associated files) is ignored.
@@ -32,7 +129,10 @@ def read_model(content: bytes, where: str = "the file") -> schema.ModelT:
     """
     check_identifier(content, where)
     try:
+        _Walk(content)
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
+        _attach_data_behind(model, content)
+        _check_indices(model)
     except (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise InputError(f"{where} is a damaged .tflite file ({error}): export it again") from error
     if not model.subgraphs or not model.operatorCodes or not model.buffers:
@@ -40,12 +140,20 @@ def read_model(content: bytes, where: str = "the file") -> schema.ModelT:
     return model
 
 
-def check_identifier(content: bytes, where: str) -> None:
+def check_identifier(content: bytes | mmap.mmap, where: str) -> None:
     """Raises InputError where bytes do not begin as a .tflite file does."""
     if content[4:8] != IDENTIFIER:
         raise InputError(
             f"{where} is no .tflite file: its fifth to eighth byte are not TFL3; give an exported model"
         )
+
+
+def flatbuffer_end(content: bytes | mmap.mmap) -> int:
+    """First byte behind all that the tables of a file lead to, where `read_model` found nothing wrong.
+
+    Vectors among the options of an operator are not looked at: some bytes of the graph may follow.
+    """
+    return _Walk(content).end
 
 
 def write_model(model: schema.ModelT) -> bytes:
@@ -59,7 +167,11 @@ def write_model(model: schema.ModelT) -> bytes:
 
 def builtin_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
     """`"FULLY_CONNECTED"`, `"WHILE"`, … of an operator."""
-    code = model.operatorCodes[operator.opcodeIndex]
+    return code_name(model.operatorCodes[operator.opcodeIndex])
+
+
+def code_name(code: schema.OperatorCodeT) -> str:
+    """`"FULLY_CONNECTED"`, `"WHILE"`, … of an operator code; `"UNKNOWN"` where the schema has no such one."""
     # Files from before 2020 hold the code in the older, one-byte field only.
     return _BUILTIN_NAMES.get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
 
@@ -73,6 +185,150 @@ def operator_code(model: schema.ModelT, builtin: int, version: int) -> int:
     code.builtinCode, code.deprecatedBuiltinCode, code.version = builtin, min(builtin, 127), version
     model.operatorCodes.append(code)
     return len(model.operatorCodes) - 1
+
+
+def called_subgraphs(operator: schema.OperatorT) -> list[int]:
+    """Indices of the subgraphs that an operator (WHILE, IF, CALL_ONCE, …) runs."""
+    found = []
+    for options in (operator.builtinOptions, operator.builtinOptions2):
+        for name, value in vars(options).items() if options is not None else ():
+            if "subgraph" in name.lower() and value is not None:
+                found.extend(int(index) for index in np.ravel(value))
+    return found
+
+
+class _Walk:
+    """Follows every offset of a FlatBuffer once, before the schema's code follows them unchecked.
+
+    Tables that overlap, or that many offsets share, could make little file a lot of work: tables and the
+    bytes of vectors and strings are counted, and reading ends where a file cannot have so many.
+    """
+
+    def __init__(self, content: bytes | mmap.mmap):
+        self._content, self._size = content, len(content)
+        # A table takes an offset of four bytes; a few are shared by all copies of a tensor.
+        self._tables_left = min(_MOST_TABLES, 1000 + self._size // 4)
+        self._bytes_left = 2 * self._size + (1 << 20)
+        self._vectors: set[tuple[int, int]] = set()
+        self.end = 0
+        self.table("Model", _U32.unpack_from(content, 0)[0])
+
+    def table(self, kind: str, start: int) -> None:
+        """Checks a table and all that it leads to; raises ValueError."""
+        self._tables_left -= 1
+        if self._tables_left < 0:
+            raise ValueError("more tables than the file can hold")
+        self._inside(start, 4)
+        fields = start - _I32.unpack_from(self._content, start)[0]
+        self._inside(fields, 4)
+        length, size = (_U16.unpack_from(self._content, fields + i)[0] for i in (0, 2))
+        self._inside(fields, max(4, length))
+        self._inside(start, max(4, size))
+
+        def place(field):
+            """Where a field lies, or None where the table has none."""
+            if 4 + 2 * field + 2 > length:
+                return None
+            offset = _U16.unpack_from(self._content, fields + 4 + 2 * field)[0]
+            return start + offset if offset else None
+
+        for field, leads_to in TABLES.get(kind, {}).items():
+            at = place(field)
+            if at is None:
+                continue
+            self._inside(at, 4)
+            target = at + _U32.unpack_from(self._content, at)[0]
+            if isinstance(leads_to, dict):
+                chosen = place(field - 1)
+                if chosen is not None:
+                    self._inside(chosen, 1)
+                self.table(leads_to.get(chosen and self._content[chosen], ""), target)
+            elif isinstance(leads_to, str):
+                self.table(leads_to, target)
+            elif isinstance(leads_to, list):
+                for item in range(target + 4, target + 4 + 4 * self._vector(target, 4), 4):
+                    self.table(leads_to[0], item + _U32.unpack_from(self._content, item)[0])
+            else:
+                self._vector(target, leads_to)
+
+    def _vector(self, start: int, width: int) -> int:
+        """Checks a vector, or a string of width 0; its number of elements."""
+        self._inside(start, 4)
+        count = _U32.unpack_from(self._content, start)[0]
+        size = count * max(1, width)
+        self._inside(start + 4, size)
+        # Strings are copied each time that they are read, vectors of numbers never.
+        if width == 0 or (start, size) not in self._vectors:
+            self._vectors.add((start, size))
+            self._bytes_left -= size
+            if self._bytes_left < 0:
+                raise ValueError("its parts overlap")
+        return count
+
+    def _inside(self, start: int, size: int) -> None:
+        if start < 0 or start + size > self._size:
+            raise ValueError(f"it points to byte {start + size:,} and ends at {self._size:,}")
+        self.end = max(self.end, start + size)
+
+
+def _attach_data_behind(model: schema.ModelT, content: bytes | mmap.mmap) -> None:
+    """Constants and options that lie behind the FlatBuffer, where a file is larger than 2 GB."""
+    for buffer in model.buffers or []:
+        if buffer.offset > 1:
+            buffer.data = _behind(content, buffer.offset, buffer.size)
+            buffer.offset = buffer.size = 0
+    for graph in model.subgraphs or []:
+        for operator in graph.operators or []:
+            if operator.largeCustomOptionsOffset > 1:
+                operator.customOptions = _behind(
+                    content, operator.largeCustomOptionsOffset, operator.largeCustomOptionsSize
+                )
+                operator.largeCustomOptionsOffset = operator.largeCustomOptionsSize = 0
+
+
+def _behind(content: bytes | mmap.mmap, offset: int, size: int) -> np.ndarray:
+    if offset + size > len(content):
+        raise ValueError(f"a constant ends at byte {offset + size:,}, the file at {len(content):,}")
+    return np.frombuffer(content, np.uint8, size, offset)
+
+
+def _check_indices(model: schema.ModelT) -> None:
+    """That every number of a subgraph, tensor, buffer or operator code means one; raises ValueError."""
+    graphs, buffers, codes = (
+        len(items or []) for items in (model.subgraphs, model.buffers, model.operatorCodes)
+    )
+
+    def check(what, index, count, least=0):
+        if not least <= index < count:
+            raise ValueError(f"it names {what} {index}, of {count}")
+
+    for graph in model.subgraphs or []:
+        graph.tensors, graph.operators = graph.tensors or [], graph.operators or []
+        graph.inputs, graph.outputs = _indices(graph.inputs), _indices(graph.outputs)
+        for tensor in graph.tensors:
+            check("buffer", tensor.buffer, buffers)
+        for operator in graph.operators:
+            operator.inputs, operator.outputs = _indices(operator.inputs), _indices(operator.outputs)
+            check("operator code", operator.opcodeIndex, codes)
+            for called in called_subgraphs(operator):
+                check("subgraph", called, graphs)
+        # An input that an operator does without has the index -1.
+        parts = [*((o.inputs, -1) for o in graph.operators), *((o.outputs, 0) for o in graph.operators)]
+        for indices, least in [(graph.inputs, 0), (graph.outputs, 0), *parts]:
+            if indices.size:
+                check("tensor", int(indices.min()), len(graph.tensors), least)
+                check("tensor", int(indices.max()), len(graph.tensors), least)
+    for signature in model.signatureDefs or []:
+        check("subgraph", signature.subgraphIndex, graphs)
+        tensors = len(model.subgraphs[signature.subgraphIndex].tensors)
+        for entry in [*(signature.inputs or []), *(signature.outputs or [])]:
+            check("tensor", entry.tensorIndex, tensors)
+    for entry in model.metadata or []:
+        check("buffer", entry.buffer, buffers)
+
+
+def _indices(vector: np.ndarray | None) -> np.ndarray:
+    return np.empty(0, np.int32) if vector is None else vector
 
 
 class _WrittenOnce:

@@ -2,11 +2,14 @@
 
 import io
 import json
+import os
+import struct
+import tracemalloc
 import zipfile
 
 import pytest
 
-from tfsparsecap.bundle import read_bundle
+from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.errors import InputError
 
 DESCRIPTION = {"format_version": 1, "join": "words", "special_ids": {"pad": 0, "start": 1, "end": 2}}
@@ -65,11 +68,95 @@ def test_absent_cut_and_foreign_files_are_said(tmp_path):
         read_bundle(tmp_path / "foreign.tflite")
 
 
-def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path):
+def archive(path, members, method=zipfile.ZIP_DEFLATED):
     content = io.BytesIO(MODEL)
     content.seek(0, io.SEEK_END)
-    with zipfile.ZipFile(content, "a", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("captioner.json", b" " * (65 << 20))
-    (tmp_path / "bomb.tflite").write_bytes(content.getvalue())
-    with pytest.raises(InputError, match="larger than 64 MB"):
-        read_bundle(tmp_path / "bomb.tflite")
+    with zipfile.ZipFile(content, "a", method) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    path.write_bytes(content.getvalue())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"captioner.json": b" " * (5 << 20)}, "captioner.json in .* is larger than 4 MB"),
+        (
+            {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": b"a\n" * (9 << 20)},
+            "vocabulary.txt in .* is larger than 16 MB",
+        ),
+        ({str(number): "" for number in range(1001)}, "holds no captioner.json"),
+        (
+            {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": b"dog\n\xff\n"},
+            "no UTF-8 text .byte 4",
+        ),
+        ({"captioner.json": "[" * 100_000}, "holds no captioner.json"),
+    ],
+)
+def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path, members, message):
+    path = archive(tmp_path / "bomb.tflite", members)
+    tracemalloc.start()
+    with pytest.raises(InputError, match=message):
+        read_bundle(path)
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()
+
+
+def test_an_archive_that_lies_about_its_sizes_is_refused(tmp_path):
+    """256 MB in 256 KB that say that they are 1 KB."""
+    bomb = archive(tmp_path / "bomb.tflite", {"captioner.json": b" " * (1 << 28)})
+    content = bytearray(bomb.read_bytes())
+    for signature, field in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        struct.pack_into("<I", content, content.index(signature) + field, 1000)
+    bomb.write_bytes(content)
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"holds no captioner\.json"):
+        read_bundle(bomb)
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+def test_other_compressions_are_refused(tmp_path):
+    path = archive(tmp_path / "a.tflite", {"captioner.json": json.dumps(DESCRIPTION)}, zipfile.ZIP_BZIP2)
+    with pytest.raises(InputError, match="compressed in a way"):
+        read_bundle(path)
+
+
+def test_damage_anywhere_is_a_sentence(tmp_path):
+    whole = archive(
+        tmp_path / "a.tflite",
+        {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": "\n".join(VOCABULARY)},
+    ).read_bytes()
+    path, refused = tmp_path / "damaged.tflite", 0
+    for place in range(len(MODEL), len(whole)):
+        for value in (0, 0xFF, whole[place] ^ 1):
+            path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            try:
+                read_bundle(path)
+            except InputError:
+                refused += 1
+    assert refused > 500
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tflite")
+    with pytest.raises(InputError, match=r"cannot read .*it is no file"):
+        read_bundle(tmp_path / "pipe.tflite")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"special_ids": None}, "does not name the special tokens"),
+        ({"special_ids": {"end": "2"}}, "does not name the special tokens"),
+        ({"join": ["words"]}, "does not say how words are joined"),
+        ({"join": "pieces"}, "does not say how words are joined"),
+        ({"image_size": 10**9}, "gives the image size 1000000000"),
+        ({"image_size": "64"}, "gives the image size '64'"),
+    ],
+)
+def test_a_description_that_captioning_cannot_use_is_said(tmp_path, change, message):
+    path = bundle(tmp_path / "a.tflite", description={**DESCRIPTION, **change})
+    with pytest.raises(InputError, match=message):
+        TFLiteCaptioner(path)

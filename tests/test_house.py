@@ -27,7 +27,7 @@ MAY_USE = {
     "tfsparsecap.picture_sheet": {"tfsparsecap.data"},
 }
 # Tests of the repository as a whole.
-WITHOUT_MODULE = {"test_house.py", "test_packaging.py"}
+WITHOUT_MODULE = {"test_house.py", "test_packaging.py", "test_runtimes.py"}
 # Each of these runs code that a file brings along, or a second Keras.
 FORBIDDEN = (
     "pickle",

@@ -78,6 +78,7 @@ def test_an_installed_wheel_is_what_runs_outside_the_repository(installed, tmp_p
         ["-m", "tfsparsecap.demo"],
         ["-m", "tfsparsecap_export"],
         ["-m", "tfsparsecap_export.benchmark"],
+        ["-m", "tfsparsecap_export.inspect"],
         ["bin/tfsparsecap-export"],
     ],
     ids=lambda command: command[-1],

@@ -1,9 +1,13 @@
 """Reading a .tflite bundle and running it: a captioner, its vocabulary and its description in one file."""
 
 import json
+import mmap
 import os
+import struct
 import zipfile
+import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -15,9 +19,27 @@ DESCRIPTION, VOCABULARY = "captioner.json", "vocabulary.txt"
 FORMAT_VERSION = 1
 SIGNATURE = "caption"
 
+# What goes between the pieces of a caption, by the name that the description has for it.
+_JOINS = {"words": " "}
+_LARGEST_IMAGE = 4096
 _IDENTIFIER = b"TFL3"
-# Far beyond any vocabulary; keeps a hostile archive from filling the memory.
-_LARGEST_FILE = 64 << 20
+# Bytes, and files, far beyond any bundle: they keep a hostile archive from filling the memory, where a byte
+# of JSON, or a line, can take a hundred times its size.
+_LARGEST = {DESCRIPTION: 4 << 20, VOCABULARY: 16 << 20}
+_MOST_FILES = 1000
+_ENTRY = b"PK\x01\x02"
+#: All that zipfile and zlib raise on archives that are damaged, or made to do damage.
+ARCHIVE_DAMAGE = (
+    zipfile.BadZipFile,
+    KeyError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    OverflowError,
+    struct.error,
+    zlib.error,
+)
 
 
 def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
@@ -40,11 +62,13 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
     """
     path = Path(path)
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"cannot read {path}: it is no file; give an exported .tflite file")
         with path.open("rb") as file:
             head = file.read(8)
             if head[4:] != _IDENTIFIER:
                 raise InputError(f"{path} is no .tflite file: give one that tfsparsecap-export wrote")
-            with zipfile.ZipFile(file) as archive:
+            with open_archive(file) as archive:
                 description = json.loads(_text(archive, DESCRIPTION, path))
                 names = archive.namelist()
                 tokens = _text(archive, VOCABULARY, path).split("\n") if VOCABULARY in names else []
@@ -52,7 +76,7 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
         raise InputError(
             f"cannot read {path}: {error.strerror or error}; give an exported .tflite file"
         ) from error
-    except (zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, RuntimeError) as error:
+    except ARCHIVE_DAMAGE as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
@@ -98,6 +122,7 @@ class TFLiteCaptioner:
             raise InputError(f"threads is {threads}: give at least 1")
         self.path = Path(path)
         self.metadata, self.vocabulary = read_bundle(path)
+        _check_description(self.metadata, self.path)
         self.image_size: int | None = self.metadata.get("image_size")
         try:
             interpreter = Interpreter(model_content=self.path.read_bytes(), num_threads=threads)
@@ -173,13 +198,57 @@ class TFLiteCaptioner:
                 )
             if token not in special.values():
                 words.append(self.vocabulary[token])
-        return {"words": " "}[self.metadata["join"]].join(words)
+        return _JOINS[self.metadata["join"]].join(words)
+
+
+def _check_description(description: dict, path: Path) -> None:
+    """Raises InputError where a description lacks what captioning needs."""
+    special, size = description.get("special_ids"), description.get("image_size")
+    if not isinstance(special, dict) or not isinstance(special.get("end"), int):
+        raise InputError(f"{DESCRIPTION} in {path} does not name the special tokens: export the run again")
+    if not isinstance(description.get("join"), str) or description["join"] not in _JOINS:
+        raise InputError(f"{DESCRIPTION} in {path} does not say how words are joined: export the run again")
+    if size is not None and (not isinstance(size, int) or not 1 <= size <= _LARGEST_IMAGE):
+        raise InputError(
+            f"{DESCRIPTION} in {path} gives the image size {size!r}, not 1 to {_LARGEST_IMAGE}: export the"
+            " run again"
+        )
+
+
+def open_archive(file: BinaryIO) -> zipfile.ZipFile:
+    """The associated files behind a .tflite file's graph.
+
+    Args:
+        file: the whole file, opened in binary.
+
+    Raises:
+        zipfile.BadZipFile: there is no archive, or one of more files than memory should be spent on. Damage
+            makes `zipfile` raise many other things: see `ARCHIVE_DAMAGE`.
+    """
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        entries, at = 0, content.find(_ENTRY)
+        while at >= 0:
+            entries, at = entries + 1, content.find(_ENTRY, at + 1)
+            if entries > _MOST_FILES:
+                raise zipfile.BadZipFile(f"more than {_MOST_FILES} files")
+    return zipfile.ZipFile(file)
 
 
 def _text(archive: zipfile.ZipFile, name: str, path: Path) -> str:
     """A text file of the archive."""
-    if archive.getinfo(name).file_size > _LARGEST_FILE:
+    info = archive.getinfo(name)
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{name} in {path} is compressed in a way that this package never writes")
+    content, largest = b"", _LARGEST[name]
+    if info.file_size <= largest:
+        # Bounded, because what an archive says of a file's size need not be true.
+        with archive.open(info) as member:
+            content = member.read(largest + 1)
+    if max(info.file_size, len(content)) > largest:
+        raise InputError(f"{name} in {path} is larger than {largest >> 20} MB: no bundle of this package is")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
         raise InputError(
-            f"{name} in {path} is larger than {_LARGEST_FILE >> 20} MB: no bundle of this package is"
-        )
-    return archive.read(name).decode("utf-8")
+            f"{name} in {path} is no UTF-8 text (byte {error.start:,}): export the run again"
+        ) from error

@@ -1,64 +1,79 @@
-"""Files side by side. Times are not compared: this machine may be busy."""
+"""The command: tables, JSON, the picture, and what does not go together."""
 
+import functools
 import json
 
 import pytest
-from PIL import Image
-from tfsparsecap_export import benchmark, export_model
+from tfsparsecap_export import benchmark, calibrate
+from tfsparsecap_export.costs import Costs
 
 from tfsparsecap.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def files(exported):
-    return [exported("blocks", "dense")[0], exported("blocks", "auto")[0]]
+    return [str(exported("blocks", format)[0]) for format in ("dense", "auto")]
 
 
-def test_ratios_are_to_the_first_file(files):
-    first, second = benchmark.measure(files, runs=3)
-    assert (first.speedup, first.size_ratio) == (1.0, 1.0)
-    assert second.size_ratio == pytest.approx(files[0].stat().st_size / files[1].stat().st_size)
-    assert second.speedup == pytest.approx(first.ms / second.ms)
-    assert first.fastest_ms <= first.ms <= first.slowest_ms
-    assert 1 <= first.words <= 6
+QUICK = ["--runs", "2", "--inputs", "3"]
 
 
-def test_command_prints_a_table_or_json(files, capsys):
-    arguments = [*map(str, files), "--runs", "2"]
-    benchmark.main(arguments)
-    assert "smaller" in capsys.readouterr().out
-    benchmark.main([*arguments, "--json"])
+def test_a_table_is_printed(files, capsys):
+    benchmark.main([*files, *QUICK])
+    shown = capsys.readouterr().out
+    assert "smaller" in shown and "ms/word" in shown and "of 3" in shown
+    assert "1 CPU thread(s)" in shown
+
+
+def test_json_holds_every_figure_of_each_file(files, capsys):
+    benchmark.main([*files, *QUICK, "--json", "--threads", "2"])
     results = json.loads(capsys.readouterr().out)
-    assert [result["path"] for result in results] == list(map(str, files))
+    assert [result["path"] for result in results] == files
+    figures = {"bytes", "ms", "speedup", "words", "ms_a_word", "peak_bytes", "load_ms", "same_captions"}
+    assert figures <= results[1].keys() and "profile" not in results[1]
 
 
-def test_pictures_can_be_given(files, tmp_path):
-    Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
-    (only,) = benchmark.measure(files[:1], runs=2, images=[tmp_path / "red.png"])
-    assert only.ms > 0
+def test_profile_and_plot(files, capsys, tmp_path):
+    plot = ["--plot", str(tmp_path / "sizes.svg")]
+    benchmark.main([*files, *QUICK, "--profile", *plot])
+    shown = capsys.readouterr().out
+    assert shown.count("LiteRT's profiler") == 2 and "Fully Connected" in shown and "FULLY_CONNECTED" in shown
+    assert "int8 1x16" in shown and "256 x 96" in shown and "each word" in shown
+    assert (tmp_path / "sizes.svg").stat().st_size > 1000
+    benchmark.main([*files[1:], *QUICK, "--profile", "--json"])
+    (result,) = json.loads(capsys.readouterr().out)
+    assert {"name", "kernel", "layer", "shape", "encoding", "ms"} <= result["profile"]["operations"][0].keys()
 
 
-def test_files_with_other_inputs_are_not_compared(files, tmp_path):
-    import keras
+def test_calibrate_writes_the_constants_and_shows_them(capsys, tmp_path, monkeypatch):
+    tiny = functools.partial(calibrate.calibrate, calibrate.cases(scale=0.03), seconds=0)
+    monkeypatch.setattr(calibrate, "calibrate", tiny)
+    path = tmp_path / "costs.json"
+    benchmark.main(["--calibrate", "--costs", str(path)])
+    shown = capsys.readouterr().out
+    assert "shipped" in shown and "csr_once" in shown and "half within" in shown and "costs.json" in shown
+    Costs.load(path)
+    benchmark.main(["--calibrate", "--costs", str(path), "--json"])
+    assert json.loads(capsys.readouterr().out) == json.loads(path.read_text())
 
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    export_model(model, tmp_path / "other.tflite")
-    with pytest.raises(InputError, match=r"other\.tflite takes .* compare files with the same inputs"):
-        benchmark.measure([files[0], tmp_path / "other.tflite"])
-    with pytest.raises(InputError, match="no image"):
-        benchmark.measure([tmp_path / "other.tflite"], images=[tmp_path / "red.png"])
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no file is given"),
+        (["--calibrate", "a.tflite"], "measures the machine, not files"),
+        (["--calibrate", "--profile"], "measures the machine"),
+        (["a.tflite", "--costs", "costs.json"], "give both"),
+        (["a.tflite", "--plot", "sizes.txt"], "suffix of a picture"),
+        (["absent.tflite"], "cannot read absent.tflite"),
+    ],
+)
+def test_what_does_not_go_together_is_said(arguments, message):
+    with pytest.raises(InputError, match=message):
+        benchmark.main(arguments)
 
 
-def test_what_cannot_be_measured_is_said(files, tmp_path):
-    with pytest.raises(InputError, match="at least 1"):
-        benchmark.measure(files, runs=0)
-    with pytest.raises(InputError, match="cannot read"):
-        benchmark.measure([tmp_path / "absent.tflite"])
-    text = tmp_path / "notes.tflite"
-    text.write_text("not a model, a text\n")
-    with pytest.raises(InputError, match=r"no \.tflite file"):
-        benchmark.measure([text])
-    cut = tmp_path / "cut.tflite"
-    cut.write_bytes(files[0].read_bytes()[:5000])
-    with pytest.raises(InputError, match="cannot load"):
-        benchmark.measure([cut])
+def test_images_and_made_up_inputs_exclude_each_other(capsys):
+    with pytest.raises(SystemExit) as ended:
+        benchmark.main(["a.tflite", "--images", "a.png", "--inputs", "3"])
+    assert ended.value.code == 2 and "not allowed with" in capsys.readouterr().err

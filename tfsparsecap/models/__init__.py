@@ -3,5 +3,6 @@
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.encoders import MobileNetV1Encoder
 from tfsparsecap.models.soft_attention import SoftAttention
+from tfsparsecap.models.up_down import UpDown
 
-__all__ = ["Captioner", "MobileNetV1Encoder", "SoftAttention"]
+__all__ = ["Captioner", "MobileNetV1Encoder", "SoftAttention", "UpDown"]

@@ -1,0 +1,335 @@
+"""Up-Down: it computes what the original implementation computes, and keeps the contract of a captioner."""
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.decoding import Decoder, beam_search
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import Gate, gated_layers, gates
+from tfsparsecap.models import MobileNetV1Encoder, UpDown
+from tfsparsecap.models.published import load_published, published_arrays, published_captioner
+from tfsparsecap.pruning import prune, strip_pruning
+
+SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5, "feature_size": 7}
+IMAGES = ("391895", "184613", "522418", "57870", "384029")
+LENGTH = 16
+
+
+@pytest.fixture(scope="module")
+def folder(shared):
+    return shared / "fixtures" / "updown_smp975"
+
+
+@pytest.fixture(scope="module")
+def published(folder):
+    """The published captioner, 97.5 % of whose weights are gone."""
+    captioner = published_captioner(json.loads((folder / "config.json").read_text()))
+    load_published(captioner, np.load(folder / "weights.npz"))
+    return captioner
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    """What the original implementation computes, by image."""
+    return json.loads((folder / "expected.json").read_text())["computed"]
+
+
+@pytest.fixture(scope="module")
+def features(shared):
+    """The regions of the five images, float32 [regions, 2048] each."""
+    att = shared / "fixtures" / "coco_bottom_up" / "cocobu_att"
+    return {image: np.load(att / f"{image}.npy") for image in IMAGES}
+
+
+@pytest.fixture(scope="module")
+def batch(features):
+    """All five images, filled up with zeros to as many regions as the richest has."""
+    most = max(map(len, features.values()))
+    return np.stack([np.pad(each, ((0, most - len(each)), (0, 0))) for each in features.values()])
+
+
+@pytest.fixture
+def captioner():
+    keras.utils.set_random_seed(1)
+    return UpDown(20, output_layers=2, dropout=0.5, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    random = np.random.default_rng(2)
+    return {
+        "features": random.normal(size=(3, 4, 7)).astype("float32"),
+        "tokens": random.integers(0, 20, (3, 6)).astype("int32"),
+    }
+
+
+def log_softmax(x):
+    x = np.asarray(x, np.float64)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_log_probabilities_of_the_original(published, folder, shared, expected, features, image):
+    tokens = np.array([expected[image]["teacher_forced_input_ids"]], "int32")
+    original = np.load(folder / f"teacher_forced_logprobs_{image}.npy")
+    pooled = np.load(shared / "fixtures" / "coco_bottom_up" / "cocobu_fc" / f"{image}.npy")
+    alone = {"features": features[image][None], "tokens": tokens}
+    for more in ({}, {"pooled": pooled[None]}):
+        logits = published({**alone, **more})
+        np.testing.assert_allclose(log_softmax(logits[0]), original, atol=1e-4)
+
+
+@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+def test_captions_of_the_original_in_one_batch(published, folder, expected, batch, beam):
+    vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    token_ids, scores = Decoder(published, beam, LENGTH)({"features": batch})
+    for image, ids, score in zip(IMAGES, token_ids[:, 0].numpy(), scores[:, 0].numpy(), strict=True):
+        original = expected[image][f"beam_{beam}"]
+        wanted = original["token_ids"]
+        assert ids.tolist() == wanted + [published.pad_id] * (LENGTH - len(wanted))
+        assert score == pytest.approx(original["logprob"], abs=1e-4)
+        words = "".join(vocabulary[token] for token in ids if token > published.end_id)
+        assert words.replace("\u2581", " ").strip() == original["caption"]
+
+
+def test_sparsity_of_each_layer_as_published(published, folder):
+    with open(folder / "sparsities.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    arrays = published_arrays(published)
+    names = {name: name.removesuffix("_pruning_mask") for name in row if name.endswith("_pruning_mask")}
+    assert len(names) == 11
+    for column, name in names.items():
+        assert (arrays[name] == 0).mean() == pytest.approx(float(row[column]), abs=6e-6), name
+    weights = [arrays[name] for name in names.values()]
+    assert sum(np.count_nonzero(weight) for weight in weights) == int(row["nnz"])
+
+
+def test_filling_changes_nothing(published, batch, features):
+    tokens = np.full((5, 3), 4, "int32")
+    mask = np.array([np.arange(batch.shape[1]) < len(each) for each in features.values()])
+    rubbish = np.where(mask[..., None], batch, np.nan)
+    alone = [published({"features": each[None], "tokens": tokens[:1]})[0] for each in features.values()]
+    for inputs in ({"features": batch}, {"features": rubbish, "mask": mask}):
+        np.testing.assert_allclose(published({**inputs, "tokens": tokens}), alone, atol=1e-4)
+
+
+def test_no_region_at_all_gives_numbers(captioner, inputs):
+    logits = captioner({**inputs, "features": np.zeros((3, 4, 7), "float32")})
+    assert np.isfinite(logits).all()
+
+
+def test_two_steps_in_numpy(captioner, inputs):
+    weights = published_arrays(captioner)
+    pooled = np.random.default_rng(3).normal(size=(3, 7)).astype("float32")
+
+    def linear(name, x):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def lstm(name, x, hidden, carry):
+        gates = x @ weights[f"{name}.weight_ih"].T + weights[f"{name}.bias_ih"]
+        gates = gates + hidden @ weights[f"{name}.weight_hh"].T + weights[f"{name}.bias_hh"]
+        i, f, g, o = np.split(gates, 4, axis=1)
+        carry = sigmoid(f) * carry + sigmoid(i) * np.tanh(g)
+        return sigmoid(o) * np.tanh(carry), carry
+
+    regions = np.maximum(linear("att_embed.0", inputs["features"]), 0)
+    keys = linear("ctx2att", regions)
+    image = np.maximum(linear("fc_embed.0", pooled), 0)
+    h1 = c1 = h2 = c2 = np.zeros((3, 8))
+    expected = []
+    for token in inputs["tokens"].T[:2]:
+        word = np.maximum(weights["embed.0.weight"][token], 0)
+        h1, c1 = lstm("core.att_lstm", np.concatenate([h2, image, word], 1), h1, c1)
+        energy = np.tanh(keys + linear("core.attention.h2att", h1)[:, None])
+        attention = np.exp(log_softmax(linear("core.attention.alpha_net", energy)[..., 0]))
+        context = np.einsum("bn,bnd->bd", attention, regions)
+        h2, c2 = lstm("core.lang_lstm", np.concatenate([context, h1], 1), h2, c2)
+        expected.append(linear("logit.3", np.maximum(linear("logit.0", h2), 0)))
+    logits = captioner({**inputs, "pooled": pooled})
+    np.testing.assert_allclose(logits[:, :2], np.stack(expected, axis=1), atol=1e-5)
+
+
+def test_parameters_of_the_paper():
+    captioner = UpDown(10_000, feature_size=2048)
+    assert captioner.count_params() == 53_149_537
+    assert sum(array.size for array in published_arrays(captioner).values()) == 53_149_537
+
+
+def test_starts_with_weights_like_the_original_s():
+    keras.utils.set_random_seed(4)
+    captioner = UpDown(500, embedding_size=32, rnn_size=64, attention_size=48, feature_size=256)
+    arrays = published_arrays(captioner)
+    limits = {"att_embed": 256, "fc_embed": 256, "core.attention.alpha": 48}
+    assert 0.97 < arrays.pop("embed.0.weight").std() < 1.03
+    for name, array in arrays.items():
+        limit = next((inputs for prefix, inputs in limits.items() if name.startswith(prefix)), 64) ** -0.5
+        assert np.abs(array).max() <= limit, name
+        if array.size > 40:
+            assert np.abs(array).max() > 0.85 * limit, name
+
+
+def test_call_is_repeated_step(captioner, inputs):
+    memory = captioner.encode(inputs)
+    state = captioner.initial_state(memory)
+    structure = {name: (value.shape, value.dtype) for name, value in state.items()}
+    repeated = []
+    for tokens in inputs["tokens"].T:
+        logits, state = captioner.step(tokens, state, memory)
+        assert {name: (value.shape, value.dtype) for name, value in state.items()} == structure
+        repeated.append(logits)
+    logits = captioner(inputs)
+    assert logits.shape == (3, 6, 20) and logits.dtype == "float32"
+    np.testing.assert_allclose(logits, np.stack(repeated, axis=1), atol=1e-5)
+
+
+def test_sizes_known_only_in_the_graph(captioner, inputs):
+    specs = {
+        "features": tf.TensorSpec((None, None, None)),
+        "tokens": tf.TensorSpec((None, None), tf.int32),
+        "mask": tf.TensorSpec((None, None), tf.bool),
+    }
+    given = {**inputs, "mask": np.ones((3, 4), bool)}
+    looped = tf.function(lambda inputs: captioner(inputs), input_signature=[specs])(given)
+    np.testing.assert_allclose(looped, captioner(inputs), atol=1e-5)
+
+
+def test_dropout_only_in_training(captioner, inputs):
+    np.testing.assert_array_equal(captioner(inputs), captioner(inputs))
+    assert not np.allclose(captioner(inputs, training=True), captioner(inputs))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_learns_its_captions_with_keras_fit(inputs, jit):
+    keras.utils.set_random_seed(3)
+    captioner = UpDown(20, **SMALL)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    captioner.compile(keras.optimizers.Adam(0.03), loss, jit_compile=jit)
+    length, steps, share = (2, 20, 0.9) if jit else (6, 120, 0.1)
+    inputs = {**inputs, "tokens": inputs["tokens"][:, :length]}
+    targets = np.roll(inputs["tokens"], -1, axis=1)
+    before = loss(targets, captioner(inputs))
+    data = tf.data.Dataset.from_tensors((inputs, targets)).repeat(steps)
+    captioner.fit(data, epochs=1, verbose=0, shuffle=False)
+    assert loss(targets, captioner(inputs)) < share * before
+
+
+def test_every_weight_gets_a_gradient(captioner, inputs):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(captioner(inputs) ** 2)
+    weights = captioner.trainable_variables
+    for weight, gradient in zip(weights, tape.gradient(loss, [w.value for w in weights]), strict=True):
+        # Softmax does not see a constant that is added to all scores.
+        unseen = weight is captioner.attention_score.bias
+        assert unseen or np.abs(tf.convert_to_tensor(gradient)).max() > 0, weight.path
+
+
+def test_pruning_gates_the_weights_that_the_original_gates_and_no_bias():
+    captioner = UpDown(20, output_layers=2, **SMALL)
+    before = published_arrays(captioner)
+    prune(captioner, "supermask", sparsity=0.9, total_steps=10)
+    gated = {f"{layer.name}/{name}" for layer in gated_layers(captioner) for name in layer.gate_of}
+    assert gated == {
+        "embedding/embeddings",
+        *(
+            f"{name}/kernel"
+            for name in (
+                "feature_embedding",
+                "pooled_embedding",
+                "attention_features",
+                "attention_query",
+                "attention_score",
+                "attention_lstm_image",
+                "attention_lstm",
+                "language_lstm",
+                "output_hidden_0",
+                "output",
+            )
+        ),
+    }
+    matrices = [array for array in before.values() if array.ndim == 2]
+    assert sum(gate.size for gate in gates(captioner)) == sum(matrix.size for matrix in matrices)
+    random = np.random.default_rng(6)
+    for gate in gates(captioner):
+        gate.logits.assign(np.where(random.random(gate.logits.shape) < 0.5, -1.0, 1.0))
+    strip_pruning(captioner)
+    after = published_arrays(captioner)
+    for name, array in before.items():
+        kept = after[name] != 0
+        np.testing.assert_array_equal(after[name][kept], array[kept])
+        assert kept.all() == (array.ndim == 1), name
+
+
+def test_gates_are_drawn_once_a_pass_and_stripping_leaves_what_they_leave(captioner, inputs, monkeypatch):
+    prune(captioner, "supermask", sparsity=0.5, total_steps=10)
+    for gate in gates(captioner):
+        gate.logits.assign(keras.random.normal(gate.logits.shape))
+    draws = []
+    mask = Gate.mask
+    monkeypatch.setattr(Gate, "mask", lambda gate, *arguments: draws.append(gate) or mask(gate, *arguments))
+    for run in (
+        lambda: captioner(inputs, training=True),
+        lambda: beam_search(captioner, inputs, 2, 4),
+    ):
+        draws.clear()
+        run()
+        assert len(draws) == len(set(map(id, draws))) == len(gates(captioner))
+    logits, (token_ids, scores) = captioner(inputs), beam_search(captioner, inputs, 2, 4)
+    strip_pruning(captioner)
+    np.testing.assert_allclose(captioner(inputs), logits, atol=1e-6)
+    stripped_ids, stripped_scores = beam_search(captioner, inputs, 2, 4)
+    np.testing.assert_array_equal(stripped_ids, token_ids)
+    np.testing.assert_allclose(stripped_scores, scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_gives_float32_logits_near_the_full_ones(captioner, inputs, policy):
+    mixed = UpDown(20, output_layers=2, dtype=policy, **SMALL)
+    mixed.set_weights(captioner.get_weights())
+    assert {weight.dtype for weight in mixed.weights} == {"float32"}
+    given = {**inputs, "mask": np.arange(4) < np.array([[4], [3], [1]])}
+    logits = mixed(given)
+    assert logits.dtype == "float32"
+    np.testing.assert_allclose(logits, captioner(given), atol=0.05)
+
+
+def test_saved_and_loaded(captioner, inputs, tmp_path):
+    captioner.save(tmp_path / "up_down.keras")
+    again = keras.models.load_model(tmp_path / "up_down.keras")
+    assert again.get_config() == captioner.get_config() and again.dropout_rate == 0.5
+    np.testing.assert_array_equal(again(inputs), captioner(inputs))
+
+
+def test_captions_a_photograph_through_an_encoder():
+    encoder = MobileNetV1Encoder(0.25, "conv_pw_3_relu", 32, weights=None)
+    captioner = UpDown(20, **{**SMALL, "feature_size": None}, encoder=encoder)
+    again = UpDown.from_config(captioner.get_config())
+    assert again.feature_size == encoder.features_shape[1]
+    assert again.encoder.count_params() == encoder.count_params()
+    images = np.random.default_rng(5).integers(0, 256, (2, 32, 32, 3)).astype("uint8")
+    tokens = np.ones((2, 3), "int32")
+    np.testing.assert_allclose(
+        captioner({"features": encoder(images), "tokens": tokens}),
+        captioner({"image": images, "tokens": tokens}),
+        atol=1e-6,
+    )
+
+
+def test_wrong_input_is_named(captioner):
+    with pytest.raises(InputError, match="output_layers is 0"):
+        UpDown(20, output_layers=0, **SMALL)
+    with pytest.raises(InputError, match="UpDown needs feature_size"):
+        UpDown(20)
+    with pytest.raises(InputError, match=r"shape \[images, regions, 7\]"):
+        captioner.encode({"features": np.zeros((1, 4, 8), "float32")})
+    with pytest.raises(InputError, match=r"pooled.*\[images, 7\]"):
+        captioner.encode({"features": np.zeros((1, 4, 7), "float32"), "pooled": np.zeros((1, 8), "float32")})

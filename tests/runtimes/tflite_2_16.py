@@ -1,0 +1,253 @@
+"""TFLite 2.16.1, the newest for Android apps, run on the desktop: its own x86_64 and arm64 libraries.
+
+The Android package (an AAR, 6 MB) comes from Maven Central; its libraries are made loadable under glibc
+(`bionic.py`, `bionic.c`) and called by a small program (`harness.c`) in a process of its own, for arm64 under
+qemu. Package and programs are kept in `.cache/` in the repository, so that a second run needs no network.
+
+What it takes, as Debian's packages: `maven` to fetch it once, `gcc libc6-dev` for x86_64, and for arm64
+`gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user`. Tests that call `require` or `run` where that is
+missing are skipped with a sentence that says so, or fail where TFSPARSECAP_REQUIRE_ANDROID is set, as `.ci/run` does.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import io
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfsparsecap.files import atomic_write
+
+from .bionic import without_bionic
+
+VERSION = "2.16.1"
+REQUIRED = "TFSPARSECAP_REQUIRE_ANDROID"
+
+_PACKAGE = f"tensorflow-lite-{VERSION}.aar"
+_COORDINATES = f"org.tensorflow:tensorflow-lite:{VERSION}:aar"
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+_SHA256 = "34b065817e294e7dd3569504e8b9454938ceae453b6a459da54d5f6e45d3c94e"
+# Headers that the package's own headers include and that it leaves out, with what these need of them.
+_ABSENT_HEADERS = {
+    "tensorflow/lite/core/async/c/types.h": "",
+    "tensorflow/lite/core/c/registration_external.h": (
+        "typedef struct TfLiteRegistrationExternal TfLiteRegistrationExternal;\n"
+    ),
+}
+_HERE = Path(__file__).resolve().parent
+_SOURCES = [_HERE / "harness.c", _HERE / "bionic.c"]
+_CACHE = _HERE.parent.parent / ".cache" / f"tflite-{VERSION}"
+# A tiny file takes a second under qemu; on a machine with other work to do a hundred times that.
+_SECONDS = 600
+
+#: Numbers of TfLiteType.
+_TYPES = {
+    np.dtype(np.float32): 1,
+    np.dtype(np.int32): 2,
+    np.dtype(np.uint8): 3,
+    np.dtype(np.int64): 4,
+    np.dtype(np.bool_): 6,
+    np.dtype(np.int8): 9,
+}
+_DTYPES = {number: dtype for dtype, number in _TYPES.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Platform:
+    """How programs for an ABI are made and run: its folder in the package, commands, Debian's packages."""
+
+    folder: str
+    compiler: str
+    runner: tuple[str, ...]
+    packages: str
+
+
+_PLATFORMS = {
+    "x86_64": _Platform("x86_64", "gcc", (), "gcc libc6-dev"),
+    "arm64": _Platform(
+        "arm64-v8a",
+        "aarch64-linux-gnu-gcc",
+        ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"),
+        "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user",
+    ),
+}
+ABIS = tuple(_PLATFORMS)
+
+
+class RuntimeFailure(Exception):
+    """The library refused a file, or failed on it; the message is what it said."""
+
+
+def run(
+    path: str | os.PathLike, inputs: Mapping[str, np.ndarray], abi: str = "x86_64", *, xnnpack: bool = True
+) -> dict[str, np.ndarray]:
+    """Runs the first signature of a .tflite file once; see `run_each`.
+
+    Example:
+        >>> run("captioner.tflite", {"image": np.zeros((1, 224, 224, 3), np.uint8)}, "arm64")["token_ids"]
+        array([[17, 4, 9, 2, 0, 0], ...
+    """
+    return run_each(path, [inputs], abi, xnnpack=xnnpack)[0]
+
+
+def run_each(
+    path: str | os.PathLike,
+    samples: Sequence[Mapping[str, np.ndarray]],
+    abi: str = "x86_64",
+    *,
+    xnnpack: bool = True,
+) -> list[dict[str, np.ndarray]]:
+    """Runs the first signature of a .tflite file on each of several inputs, in one process.
+
+    Args:
+        path: the file.
+        samples: the signature's inputs by name, with the shapes and dtypes that the file has.
+        abi: whose library: `x86_64` or `arm64`.
+        xnnpack: whether operations go to the XNNPACK delegate as far as it takes them, as they do in apps
+            unless these say otherwise.
+
+    Returns:
+        The signature's outputs by name, for each sample.
+
+    Raises:
+        RuntimeFailure: the library does not take the file, or the inputs.
+    """
+    require(abi)
+    content = bytearray()
+    for sample in samples:
+        for name, value in sample.items():
+            value = np.asarray(value)
+            content += f"input {_TYPES[value.dtype]} {value.nbytes} {name}\n".encode() + value.tobytes()
+        content += b"run\n"
+    mode = "xnnpack" if xnnpack else "plain"
+    command = [*_program(abi), os.fspath(path), mode]
+    result = subprocess.run(command, input=content, capture_output=True, timeout=_SECONDS, check=False)
+    if result.returncode:
+        said = result.stderr.decode(errors="replace").strip()
+        raise RuntimeFailure(f"TFLite {VERSION} for {abi} ended with {result.returncode}:\n{said}")
+    stream = io.BytesIO(result.stdout)
+    return [_outputs(stream) for _ in samples]
+
+
+def _outputs(stream: io.BytesIO) -> dict[str, np.ndarray]:
+    outputs = {}
+    while (line := stream.readline().decode().rstrip("\n")) != "done":
+        word, type_number, size, rank, rest = line.split(" ", 4)
+        assert word == "output", line
+        *shape, name = rest.split(" ", int(rank))
+        values = np.frombuffer(stream.read(int(size)), _DTYPES[int(type_number)])
+        outputs[name] = values.reshape([int(length) for length in shape])
+    return outputs
+
+
+def require(abi: str) -> None:
+    """Skips the test that calls it where `run` cannot; fails it where TFSPARSECAP_REQUIRE_ANDROID is set."""
+    reason = missing(abi)
+    if reason is not None:
+        (pytest.fail if os.environ.get(REQUIRED) else pytest.skip)(reason)
+
+
+@functools.cache
+def missing(abi: str) -> str | None:
+    """Why the library of an ABI cannot be run here, in a sentence, or None where it can."""
+    needed = _PLATFORMS[abi]
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return f"TFLite {VERSION}'s Android libraries are run on Linux and x86_64 only"
+    absent = [tool for tool in (needed.compiler, *needed.runner[:1]) if shutil.which(tool) is None]
+    if absent:
+        return (
+            f"TFLite {VERSION} for {abi} cannot be run without {' and '.join(absent)}:"
+            f" apt-get install --no-install-recommends {needed.packages}"
+        )
+    try:
+        _android_package()
+    except _NotFetched as error:
+        return f"{_PACKAGE} is not in {_CACHE} and could not be fetched from Maven Central ({error})"
+    return None
+
+
+def _android_package() -> bytes:
+    """The content of the AAR: from the cache, else from Maven Central."""
+    path = _CACHE / _PACKAGE
+    if path.exists():
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() == _SHA256:
+            return content
+    content = _fetched()
+    if hashlib.sha256(content).hexdigest() != _SHA256:
+        raise ValueError(f"{_COORDINATES} is not the file that it was: its SHA-256 differs")
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, content)
+    return content
+
+
+class _NotFetched(Exception):
+    """Maven is absent, or did not find its repository; the message says which."""
+
+
+def _fetched() -> bytes:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise _NotFetched("no mvn: apt-get install --no-install-recommends maven")
+    with tempfile.TemporaryDirectory() as folder:
+        command = [maven, "-q", "-B", _COPY, f"-Dartifact={_COORDINATES}", f"-DoutputDirectory={folder}"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        file = Path(folder) / _PACKAGE
+        if result.returncode or not file.is_file():
+            raise _NotFetched((result.stdout + result.stderr).strip()[-300:])
+        return file.read_bytes()
+
+
+@functools.cache
+def _program(abi: str) -> tuple[str, ...]:
+    """The command that runs the harness on the library, built where the cache has none of these sources."""
+    needed = _PLATFORMS[abi]
+    sources = [Path(__file__), _HERE / "bionic.py", *_SOURCES]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    folder = _CACHE / f"{abi}-{digest}"
+    if not folder.is_dir():
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_CACHE, ignore_cleanup_errors=True) as name:
+            _build(Path(name), needed)
+            try:
+                Path(name).rename(folder)
+            except OSError:  # another process was faster
+                if not folder.is_dir():
+                    raise
+        for other in _CACHE.glob(f"{abi}-*"):
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
+    return (*needed.runner, str(folder / "harness"), str(folder / "libtensorflowlite_jni.so"))
+
+
+def _build(folder: Path, needed: _Platform) -> None:
+    with zipfile.ZipFile(io.BytesIO(_android_package())) as package:
+        library = package.read(f"jni/{needed.folder}/libtensorflowlite_jni.so")
+        headers = [name for name in package.namelist() if name.endswith(".h")]
+        package.extractall(folder, headers)
+    (folder / "libtensorflowlite_jni.so").write_bytes(without_bionic(library))
+    for name, text in _ABSENT_HEADERS.items():
+        header = folder / "headers" / name
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(text)
+    # The library takes what it imports from the program, so that this exports its symbols and loads libm.
+    flags = ["-O2", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE", "-rdynamic", "-Wl,--no-as-needed"]
+    command = [
+        needed.compiler, *flags, f"-I{folder / 'headers'}", "-o", str(folder / "harness"),
+        *map(str, _SOURCES), "-lm", "-ldl",
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise RuntimeError(
+            f"the program that runs TFLite {VERSION} cannot be built; it takes Debian's {needed.packages}:"
+            f"\n{result.stderr}"
+        )

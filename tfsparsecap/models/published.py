@@ -1,0 +1,241 @@
+"""What the papers published, weights and configurations under their own names, as captioners."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import gates
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.up_down import UpDown
+
+#: What the name of a pruned weight's mask ends in: the logits of learnt gates, or zeros and ones.
+MASK_SUFFIX = "_pruning_mask"
+#: Key of a published `config.json` -> argument of `UpDown`.
+_UP_DOWN_SIZES = {
+    "vocab_size": "vocabulary_size",
+    "rnn_size": "rnn_size",
+    "input_encoding_size": "embedding_size",
+    "att_hid_size": "attention_size",
+    "att_feat_size": "feature_size",
+}
+_SPECIAL_IDS = {"bos_token_id": "start_id", "eos_token_id": "end_id", "pad_token_id": "pad_id"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Columns:
+    """Columns of a published matrix, or entries of a published vector."""
+
+    name: str
+    start: int
+    stop: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Assignment:
+    """A weight, what it is put together from, side by side, and whether its matrix is turned."""
+
+    weight: keras.Variable
+    sources: tuple[_Columns, ...]
+    transposed: bool = False
+
+
+def published_captioner(config: Mapping) -> Captioner:
+    """A captioner, with random weights, of the sizes in a published `config.json`.
+
+    Args:
+        config: its content. `caption_model` says which captioner: `up_down_lstm`, with or without `_prune`.
+
+    Raises:
+        InputError: another captioner, or a size is missing or is no whole number.
+
+    Example:
+        >>> captioner = published_captioner(json.loads(Path("config.json").read_text()))
+        >>> load_published(captioner, np.load("weights.npz"))
+    """
+    kind = str(config.get("caption_model", "")).removesuffix("_prune")
+    if kind != "up_down_lstm":
+        raise InputError(
+            f'the configuration is of caption_model "{config.get("caption_model")}": this package knows'
+            " up_down_lstm and up_down_lstm_prune"
+        )
+    if config.get("use_bn"):
+        raise InputError(f"use_bn is {config['use_bn']}: batch normalisation of features is not supported")
+    sizes = {ours: _whole(config, theirs, least=1) for theirs, ours in _UP_DOWN_SIZES.items()}
+    ids = {ours: _whole(config, theirs) for theirs, ours in _SPECIAL_IDS.items()}
+    dropout = config.get("drop_prob_lm", 0.0)
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise InputError(f"drop_prob_lm is {dropout!r} in the configuration: it must be a share from 0 to 1")
+    if config.get("fc_feat_size", sizes["feature_size"]) != sizes["feature_size"]:
+        raise InputError(
+            f"fc_feat_size is {config['fc_feat_size']} and att_feat_size {sizes['feature_size']}: an image's"
+            " feature and its regions' features must have the same length"
+        )
+    layers = _whole(config, "logit_layers", 1, least=1)
+    return UpDown(**sizes, **ids, output_layers=layers, dropout=dropout)
+
+
+def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> None:
+    """Puts published weights into a captioner.
+
+    Where an array has a mask beside it (`NAME_pruning_mask`, as checkpoints from before the end of pruning
+    have), what the mask closes is put in as 0.
+
+    Args:
+        captioner: of the same sizes, without gates.
+        arrays: the published name of each weight -> its values in PyTorch's layout, any float dtype.
+
+    Raises:
+        InputError: arrays are missing, unknown, of another shape, or hold what is no number; or the captioner
+            has gates or is of a class without published weights. The captioner is then as it was.
+    """
+    plan = _plan(captioner)
+    shapes = _shapes(plan)
+    masks = {name: name.removesuffix(MASK_SUFFIX) for name in arrays if name.endswith(MASK_SUFFIX)}
+    missing = sorted(shapes.keys() - arrays.keys())
+    unknown = sorted(arrays.keys() - shapes.keys() - {name for name in masks if masks[name] in shapes})
+    if missing or unknown:
+        parts = [f"lacks {_some(missing)}"] if missing else []
+        parts += [f"has {_some(unknown)}, which no layer wants"] if unknown else []
+        raise InputError(
+            f"the checkpoint {' and '.join(parts)}: give one of {type(captioner).__name__}, of the same sizes"
+        )
+    values = {}
+    for name, shape in shapes.items():
+        values[name] = _numbers(arrays, name, shape)
+        if name + MASK_SUFFIX in arrays:
+            # Logits of gates that are rounded are open above 0, and so are masks of 0 and 1.
+            values[name] = values[name] * (_numbers(arrays, name + MASK_SUFFIX, shape) > 0)
+    for assignment in plan:
+        pieces = [values[part.name][..., part.start : part.stop] for part in assignment.sources]
+        joined = np.concatenate(pieces, axis=-1)
+        assignment.weight.assign(joined.T if assignment.transposed else joined)
+
+
+def published_arrays(captioner: Captioner) -> dict[str, np.ndarray]:
+    """A captioner's weights under the published names and in PyTorch's layout: `load_published` undone.
+
+    Raises:
+        InputError: the captioner has gates or is of a class without published weights.
+
+    Example:
+        >>> arrays = published_arrays(UpDown(100, rnn_size=8, feature_size=16))
+        >>> arrays["core.att_lstm.weight_hh"].shape
+        (32, 8)
+    """
+    plan = _plan(captioner)
+    arrays = {name: np.empty(shape, np.float32) for name, shape in _shapes(plan).items()}
+    for assignment in plan:
+        joined = np.asarray(assignment.weight)
+        joined = joined.T if assignment.transposed else joined
+        start = 0
+        for part in assignment.sources:
+            target = arrays[part.name][..., part.start : part.stop]
+            target[...] = joined[..., start : start + target.shape[-1]]
+            start += target.shape[-1]
+    return arrays
+
+
+def _plan(captioner: Captioner) -> list[_Assignment]:
+    """Where every weight of a captioner comes from."""
+    if not isinstance(captioner, UpDown):
+        raise InputError(f"{type(captioner).__name__} has no published weights: this package knows UpDown's")
+    if gates(captioner):
+        raise InputError(
+            f"{captioner.name} has gates: load published weights before prune, or after strip_pruning"
+        )
+    return _plan_of_up_down(captioner)
+
+
+def _plan_of_up_down(captioner: UpDown) -> list[_Assignment]:
+    units, words = captioner.rnn_size, captioner.embedding_size
+    image, attention = captioner.attention_lstm_image, captioner.attention_lstm
+    language = captioner.language_lstm
+    # The attention LSTM's inputs are the language LSTM's hidden state, the image and the word, in this order.
+    word = (2 * units, 2 * units + words)
+    # Linear, ReLU and dropout are numbered through; a layer alone has no number.
+    *hidden, last = [*captioner.hidden_layers, captioner.output_layer]
+    return [
+        _vectors(captioner.embedding.embeddings, "embed.0.weight"),
+        *_dense(captioner.pooled_embedding, "fc_embed.0"),
+        *_dense(captioner.feature_embedding, "att_embed.0"),
+        *_dense(captioner.attention_features, "ctx2att"),
+        *_dense(captioner.attention_query, "core.attention.h2att"),
+        *_dense(captioner.attention_score, "core.attention.alpha_net"),
+        _beside(image.kernel, ("core.att_lstm.weight_ih", units, 2 * units)),
+        _vectors(image.bias, "core.att_lstm.bias_ih"),
+        _beside(
+            attention.kernel,
+            ("core.att_lstm.weight_ih", 0, units),
+            ("core.att_lstm.weight_ih", *word),
+            ("core.att_lstm.weight_hh", 0, units),
+        ),
+        _vectors(attention.bias, "core.att_lstm.bias_hh"),
+        _beside(
+            language.kernel,
+            ("core.lang_lstm.weight_ih", 0, 2 * units),
+            ("core.lang_lstm.weight_hh", 0, units),
+        ),
+        _vectors(captioner.language_lstm_bias.bias, "core.lang_lstm.bias_ih"),
+        _vectors(language.bias, "core.lang_lstm.bias_hh"),
+        *(
+            assignment
+            for number, layer in enumerate(hidden)
+            for assignment in _dense(layer, f"logit.{3 * number}")
+        ),
+        *_dense(last, f"logit.{3 * len(hidden)}" if hidden else "logit"),
+    ]
+
+
+def _dense(layer: keras.layers.Dense, name: str) -> list[_Assignment]:
+    inputs = layer.kernel.shape[0]
+    return [_beside(layer.kernel, (f"{name}.weight", 0, inputs)), _vectors(layer.bias, f"{name}.bias")]
+
+
+def _beside(kernel: keras.Variable, *columns: tuple[str, int, int]) -> _Assignment:
+    """A kernel, [inputs, outputs], from columns of matrices [outputs, inputs]."""
+    return _Assignment(kernel, tuple(_Columns(*part) for part in columns), transposed=True)
+
+
+def _vectors(weight: keras.Variable, name: str) -> _Assignment:
+    """A bias or a table, which are the same in both layouts."""
+    return _Assignment(weight, (_Columns(name, 0, weight.shape[-1]),))
+
+
+def _shapes(plan: list[_Assignment]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every published array that a plan reads."""
+    shapes = {}
+    for assignment in plan:
+        shape = tuple(assignment.weight.shape)
+        rows = shape[1:] if assignment.transposed else shape[:-1]
+        for part in assignment.sources:
+            columns = max(part.stop, shapes.get(part.name, (0,))[-1])
+            shapes[part.name] = (*rows, columns)
+    return shapes
+
+
+def _numbers(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    values = np.asarray(arrays[name])
+    if values.shape != shape:
+        raise InputError(
+            f"{name} of the checkpoint has shape {values.shape}, the captioner wants {shape}: make the"
+            " captioner with the sizes in the checkpoint's configuration"
+        )
+    if values.dtype.kind not in "fiub" or not np.isfinite(values).all():
+        raise InputError(f"{name} of the checkpoint holds NaN, infinity or no numbers: give an intact one")
+    return values.astype(np.float32)
+
+
+def _whole(config: Mapping, key: str, default: int | None = None, least: int = 0) -> int:
+    value = config.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        said = "is missing" if value is None else f"is {value!r}"
+        raise InputError(f"{key} {said} in the configuration: it must be a whole number from {least} on")
+    return value
+
+
+def _some(names: list[str]) -> str:
+    """The first few of many names."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
