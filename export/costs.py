@@ -34,7 +34,8 @@ class Costs:
         csr, csr_once: compressed rows, a non-zero weight and row, and a non-zero weight.
         block4, block4_once: 1x4 float32 blocks, a stored weight and row, and a stored weight.
         block16, block16_once: 1x16 int8 blocks, the same.
-        output: blocks of either kind, an output and row.
+        output, output_once: an output and row of blocks of either kind, and an output of these and of
+            compressed rows: how many weights it has differs from the one before.
         quantize: 1x16 int8 blocks, an input and row, which becomes int8 as it comes.
         call: compressed rows and blocks, a call.
         convolution, convolution_int8: a multiplication and addition of a convolution, with float32 filters
@@ -53,6 +54,7 @@ class Costs:
     block16: float = 0.038
     block16_once: float = 0.010
     output: float = 1.4
+    output_once: float = 6.0
     quantize: float = 1.2
     call: float = 130.0
     convolution: float = 0.023
@@ -74,20 +76,16 @@ class Costs:
             >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
             29640.0
         """
-        match encoding:
-            case "csr":
-                return self.call + stored * (self.csr_once + self.csr * rows)
-            case "1x4":
-                return (
-                    self.call
-                    + stored * (self.block4_once + self.block4 * rows)
-                    + outputs * rows * self.output
-                )
-            case "int8 1x16":
-                around = outputs * rows * self.output + inputs * rows * self.quantize
-                return self.call + stored * (self.block16_once + self.block16 * rows) + around
-            case "int8":
-                return outputs * inputs * (self.int8 + self.int8_row * rows)
+        if encoding == "int8":
+            return outputs * inputs * (self.int8 + self.int8_row * rows)
+        around = self.call + outputs * self.output_once
+        if encoding == "csr":
+            return around + stored * (self.csr_once + self.csr * rows)
+        around += outputs * rows * self.output
+        if encoding == "1x4":
+            return around + stored * (self.block4_once + self.block4 * rows)
+        if encoding == "int8 1x16":
+            return around + inputs * rows * self.quantize + stored * (self.block16_once + self.block16 * rows)
         return outputs * inputs * (self.dense + self.dense_row * rows)
 
     def filter(self, multiplications: int, *, depthwise: bool = False, int8: bool = False) -> float:

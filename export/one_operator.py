@@ -19,11 +19,12 @@ def sparse_matrix(
         kept: the share of blocks that are kept, 0 to 1.
         block: neighbouring weights of a row that are kept or zeroed together.
     """
-    values = rng.standard_normal((outputs, inputs), np.float32)
     if kept >= 1:
-        return values
-    mask = rng.random((outputs, inputs // block), np.float32) < kept
-    return values * np.repeat(mask, block, axis=1)
+        return rng.standard_normal((outputs, inputs), np.float32)
+    blocks = np.zeros((outputs, inputs // block, block), np.float32)
+    mask = rng.random(blocks.shape[:2], np.float32) < kept
+    blocks[mask] = rng.standard_normal((np.count_nonzero(mask), block), np.float32)
+    return blocks.reshape(outputs, inputs)
 
 
 def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int) -> bytes:

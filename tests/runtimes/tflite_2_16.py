@@ -6,7 +6,8 @@ qemu. Package and programs are kept in `.cache/` in the repository, so that a se
 
 What it takes, as Debian's packages: `maven` to fetch it once, `gcc libc6-dev` for x86_64, and for arm64
 `gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user`. Tests that call `require` or `run` where that is
-missing are skipped with a sentence that says so, or fail where TFSPARSECAP_REQUIRE_ANDROID is set, as `.ci/run` does.
+missing are skipped with a sentence that says so, or fail where TFSPARSECAP_REQUIRE_ANDROID is set, as
+`.ci/run` does.
 """
 
 import dataclasses

@@ -53,9 +53,9 @@ class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
 class GatedEmbedding(GatedLayer, keras.layers.Embedding):
     """`keras.layers.Embedding` whose table is gated, each weight by itself whatever the `block_shape`.
 
-    A table is looked up by row and not multiplied, so no kernel is faster for its blocks; and at 95 % sparsity
-    a block of 16 values would leave half of all words without a vector, where single gates leave each a dozen
-    values.
+    A table is looked up by row and not multiplied, so no kernel is faster for its blocks; and at 95 %
+    sparsity blocks of 16 values would leave half of all words without a vector, where single gates leave most
+    a few values.
 
     Example:
         >>> layer = GatedEmbedding(1000, 64, block_shape=(16, 1))
