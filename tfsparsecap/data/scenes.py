@@ -107,7 +107,7 @@ class Scene:
 def draw(
     folder: str | os.PathLike | None = None,
     *,
-    train: int = 4000,
+    train: int = 5000,
     validation: int = 200,
     test: int = 400,
     image_size: int = 96,

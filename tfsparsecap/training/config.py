@@ -138,7 +138,7 @@ class Training(_Section):
         fine_tune: later epochs in which the encoder learns too.
     """
 
-    epochs: Size = 3
+    epochs: Size = 2
     batch_size: Size = 32
     learning_rate: Rate = 3e-3
     schedule: Literal["constant", "cosine"] = "cosine"
