@@ -134,15 +134,8 @@ def test_an_einsum_that_sums_over_later_axes_gates_every_weight_by_itself_and_sa
     assert layer.kernel_gate.block == (1, 1)
 
 
-def test_an_embedding_gates_every_weight_by_itself_without_a_warning(recwarn):
+def test_a_block_of_an_embedding_lies_along_one_token():
     layer = layers.GatedEmbedding(10, 32, block_shape=(16, 1))
-    layer.build()
-    assert layer.embeddings_gate.logits.shape == (10, 32)
-    assert not [warning for warning in recwarn if "block" in str(warning.message)]
-
-
-def test_a_block_of_a_reversible_embedding_lies_along_one_token():
-    layer = layers.GatedReversibleEmbedding(10, 32, block_shape=(16, 1))
     layer.build()
     assert layer.embeddings_gate.logits.shape == (10, 2)
     layer.embeddings_gate.logits.assign(np.where(np.arange(20).reshape(10, 2) == 7, -5.0, 5.0))

@@ -51,23 +51,18 @@ class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
 
 @register
 class GatedEmbedding(GatedLayer, keras.layers.Embedding):
-    """`keras.layers.Embedding` whose table is gated, each weight by itself whatever the `block_shape`.
+    """`keras.layers.Embedding` whose table is gated.
 
-    A table is looked up by row and not multiplied, so no kernel is faster for its blocks; and at 95 %
-    sparsity blocks of 16 values would leave half of all words without a vector, where single gates leave most
-    a few values.
+    A table is looked up by row, not multiplied: a block lies along one token's vector, so a `block_shape` of
+    (16, 1) switches 16 neighbouring values of one token, never 16 unrelated tokens.
 
     Example:
         >>> layer = GatedEmbedding(1000, 64, block_shape=(16, 1))
-        >>> layer(keras.ops.array([[1, 2, 3]])).shape, layer.embeddings_gate.block
-        (TensorShape([1, 3, 64]), (1, 1))
+        >>> layer(keras.ops.array([[1, 2, 3]])).shape
+        TensorShape([1, 3, 64])
     """
 
     embeddings = GatedWeight(transposed=True)
-    warns_of_other_blocks = False
-
-    def tiling(self, name, shape, block_shape):
-        return shape[0], (1, 1)
 
 
 @register
@@ -75,9 +70,7 @@ class GatedReversibleEmbedding(GatedLayer, keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding` whose table is gated: the same draw where it is looked up and where
     it makes logits.
 
-    A block lies along one token's vector: a `block_shape` of (16, 1) switches 16 neighbouring values of one
-    token, which are 16 inputs of one output on the way back. A table of its own for the way back
-    (`tie_weights=False`) is not gated.
+    Blocks lie as in `GatedEmbedding`. A table of its own for the way back (`tie_weights=False`) is not gated.
 
     Example:
         >>> layer = GatedReversibleEmbedding(1000, 64, block_shape=(16, 1))
