@@ -49,6 +49,8 @@ _EXAMPLES = [
 ]
 #: Operations that the table of a profile shows one by one.
 _SHOWN_OPERATIONS = 20
+# A profile holds every operation of every run.
+_PROFILED_RUNS = 30
 # Columns of a terminal from which on the fastest and the slowest run are shown, too.
 _ROOMY = 110
 
@@ -130,9 +132,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.profile:
             from tfsparsecap_export.profiling import profile
 
-            profiles = [
-                profile(path, samples, threads=options.threads, runs=options.runs) for path in options.files
-            ]
+            runs = min(options.runs, _PROFILED_RUNS)
+            profiles = [profile(path, samples, threads=options.threads, runs=runs) for path in options.files]
         if options.plot:
             from tfsparsecap_export.plot import size_against_latency
 

@@ -138,7 +138,7 @@ def calibrate(
 
     Example:
         >>> calibrate(seconds=20).costs.csr
-        1.1...
+        0.65...
     """
     measured = cases() if measured is None else measured
     rng = np.random.default_rng(_SEED)
@@ -254,7 +254,7 @@ def _parts(timing: Timing) -> dict[str, float]:
     if name in ("dense", "int8"):
         each_row = {f"{name}_row": stored * case.rows}
         return each_row | {name: stored} if case.streamed else each_row
-    parts = {name: stored * case.rows, f"{name}_once": stored, "output_once": outputs, "call": 1}
+    parts = {name: stored * case.rows, f"{name}_once": stored, "output_once": outputs}
     if name in ("block4", "block16"):
         parts["output"] = outputs * case.rows
     if name == "block16":

@@ -37,7 +37,6 @@ class Costs:
         output, output_once: an output and row of blocks of either kind, and an output of these and of
             compressed rows: how many weights it has differs from the one before.
         quantize: 1x16 int8 blocks, an input and row, which becomes int8 as it comes.
-        call: compressed rows and blocks, a call.
         convolution, convolution_int8: a multiplication and addition of a convolution, with float32 filters
             and with int8 ones whose inputs become int8 as they come.
         depthwise, depthwise_int8: the same of a depthwise convolution.
@@ -45,21 +44,20 @@ class Costs:
 
     dense: float = 0.18
     dense_row: float = 0.023
-    int8: float = 0.029
+    int8: float = 0.03
     int8_row: float = 0.019
-    csr: float = 0.62
-    csr_once: float = 0.41
+    csr: float = 0.65
+    csr_once: float = 0.54
     block4: float = 0.15
-    block4_once: float = 0.10
-    block16: float = 0.038
-    block16_once: float = 0.010
-    output: float = 1.4
-    output_once: float = 6.0
-    quantize: float = 1.2
-    call: float = 130.0
+    block4_once: float = 0.19
+    block16: float = 0.033
+    block16_once: float = 0.008
+    output: float = 1.35
+    output_once: float = 6.1
+    quantize: float = 1.07
     convolution: float = 0.023
     convolution_int8: float = 0.021
-    depthwise: float = 0.060
+    depthwise: float = 0.06
     depthwise_int8: float = 0.235
 
     def product(self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: int) -> float:
@@ -74,11 +72,11 @@ class Costs:
 
         Example:
             >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
-            29640.0
+            35493.2
         """
         if encoding == "int8":
             return outputs * inputs * (self.int8 + self.int8_row * rows)
-        around = self.call + outputs * self.output_once
+        around = outputs * self.output_once
         if encoding == "csr":
             return around + stored * (self.csr_once + self.csr * rows)
         around += outputs * rows * self.output
