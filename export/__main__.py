@@ -99,6 +99,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="a layer to leave float, such as output, or encoder; can be given several times (layers whose"
         " rounding costs more than 1 %% of the CIDEr are found without)",
     )
+    options.add_argument(
+        "--costs",
+        metavar="FILE",
+        help="what kernels cost, as python -m tfsparsecap_export.benchmark --calibrate measured it; shipped"
+        " for the package's own (default: this machine's where it was calibrated)",
+    )
     options.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
     return options.parse_args(argv)
 
@@ -141,12 +147,14 @@ def export(argv: Sequence[str] | None = None) -> None:
 
 def _export(options: argparse.Namespace, output: Path):
     from rich.console import Console
+    from tfsparsecap_export import costs
     from tfsparsecap_export.exporter import caption_inputs, export_model
     from tfsparsecap_export.runs import load_run, validation_of
     from tfsparsecap_export.samples import synthetic_samples
 
     from tfsparsecap.models.captioner import Captioner
 
+    kernel_costs, _ = costs.choose(options.costs)
     with Console(stderr=True).status("loading the model") as status:
         loaded = load_run(options.tflite)
         if not isinstance(loaded.model, Captioner):
@@ -157,6 +165,7 @@ def _export(options: argparse.Namespace, output: Path):
                 options.format,
                 tolerance=options.tolerance,
                 keep_float=options.keep_float,
+                costs=kernel_costs,
             )
         shapes = None
         if options.regions is not None:
@@ -185,6 +194,7 @@ def _export(options: argparse.Namespace, output: Path):
             tolerance=options.tolerance,
             validation=validation if options.validation else None,
             keep_float=options.keep_float,
+            costs=kernel_costs,
             progress=status.update,
         )
 

@@ -11,6 +11,8 @@ from tfsparsecap.errors import InputError
 
 #: Constants of fewer weights stay as they are: they would save less than what the extra operation costs.
 SMALLEST = 2048
+#: Times that differ by less are the same to the cost model, whose own error is as large.
+NEARLY = 1.2
 #: Share of non-zero weights in the kept blocks from which on a layer counts as pruned in blocks. Pruning
 #: leaves whole blocks (near 1); at 90 % unstructured sparsity a kept 1x16 block is 12 % full.
 BLOCK_FILL = 0.5
@@ -206,8 +208,10 @@ def _choose_layer(weight: Weight, pattern: Pattern, format: str, costs: Costs) -
         best = min((sparse.SPARSE16, sparse.FLOAT16), key=size)
         return Choice(best, "smallest")
     if format == "fast":
-        best = min((*multiplied, sparse.FLOAT16), key=lambda encoding: (time(encoding), size(encoding)))
-        return Choice(best, "fastest float encoding")
+        candidates = (*multiplied, sparse.FLOAT16)
+        fastest = min(map(time, candidates))
+        best = min((x for x in candidates if time(x) <= NEARLY * fastest), key=size)
+        return Choice(best, "smallest of the fastest float encodings")
     if pattern.in_blocks(16) and obstacle is None:
         return Choice(sparse.BLOCK16, "pruned in 1x16 blocks")
     candidates = [*multiplied, sparse.FLOAT16]
@@ -234,15 +238,12 @@ def _choose_table(weight: Weight, pattern: Pattern, format: str, int8_tables: bo
 
 def _nanoseconds(weight: Weight, pattern: Pattern, encoding: str, costs: Costs) -> float:
     """Of one call of a fully connected layer."""
-    rows = weight.rows_a_call
-    match encoding:
-        case sparse.CSR:
-            return costs.csr * pattern.nonzeros * rows
-        case sparse.BLOCK4:
-            return costs.block4 * pattern.stored[4] * rows
-        case sparse.BLOCK16:
-            return costs.block16 * pattern.stored[16] * rows
-        case sparse.INT8:
-            return max(costs.int8, costs.int8_row * rows) * pattern.weights
-    # The others are expanded when the file is loaded, and multiplied as dense float32.
-    return max(costs.dense, costs.dense_row * rows) * pattern.weights
+    outputs, inputs = weight.values.shape
+    stored = {
+        sparse.CSR: pattern.nonzeros,
+        sparse.BLOCK4: pattern.stored.get(4),
+        sparse.BLOCK16: pattern.stored[16],
+    }
+    return costs.product(
+        encoding, rows=weight.rows_a_call, outputs=outputs, inputs=inputs, stored=stored.get(encoding, 0)
+    )

@@ -131,6 +131,11 @@ def apply(model: schema.ModelT, weight: Weight, layout: Layout, name: str) -> di
                 _product(model, graph, operator, layout, constants) if position in used_by else [operator]
             )
         ]
+    model.buffers[weight.buffer].data = None
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if tensor.buffer == weight.buffer:  # nothing reads it any more
+                tensor.buffer, tensor.shape, tensor.shapeSignature = 0, np.array([0], np.int32), None
     return {
         buffer: min(stop, layout.columns) - start
         for buffer, (start, stop) in zip(buffers, layout.parts, strict=True)

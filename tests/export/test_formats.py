@@ -1,8 +1,11 @@
 """Which encoding a layer gets, and whether its bytes are as foreseen."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tfsparsecap_export import formats, sparse
+from tfsparsecap_export.costs import Costs
 from tfsparsecap_export.formats import Pattern, choose
 
 from tfsparsecap.errors import InputError
@@ -55,7 +58,7 @@ def test_pattern_counts():
         (weight(block=16), "dense", sparse.DENSE),
         (weight(kept=0.05), "auto", sparse.CSR),
         (weight(kept=0.05), "fast", sparse.CSR),
-        (weight(kept=0.05), "int8", sparse.INT8),
+        (weight(kept=0.15), "int8", sparse.INT8),
         (weight(block=4, kept=0.1), "auto", sparse.BLOCK4),
         (weight(kept=1.0), "auto", sparse.FLOAT16),
         (weight(kept=1.0), "fast", sparse.FLOAT16),
@@ -119,14 +122,15 @@ def test_expected_bytes_are_the_encoded_bytes(encoding, columns, role):
         assert size == pytest.approx(actual, abs=12, rel=0.03 if encoding == sparse.SPARSE_INT8 else 0)
 
 
-def test_expected_time_is_the_cost_models():
+def test_expected_time_is_the_cost_models_for_each_word():
     given = weight(block=16, beams=3)
     pattern = Pattern.of(given.values)
-    # design.md 4.6: 0.2 ns a stored weight and beam, at each of ten words.
-    assert formats.expected_ms(given, pattern, sparse.BLOCK16, 10) == pytest.approx(
+    # Nanoseconds a stored weight and row, and nothing else.
+    costs = Costs(**{field.name: 0.0 for field in dataclasses.fields(Costs)} | {"block16": 0.2, "csr": 1.6})
+    assert formats.expected_ms(given, pattern, sparse.BLOCK16, 10, costs) == pytest.approx(
         10 * 0.2e-6 * 3 * pattern.stored[16]
     )
-    assert formats.expected_ms(given, pattern, sparse.CSR, 10) == pytest.approx(
+    assert formats.expected_ms(given, pattern, sparse.CSR, 10, costs) == pytest.approx(
         10 * 1.6e-6 * 3 * pattern.nonzeros
     )
 
