@@ -34,7 +34,7 @@ def test_resuming_asks_for_the_same_run(tmp_path):
     folder.create(config, tokenizer())
     folder.check(config, resume=True)
     folder.check(load_config(None, ["data.folder=elsewhere"]), resume=True)
-    with pytest.raises(InputError, match=r"has training\.epochs=3, not 7: go on with its own settings"):
+    with pytest.raises(InputError, match=r"has training\.epochs=2, not 7: go on with its own settings"):
         folder.check(load_config(None, ["training.epochs=7"]), resume=True)
     with pytest.raises(InputError, match="more settings differ"):
         folder.check(load_config(None, ["pruning=null"]), resume=True)
