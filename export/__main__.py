@@ -122,6 +122,8 @@ def export(argv: Sequence[str] | None = None) -> None:
         given = getattr(options, name)
         if given is not None and given < 1:
             raise InputError(f"--{name.replace('_', '-')} is {given}: give at least 1")
+    if options.validation < 0:
+        raise InputError(f"--validation is {options.validation}: give at least 1, or 0 to measure nothing")
     output = options.output
     if output is None:
         alone = options.tflite.suffix == ".keras"

@@ -115,7 +115,7 @@ def export_model(
         if samples is None:
             samples, sample_source = synthetic_samples(specs, 8), "made-up inputs"
         files = _Files(dense, quantized, format, words, graph.weight_names(model), costs)
-        kept = frozenset(chosen_names(keep_float, files.layers_of(format)))
+        kept = frozenset(chosen_names(keep_float, files.layers()))
 
         def check(content, all_float, tie):
             if not is_captioner:
@@ -135,7 +135,7 @@ def export_model(
             )
 
         measured = None
-        if is_captioner and validation is not None and files.int8_layers(kept):
+        if is_captioner and validation is not None and files.build(kept)[1]:
             measured = quality.settle(
                 files.build, dense, validation, keep_float=sorted(kept), progress=progress
             )
@@ -204,14 +204,11 @@ class _Files:
         names = [whole(layer.name) for layer in layers if not formats.is_float(layer.encoding)]
         return content, list(dict.fromkeys(names))
 
-    def int8_layers(self, keep_float: frozenset[str]) -> list[str]:
-        return self.build(keep_float)[1]
-
-    def layers_of(self, format: str) -> list[str]:
-        """Names of all layers that can be kept float."""
+    def layers(self) -> list[str]:
+        """Names of all layers that can be kept float; the encoder may be so already."""
         _, layers = encode(self.dense, "dense", words=1, names=self.names)
         names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
-        return [encoder.NAME, *names] if self.quantized is not None else names
+        return [encoder.NAME, *names]
 
 
 def _calibration(specs: dict, validation: Validation | None) -> list:

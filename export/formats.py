@@ -85,8 +85,8 @@ def choose(
 
     `auto` takes int8 blocks for a layer pruned in 1x16 blocks, and else, among the float encodings, the one
     whose product of expected time and bytes is smallest: twice the time is worth half the bytes. `int8`
-    and `fast` take the fastest of theirs, `compact` the smallest float encoding, `dense` leaves
-    everything float32.
+    takes the fastest of its encodings, `fast` the smallest of those that are nearly as fast as its fastest,
+    `compact` the smallest float encoding, `dense` leaves everything float32.
 
     Args:
         weight: the constant.

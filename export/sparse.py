@@ -26,7 +26,8 @@ FULLY_CONNECTED, TABLE, CONVOLUTION = "fully connected", "table", "convolution"
 
 #: How a constant can be stored; `encode` says how. The runtime expands `FLOAT16`, `SPARSE32` and
 #: `SPARSE_INT8` once, when it loads the file. So it does `SPARSE16` where XNNPACK runs the layer that reads
-#: it; elsewhere (tables; loops before LiteRT) it expands that at every word.
+#: it; in loops before LiteRT it expands that at every word, and for a table, with XNNPACK on, not at all:
+#: that reads garbage, and no format chooses it.
 DENSE, FLOAT16, SPARSE32, SPARSE16 = "float32", "float16", "sparse float32", "sparse float16"
 CSR, BLOCK4, BLOCK16, INT8, SPARSE_INT8 = "csr", "1x4", "int8 1x16", "int8", "sparse int8"
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from tfsparsecap_export import flatfile, sparse
 
 from tfsparsecap.models import SoftAttention
 
@@ -48,6 +49,19 @@ def small_captioner(block=16, **changes):
     for weight in model.encoder.weights + model.output_layer.weights:
         weight.assign(weight * 8)  # or it would say the same about every picture
     return model
+
+
+def rewritten(dense, encoding, role=sparse.FULLY_CONNECTED):
+    """A dense file with all weights of a role stored otherwise."""
+    model = flatfile.read_model(dense)
+    changes = [
+        sparse.Change(weight, encoding, sparse.encode(encoding, weight.values, weight.role))
+        for weight in sparse.find_weights(model)
+        if weight.role == role
+    ]
+    assert changes
+    sparse.rewrite(model, changes)
+    return flatfile.write_model(model)
 
 
 @pytest.fixture(scope="session")

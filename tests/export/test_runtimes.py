@@ -12,7 +12,7 @@ from tfsparsecap_export import FORMATS, assembly, encoder, export_model, exporte
 from tfsparsecap.models import SoftAttention
 
 from ..runtimes import tflite_2_16
-from .conftest import BEAM, MAX_LENGTH, prune
+from .conftest import BEAM, MAX_LENGTH, prune, rewritten
 
 #: Nats by which two runtimes' scores of a caption may differ. Runtimes add up float32 products in different
 #: orders: 1.4e-5 was the most seen. A layer of int8 weights rounds what comes in to int8 first, and another
@@ -143,19 +143,6 @@ def other_samples():
         }
         for _ in range(2)
     ]
-
-
-def rewritten(dense, encoding, role):
-    """A dense file with all weights of a role stored otherwise."""
-    model = flatfile.read_model(dense)
-    changes = [
-        sparse.Change(weight, encoding, sparse.encode(encoding, weight.values, weight.role))
-        for weight in sparse.find_weights(model)
-        if weight.role == role
-    ]
-    assert changes
-    sparse.rewrite(model, changes)
-    return flatfile.write_model(model)
 
 
 def assert_same_captions(given, expected, tolerance):

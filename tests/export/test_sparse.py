@@ -6,6 +6,8 @@ import pytest
 from tensorflow.lite.python import schema_py_generated as schema
 from tfsparsecap_export import exporter, flatfile, graph, sparse
 
+from .conftest import rewritten
+
 LAYER_ENCODINGS = [
     sparse.FLOAT16,
     sparse.SPARSE16,
@@ -31,18 +33,6 @@ def layer():
     model = keras.Sequential([keras.Input((96,)), keras.layers.Dense(40, use_bias=False)])
     model.layers[-1].set_weights([kernel])
     return kernel, graph.model_graph(model)
-
-
-def rewritten(dense, encoding, role=sparse.FULLY_CONNECTED):
-    model = flatfile.read_model(dense)
-    changes = [
-        sparse.Change(weight, encoding, sparse.encode(encoding, weight.values, weight.role))
-        for weight in sparse.find_weights(model)
-        if weight.role == role
-    ]
-    assert changes
-    sparse.rewrite(model, changes)
-    return flatfile.write_model(model)
 
 
 @pytest.mark.parametrize("delegate", [True, False])

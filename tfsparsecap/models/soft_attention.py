@@ -1,12 +1,12 @@
 """Soft-Attention: an LSTM or GRU that looks at another part of the picture for each word."""
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.models.teacher_forcing import hidden_after_words
 
 _CELLS = {"lstm": keras.layers.LSTMCell, "gru": keras.layers.GRUCell}
 
@@ -141,29 +141,10 @@ class SoftAttention(Captioner):
             state = self.initial_state(memory)
             # What does not depend on the state is done for all words at once, outside the loop.
             embedded = self.embedding(inputs["tokens"])
-            advance = self._unrolled if embedded.shape[1] is not None else self._looped
-            return self._logits(advance(embedded, state, memory, training), training)
-
-    def _unrolled(self, embedded, state: State, memory: Memory, training: bool):
-        """Hidden states [B, T, rnn] after each of T words, T known: as fast as a loop, and XLA takes it."""
-        hidden = []
-        for position in range(embedded.shape[1]):
-            state = self._advance(embedded[:, position], state, memory, training)
-            hidden.append(state["hidden"])
-        return ops.stack(hidden, axis=1)
-
-    def _looped(self, embedded, state: State, memory: Memory, training: bool):
-        """The same where T is known only when the graph runs."""
-        length = tf.shape(embedded)[1]
-        words = tf.TensorArray(embedded.dtype, length).unstack(tf.transpose(embedded, (1, 0, 2)))
-        hidden = tf.TensorArray(state["hidden"].dtype, length)
-
-        def advance(position, state, hidden):
-            state = self._advance(words.read(position), state, memory, training)
-            return position + 1, state, hidden.write(position, state["hidden"])
-
-        _, _, hidden = tf.while_loop(lambda position, *_: position < length, advance, (0, state, hidden))
-        return tf.transpose(hidden.stack(), (1, 0, 2))
+            hidden = hidden_after_words(
+                lambda word, state: self._advance(word, state, memory, training), embedded, state, "hidden"
+            )
+            return self._logits(hidden, training)
 
     def _advance(self, embedded, state: State, memory: Memory, training: bool) -> State:
         query = self.attention_query(state["hidden"])
