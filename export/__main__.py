@@ -68,6 +68,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--regions", type=int, metavar="N", help="for a captioner without an encoder: features an image has"
     )
     options.add_argument(
+        "--batch",
+        default="1",
+        metavar="N",
+        help="for a model that is no captioner: examples that the file takes at a time, or any for any number"
+        " (default: 1)",
+    )
+    options.add_argument(
         "--output",
         type=Path,
         metavar="FILE.tflite",
@@ -122,6 +129,8 @@ def export(argv: Sequence[str] | None = None) -> None:
         given = getattr(options, name)
         if given is not None and given < 1:
             raise InputError(f"--{name.replace('_', '-')} is {given}: give at least 1")
+    if options.batch != "any" and not options.batch.isdecimal():
+        raise InputError(f"--batch is {options.batch}: give a number, or any")
     if options.validation < 0:
         raise InputError(f"--validation is {options.validation}: give at least 1, or 0 to measure nothing")
     output = options.output
@@ -165,6 +174,7 @@ def _export(options: argparse.Namespace, output: Path):
                 loaded.model,
                 output,
                 options.format,
+                batch=None if options.batch == "any" else int(options.batch),
                 tolerance=options.tolerance,
                 keep_float=options.keep_float,
                 costs=kernel_costs,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tfsparsecap_export import flatfile, formats, graph, layout, sparse
+from tfsparsecap_export import flatfile, formats, graph, layout, ordering, sparse
 from tfsparsecap_export.costs import Costs
 from tfsparsecap_export.encodings import fits_float16, round_to_float16
 from tfsparsecap_export.report import LayerReport
@@ -13,7 +13,7 @@ def encode(
     format: str,
     *,
     words: int,
-    names: dict[bytes, str] | None = None,
+    sources: dict[bytes, graph.Source] | None = None,
     rounded: str = "all",
     keep_float: frozenset[str] = frozenset(),
     costs: Costs | None = None,
@@ -24,7 +24,7 @@ def encode(
         dense: a dense float32 .tflite file.
         format: one of `tfsparsecap_export.FORMATS`.
         words: words of a caption, for the expected milliseconds.
-        names: names of weights by their content, as `graph.weight_names` gives them.
+        sources: what constants come from, as `graph.weight_sources` gives it.
         rounded: which float weights may be rounded to float16: `all`, `convolutions` (the encoder's, most of
             the bytes that rounding saves) or `nothing`.
         keep_float: names of layers whose weights stay float whatever the format.
@@ -34,13 +34,17 @@ def encode(
         The bytes of the new file, and what each constant became. The same input gives the same bytes.
     """
     model = flatfile.read_model(dense)
-    names = names or {}
+    sources = sources or {}
+
+    def source_of(weight):
+        unknown = graph.Source(weight.name, weight.values.size)
+        return sources.get(graph.content_key(weight.values), unknown)
 
     def format_of(weight):
-        name = names.get(graph.content_key(weight.values), weight.name)
+        name = source_of(weight).name
         return "fast" if whole(name) in keep_float and format in ("auto", "int8") else format
 
-    cut = _cut_for_blocks(model, format_of, names, costs)
+    cut = _cut_for_blocks(model, format_of, source_of, costs)
     weights = sparse.find_weights(model)
     roles = {
         "all": {weight.role for weight in weights},
@@ -50,6 +54,8 @@ def encode(
     rounds = {
         weight.buffer: weight.role in roles[rounded] and fits_float16(weight.values) for weight in weights
     }
+    products, orders = ordering.products(model, weights), {}
+    picked = {buffer for buffer, product in products.items() if product.pick is not None}
     patterns = {weight.buffer: formats.Pattern.of(weight.values) for weight in weights}
 
     def choices(int8_tables):
@@ -61,6 +67,7 @@ def encode(
                 costs,
                 int8_tables=int8_tables,
                 float16=rounds[weight.buffer],
+                picked=weight.buffer in picked,
             )
             for weight in weights
         }
@@ -77,24 +84,35 @@ def encode(
             values = weight.values
             if choice.encoding in (sparse.CSR, sparse.BLOCK4, sparse.SPARSE32) and rounds[weight.buffer]:
                 values = round_to_float16(values)
+            if weight.buffer in products and formats.worth_ordering(
+                weight, choice.encoding, costs, picked=weight.buffer in picked
+            ):
+                order = ordering.order_of(values, choice.encoding)
+                values, orders[weight.buffer] = values[order], order
             encoded = sparse.encode(choice.encoding, values, weight.role)
             changes.append(sparse.Change(weight, choice.encoding, encoded))
             stored = encoded.bytes
         columns, how = cut.get(weight.buffer, (weight.shape[-1], ""))
+        source = source_of(weight)
         layers.append(
             LayerReport(
-                name=names.get(graph.content_key(weight.values), weight.name),
+                name=source.name,
                 role=weight.role,
                 shape=(*weight.shape[:-1], columns),
                 pattern=str(pattern),
+                weights=min(source.weights, weight.values.size // weight.shape[-1] * columns),
                 nonzeros=pattern.nonzeros,
                 encoding=choice.encoding,
                 bytes=stored,
-                expected_ms=formats.expected_ms(weight, pattern, choice.encoding, words, costs),
+                expected_ms=formats.expected_ms(
+                    weight, pattern, choice.encoding, words, costs, picked=weight.buffer in picked
+                ),
                 reason=f"{choice.reason} ({how})" if how else choice.reason,
             )
         )
     sparse.rewrite(model, changes)
+    for buffer, order in orders.items():
+        ordering.apply(model, products[buffer], order)
     return flatfile.write_model(model), layers
 
 
@@ -104,7 +122,10 @@ def whole(name: str) -> str:
 
 
 def _cut_for_blocks(
-    model, format_of: Callable[[sparse.Weight], str], names: dict[bytes, str], costs: Costs | None
+    model,
+    format_of: Callable[[sparse.Weight], str],
+    source_of: Callable[[sparse.Weight], graph.Source],
+    costs: Costs | None,
 ) -> dict[int, tuple[int, str]]:
     """Cuts the layers that are to be int8 1x16 blocks, and are not yet such that the kernel takes them.
 
@@ -117,7 +138,6 @@ def _cut_for_blocks(
             continue
         how = layout.layout_of(weight.values)
         if not how.fits and layout.can_apply(model, weight):
-            name = names.get(graph.content_key(weight.values), weight.name)
-            parts = layout.apply(model, weight, how, name)
+            parts = layout.apply(model, weight, how, source_of(weight).name)
             cut.update({buffer: (columns, str(how)) for buffer, columns in parts.items()})
     return cut

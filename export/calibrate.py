@@ -34,6 +34,7 @@ class Case:
         kept: share of the weights that are not zero, in blocks of `block`.
         block: neighbouring weights that are kept or zeroed together.
         copies: operations in the file, each with weights of its own.
+        order: what is done about the order of the outputs, as in `one_operator`.
         streamed: whether the weights are to come from memory.
     """
 
@@ -44,6 +45,7 @@ class Case:
     block: int = 1
     copies: int = 1
     streamed: bool = False
+    order: str = one_operator.AS_GIVEN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +112,15 @@ def cases(scale: float = 1.0) -> list[Case]:
             # Long rows and many rows at once take their time in other ways.
             most_weights = 16 << 20 if rows < 16 else 1 << 20
             copies = max(1, min(_SPARSE_ROWS // outputs, most_weights // (outputs * inputs)))
-            found.append(Case(kind, (side(outputs), side(inputs)), rows, kept, block, copies))
+            orders = [one_operator.AS_GIVEN]
+            if rows < 16 and outputs > 64:
+                orders.append(one_operator.ORDERED)
+            if kind == sparse.BLOCK16 and outputs >= 2048:
+                orders.append(one_operator.RESTORED)
+            found += [
+                Case(kind, (side(outputs), side(inputs)), rows, kept, block, copies, order=order)
+                for order in orders
+            ]
     shapes = {
         "convolution": ((1, 256, 14), (3, 32, 28), (1, 512, 7)),
         "depthwise": ((3, 256, 14), (3, 512, 7)),
@@ -255,6 +265,10 @@ def _parts(timing: Timing) -> dict[str, float]:
         each_row = {f"{name}_row": stored * case.rows}
         return each_row | {name: stored} if case.streamed else each_row
     parts = {name: stored * case.rows, f"{name}_once": stored, "output_once": outputs}
+    if case.order == one_operator.AS_GIVEN:
+        parts["guess"] = outputs * case.rows
+    elif case.order == one_operator.RESTORED:
+        parts |= {"restore": outputs, "restore_row": outputs * case.rows}
     if name in ("block4", "block16"):
         parts["output"] = outputs * case.rows
     if name == "block16":
@@ -288,7 +302,7 @@ def _build(case: Case, rng: np.random.Generator) -> tuple[bytes, float]:
     matrices = [
         one_operator.sparse_matrix(rng, *case.shape, case.kept, case.block) for _ in range(case.copies)
     ]
-    content = one_operator.fully_connected(matrices, case.kind, case.rows)
+    content = one_operator.fully_connected(matrices, case.kind, case.rows, case.order)
     return content, sum(np.count_nonzero(matrix) for matrix in matrices) / case.copies
 
 

@@ -15,7 +15,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 
 #: The layout of the file; a file of another one is measured anew.
-_FORMAT = 1
+_FORMAT = 2
 SHIPPED = "shipped"
 CALIBRATE = "python -m tfsparsecap_export.benchmark --calibrate"
 
@@ -35,7 +35,11 @@ class Costs:
         block4, block4_once: 1x4 float32 blocks, a stored weight and row, and a stored weight.
         block16, block16_once: 1x16 int8 blocks, the same.
         output, output_once: an output and row of blocks of either kind, and an output of these and of
-            compressed rows: how many weights it has differs from the one before.
+            compressed rows.
+        guess: an output and row of blocks and of compressed rows that lie in no order: how many weights it
+            has differs from the one before, which the processor did not expect (see `ordering`).
+        restore, restore_row: an output, and an output and row, that is put back where it belongs after
+            outputs in order.
         quantize: 1x16 int8 blocks, an input and row, which becomes int8 as it comes.
         convolution, convolution_int8: a multiplication and addition of a convolution, with float32 filters
             and with int8 ones whose inputs become int8 as they come.
@@ -53,14 +57,19 @@ class Costs:
     block16: float = 0.033
     block16_once: float = 0.008
     output: float = 1.35
-    output_once: float = 6.1
+    output_once: float = 0.7
+    guess: float = 5.4
+    restore: float = 2.8
+    restore_row: float = 0.7
     quantize: float = 1.07
     convolution: float = 0.023
     convolution_int8: float = 0.021
     depthwise: float = 0.06
     depthwise_int8: float = 0.235
 
-    def product(self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: int) -> float:
+    def product(
+        self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: int, ordered: bool = False
+    ) -> float:
         """Nanoseconds of one call of a fully connected layer.
 
         Args:
@@ -69,14 +78,15 @@ class Costs:
             rows: rows that are multiplied at a time.
             outputs, inputs: shape of the matrix.
             stored: weights that are stored, zeros in kept blocks included; dense encodings ignore it.
+            ordered: whether the outputs lie in the order of how many weights they have.
 
         Example:
             >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
-            35493.2
+            34827.6
         """
         if encoding == "int8":
             return outputs * inputs * (self.int8 + self.int8_row * rows)
-        around = outputs * self.output_once
+        around = outputs * (self.output_once + (0 if ordered else rows * self.guess))
         if encoding == "csr":
             return around + stored * (self.csr_once + self.csr * rows)
         around += outputs * rows * self.output
@@ -85,6 +95,10 @@ class Costs:
         if encoding == "int8 1x16":
             return around + inputs * rows * self.quantize + stored * (self.block16_once + self.block16 * rows)
         return outputs * inputs * (self.dense + self.dense_row * rows)
+
+    def restoring(self, rows: int, outputs: int) -> float:
+        """Nanoseconds of putting the outputs of a layer back where they belong."""
+        return outputs * (self.restore + self.restore_row * rows)
 
     def filter(self, multiplications: int, *, depthwise: bool = False, int8: bool = False) -> float:
         """Nanoseconds of a convolution of so many multiplications and additions."""

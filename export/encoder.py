@@ -19,16 +19,17 @@ def joined(encoder: bytes, decoder: bytes) -> bytes:
     decoder's here.
 
     Args:
-        encoder: a file of one subgraph with one input and one output, the decoder's input.
-        decoder: a file of one signature with one input.
+        encoder: a file of one subgraph with one input and one output, the decoder's `features`.
+        decoder: a file of one signature with an input `features`.
 
     Returns:
-        A file with the encoder's input and the decoder's signature and outputs.
+        A file with the encoder's input in the place of `features`, and all else as the decoder has it.
     """
     first, second = flatfile.read_model(encoder), flatfile.read_model(decoder)
     (source,) = first.subgraphs
     target, (signature,) = second.subgraphs[0], second.signatureDefs
-    (features,) = target.inputs
+    replaced = next(named for named in signature.inputs if named.name == b"features")
+    features = replaced.tensorIndex
     (result,) = source.outputs
 
     added = len(target.tensors)
@@ -52,16 +53,12 @@ def joined(encoder: bytes, decoder: bytes) -> bytes:
         if operator.intermediates is not None:
             operator.intermediates = moved(operator.intermediates)
     target.operators = [*source.operators, *target.operators]
-    target.inputs = moved(source.inputs)
-    signature.inputs = [_named_input(first, int(target.inputs[0]))]
+    (given,) = moved(source.inputs)
+    target.inputs = np.array([given if index == features else index for index in target.inputs], np.int32)
+    (named,) = first.signatureDefs[0].inputs
+    named.tensorIndex = int(given)
+    signature.inputs = [named if other is replaced else other for other in signature.inputs]
     return flatfile.write_model(second)
-
-
-def _named_input(model: schema.ModelT, tensor: int) -> schema.TensorMapT:
-    (signature,) = model.signatureDefs
-    (named,) = signature.inputs
-    named.tensorIndex = tensor
-    return named
 
 
 def output_shape(encoder: bytes) -> tuple[int, ...]:
@@ -89,6 +86,7 @@ def report_of(encoder: bytes, calibration: int) -> LayerReport:
         role=sparse.CONVOLUTION,
         shape=(weights,),
         pattern="dense",
+        weights=weights,
         nonzeros=sum(int(np.count_nonzero(values)) for values in constants.values()),
         encoding=sparse.INT8,
         bytes=sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None),

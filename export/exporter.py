@@ -41,6 +41,7 @@ def export_model(
     beam: int = 3,
     max_length: int = 20,
     inputs: dict[str, tuple[int, ...]] | None = None,
+    batch: int | None = 1,
     vocabulary: list[str] | None = None,
     description: dict | None = None,
     samples: list[Sample] | None = None,
@@ -54,8 +55,8 @@ def export_model(
     """Writes a Keras model as a .tflite file, each layer stored the way that suits its zeros.
 
     A `Captioner` becomes a self-contained bundle: the whole beam search in one graph, its vocabulary and
-    description in the same file (see `tfsparsecap.bundle`). Any other model becomes its forward pass for one
-    example, with the signature `serving_default`. Either way the file is run against the Keras model first
+    description in the same file (see `tfsparsecap.bundle`). Any other model becomes its forward pass, with
+    the signature `serving_default`. Either way the file is run against the Keras model first
     and appears under its name only if both say the same.
 
     Args:
@@ -64,11 +65,13 @@ def export_model(
         format: "auto", "int8", "fast", "compact" or "dense"; see `formats.choose`.
         beam: captions that a captioner's search keeps, and gives.
         max_length: words of a caption at most.
-        inputs: name and shape without the first axis of a captioner's input, `{"image": (S, S, 3)}` or
-            `{"features": (N, D)}`; by default the image that its encoder takes.
+        inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its
+            encoder takes.
+        batch: examples that a file of any other model takes at a time, or None for any number (the caller
+            resizes the input then); a captioner's file takes one picture.
         vocabulary: the captioner's tokens in the order of their ids.
         description: more for `captioner.json`, such as `trained_on` and `scores`.
-        samples: inputs for the check, each with leading axis 1; made-up ones by default.
+        samples: inputs for the check, each with leading axis 1, or `batch`; made-up ones by default.
         sample_source: what `samples` are, for the report.
         tolerance: share of captions that may differ from the Keras model's; by default none for a file whose
             weights are all float, and any number, as long as the scores fit, for one with int8 weights.
@@ -94,6 +97,10 @@ def export_model(
         raise InputError(f"tolerance is {tolerance}: give a share from 0 to 1")
     if format not in FORMATS:
         raise InputError(f'there is no export format "{format}": choose one of {", ".join(FORMATS)}')
+    if batch != 1 and isinstance(model, Captioner):
+        raise InputError(f"batch is {batch}: a captioner's file takes one picture at a time; leave it out")
+    if batch is not None and batch < 1:
+        raise InputError(f"batch is {batch}: give at least 1, or None for any number")
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
     is_captioner = isinstance(model, Captioner)
@@ -108,13 +115,13 @@ def export_model(
                 )
             dense = graph.caption_graph(model, specs, beam, max_length)
         else:
-            specs = graph.model_inputs(model)
-            dense = graph.model_graph(model)
+            specs = graph.model_inputs(model, batch)
+            dense = graph.model_graph(model, batch)
         calibration = _calibration(specs, validation) if format in _CALIBRATED else []
         quantized = _with_int8_encoder(model, specs, beam, max_length, calibration) if is_captioner else None
         if samples is None:
             samples, sample_source = synthetic_samples(specs, 8), "made-up inputs"
-        files = _Files(dense, quantized, format, words, graph.weight_names(model), costs)
+        files = _Files(dense, quantized, format, words, graph.weight_sources(model), costs)
         kept = frozenset(chosen_names(keep_float, files.layers()))
 
         def check(content, all_float, tie):
@@ -174,14 +181,14 @@ class _Files:
     Attributes:
         dense: the model with all weights float32.
         quantized: the same with an int8 encoder, or None where there is none.
-        format, words, names, costs: as in `assembly.encode`.
+        format, words, sources, costs: as in `assembly.encode`.
     """
 
     dense: bytes
     quantized: tuple[bytes, LayerReport] | None
     format: str
     words: int
-    names: dict[bytes, str]
+    sources: dict[bytes, graph.Source]
     costs: Costs | None
 
     def encoded(self, keep_float: frozenset[str], rounded: str) -> tuple[bytes, list[LayerReport]]:
@@ -191,7 +198,7 @@ class _Files:
             self.quantized[0] if int8_encoder else self.dense,
             self.format,
             words=self.words,
-            names=self.names,
+            sources=self.sources,
             rounded=rounded,
             keep_float=keep_float,
             costs=self.costs,
@@ -206,7 +213,7 @@ class _Files:
 
     def layers(self) -> list[str]:
         """Names of all layers that can be kept float; the encoder may be so already."""
-        _, layers = encode(self.dense, "dense", words=1, names=self.names)
+        _, layers = encode(self.dense, "dense", words=1, sources=self.sources)
         names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
         return [encoder.NAME, *names]
 
@@ -227,22 +234,27 @@ def _with_int8_encoder(
         return None
     quantized = graph.encoder_graph(captioner, specs["image"], calibration)
     features = tf.TensorSpec(encoder.output_shape(quantized), tf.float32, name="features")
-    decoder = graph.caption_graph(captioner, {"features": features}, beam, max_length)
+    others = {name: spec for name, spec in specs.items() if name != "image"}
+    decoder = graph.caption_graph(captioner, {"features": features, **others}, beam, max_length)
     return encoder.joined(quantized, decoder), encoder.report_of(quantized, len(calibration))
 
 
 def caption_inputs(
     captioner: Captioner, shapes: dict[str, tuple[int, ...]] | None = None
 ) -> dict[str, tf.TensorSpec]:
-    """The input of a captioner's file.
+    """The inputs of a captioner's file.
 
     Args:
         captioner: the model.
-        shapes: `{"image": (S, S, 3)}` or `{"features": (N, D)}`; by default what the captioner's encoder
-            says.
+        shapes: without the first axis, `{"image": (S, S, 3)}` or `{"features": (N, D)}`, and of whatever else
+            the captioner takes beside it (`captioner.input_names`), such as Up-Down's `"pooled": (D,)`; by
+            default what the captioner's encoder says.
+
+    Returns:
+        By name, all of batch 1: an image uint8, a mask bool, the others float32.
 
     Raises:
-        InputError: neither says it.
+        InputError: neither says it, or the captioner has no such input.
     """
     if shapes is None:
         size = getattr(getattr(captioner, "encoder", None), "image_size", None)
@@ -252,11 +264,18 @@ def caption_inputs(
                 ' or inputs={"image": (S, S, 3)}'
             )
         shapes = {"image": (size, size, 3)}
-    dtypes = {"image": tf.uint8, "features": tf.float32}
-    unknown = shapes.keys() - dtypes.keys()
-    if unknown or len(shapes) != 1:
-        raise InputError(f"a captioner takes image or features, not {' and '.join(shapes) or 'nothing'}")
-    return {name: tf.TensorSpec((1, *shape), dtypes[name], name=name) for name, shape in shapes.items()}
+    unknown = shapes.keys() - set(captioner.input_names)
+    if unknown or len(shapes.keys() & {"image", "features"}) != 1:
+        beside = [name for name in captioner.input_names if name not in ("image", "features")]
+        raise InputError(
+            f"{captioner.name} takes image or features{', and ' + ', '.join(beside) if beside else ''},"
+            f" not {' and '.join(shapes) or 'nothing'}"
+        )
+    dtypes = {"image": tf.uint8, "mask": tf.bool}
+    return {
+        name: tf.TensorSpec((1, *shape), dtypes.get(name, tf.float32), name=name)
+        for name, shape in shapes.items()
+    }
 
 
 def _description(
@@ -268,13 +287,15 @@ def _description(
     more: dict,
 ) -> dict:
     """The content of `captioner.json`."""
-    ((kind, spec),) = specs.items()
+    kind = "image" if "image" in specs else "features"
+    spec = specs[kind]
     return {
         "format_version": FORMAT_VERSION,
         "model": type(captioner).__name__,
         "input": kind,
         "input_shape": list(spec.shape),
         "image_size": spec.shape[1] if kind == "image" else None,
+        "other_inputs": {name: list(other.shape) for name, other in specs.items() if name != kind},
         "beam": beam,
         "max_length": max_length,
         "vocabulary_size": captioner.vocabulary_size,

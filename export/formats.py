@@ -13,6 +13,8 @@ from tfsparsecap.errors import InputError
 SMALLEST = 2048
 #: Times that differ by less are the same to the cost model, whose own error is as large.
 NEARLY = 1.2
+#: Outputs from which on it is worth while to put them in order.
+FEWEST_ORDERED = 256
 #: Share of non-zero weights in the kept blocks from which on a layer counts as pruned in blocks. Pruning
 #: leaves whole blocks (near 1); at 90 % unstructured sparsity a kept 1x16 block is 12 % full.
 BLOCK_FILL = 0.5
@@ -80,6 +82,7 @@ def choose(
     *,
     int8_tables: bool = False,
     float16: bool = True,
+    picked: bool = False,
 ) -> Choice:
     """The encoding of one constant.
 
@@ -95,6 +98,7 @@ def choose(
         costs: what the kernels cost; the shipped constants by default.
         int8_tables: whether `auto` may store tables as int8, because layers of the model are int8 anyway.
         float16: whether weights may be stored as float16; where not, float32 takes its place.
+        picked: whether only the best of its outputs are picked, so that these may lie in any order.
 
     Raises:
         InputError: no such format.
@@ -111,7 +115,7 @@ def choose(
     elif weight.role == sparse.TABLE:
         choice = _choose_table(weight, pattern, format, int8_tables)
     else:
-        choice = _choose_layer(weight, pattern, format, costs)
+        choice = _choose_layer(weight, pattern, format, costs, picked)
     if choice.encoding in (sparse.FLOAT16, sparse.SPARSE16) and not float16:
         return Choice(
             sparse.DENSE if choice.encoding == sparse.FLOAT16 else sparse.SPARSE32,
@@ -121,17 +125,38 @@ def choose(
 
 
 def expected_ms(
-    weight: Weight, pattern: Pattern, encoding: str, words: int, costs: Costs | None = None
+    weight: Weight,
+    pattern: Pattern,
+    encoding: str,
+    words: int,
+    costs: Costs | None = None,
+    *,
+    picked: bool = False,
 ) -> float:
     """Milliseconds that the cost model expects a fully connected layer to take in a caption of `words` words.
 
     Tables and convolutions have no cost here: whatever their encoding, the runtime reads them as float32 or
-        picks rows.
+    picks rows. `picked` is as in `choose`.
     """
     if weight.role != sparse.FULLY_CONNECTED:
         return 0.0
     calls = words if weight.in_loop else 1
-    return calls * _nanoseconds(weight, pattern, encoding, costs or Costs()) / 1e6
+    return calls * _nanoseconds(weight, pattern, encoding, costs or Costs(), picked) / 1e6
+
+
+def worth_ordering(
+    weight: Weight, encoding: str, costs: Costs | None = None, *, picked: bool = False
+) -> bool:
+    """Whether a fully connected layer is faster with its outputs in order (see `ordering`).
+
+    By more than it takes to put them back, that is, unless only the best of them are `picked`.
+    """
+    costs, rows, outputs = costs or Costs(), weight.rows_a_call, len(weight.values)
+    return (
+        encoding in sparse.MULTIPLIED
+        and outputs >= FEWEST_ORDERED
+        and (picked or costs.restoring(rows, outputs) < costs.guess * rows * outputs)
+    )
 
 
 def expected_bytes(weight: Weight, pattern: Pattern, encoding: str) -> int:
@@ -188,9 +213,9 @@ def block16_obstacle(weight: Weight, pattern: Pattern) -> str | None:
     return None
 
 
-def _choose_layer(weight: Weight, pattern: Pattern, format: str, costs: Costs) -> Choice:
+def _choose_layer(weight: Weight, pattern: Pattern, format: str, costs: Costs, picked: bool) -> Choice:
     def time(encoding):
-        return _nanoseconds(weight, pattern, encoding, costs)
+        return _nanoseconds(weight, pattern, encoding, costs, picked)
 
     def size(encoding):
         return expected_bytes(weight, pattern, encoding)
@@ -236,14 +261,23 @@ def _choose_table(weight: Weight, pattern: Pattern, format: str, int8_tables: bo
     )
 
 
-def _nanoseconds(weight: Weight, pattern: Pattern, encoding: str, costs: Costs) -> float:
-    """Of one call of a fully connected layer."""
+def _nanoseconds(
+    weight: Weight, pattern: Pattern, encoding: str, costs: Costs, picked: bool = False
+) -> float:
+    """Of one call of a fully connected layer, and of what puts its outputs back in order."""
     outputs, inputs = weight.values.shape
     stored = {
         sparse.CSR: pattern.nonzeros,
         sparse.BLOCK4: pattern.stored.get(4),
         sparse.BLOCK16: pattern.stored[16],
     }
-    return costs.product(
-        encoding, rows=weight.rows_a_call, outputs=outputs, inputs=inputs, stored=stored.get(encoding, 0)
+    ordered = worth_ordering(weight, encoding, costs, picked=picked)
+    product = costs.product(
+        encoding,
+        rows=weight.rows_a_call,
+        outputs=outputs,
+        inputs=inputs,
+        stored=stored.get(encoding, 0),
+        ordered=ordered,
     )
+    return product + (costs.restoring(weight.rows_a_call, outputs) if ordered and not picked else 0)

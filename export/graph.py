@@ -1,6 +1,7 @@
 """From a Keras model to a dense float32 .tflite file whose weights are constants that `sparse` can find."""
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import re
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tfsparsecap_export import cells
 
 from tfsparsecap import decoding
 from tfsparsecap.errors import InputError
@@ -50,7 +52,8 @@ def caption_graph(
         token_ids, scores = decoding.beam_search(captioner, inputs, beam, max_length)
         return {"token_ids": token_ids[0], "scores": scores[0]}
 
-    return _convert(caption, inputs, CAPTION_SIGNATURE)
+    with cells.one_product_a_word(captioner):
+        return _convert(caption, inputs, CAPTION_SIGNATURE)
 
 
 def encoder_graph(captioner: Captioner, image: tf.TensorSpec, calibration: list[np.ndarray]) -> bytes:
@@ -74,17 +77,22 @@ def encoder_graph(captioner: Captioner, image: tf.TensorSpec, calibration: list[
     return _convert(encode, {"image": image}, ENCODER_SIGNATURE, calibration)
 
 
-def model_graph(model: keras.Model) -> bytes:
-    """Any built Keras model's forward pass for one example, as a dense float32 .tflite file.
+def model_graph(model: keras.Model, batch: int | None = 1) -> bytes:
+    """Any built Keras model's forward pass, as a dense float32 .tflite file.
 
     The signature is `serving_default`; its inputs are named as the model's, its outputs `output_0`,
     `output_1`, ….
 
+    Args:
+        model: functional or sequential.
+        batch: examples at a time, or None for any number.
+
     Raises:
-        InputError: as `caption_graph`, or the model does not know the shapes of its inputs.
+        InputError: as `caption_graph`, or the model does not know the shapes of its inputs, or TFLite cannot
+            leave the number of examples open.
     """
     check_weights(model)
-    inputs = model_inputs(model)
+    inputs = model_inputs(model, batch)
 
     def serving_default(**inputs):
         tensors = [inputs[name] for name in specs]
@@ -92,11 +100,16 @@ def model_graph(model: keras.Model) -> bytes:
         return {f"output_{i}": output for i, output in enumerate(tf.nest.flatten(outputs))}
 
     specs = inputs
-    return _convert(serving_default, inputs, DEFAULT_SIGNATURE)
+    with cells.one_product_a_word(model):
+        return _convert(serving_default, inputs, DEFAULT_SIGNATURE)
 
 
-def model_inputs(model: keras.Model) -> dict[str, tf.TensorSpec]:
-    """Names, shapes (batch 1) and dtypes of a functional or sequential model's inputs.
+def model_inputs(model: keras.Model, batch: int | None = 1) -> dict[str, tf.TensorSpec]:
+    """Names, shapes and dtypes of a functional or sequential model's inputs.
+
+    Args:
+        model: the model.
+        batch: length of the first axis of each, or None.
 
     Raises:
         InputError: the model is subclassed or not built, or leaves an axis other than the first open.
@@ -109,13 +122,13 @@ def model_inputs(model: keras.Model) -> dict[str, tf.TensorSpec]:
         )
     specs = {}
     for tensor in tensors:
-        shape = (1, *tensor.shape[1:])
+        shape = tensor.shape[1:]
         if None in shape:
             raise InputError(
                 f"input {tensor.name} of {model.name} has shape {tuple(tensor.shape)}:"
                 " only the first axis may be open"
             )
-        specs[tensor.name] = tf.TensorSpec(shape, tensor.dtype, name=tensor.name)
+        specs[tensor.name] = tf.TensorSpec((batch, *shape), tensor.dtype, name=tensor.name)
     return specs
 
 
@@ -133,15 +146,31 @@ def check_weights(model: keras.Model) -> None:
             )
 
 
-def weight_names(model: keras.Model) -> dict[bytes, str]:
-    """Names of a model's weights by the `content_key` of their values in TFLite's layout, for the report."""
-    names = {}
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a constant of the file was in the model.
+
+    Attributes:
+        name: path of the Keras weight.
+        weights: how many weights the model has there; the constant may hold zeros beside them.
+    """
+
+    name: str
+    weights: int
+
+
+def weight_sources(model: keras.Model) -> dict[bytes, Source]:
+    """What constants come from, by the `content_key` of their values in TFLite's layout, for the report."""
+    found = {}
     for weight in model.weights:
         values = np.asarray(weight, np.float32)
+        source = Source(weight.path, values.size)
         if values.ndim == 2:
-            names.setdefault(content_key(values.T), weight.path)
-        names.setdefault(content_key(values), weight.path)
-    return names
+            found.setdefault(content_key(values.T), source)
+        found.setdefault(content_key(values), source)
+    for name, matrix, weights in cells.matrices(model):
+        found[content_key(matrix.T)] = Source(name, weights)
+    return found
 
 
 def content_key(values: np.ndarray) -> bytes:
@@ -184,6 +213,11 @@ def _convert(
             return converter.convert()
         except Exception as error:
             missing = sorted(set(re.findall(r"tf\.[A-Z]\w+", str(error))))
+            if any(None in spec.shape for spec in inputs.values()):
+                raise InputError(
+                    "TFLite cannot leave the number of examples of this model open"
+                    f"{' (' + ', '.join(missing) + ')' if missing else ''}: give a batch size"
+                ) from error
             if not missing:
                 raise
             raise InputError(

@@ -11,10 +11,11 @@ import dataclasses
 
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
-from tfsparsecap_export import encodings, flatfile
+from tfsparsecap_export import encodings, surgery
 from tfsparsecap_export.sparse import FULLY_CONNECTED, Weight
 
 _BLOCK = 16
+# In their first versions, which every runtime has.
 _ADD, _PAD, _SPLIT_V = (
     schema.BuiltinOperator.ADD,
     schema.BuiltinOperator.PAD,
@@ -110,16 +111,12 @@ def apply(model: schema.ModelT, weight: Weight, layout: Layout, name: str) -> di
     values = padded_to(weight.values, layout.padded)
     buffers = []
     for start, stop in layout.parts:
-        buffers.append(_buffer(model, np.ascontiguousarray(values[:, start:stop])))
+        buffers.append(surgery.add_buffer(model, np.ascontiguousarray(values[:, start:stop])))
     for g in sorted({use.graph for use in weight.uses}):
         graph = model.subgraphs[g]
         constants = [
-            _constant(
-                graph,
-                buffer,
-                (len(values), stop - start),
-                schema.TensorType.FLOAT32,
-                _part_name(name, layout, start, stop),
+            surgery.add_constant(
+                model, graph, values[:, start:stop], _part_name(name, layout, start, stop), buffer
             )
             for buffer, (start, stop) in zip(buffers, layout.parts, strict=True)
         ]
@@ -151,22 +148,23 @@ def _product(model, graph, operator, layout: Layout, constants: list[int]) -> li
         rank = len(graph.tensors[source].shape)
         padding = np.zeros((rank, 2), np.int32)
         padding[-1, 1] = layout.padded - layout.columns
-        amounts = _integers(model, graph, padding, "padding")
-        wide = _like(graph, source, layout.padded, "padded")
-        operators.append(_operator(model, _PAD, [source, amounts], [wide], "Pad"))
+        amounts = surgery.add_constant(model, graph, padding, "padding")
+        shape = (*graph.tensors[source].shape[:-1], layout.padded)
+        wide = surgery.add_tensor(graph, source, "padded", shape=shape)
+        operators.append(surgery.new_operator(model, _PAD, 1, [source, amounts], [wide]))
         source = wide
     pieces = [source]
     if len(layout.parts) > 1:
         sizes = np.array([stop - start for start, stop in layout.parts], np.int32)
         axis = np.array(len(graph.tensors[source].shape) - 1, np.int32)
-        pieces = [_like(graph, source, int(size), "part") for size in sizes]
-        split = _operator(
-            model,
-            _SPLIT_V,
-            [source, _integers(model, graph, sizes, "sizes"), _integers(model, graph, axis, "axis")],
-            pieces,
-            "SplitV",
-        )
+        around = graph.tensors[source].shape[:-1]
+        pieces = [surgery.add_tensor(graph, source, "part", shape=(*around, size)) for size in sizes]
+        given = [
+            source,
+            surgery.add_constant(model, graph, sizes, "sizes"),
+            surgery.add_constant(model, graph, axis, "axis"),
+        ]
+        split = surgery.new_operator(model, _SPLIT_V, 1, given, pieces)
         split.builtinOptions.numSplits = len(pieces)
         operators.append(split)
     total = None
@@ -178,14 +176,14 @@ def _product(model, graph, operator, layout: Layout, constants: list[int]) -> li
         if len(pieces) > 1:
             product.builtinOptions.fusedActivationFunction = schema.ActivationFunctionType.NONE
         product.inputs = np.array([piece, constant, -1 if number else bias], np.int32)
-        output = result if len(pieces) == 1 else _like(graph, result, None, "product")
+        output = result if len(pieces) == 1 else surgery.add_tensor(graph, result, "product")
         product.outputs = np.array([output], np.int32)
         operators.append(product)
         if total is None:
             total = output
             continue
-        target = result if last else _like(graph, result, None, "sum")
-        add = _operator(model, _ADD, [total, output], [target], "Add")
+        target = result if last else surgery.add_tensor(graph, result, "sum")
+        add = surgery.new_operator(model, _ADD, 1, [total, output], [target])
         if last:
             add.builtinOptions.fusedActivationFunction = activation
         operators.append(add)
@@ -202,54 +200,3 @@ def _part_name(name: str, layout: Layout, start: int, stop: int) -> str:
 def _input(model: schema.ModelT, use) -> schema.TensorT:
     graph = model.subgraphs[use.graph]
     return graph.tensors[graph.operators[use.operator].inputs[0]]
-
-
-def _buffer(model: schema.ModelT, values: np.ndarray) -> int:
-    buffer = schema.BufferT()
-    buffer.data = np.frombuffer(values.tobytes(), np.uint8)
-    model.buffers.append(buffer)
-    return len(model.buffers) - 1
-
-
-def _integers(model: schema.ModelT, graph: schema.SubGraphT, values: np.ndarray, name: str) -> int:
-    return _constant(graph, _buffer(model, values), values.shape, schema.TensorType.INT32, name)
-
-
-def _constant(
-    graph: schema.SubGraphT, buffer: int, shape: tuple[int, ...], tensor_type: int, name: str
-) -> int:
-    tensor = schema.TensorT()
-    tensor.buffer, tensor.name, tensor.type = buffer, name.encode(), tensor_type
-    tensor.shape, tensor.hasRank = np.array(shape, np.int32), True
-    graph.tensors.append(tensor)
-    return len(graph.tensors) - 1
-
-
-def _like(graph: schema.SubGraphT, index: int, width: int | None, suffix: str) -> int:
-    """A new tensor like another one, with another last axis where `width` is given."""
-    model_tensor = graph.tensors[index]
-    tensor = schema.TensorT()
-    tensor.type, tensor.hasRank = schema.TensorType.FLOAT32, model_tensor.hasRank
-    tensor.name = (model_tensor.name or b"") + b"/" + suffix.encode()
-    for field in ("shape", "shapeSignature"):
-        sizes = getattr(model_tensor, field)
-        if sizes is not None and len(sizes):
-            sizes = np.array(sizes, np.int32)
-            if width is not None:
-                sizes[-1] = width
-        setattr(tensor, field, sizes)
-    graph.tensors.append(tensor)
-    return len(graph.tensors) - 1
-
-
-def _operator(model, builtin: int, inputs: list[int], outputs: list[int], kind: str) -> schema.OperatorT:
-    operator = schema.OperatorT()
-    operator.opcodeIndex = flatfile.operator_code(model, builtin, _VERSIONS[builtin])
-    operator.inputs, operator.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
-    operator.builtinOptionsType = getattr(schema.BuiltinOptions, f"{kind}Options")
-    operator.builtinOptions = getattr(schema, f"{kind}OptionsT")()
-    return operator
-
-
-#: The first versions of these operations: every runtime has them.
-_VERSIONS = {_ADD: 1, _PAD: 1, _SPLIT_V: 1}

@@ -1,11 +1,14 @@
 """Files of one kind of operation on made-up weights: what kernels cost is measured on them."""
 
 import numpy as np
-from tfsparsecap_export import encodings, flatfile, sparse
+from tfsparsecap_export import encodings, flatfile, ordering, sparse
 from tfsparsecap_export.flatfile import schema
 
 #: Names of the input and of the outputs, which are numbered.
 INPUT, OUTPUT = "input", "output"
+#: What is done about the order of a sparse layer's outputs: nothing, the outputs are in order (see
+#: `ordering`), or they are put back where they belong afterwards.
+AS_GIVEN, ORDERED, RESTORED = "as given", "ordered", "restored"
 
 
 def sparse_matrix(
@@ -27,13 +30,14 @@ def sparse_matrix(
     return blocks.reshape(outputs, inputs)
 
 
-def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int) -> bytes:
+def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order: str = AS_GIVEN) -> bytes:
     """A .tflite file of FULLY_CONNECTED operations that all read the same input.
 
     Args:
         matrices: float32 [outputs, inputs] each, of one shape; an operation for each.
         encoding: how they are stored, one of the names in `sparse`.
         rows: rows of the input, float32 [rows, inputs].
+        order: `AS_GIVEN`, `ORDERED` or `RESTORED`.
 
     Returns:
         The bytes of the file; it has one signature, `serving_default`.
@@ -50,13 +54,18 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int) -> byt
         (schema.BuiltinOptions.FullyConnectedOptions, options),
     )
     if encoding != sparse.DENSE:
-        sparse.rewrite(
-            model,
-            [
-                sparse.Change(weight, encoding, sparse.encode(encoding, weight.values, weight.role))
-                for weight in sparse.find_weights(model)
-            ],
-        )
+        weights, changes, orders = sparse.find_weights(model), [], {}
+        products = ordering.products(model, weights)
+        for weight in weights:
+            values = weight.values
+            if order != AS_GIVEN:
+                orders[weight.buffer] = ordering.order_of(values, encoding)
+                values = values[orders[weight.buffer]]
+            changes.append(sparse.Change(weight, encoding, sparse.encode(encoding, values, weight.role)))
+        sparse.rewrite(model, changes)
+        if order == RESTORED:
+            for buffer, places in orders.items():
+                ordering.apply(model, products[buffer], places)
     return flatfile.write_model(model)
 
 

@@ -20,6 +20,7 @@ class LayerReport:
         role: "fully connected", "table" or "convolution".
         shape: in the file, [outputs, inputs] for a fully connected layer.
         pattern: "dense", "unstructured", "1x4 blocks" or "1x16 blocks".
+        weights: of the model, zeros included; what the layout filled up with zeros does not count.
         nonzeros: weights that are not zero.
         encoding: how it is stored.
         bytes: of values, indices and scales in the file.
@@ -31,19 +32,12 @@ class LayerReport:
     role: str
     shape: tuple[int, ...]
     pattern: str
+    weights: int
     nonzeros: int
     encoding: str
     bytes: int
     expected_ms: float
     reason: str
-
-    @property
-    def weights(self) -> int:
-        """Weights, zeros included."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
 
 
 @dataclasses.dataclass(frozen=True)

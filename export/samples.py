@@ -11,21 +11,26 @@ def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 
     """Made-up inputs, the same for the same seed.
 
     Args:
-        inputs: names, static shapes and dtypes.
+        inputs: names, shapes and dtypes. Where the first axis is open, samples have one example and three by
+            turns.
         count: how many.
         seed: of the random numbers.
 
     Returns:
         For each sample an array for each input: uint8 [1, S, S, 3] becomes a picture of soft colours, other
-            integers
-        are 0 or 1, floats are the absolute values of normal numbers, as features behind a ReLU are.
+        integers are 0 or 1, floats are the absolute values of normal numbers, as features behind a ReLU are;
+        a mask is true.
     """
     rng = np.random.default_rng(seed)
-    return [{name: _made_up(spec, rng) for name, spec in inputs.items()} for _ in range(count)]
+    return [
+        {name: _made_up(spec, 1 if number % 2 == 0 else 3, rng) for name, spec in inputs.items()}
+        for number in range(count)
+    ]
 
 
-def _made_up(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
-    shape, dtype = tuple(spec.shape), spec.dtype.as_numpy_dtype
+def _made_up(spec: tf.TensorSpec, examples: int, rng: np.random.Generator) -> np.ndarray:
+    shape = tuple(examples if size is None else size for size in spec.shape)
+    dtype = spec.dtype.as_numpy_dtype
     if dtype == np.uint8 and len(shape) == 4 and shape[-1] == 3:
         patches = Image.fromarray(rng.integers(0, 256, (6, 6, 3), np.uint8))
         return np.asarray(patches.resize((shape[2], shape[1]), Image.Resampling.BICUBIC))[None]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
-from tfsparsecap_export import encodings, flatfile
+from tfsparsecap_export import encodings, flatfile, surgery
 from tfsparsecap_export.encodings import Encoded
 
 #: The version that keeps the XNNPACK delegate, which does not look at sparsity, away from an operation. The
@@ -44,7 +44,7 @@ _STORED_IN_BLOCKS: dict[str, Callable[[np.ndarray, int], Encoded]] = {
     SPARSE_INT8: encodings.sparse_int8,
 }
 #: Encodings that the FULLY_CONNECTED kernel multiplies with as they are.
-_MULTIPLIED = (CSR, BLOCK4, BLOCK16)
+MULTIPLIED = (CSR, BLOCK4, BLOCK16)
 #: Blocks in which a table may be stored, whichever is smallest. In layers, XNNPACK expands no blocks.
 TABLE_BLOCKS = (1, 4, 16)
 
@@ -174,7 +174,7 @@ def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
                 if tensor.buffer == weight.buffer:
                     tensor.type, tensor.sparsity = encoded.tensor_type, encoded.sparsity
                     tensor.quantization = encoded.quantization
-        if kind in _MULTIPLIED or (kind == INT8 and weight.role == FULLY_CONNECTED):
+        if kind in MULTIPLIED or (kind == INT8 and weight.role == FULLY_CONNECTED):
             for use in weight.uses:
                 operator = model.subgraphs[use.graph].operators[use.operator]
                 version = SPARSE_OPERATOR_VERSION
@@ -204,12 +204,22 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
         copies = {i for i, tensor in enumerate(graph.tensors) if tensor.buffer == weight.buffer}
         source = stored
         if encoded.sparsity is not None:
-            source = _new_tensor(graph, stored, "dense", encoded.tensor_type, encoded.quantization)
-            before[g].append(_operator(model, schema.BuiltinOperator.DENSIFY, 1, stored, source))
+            source = surgery.add_tensor(
+                graph,
+                stored,
+                "dense",
+                tensor_type=encoded.tensor_type,
+                quantization=encoded.quantization,
+            )
+            before[g].append(
+                surgery.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [stored], [source])
+            )
         picked = encoded.tensor_type == schema.TensorType.INT8
         if encoded.tensor_type == schema.TensorType.FLOAT16:
-            wide = _new_tensor(graph, source, "float32", schema.TensorType.FLOAT32, None)
-            before[g].append(_operator(model, schema.BuiltinOperator.DEQUANTIZE, 3, source, wide))
+            wide = surgery.add_tensor(graph, source, "float32", tensor_type=schema.TensorType.FLOAT32)
+            before[g].append(
+                surgery.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 3, [source], [wide])
+            )
             source = wide
         for use in weight.uses:
             if use.graph != g:
@@ -218,35 +228,13 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
             operator.inputs = np.array([source if i in copies else i for i in operator.inputs], np.int32)
             if picked:
                 rows = int(operator.outputs[0])
-                narrow = _new_tensor(graph, rows, "int8", encoded.tensor_type, encoded.quantization)
+                narrow = surgery.add_tensor(
+                    graph, rows, "int8", tensor_type=encoded.tensor_type, quantization=encoded.quantization
+                )
                 operator.outputs = np.array([narrow], np.int32)
                 after[g, use.operator].append(
-                    _operator(model, schema.BuiltinOperator.DEQUANTIZE, 2, narrow, rows)
+                    surgery.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 2, [narrow], [rows])
                 )
-
-
-def _new_tensor(graph: schema.SubGraphT, like: int, suffix: str, tensor_type: int, quantization) -> int:
-    """Adds a tensor without data, of the shape and name of another one; its index."""
-    tensor = schema.TensorT()
-    tensor.shape, tensor.shapeSignature = graph.tensors[like].shape, graph.tensors[like].shapeSignature
-    tensor.hasRank = graph.tensors[like].hasRank
-    tensor.name = graph.tensors[like].name + b"/" + suffix.encode()
-    tensor.type, tensor.quantization = tensor_type, quantization
-    graph.tensors.append(tensor)
-    return len(graph.tensors) - 1
-
-
-def _operator(model: schema.ModelT, builtin: int, version: int, source: int, target: int) -> schema.OperatorT:
-    operator = schema.OperatorT()
-    operator.opcodeIndex = flatfile.operator_code(model, builtin, version)
-    operator.inputs, operator.outputs = np.array([source], np.int32), np.array([target], np.int32)
-    if builtin == schema.BuiltinOperator.DENSIFY:
-        operator.builtinOptionsType = schema.BuiltinOptions.DensifyOptions
-        operator.builtinOptions = schema.DensifyOptionsT()
-    else:
-        operator.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
-        operator.builtinOptions = schema.DequantizeOptionsT()
-    return operator
 
 
 def _role(model: schema.ModelT, use: Use) -> str | None:

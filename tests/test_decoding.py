@@ -11,7 +11,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from tfsparsecap.decoding import Decoder, beam_search, greedy
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import SoftAttention
+from tfsparsecap.models import SoftAttention, UpDown
 from tfsparsecap.models.captioner import END, PAD, START, Captioner
 
 LENGTH = 5
@@ -128,6 +128,22 @@ def test_scores_are_those_of_teacher_forcing_and_best_comes_first():
     )
     assert np.all(np.diff(scores, axis=1) <= 0)
     assert np.all(ids[~before_end] == PAD)
+
+
+def test_inputs_beside_the_features_reach_the_captioner():
+    keras.utils.set_random_seed(3)
+    captioner = UpDown(30, embedding_size=8, rnn_size=8, attention_size=8, feature_size=6)
+    rng = np.random.default_rng(0)
+    regions = rng.normal(size=(2, 4, 6)).astype("float32")
+    decode = Decoder(captioner, 2, 5)
+    _, plain = decode({"features": regions})
+    _, mean = decode({"features": regions, "pooled": regions.mean(1), "name": tf.constant(["a", "b"])})
+    np.testing.assert_allclose(plain, mean, atol=1e-5)
+    _, other = decode({"features": regions, "pooled": 10 * regions.mean(1)})
+    assert np.abs(plain - other).max() > 1e-3
+    _, masked = decode({"features": regions, "mask": np.array([[1, 1, 0, 0]] * 2, bool)})
+    _, fewer = decode({"features": regions[:, :2]})
+    np.testing.assert_allclose(masked, fewer, atol=1e-5)
 
 
 class Scripted(Captioner):

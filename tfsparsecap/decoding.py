@@ -63,14 +63,15 @@ def _search(
     captioner: Captioner, memory: Memory, state: State, beam: int, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`beam_search` from memory and state of leading axis B * beam, equal for all beams of an image."""
-    vocabulary = captioner.vocabulary_size
     rows = _length(tf.nest.flatten(state)[0])
     batch = rows // beam
+    # No more words than `beam` of one caption can be among the best.
+    width = min(beam, captioner.vocabulary_size)
     # All beams start equal: only the first one lives, or they would all find the same caption. A dead beam
     # counts as ended, lest it keeps the loop going.
     alive = tf.range(rows) % beam == 0
     # What may follow the end token: only padding, which costs nothing.
-    after_end = tf.where(tf.range(vocabulary) == captioner.pad_id, 0.0, float("-inf"))[None, :]
+    after_end = tf.constant([[0.0, *[float("-inf")] * (width - 1)]])
     loop = {
         "position": tf.constant(0),
         "last": tf.fill([rows], captioner.start_id),
@@ -85,23 +86,31 @@ def _search(
 
     def advance(loop):
         logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
-        words = tf.where(loop["ended"][:, None], after_end, tf.nn.log_softmax(logits))
-        candidates = tf.reshape(loop["scores"][:, None] + words, [batch, beam * vocabulary])
-        scores, index = tf.math.top_k(candidates, k=beam)
-        last = tf.reshape(index % vocabulary, [-1])
+        # The best words are picked before the logarithm, so that it is taken of those alone.
+        chances, words = tf.math.top_k(tf.nn.softmax(logits), k=width)
+        ended = tf.expand_dims(loop["ended"], 1)
+        words = tf.where(ended, captioner.pad_id, words)
+        scores = tf.expand_dims(loop["scores"], 1) + tf.where(ended, after_end, tf.math.log(chances))
         token_ids, ended = loop["token_ids"], loop["ended"]
         if beam > 1:
-            parents = tf.reshape(tf.range(batch)[:, None] * beam + index // vocabulary, [-1])
+            scores, index = tf.math.top_k(tf.reshape(scores, [batch, beam * width]), k=beam)
+            parents, picked = index // width, index
+            if isinstance(batch, tf.Tensor) or batch > 1:
+                first = tf.expand_dims(tf.range(batch) * beam, 1)
+                parents, picked = parents + first, picked + first * width
+            parents = tf.reshape(parents, [-1])
+            words = tf.gather(tf.reshape(words, [-1]), picked)
             token_ids, ended, state = tf.nest.map_structure(
                 lambda x: tf.gather(x, parents), (token_ids, ended, state)
             )
+        last = tf.reshape(words, [-1])
         here = tf.range(max_length) == loop["position"]
         following = {
             "position": loop["position"] + 1,
             "last": last,
             "ended": ended | (last == captioner.end_id),
             "scores": tf.reshape(scores, [-1]),
-            "token_ids": tf.where(here[None, :], last[:, None], token_ids),
+            "token_ids": tf.where(here, tf.expand_dims(last, 1), token_ids),
             "state": state,
         }
         # Reshaping loses what is known of a shape, and a loop's shapes must stay the same.
@@ -110,7 +119,7 @@ def _search(
 
     (loop,) = tf.while_loop(proceed, advance, [loop])
     exists = loop["scores"] > float("-inf")
-    token_ids = tf.where(exists[:, None], loop["token_ids"], captioner.pad_id)
+    token_ids = tf.where(tf.expand_dims(exists, 1), loop["token_ids"], captioner.pad_id)
     return tf.reshape(token_ids, [batch, beam, max_length]), tf.reshape(loop["scores"], [batch, beam])
 
 
@@ -133,8 +142,8 @@ class Decoder:
         self._search = tf.function(self._decode, reduce_retracing=True, autograph=False)
 
     def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
-        """`beam_search` of a batch; keys other than `"image"` and `"features"` are left out of the graph."""
-        return self._search({name: inputs[name] for name in ("image", "features") if name in inputs})
+        """`beam_search` of a batch; what is not in `captioner.input_names` is left out of the graph."""
+        return self._search({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
     def _decode(self, inputs):
         return beam_search(self.captioner, inputs, self.beam, self.max_length)

@@ -40,11 +40,11 @@ def prune(model, block, kept=0.2, seed=0):
             weight.assign(np.asarray(weight) * mask * 4)
 
 
-def small_captioner(block=16, **changes):
+def small_captioner(block=16, vocabulary_size=VOCABULARY_SIZE, **changes):
     """A captioner with an encoder, pruned in blocks of `block` inputs; 1 is unstructured."""
     keras.utils.set_random_seed(7)
     sizes = {"embedding_size": 32, "rnn_size": 64, "attention_size": 48, "encoder": PatchEncoder()}
-    model = SoftAttention(VOCABULARY_SIZE, **{**sizes, **changes})
+    model = SoftAttention(vocabulary_size, **{**sizes, **changes})
     prune(model, block)
     for weight in model.encoder.weights + model.output_layer.weights:
         weight.assign(weight * 8)  # or it would say the same about every picture

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import scipy.optimize
-from tfsparsecap_export import calibrate, costs
+from tfsparsecap_export import calibrate, costs, one_operator
 from tfsparsecap_export.calibrate import Case, Timing
 from tfsparsecap_export.costs import Costs
 
@@ -21,7 +21,12 @@ def expected_ns(case, stored, constants):
     if not case.streamed:  # whose weights are in the cache
         constants = dataclasses.replace(constants, dense=0.0, int8=0.0)
     outputs, inputs = case.shape
-    return constants.product(case.kind, rows=case.rows, outputs=outputs, inputs=inputs, stored=stored)
+    ordered = case.order != one_operator.AS_GIVEN
+    product = constants.product(
+        case.kind, rows=case.rows, outputs=outputs, inputs=inputs, stored=stored, ordered=ordered
+    )
+    restored = case.order == one_operator.RESTORED
+    return product + (constants.restoring(case.rows, outputs) if restored else 0)
 
 
 def timings(constants, noise=0.0):

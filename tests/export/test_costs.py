@@ -22,9 +22,9 @@ def cache(tmp_path, monkeypatch):
     ("encoding", "expected"),
     [
         # Of 3 rows, 10 outputs, 20 inputs, 50 stored weights, every constant 1 ns.
-        (sparse.CSR, 50 * (1 + 3) + 10),
-        (sparse.BLOCK4, 50 * (1 + 3) + 10 * (1 + 3)),
-        (sparse.BLOCK16, 50 * (1 + 3) + 10 * (1 + 3) + 20 * 3),
+        (sparse.CSR, 50 * (1 + 3) + 10 + 10 * 3),
+        (sparse.BLOCK4, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3),
+        (sparse.BLOCK16, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3 + 20 * 3),
         (sparse.INT8, 200 * (1 + 3)),
         (sparse.DENSE, 200 * (1 + 3)),
         (sparse.FLOAT16, 200 * (1 + 3)),
@@ -35,6 +35,14 @@ def test_a_layer_costs_what_its_parts_cost(encoding, expected):
     assert ONES.product(encoding, rows=3, outputs=10, inputs=20, stored=50) == expected
     doubled = Costs(**{name: 2 * value for name, value in dataclasses.asdict(ONES).items()})
     assert doubled.product(encoding, rows=3, outputs=10, inputs=20, stored=50) == 2 * expected
+
+
+@pytest.mark.parametrize("encoding", [sparse.CSR, sparse.BLOCK4, sparse.BLOCK16])
+def test_outputs_in_order_cost_no_wrong_guesses_and_putting_them_back_costs_something(encoding):
+    layer = {"rows": 3, "outputs": 10, "inputs": 20, "stored": 50}
+    guesses = ONES.product(encoding, **layer) - ONES.product(encoding, **layer, ordered=True)
+    assert guesses == 10 * 3
+    assert ONES.restoring(3, 10) == 10 * (1 + 3)
 
 
 def test_shipped_constants_rank_kernels_as_design_md_measured_them():
@@ -80,7 +88,7 @@ def test_a_calibration_is_found_and_can_be_declined(cache):
         lambda content: "",
         lambda content: content[: len(content) // 2],
         lambda content: "[1, 2]",
-        lambda content: content.replace('"format": 1', '"format": 99'),
+        lambda content: content.replace('"format": 2', '"format": 99'),
         lambda content: content.replace('"csr": 1.0', '"csr": -1.0'),
         lambda content: content.replace('"csr": 1.0', '"csr": NaN'),
         lambda content: content.replace('"csr": 1.0', '"csr": true'),

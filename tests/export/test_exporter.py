@@ -10,9 +10,11 @@ import pytest
 from tfsparsecap_export import FORMATS, export_model, exporter, sparse
 
 from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
-from tfsparsecap.decoding import beam_search
+from tfsparsecap.decoding import Decoder, beam_search
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import SoftAttention
+from tfsparsecap.models import SoftAttention, UpDown
+
+from .conftest import prune
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -96,6 +98,24 @@ def test_features_go_in_where_there_is_no_encoder(tmp_path):
     np.testing.assert_array_equal(token_ids, beam_search(model, {"features": features[None]}, 3, 5)[0][0])
 
 
+def test_inputs_beside_the_features_are_inputs_of_the_file(tmp_path):
+    keras.utils.set_random_seed(2)
+    captioner = UpDown(30, embedding_size=16, rnn_size=16, attention_size=16, feature_size=6)
+    inputs = {"features": (4, 6), "pooled": (6,)}
+    report = export_model(captioner, tmp_path / "a.tflite", inputs=inputs, max_length=5)
+    assert report.verification.equal == 1
+    file = TFLiteCaptioner(tmp_path / "a.tflite")
+    assert file.metadata["input"] == "features" and file.metadata["other_inputs"] == {"pooled": [1, 6]}
+    rng = np.random.default_rng(0)
+    regions, pooled = rng.normal(size=(4, 6)).astype("float32"), rng.normal(size=6).astype("float32")
+    token_ids, scores = file.token_ids(features=regions, pooled=pooled)
+    expected_ids, expected = Decoder(captioner, 3, 5)({"features": regions[None], "pooled": pooled[None]})
+    np.testing.assert_array_equal(token_ids, expected_ids[0])
+    np.testing.assert_allclose(scores, expected[0], atol=0.01)
+    with pytest.raises(InputError, match="takes image or features, and pooled, mask, not features and boxes"):
+        export_model(captioner, tmp_path / "b.tflite", inputs={"features": (4, 6), "boxes": (4, 4)})
+
+
 def test_a_model_without_zeros_becomes_a_dense_file_and_that_is_said(tmp_path):
     model = SoftAttention(40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24)
     report = export_model(model, tmp_path / "a.tflite", inputs={"features": (5, 24)}, max_length=5)
@@ -120,6 +140,34 @@ def test_any_other_keras_model(tmp_path, interpreter):
             np.testing.assert_allclose(
                 outputs[f"output_{i}"], expected, atol=0.1 if format == "int8" else 0.01
             )
+
+
+@pytest.mark.parametrize("format", ["auto", "fast", "int8", "compact", "dense"])
+@pytest.mark.parametrize("block", [1, 16])
+def test_any_number_of_examples(format, block, tmp_path, interpreter):
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(304, "relu"), keras.layers.Dense(10)]
+    model = keras.Sequential([keras.Input((80,)), *layers])
+    prune(model, block)
+    export_model(model, tmp_path / "a.tflite", format, batch=None)
+    given = np.random.default_rng(1).normal(size=(7, 80)).astype("float32")
+    expected = np.asarray(model(given))
+    for delegate in (True, False):
+        run = interpreter((tmp_path / "a.tflite").read_bytes(), delegate)
+        (name,) = run.get_input_details()
+        for examples in (7, 1, 5):
+            found = run(**{name: given[:examples]})["output_0"]
+            np.testing.assert_allclose(found, expected[:examples], atol=0.06 * np.abs(expected).max())
+
+
+def test_a_loop_over_any_number_of_examples_is_refused_and_over_four_is_not(tmp_path):
+    model = keras.Sequential([keras.Input((5, 16)), keras.layers.LSTM(16)])
+    with pytest.raises(InputError, match="give a batch size"):
+        export_model(model, tmp_path / "a.tflite", batch=None)
+    assert not list(tmp_path.iterdir())
+    assert export_model(model, tmp_path / "a.tflite", batch=4).verification.error < 0.01
+    with pytest.raises(InputError, match="batch is 0"):
+        export_model(model, tmp_path / "a.tflite", batch=0)
 
 
 def test_mixed_precision_is_exported_in_float32_and_left_as_it_was(tmp_path):

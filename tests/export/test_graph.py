@@ -83,8 +83,8 @@ def test_open_axes_and_unknown_inputs_are_said():
 
 
 def test_names_are_found_by_content(captioner):
-    names = graph.weight_names(captioner)
+    names = graph.weight_sources(captioner)
     transposed = np.asarray(captioner.output_layer.kernel).T
-    assert names[graph.content_key(transposed)].endswith("output/kernel")
+    assert names[graph.content_key(transposed)].name.endswith("output/kernel")
     table = np.asarray(captioner.embedding.embeddings)
-    assert names[graph.content_key(table)].endswith("embedding/embeddings")
+    assert names[graph.content_key(table)].name.endswith("embedding/embeddings")

@@ -21,6 +21,9 @@ class Captioner(keras.Model):
         start_id, end_id, pad_id: ids of the special tokens.
     """
 
+    #: Names of the inputs that `encode` looks at; the first two are the two kinds there are.
+    input_names: tuple[str, ...] = ("image", "features")
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -40,7 +43,7 @@ class Captioner(keras.Model):
         Args:
             inputs: `"image"` uint8 or float [B, S, S, 3] with values 0 to 255, or `"features"` float
                 [B, N, D] (what the encoder would have given for the image, and what counts where both are
-                given); other keys are ignored.
+                given), and what else is in `input_names`; other keys are ignored.
             training: whether layers such as dropout are in training mode.
 
         Returns:

@@ -83,6 +83,8 @@ class UpDown(Captioner):
         TensorShape([2, 5, 1000])
     """
 
+    input_names = ("image", "features", "pooled", "mask")
+
     def __init__(
         self,
         vocabulary_size: int,
