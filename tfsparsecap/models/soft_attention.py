@@ -6,6 +6,7 @@ from keras import ops
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.models.regions import feature_size as size_of_features
 from tfsparsecap.models.teacher_forcing import hidden_after_words
 
 _CELLS = {"lstm": keras.layers.LSTMCell, "gru": keras.layers.GRUCell}
@@ -64,7 +65,7 @@ class SoftAttention(Captioner):
             raise InputError(f'SoftAttention knows no cell "{cell}": give "lstm" or "gru"')
         self.cell_name = cell
         self.embedding_size, self.rnn_size, self.attention_size = embedding_size, rnn_size, attention_size
-        self.feature_size = feature_size or _feature_size(encoder)
+        self.feature_size = feature_size or size_of_features(encoder, "SoftAttention")
         self.dropout_rate = dropout
         self.encoder = encoder
 
@@ -177,17 +178,3 @@ class SoftAttention(Captioner):
     def from_config(cls, config: dict, custom_objects=None) -> "SoftAttention":
         encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
         return cls(**{**config, "encoder": encoder})
-
-
-def _feature_size(encoder: keras.layers.Layer | None) -> int:
-    """Length of the features that an encoder gives."""
-    if encoder is None:
-        raise InputError("SoftAttention needs feature_size, the length of a feature, when it has no encoder")
-    shape = getattr(encoder, "features_shape", None)
-    if shape is None and isinstance(encoder, keras.Model) and hasattr(encoder, "output_shape"):
-        shape = encoder.output_shape
-    if shape is None:
-        raise InputError(
-            f"SoftAttention cannot tell how long {encoder.name}'s features are: give feature_size"
-        )
-    return shape[-1]
