@@ -113,14 +113,18 @@ def export_model(
                     f"the vocabulary has {len(vocabulary)} tokens, the model {model.vocabulary_size}:"
                     " give the vocabulary that the model was trained with"
                 )
-            dense = graph.caption_graph(model, specs, beam, max_length)
         else:
             specs = graph.model_inputs(model, batch)
+        graph.check_weights(model)
+        if samples is None:
+            samples, sample_source = synthetic_samples(specs, 8), "made-up inputs"
+        verify.check_deterministic(model, samples[0])
+        if is_captioner:
+            dense = graph.caption_graph(model, specs, beam, max_length)
+        else:
             dense = graph.model_graph(model, batch)
         calibration = _calibration(specs, validation) if format in _CALIBRATED else []
         quantized = _with_int8_encoder(model, specs, beam, max_length, calibration) if is_captioner else None
-        if samples is None:
-            samples, sample_source = synthetic_samples(specs, 8), "made-up inputs"
         files = _Files(dense, quantized, format, words, graph.weight_sources(model), costs)
         kept = frozenset(chosen_names(keep_float, files.layers()))
 

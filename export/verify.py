@@ -51,6 +51,32 @@ class CaptionsDiffer(InputError):
     """The file's captions are not the Keras model's."""
 
 
+def check_deterministic(model: keras.Model, sample: Sample) -> None:
+    """Raises InputError for a model that does not give the same input the same output twice.
+
+    Nothing that is exported could be compared with it.
+    """
+    if isinstance(model, Captioner):
+        start = tf.constant([[model.start_id]], tf.int32)
+        runs = [model({**sample, "tokens": start}, training=False) for _ in range(2)]
+    else:
+        runs = [_keras_outputs(model, sample) for _ in range(2)]
+    for one, other in zip(*map(tf.nest.flatten, runs), strict=True):
+        one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+        # Threads add up in any order: what that changes is no difference.
+        if not np.allclose(one, other, rtol=0, atol=1e-4 * max(1e-6, float(np.abs(one).max(initial=0)))):
+            raise InputError(
+                f"{model.name} gives the same input another output each time: export a model whose layers"
+                " draw no random numbers in inference"
+            )
+
+
+def _keras_outputs(model: keras.Model, sample: Sample) -> list:
+    tensors = [tf.constant(value) for value in sample.values()]
+    inputs = tf.nest.pack_sequence_as(model.inputs, tensors) if len(tensors) > 1 else tensors[0]
+    return tf.nest.flatten(model(inputs, training=False))
+
+
 def verify_captions(
     content: bytes,
     captioner: Captioner,
@@ -143,9 +169,7 @@ def verify_outputs(
     run, plain = _runner(content, DEFAULT_SIGNATURE, True), _runner(content, DEFAULT_SIGNATURE, False)
     largest_error = 0.0
     for sample in samples:
-        tensors = [tf.constant(value) for value in sample.values()]
-        inputs = tf.nest.pack_sequence_as(model.inputs, tensors) if len(tensors) > 1 else tensors[0]
-        expected = [np.asarray(output) for output in tf.nest.flatten(model(inputs, training=False))]
+        expected = [np.asarray(output) for output in _keras_outputs(model, sample)]
         for outputs in (run(**sample), plain(**sample)):
             for i, values in enumerate(expected):
                 given = outputs[f"output_{i}"]

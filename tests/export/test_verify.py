@@ -1,10 +1,12 @@
 """Files that say something else than the Keras model are refused."""
 
+import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import flatfile, sparse, verify
+from tfsparsecap_export import export_model, flatfile, sparse, verify
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.models import SoftAttention
 
 
 def damaged(content, change):
@@ -64,3 +66,27 @@ def test_more_different_captions_than_allowed_are_refused(
 def test_what_does_not_load_is_refused(blocks_captioner, export_options):
     with pytest.raises(InputError, match="does not load"):
         check(b"no model at all", blocks_captioner, export_options)
+
+
+def test_a_model_that_draws_random_numbers_in_inference_is_refused(tmp_path):
+    @keras.saving.register_keras_serializable("export_tests")
+    class AlwaysNoisy(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs + keras.random.normal(keras.ops.shape(inputs))
+
+    model = keras.Sequential([keras.Input((8,)), AlwaysNoisy(), keras.layers.Dense(4)])
+    with pytest.raises(InputError, match="another output each time"):
+        export_model(model, tmp_path / "a.tflite")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_captioner_that_draws_random_numbers_in_inference_is_refused(tmp_path):
+    class Noisy(SoftAttention):
+        def encode(self, inputs, training=False):
+            memory = super().encode(inputs, training)
+            return {**memory, "features": memory["features"] + keras.random.normal((1, 4, 7))}
+
+    captioner = Noisy(30, embedding_size=6, rnn_size=8, attention_size=5, feature_size=7)
+    with pytest.raises(InputError, match="another output each time"):
+        export_model(captioner, tmp_path / "a.tflite", inputs={"features": (4, 7)})
+    assert not list(tmp_path.iterdir())
