@@ -207,7 +207,7 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
 
     table = _table(
         f"{path}: {profile.ms:.2f} ms in operations while LiteRT's profiler runs; {ms:.2f} ms a run without",
-        ["operation", "on", "when", "layer", "stored as"],
+        ["operation", "on", "per", "layer", "stored as"],
         ["calls", "ms", "share"],
     )
     rows: dict[tuple, list[float]] = {}
@@ -215,7 +215,7 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
         key = (
             operation.name.split(" (")[0],
             operation.kernel,
-            "each word" if operation.in_loop else "once",
+            "word" if operation.in_loop else "run",
             "" if operation.shape is None else " x ".join(map(str, operation.shape)),
             operation.encoding or "",
         )

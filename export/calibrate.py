@@ -108,6 +108,8 @@ def cases(scale: float = 1.0) -> list[Case]:
             (256, 2048, 16, 0.02),
             (8192, 512, 1, 0.1),
             (8192, 512, 3, 0.04),
+            (4096, 1024, 1, 0.3),
+            (4096, 1024, 3, 0.3),
         ):
             # Long rows and many rows at once take their time in other ways.
             most_weights = 16 << 20 if rows < 16 else 1 << 20

@@ -46,26 +46,26 @@ class Costs:
         depthwise, depthwise_int8: the same of a depthwise convolution.
     """
 
-    dense: float = 0.18
+    dense: float = 0.2
     dense_row: float = 0.023
-    int8: float = 0.03
+    int8: float = 0.032
     int8_row: float = 0.019
-    csr: float = 0.65
-    csr_once: float = 0.54
-    block4: float = 0.15
-    block4_once: float = 0.19
-    block16: float = 0.033
-    block16_once: float = 0.008
-    output: float = 1.35
-    output_once: float = 0.7
-    guess: float = 5.4
-    restore: float = 2.8
-    restore_row: float = 0.7
-    quantize: float = 1.07
+    csr: float = 0.56
+    csr_once: float = 0.57
+    block4: float = 0.13
+    block4_once: float = 0.15
+    block16: float = 0.015
+    block16_once: float = 0.017
+    output: float = 0.78
+    output_once: float = 2.27
+    guess: float = 2.61
+    restore: float = 0.95
+    restore_row: float = 1.51
+    quantize: float = 1.26
     convolution: float = 0.023
     convolution_int8: float = 0.021
     depthwise: float = 0.06
-    depthwise_int8: float = 0.235
+    depthwise_int8: float = 0.24
 
     def product(
         self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: int, ordered: bool = False
@@ -82,7 +82,7 @@ class Costs:
 
         Example:
             >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
-            34827.6
+            34421.2
         """
         if encoding == "int8":
             return outputs * inputs * (self.int8 + self.int8_row * rows)

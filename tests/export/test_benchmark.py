@@ -38,7 +38,7 @@ def test_profile_and_plot(files, capsys, tmp_path):
     benchmark.main([*files, *QUICK, "--profile", *plot])
     shown = capsys.readouterr().out
     assert shown.count("LiteRT's profiler") == 2 and "Fully Connected" in shown and "FULLY_CONNECTED" in shown
-    assert "int8 1x16" in shown and "256 x 96" in shown and "each word" in shown
+    assert "int8 1x16" in shown and "256 x 160" in shown and " word " in shown
     assert (tmp_path / "sizes.svg").stat().st_size > 1000
     benchmark.main([*files[1:], *QUICK, "--profile", "--json"])
     (result,) = json.loads(capsys.readouterr().out)

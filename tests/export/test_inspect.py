@@ -89,7 +89,7 @@ def test_description_vocabulary_and_signature_are_shown(exported, vocabulary, ca
         "int8 1x16",
         "float16 (DEQUANTIZE)",
         "associated files: captioner.json, vocabulary.txt",
-        "FULLY_CONNECTED v8 (7, of them 4 in a loop)",
+        "FULLY_CONNECTED v8 (6, of them 3 in a loop)",
         "WHILE v1 (1)",
     ):
         assert expected in text

@@ -139,10 +139,14 @@ def test_weights_inside_the_word_loop_are_found(blocks_captioner):
     inputs = {"image": tf.TensorSpec((1, 16, 16, 3), tf.uint8)}
     dense = graph.caption_graph(blocks_captioner, inputs, beam=3, max_length=4)
     found = {weight.values.tobytes(): weight for weight in sparse.find_weights(flatfile.read_model(dense))}
+    cell = [
+        np.asarray(kernel)
+        for kernel in (blocks_captioner.cell.kernel, blocks_captioner.cell.recurrent_kernel)
+    ]
+    lstm = found[np.ascontiguousarray(np.concatenate(cell).T).tobytes()]
+    assert (lstm.role, lstm.in_loop, lstm.rows_a_call) == (sparse.FULLY_CONNECTED, True, 3)
     for path, in_loop, rows in (
         ("output/kernel", True, 3),
-        ("lstm/kernel", True, 3),
-        ("lstm/recurrent_kernel", True, 3),
         ("attention_query/kernel", True, 3),
         ("attention_features/kernel", False, 16),
         ("initial_hidden/kernel", False, 1),

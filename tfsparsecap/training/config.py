@@ -121,6 +121,8 @@ class Training(_Section):
     """The optimisation.
 
     Attributes:
+        start_from: run folder of a finished training whose weights and vocabulary this one starts with, such
+            as a dense one that is to be pruned; null starts with random weights.
         epochs: times that every caption is seen, fine-tuning not counted.
         batch_size: captions a step, over all devices together.
         learning_rate: of Adam, at the start.
@@ -138,6 +140,7 @@ class Training(_Section):
         fine_tune: later epochs in which the encoder learns too.
     """
 
+    start_from: str | None = None
     epochs: Size = 2
     batch_size: Size = 32
     learning_rate: Rate = 3e-3

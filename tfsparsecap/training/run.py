@@ -1,5 +1,6 @@
 """A run from its settings to its scores: trained, stopped and gone on with, finished."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import keras
 
 from tfsparsecap.data.records import shown
 from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import strip_pruning
@@ -85,10 +87,18 @@ def train_run(
     data = load_data(config)
     for sentence in (data.summary(), *data.notes):
         say(sentence)
-    tokenizer = WordTokenizer.load(folder.vocabulary) if resume else make_tokenizer(config, data)
+    start = None
+    if config.training.start_from is not None and not resume:
+        start = Trained.load(config.training.start_from)
+        tokenizer = start.tokenizer
+    else:
+        tokenizer = WordTokenizer.load(folder.vocabulary) if resume else make_tokenizer(config, data)
     strategy = make_strategy(config.training.distribution)
     with strategy.scope():
-        captioner = make_captioner(config, len(tokenizer))
+        captioner = make_captioner(config, len(tokenizer), weights=start is None)
+        if start is not None:
+            _take_weights(captioner, start.captioner, config.training.start_from)
+            say(f"starting with the weights of {config.training.start_from}")
     supply = Supply(config, data, tokenizer, captioner.encoder, progress=verbose == 1)
     training = _Training(config, folder, supply, captioner, strategy, verbose, say)
     training.prepare()
@@ -203,6 +213,22 @@ class _Training:
         patience = self.config.training.early_stopping
         callbacks.append(SaveEpoch(self.folder, optimizer, self.history, phase.name, self.sparsity, patience))
         return callbacks
+
+
+def _take_weights(captioner: Captioner, start: Captioner, where: str) -> None:
+    """Sets a captioner's weights to those of another one.
+
+    Raises:
+        InputError: they are not of the same sizes.
+    """
+    for own, other in itertools.zip_longest(captioner.weights, start.weights):
+        if own is None or other is None or own.name != other.name or own.shape != other.shape:
+            weight = own if other is None else other
+            raise InputError(
+                f"training.start_from: the model in {where} is another one ({weight.path} of shape"
+                f" {tuple(weight.shape)} does not fit): give model settings as in its config.yaml"
+            )
+    captioner.set_weights(start.get_weights())
 
 
 def _finished(captioner: Captioner, config: Config, vocabulary_size: int) -> Captioner:
