@@ -46,25 +46,25 @@ class Costs:
         depthwise, depthwise_int8: the same of a depthwise convolution.
     """
 
-    dense: float = 0.2
+    dense: float = 0.17
     dense_row: float = 0.023
-    int8: float = 0.032
+    int8: float = 0.028
     int8_row: float = 0.019
-    csr: float = 0.56
-    csr_once: float = 0.57
-    block4: float = 0.13
-    block4_once: float = 0.15
-    block16: float = 0.015
-    block16_once: float = 0.017
-    output: float = 0.78
-    output_once: float = 2.27
-    guess: float = 2.61
-    restore: float = 0.95
-    restore_row: float = 1.51
-    quantize: float = 1.26
+    csr: float = 0.59
+    csr_once: float = 0.61
+    block4: float = 0.15
+    block4_once: float = 0.16
+    block16: float = 0.038
+    block16_once: float = 0.0085
+    output: float = 0.55
+    output_once: float = 1.95
+    guess: float = 2.52
+    restore: float = 0.6
+    restore_row: float = 1.7
+    quantize: float = 1.08
     convolution: float = 0.023
     convolution_int8: float = 0.021
-    depthwise: float = 0.06
+    depthwise: float = 0.061
     depthwise_int8: float = 0.24
 
     def product(
@@ -82,7 +82,7 @@ class Costs:
 
         Example:
             >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
-            34421.2
+            35809.12
         """
         if encoding == "int8":
             return outputs * inputs * (self.int8 + self.int8_row * rows)

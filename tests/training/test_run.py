@@ -129,6 +129,33 @@ def test_the_best_weights_are_taken_where_asked(tiny_settings, tmp_path, monkeyp
     )
 
 
+def test_a_run_starts_with_what_another_one_has_learnt(tiny_settings, tiny_run, tmp_path):
+    start = Trained.load(tiny_run)
+    settings = [*tiny_settings, f"training.start_from={tiny_run}", "training.epochs=1"]
+    still = ["training.learning_rate=1e-9", "pruning.sparsity=0.5", "data.minimum_count=3"]
+    said = []
+    train_run(load_config(None, [*settings, *still]), runs=tmp_path, verbose=0, say=said.append)
+    assert f"starting with the weights of {tiny_run}" in said
+    found = Trained.load(tmp_path / "tiny")
+    # The vocabulary is that of the weights, whatever the settings would make of the data.
+    assert found.tokenizer.vocabulary == start.tokenizer.vocabulary
+    for own, other in zip(found.captioner.trainable_weights, start.captioner.trainable_weights, strict=True):
+        own, other = np.asarray(own), np.asarray(other)
+        np.testing.assert_allclose(own, np.where(own == 0, 0, other), atol=1e-4)
+
+
+def test_a_start_of_other_sizes_or_none_at_all_is_said(tiny_settings, tiny_run, tmp_path):
+    for wrong, message in (
+        ("model.rnn_size=24", "is another one .* give model settings as in its config.yaml"),
+        ("model.cell=gru", "is another one"),
+        (f"training.start_from={tmp_path / 'absent'}", "absent"),
+    ):
+        settings = [*tiny_settings, f"training.start_from={tiny_run}", wrong]
+        with pytest.raises(InputError, match=message):
+            train_run(load_config(None, settings), runs=tmp_path, verbose=0, say=str)
+    assert not list(tmp_path.iterdir())
+
+
 def test_wrong_input_leaves_no_folder_behind(tiny_settings, tmp_path):
     for wrong in ("data.minimum_count=1000000", "training.batch_size=100000", "pruning.begin=0.99"):
         more = [wrong, "pruning.end=0.5"] if "begin" in wrong else [wrong]
