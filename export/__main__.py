@@ -56,7 +56,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="auto, int8, fast, compact or dense (default: auto)",
     )
     options.add_argument(
-        "--beam", type=int, default=3, metavar="N", help="captions that the search keeps (default: 3)"
+        "--beam",
+        type=int,
+        default=3,
+        metavar="N",
+        help="captions that a captioner's search keeps, and gives (default: 3)",
     )
     options.add_argument(
         "--max-length",
@@ -129,8 +133,10 @@ def export(argv: Sequence[str] | None = None) -> None:
         given = getattr(options, name)
         if given is not None and given < 1:
             raise InputError(f"--{name.replace('_', '-')} is {given}: give at least 1")
-    if options.batch != "any" and not options.batch.isdecimal():
-        raise InputError(f"--batch is {options.batch}: give a number, or any")
+    if options.batch != "any" and not (options.batch.isdecimal() and int(options.batch)):
+        raise InputError(f"--batch is {options.batch}: give at least 1, or any for any number")
+    if options.tolerance is not None and not 0 <= options.tolerance <= 1:
+        raise InputError(f"--tolerance is {options.tolerance}: give a share from 0 to 1")
     if options.validation < 0:
         raise InputError(f"--validation is {options.validation}: give at least 1, or 0 to measure nothing")
     output = options.output

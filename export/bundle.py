@@ -16,7 +16,7 @@ def bundled(model: bytes, description: dict, vocabulary: list[str] | None) -> by
 
     Args:
         model: a .tflite file.
-        description: what goes into `captioner.json`; design.md, "The .tflite bundle".
+        description: what goes into `captioner.json`; docs/export.md, "A captioner's file".
         vocabulary: the tokens in the order of their ids, for `vocabulary.txt`, or None where they are not
             known.
 

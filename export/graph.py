@@ -20,7 +20,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
 
-#: Name of the signature of a captioner's file; design.md, "The .tflite bundle".
+#: Name of the signature of a captioner's file; docs/export.md, "A captioner's file".
 CAPTION_SIGNATURE = "caption"
 ENCODER_SIGNATURE = "encode"
 #: Name of the signature of any other model's file.
@@ -216,7 +216,8 @@ def _convert(
             if any(None in spec.shape for spec in inputs.values()):
                 raise InputError(
                     "TFLite cannot leave the number of examples of this model open"
-                    f"{' (' + ', '.join(missing) + ')' if missing else ''}: give a batch size"
+                    f"{' (' + ', '.join(missing) + ')' if missing else ''}: give a batch size, which"
+                    " recurrent layers always need"
                 ) from error
             if not missing:
                 raise

@@ -43,6 +43,8 @@ def load_run(path: Path) -> Run:
     """
     if path.suffix == ".keras":
         return Run(load_model(path))
+    if path.is_file():
+        raise InputError(f"{path} is a file: give a run folder, such as runs/NAME, or a .keras file")
     if not path.is_dir():
         raise InputError(
             f"there is no run folder {path}: give the folder that a training wrote, such as runs/NAME"
@@ -84,6 +86,8 @@ def load_model(path: Path) -> keras.Model:
         ImportError,
     ) as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        if not zipfile.is_zipfile(path):
+            reason = "it is no .keras file, which is a zip archive"
         raise InputError(
             f"cannot load {path} ({reason}): save the model again, or give another one"
         ) from error

@@ -15,7 +15,7 @@ from tfsparsecap.errors import InputError
 
 Inputs = dict[str, tuple[tuple[int, ...], str]]
 
-#: The output that makes a file a captioner's; design.md, "The .tflite bundle".
+#: The output that makes a file a captioner's; docs/export.md, "A captioner's file".
 CAPTIONS = "token_ids"
 _TYPES = {value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)}
 _PROBED = 2

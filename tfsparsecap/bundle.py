@@ -80,8 +80,8 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"{path} holds no {DESCRIPTION} that can be read (cut short, or from another program):"
-            " give one that tfsparsecap-export wrote"
+            f"{path} holds no {DESCRIPTION} that can be read (cut short, or no captioner's file):"
+            " give a captioner that tfsparsecap-export wrote"
         ) from error
     if not isinstance(description, dict) or not isinstance(description.get("format_version"), int):
         raise InputError(f"{DESCRIPTION} in {path} has no format version: export the run again")

@@ -45,8 +45,8 @@ def test_outputs_in_order_cost_no_wrong_guesses_and_putting_them_back_costs_some
     assert ONES.restoring(3, 10) == 10 * (1 + 3)
 
 
-def test_shipped_constants_rank_kernels_as_design_md_measured_them():
-    # Up-Down at full size, one row, 95 % sparse: design.md, section 4.
+def test_shipped_constants_rank_kernels_as_they_were_measured():
+    # Up-Down at full size, one row, 95 % sparse, on another machine and an older fit.
     big = {"rows": 1, "outputs": 4000, "inputs": 4000}
     dense, int8, csr, block4, block16 = (
         Costs().product(encoding, **big, stored=800_000)

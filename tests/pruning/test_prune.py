@@ -495,3 +495,15 @@ def test_xla_is_left_to_methods_that_it_can_compile():
     assert not model.jit_compile
     strip_pruning(model)
     assert all(layer.supports_jit for layer in model._flatten_layers())
+
+
+def test_a_training_that_stopped_before_the_sparsity_was_reached_is_said():
+    inputs, targets = np.ones((64, 16), "float32"), np.ones((64, 8), "float32")
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
+    prune(model, Supermask(sparsity=0.5, total_steps=1000))
+    model.compile("sgd", "mse")
+    model.fit(inputs, targets, batch_size=8, verbose=0)
+    with pytest.warns(
+        UserWarning, match=r"after 8 of the 1000 steps .* 0.0% instead of 50.0%.*total_steps=8"
+    ):
+        strip_pruning(model)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Iterable
 
 import keras
@@ -107,6 +108,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         >>> type(model.layers[0]) is keras.layers.Dense
         True
     """
+    _warn_of_unfinished(model)
     parts = list(model._flatten_layers())
     for layer in gated_layers(model):
         ungate_in_place(layer)
@@ -116,6 +118,23 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         elif part is model and isinstance(model, keras.Model):
             turn_stock(model)
     return model
+
+
+def _warn_of_unfinished(model: keras.Model) -> None:
+    """Warns where training stopped before the sparsity was reached."""
+    method = getattr(model, "pruning", None)
+    if not isinstance(method, PruningMethod) or not method.gates:
+        return
+    steps, reached = int(method.steps_done), float(method.current_sparsity())
+    if steps and reached < method.sparsity - 0.01:
+        total = getattr(method, "total_steps", None)
+        of_total = f" of the {total}" if total else ""
+        warnings.warn(
+            f"the training stopped after {steps}{of_total} steps that the pruning was to take, at a sparsity"
+            f" of {reached:.1%} instead of {method.sparsity:.1%}: train on, or give the method"
+            f" total_steps={steps}",
+            stacklevel=3,
+        )
 
 
 def _sort_layers(model: keras.Model, skip: str | Iterable[str]) -> tuple[list[keras.Layer], dict[str, str]]:
