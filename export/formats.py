@@ -17,6 +17,8 @@ NEARLY = 1.2
 FEWEST_ORDERED = 256
 #: Share of what order gains that it may take to put outputs back: their places take bytes, too.
 WORTH_RESTORING = 0.8
+#: Nanoseconds of calling the operations that put outputs back.
+_MORE_OPERATIONS = 3000.0
 #: Share of non-zero weights in the kept blocks from which on a layer counts as pruned in blocks. Pruning
 #: leaves whole blocks (near 1); at 90 % unstructured sparsity a kept 1x16 block is 12 % full.
 BLOCK_FILL = 0.5
@@ -157,7 +159,11 @@ def worth_ordering(
     return (
         encoding in sparse.MULTIPLIED
         and outputs >= FEWEST_ORDERED
-        and (picked or costs.restoring(rows, outputs) < WORTH_RESTORING * costs.guess * rows * outputs)
+        and (
+            picked
+            or _MORE_OPERATIONS + costs.restoring(rows, outputs)
+            < WORTH_RESTORING * costs.guess * rows * outputs
+        )
     )
 
 

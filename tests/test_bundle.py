@@ -64,7 +64,7 @@ def test_absent_cut_and_foreign_files_are_said(tmp_path):
     with pytest.raises(InputError, match="cut short"):
         read_bundle(tmp_path / "cut.tflite")
     (tmp_path / "foreign.tflite").write_bytes(MODEL)
-    with pytest.raises(InputError, match="no captioner.s file"):
+    with pytest.raises(InputError, match="no captioner's file"):
         read_bundle(tmp_path / "foreign.tflite")
 
 

@@ -14,7 +14,7 @@ from .conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner
 IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
 
 #: Costs by which it is always, and never, worth while to put outputs back.
-ALWAYS = dataclasses.replace(Costs(), restore=0.0, restore_row=0.0)
+ALWAYS = dataclasses.replace(Costs(), restore=0.0, restore_row=0.0, guess=1e3)
 NEVER = dataclasses.replace(Costs(), restore=1e9)
 
 

@@ -1,5 +1,6 @@
 """Every file says the same on LiteRT and on TFLite 2.16.1 for Android, its x86_64 and its arm64 library."""
 
+import dataclasses
 import functools
 
 import keras
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS, assembly, encoder, export_model, exporter, flatfile, graph, sparse
+from tfsparsecap_export.costs import Costs
 
 from tfsparsecap.models import SoftAttention
 
@@ -211,6 +213,42 @@ def test_layers_that_are_padded_at_every_word(runtime, litert, padded_file):
     rng = np.random.default_rng(4)
     samples = [{"features": rng.normal(size=(1, 5, 24)).astype(np.float32)} for _ in range(6)]
     assert_same_captions(runtime(padded_file, samples), litert(padded_file, samples), INT8)
+
+
+@pytest.fixture(scope="module")
+def ordered_file(tmp_path_factory):
+    """A captioner's files whose layers' outputs are in order, and put back where that has to be."""
+    folder = tmp_path_factory.mktemp("ordered")
+    always = dataclasses.replace(Costs(), restore=0.0, restore_row=0.0, guess=1e3)
+
+    @functools.cache
+    def get(block, beam):
+        keras.utils.set_random_seed(8)
+        captioner = SoftAttention(
+            600, embedding_size=32, rnn_size=80, attention_size=48, feature_size=32, cell="lstm"
+        )
+        prune(captioner, block, kept=0.06)
+        captioner.output_layer.kernel.assign(captioner.output_layer.kernel * 4)
+        inputs = exporter.caption_inputs(captioner, {"features": (5, 32)})
+        dense = graph.caption_graph(captioner, inputs, beam, MAX_LENGTH)
+        path = folder / f"{block}_{beam}.tflite"
+        format = "auto" if block == 16 else "fast"
+        path.write_bytes(assembly.encode(dense, format, words=MAX_LENGTH, costs=always)[0])
+        return path
+
+    return get
+
+
+@pytest.mark.parametrize("beam", [1, BEAM])
+@pytest.mark.parametrize("block", [1, 16])
+def test_outputs_in_order_are_the_same_words(runtime, litert, ordered_file, block, beam):
+    path = ordered_file(block, beam)
+    graphs = flatfile.read_model(path.read_bytes()).subgraphs
+    names = {tensor.name for subgraph in graphs for tensor in subgraph.tensors}
+    assert {b"word_of_row", b"places"} <= names
+    rng = np.random.default_rng(5)
+    samples = [{"features": rng.normal(size=(1, 5, 32)).astype(np.float32)} for _ in range(6)]
+    assert_same_captions(runtime(path, samples), litert(path, samples), FLOAT if block == 1 else INT8)
 
 
 @pytest.fixture(scope="module")
