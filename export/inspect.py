@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from tfsparsecap_export.contents import Contents, read_contents
-from tfsparsecap_export.portability import warnings
+from tfsparsecap_export.portability import ANDROID_RUNTIME, warnings
 from tfsparsecap_export.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, readable
 
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
@@ -124,8 +124,11 @@ def shown(contents: Contents) -> RenderableType:
         Text(f"{readable(str(contents.path))}: {contents.bytes / 1e3:,.1f} KB", "bold")
     ]
     parts += [_facts(contents), _layers(contents), _bytes(contents), _operators(contents)]
-    for sentence in warnings(contents):
+    found = warnings(contents)
+    for sentence in found:
         parts.append(Text.assemble(("warning: ", "bold red"), readable(sentence)))
+    if not found:
+        parts.append(Text(f"Nothing in it is known to trouble {ANDROID_RUNTIME}, the newest for Android."))
     return Group(*parts)
 
 

@@ -91,6 +91,7 @@ def test_description_vocabulary_and_signature_are_shown(exported, vocabulary, ca
         "associated files: captioner.json, vocabulary.txt",
         "FULLY_CONNECTED v8 (6, of them 3 in a loop)",
         "WHILE v1 (1)",
+        "known to trouble TFLite 2.16.1",
     ):
         assert expected in text
     contents = read_contents(path)

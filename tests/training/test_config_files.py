@@ -116,3 +116,17 @@ def test_free_keys_are_checked_against_the_function_that_takes_them():
         check_options("data", {"folder": "x"}, load, ["folder"])
     with pytest.raises(InputError, match=r"did you mean data\.minimum_count"):
         check_options("data", {"minimum_cout": 5}, load, ["folder"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("pruning.block_shape=[16,1", r"cannot be read: close what it opens"),
+        ("pruning.block_shape=16", r"pruning.block_shape .* is 16: it should be a list in brackets"),
+        ("data.batch_lengths=12", r"data.batch_lengths .* is 12: it should be a list in brackets"),
+        ("name=a/b", r"name .* is 'a/b': it should be letters, digits"),
+    ],
+)
+def test_values_of_another_form_are_said_in_the_words_of_a_settings_file(setting, message):
+    with pytest.raises(InputError, match=message):
+        load_config(None, [setting])

@@ -124,7 +124,23 @@ def _checked_override(text: str) -> str:
         raise InputError(
             f"{text!r} on the command line is no setting: write section.key=value, as in training.epochs=3"
         )
+    try:
+        OmegaConf.from_dotlist([text])
+    except yaml.YAMLError as error:
+        raise InputError(
+            f"the value in {text!r} on the command line cannot be read: close what it opens, as in"
+            " 'pruning.block_shape=[16,1]'"
+        ) from error
     return name.strip()
+
+
+#: What pydantic says in the words of Python, said in those of a settings file.
+_RULES = {
+    "model_type": "it should be a section with keys of its own",
+    "tuple_type": "it should be a list in brackets, such as [16,1]",
+    "list_type": "it should be a list in brackets, such as [12]",
+    "string_pattern_mismatch": "it should be letters, digits and _ . - only, a letter or digit first",
+}
 
 
 def _sentence(
@@ -150,8 +166,7 @@ def _sentence(
     shown = repr(detail["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     rule = detail["msg"].replace("Input should", "it should").replace("String should", "it should")
-    if detail["type"] == "model_type":
-        rule = "it should be a section with keys of its own"
+    rule = _RULES.get(detail["type"], rule)
     rest = f" (and {len(details) - 1} more like it)" if len(details) > 1 else ""
     return f"{key} {where(key)} is {shown}: {rule[0].lower()}{rule[1:]}{rest}"
 
