@@ -120,7 +120,8 @@ def test_a_captioner_of_the_sizes_in_the_configuration():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("caption_model", "relation_transformer", 'caption_model "relation_transformer"'),
+        ("caption_model", "transformer", 'caption_model "transformer"'),
+        ("caption_model", "relation_transformer", "d_model is missing"),
         ("caption_model", None, 'caption_model "None"'),
         ("vocab_size", None, "vocab_size is missing"),
         ("rnn_size", "8", "rnn_size is '8'"),

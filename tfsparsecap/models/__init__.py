@@ -2,7 +2,8 @@
 
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.encoders import MobileNetV1Encoder
+from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
 
-__all__ = ["Captioner", "MobileNetV1Encoder", "SoftAttention", "UpDown"]
+__all__ = ["Captioner", "MobileNetV1Encoder", "ObjectRelationTransformer", "SoftAttention", "UpDown"]

@@ -9,11 +9,22 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
+from tfsparsecap.models.transformer import DeviationNorm, SharedAttention
 from tfsparsecap.models.up_down import UpDown
 
 #: What the name of a pruned weight's mask ends in: the logits of learnt gates, or zeros and ones.
 MASK_SUFFIX = "_pruning_mask"
-#: Key of a published `config.json` -> argument of `UpDown`.
+#: Key of a published `config.json` -> argument of `ObjectRelationTransformer`, and of `UpDown`.
+_TRANSFORMER_SIZES = {
+    "vocab_size": "vocabulary_size",
+    "d_model": "size",
+    "dim_feedforward": "hidden_size",
+    "num_layers": "layers",
+    "num_heads": "heads",
+    "max_seq_length": "max_length",
+    "att_feat_size": "feature_size",
+}
 _UP_DOWN_SIZES = {
     "vocab_size": "vocabulary_size",
     "rnn_size": "rnn_size",
@@ -35,18 +46,20 @@ class _Columns:
 
 @dataclasses.dataclass(frozen=True)
 class _Assignment:
-    """A weight, what it is put together from, side by side, and whether its matrix is turned."""
+    """A weight, what it is put together from, side by side or below each other, and whether it is turned."""
 
     weight: keras.Variable
     sources: tuple[_Columns, ...]
     transposed: bool = False
+    stacked: bool = False
 
 
 def published_captioner(config: Mapping) -> Captioner:
     """A captioner, with random weights, of the sizes in a published `config.json`.
 
     Args:
-        config: its content. `caption_model` says which captioner: `up_down_lstm`, with or without `_prune`.
+        config: its content. `caption_model` says which captioner: `up_down_lstm` or `relation_transformer`,
+            with or without `_prune`.
 
     Raises:
         InputError: another captioner, or a size is missing or is no whole number.
@@ -56,10 +69,12 @@ def published_captioner(config: Mapping) -> Captioner:
         >>> load_published(captioner, np.load("weights.npz"))
     """
     kind = str(config.get("caption_model", "")).removesuffix("_prune")
+    if kind == "relation_transformer":
+        return _transformer(config)
     if kind != "up_down_lstm":
         raise InputError(
             f'the configuration is of caption_model "{config.get("caption_model")}": this package knows'
-            " up_down_lstm and up_down_lstm_prune"
+            " up_down_lstm, relation_transformer, and both with _prune"
         )
     if config.get("use_bn"):
         raise InputError(f"use_bn is {config['use_bn']}: batch normalisation of features is not supported")
@@ -75,6 +90,21 @@ def published_captioner(config: Mapping) -> Captioner:
         )
     layers = _whole(config, "logit_layers", 1, least=1)
     return UpDown(**sizes, **ids, output_layers=layers, dropout=dropout)
+
+
+def _transformer(config: Mapping) -> ObjectRelationTransformer:
+    if config.get("no_box_trigonometric_embedding"):
+        raise InputError("no_box_trigonometric_embedding is set: boxes without sines are not supported")
+    return ObjectRelationTransformer(
+        **{ours: _whole(config, theirs, least=1) for theirs, ours in _TRANSFORMER_SIZES.items()},
+        **{ours: _whole(config, theirs) for theirs, ours in _SPECIAL_IDS.items()},
+        share_encoder_layers=config.get("share_layer_encoder"),
+        share_decoder_layers=config.get("share_layer_decoder"),
+        share_encoder_attention=config.get("share_att_encoder"),
+        share_decoder_attention=config.get("share_att_decoder"),
+        feature_dropout=config.get("drop_prob_src", 0.0),
+        shared_caches=True,
+    )
 
 
 def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> None:
@@ -110,7 +140,7 @@ def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> No
             values[name] = values[name] * (_numbers(arrays, name + MASK_SUFFIX, shape) > 0)
     for assignment in plan:
         pieces = [values[part.name][..., part.start : part.stop] for part in assignment.sources]
-        joined = np.concatenate(pieces, axis=-1)
+        joined = np.concatenate(pieces, axis=0 if assignment.stacked else -1)
         assignment.weight.assign(joined.T if assignment.transposed else joined)
 
 
@@ -130,23 +160,25 @@ def published_arrays(captioner: Captioner) -> dict[str, np.ndarray]:
     for assignment in plan:
         joined = np.asarray(assignment.weight)
         joined = joined.T if assignment.transposed else joined
-        start = 0
+        start, axis = 0, 0 if assignment.stacked else -1
         for part in assignment.sources:
             target = arrays[part.name][..., part.start : part.stop]
-            target[...] = joined[..., start : start + target.shape[-1]]
-            start += target.shape[-1]
+            target[...] = np.take(joined, range(start, start + target.shape[axis]), axis)
+            start += target.shape[axis]
     return arrays
 
 
 def _plan(captioner: Captioner) -> list[_Assignment]:
     """Where every weight of a captioner comes from."""
-    if not isinstance(captioner, UpDown):
-        raise InputError(f"{type(captioner).__name__} has no published weights: this package knows UpDown's")
     if gates(captioner):
         raise InputError(
             f"{captioner.name} has gates: load published weights before prune, or after strip_pruning"
         )
-    return _plan_of_up_down(captioner)
+    plans = {UpDown: _plan_of_up_down, ObjectRelationTransformer: _plan_of_transformer}
+    if type(captioner) not in plans:
+        known = " and ".join(kind.__name__ for kind in plans)
+        raise InputError(f"{type(captioner).__name__} has no published weights: this package knows {known}")
+    return plans[type(captioner)](captioner)
 
 
 def _plan_of_up_down(captioner: UpDown) -> list[_Assignment]:
@@ -189,6 +221,50 @@ def _plan_of_up_down(captioner: UpDown) -> list[_Assignment]:
     ]
 
 
+def _plan_of_transformer(captioner: ObjectRelationTransformer) -> list[_Assignment]:
+    def norm(layer: DeviationNorm, name: str):
+        return [_vectors(layer.scale, f"{name}.a_2"), _vectors(layer.offset, f"{name}.b_2")]
+
+    def attention(layer: SharedAttention, name: str):
+        numbered = enumerate(layer.projections)
+        return [one for i, dense in numbered for one in _dense(dense, f"{name}.linears.{i}")]
+
+    plan = [
+        *_dense(captioner.feature_embedding, "att_embed.0"),
+        _vectors(captioner.embedding.embeddings, "model.tgt_embed.0.lut.weight"),
+        *_dense(captioner.output_layer, "model.generator.proj"),
+        *norm(captioner.encoder_norm, "model.encoder.norm"),
+        *norm(captioner.decoder_norm, "model.decoder.norm"),
+    ]
+    # A layer that is used at several depths is in a checkpoint once for each.
+    for depth, index in enumerate(captioner.encoder_order):
+        layer, name = captioner.encoder_layers[index], f"model.encoder.layers.{depth}"
+        heads = [f"{name}.self_attn.WGs.{head}" for head in range(captioner.heads)]
+        kernel, bias = layer.relation.kernel, layer.relation.bias
+        inputs = tuple(_Columns(f"{head}.weight", 0, kernel.shape[0]) for head in heads)
+        plan += [
+            *attention(layer.attention, f"{name}.self_attn"),
+            _Assignment(kernel, inputs, transposed=True, stacked=True),
+            _Assignment(bias, tuple(_Columns(f"{head}.bias", 0, 1) for head in heads)),
+            *_dense(layer.feed_forward.inner, f"{name}.feed_forward.w_1"),
+            *_dense(layer.feed_forward.outer, f"{name}.feed_forward.w_2"),
+            *norm(layer.attention_norm, f"{name}.sublayer.0.norm"),
+            *norm(layer.feed_forward_norm, f"{name}.sublayer.1.norm"),
+        ]
+    for depth, index in enumerate(captioner.decoder_order):
+        layer, name = captioner.decoder_layers[index], f"model.decoder.layers.{depth}"
+        plan += [
+            *attention(layer.attention, f"{name}.self_attn"),
+            *attention(layer.source_attention, f"{name}.src_attn"),
+            *_dense(layer.feed_forward.inner, f"{name}.feed_forward.w_1"),
+            *_dense(layer.feed_forward.outer, f"{name}.feed_forward.w_2"),
+            *norm(layer.attention_norm, f"{name}.sublayer.0.norm"),
+            *norm(layer.source_norm, f"{name}.sublayer.1.norm"),
+            *norm(layer.feed_forward_norm, f"{name}.sublayer.2.norm"),
+        ]
+    return plan
+
+
 def _dense(layer: keras.layers.Dense, name: str) -> list[_Assignment]:
     inputs = layer.kernel.shape[0]
     return [_beside(layer.kernel, (f"{name}.weight", 0, inputs)), _vectors(layer.bias, f"{name}.bias")]
@@ -210,6 +286,8 @@ def _shapes(plan: list[_Assignment]) -> dict[str, tuple[int, ...]]:
     for assignment in plan:
         shape = tuple(assignment.weight.shape)
         rows = shape[1:] if assignment.transposed else shape[:-1]
+        if assignment.stacked:
+            rows = (rows[0] // len(assignment.sources),)
         for part in assignment.sources:
             columns = max(part.stop, shapes.get(part.name, (0,))[-1])
             shapes[part.name] = (*rows, columns)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import warnings
 from collections.abc import Iterable
 
@@ -126,8 +127,8 @@ def _warn_of_unfinished(model: keras.Model) -> None:
     if not isinstance(method, PruningMethod) or not method.gates:
         return
     steps, reached = int(method.steps_done), float(method.current_sparsity())
-    if steps and reached < method.sparsity - 0.01:
-        total = getattr(method, "total_steps", None)
+    total = getattr(method, "total_steps", None)
+    if 0 < steps < (total or math.inf) and reached < method.sparsity - 0.01:
         of_total = f" of the {total}" if total else ""
         warnings.warn(
             f"the training stopped after {steps}{of_total} steps that the pruning was to take, at a sparsity"

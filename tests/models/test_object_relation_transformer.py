@@ -1,0 +1,209 @@
+"""Object Relation Transformer and ACORT: they compute what the original implementation computes."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.decoding import Decoder
+from tfsparsecap.errors import InputError
+from tfsparsecap.models import ObjectRelationTransformer
+from tfsparsecap.models.published import load_published, published_arrays, published_captioner
+from tfsparsecap.models.transformer import DeviationNorm, SharedAttention, box_relations
+from tfsparsecap.pruning import prune, strip_pruning
+
+SMALL = {"size": 16, "hidden_size": 24, "layers": 2, "heads": 4, "max_length": 7, "feature_size": 6}
+CASES = [
+    (name, image)
+    for name in ("ort_tiny", "ort_tiny_share_qk", "acort_tiny_share_kv")
+    for image in ("391895", "522418")
+]
+
+
+@pytest.fixture(scope="module")
+def original(shared):
+    """`original(name)`: a captioner with the original's weights, and what the original computes with them."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            folder = shared / "fixtures" / name
+            content = json.loads((folder / "expected.json").read_text())
+            captioner = published_captioner(content["config"])
+            load_published(captioner, np.load(folder / "weights.npz"))
+            made[name] = captioner, content["expected"], folder
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def inputs_of(shared):
+    folder = shared / "fixtures" / "coco_bottom_up"
+
+    def get(image):
+        return {
+            "features": np.load(folder / "cocobu_att" / f"{image}.npy")[None],
+            "boxes": np.load(folder / "cocobu_box_relative" / f"{image}.npy")[None],
+        }
+
+    return get
+
+
+@pytest.fixture
+def inputs():
+    random = np.random.default_rng(2)
+    low = random.uniform(0, 0.5, (3, 5, 2))
+    return {
+        "features": random.normal(size=(3, 5, 6)).astype("float32"),
+        "boxes": np.concatenate([low, low + random.uniform(0.1, 0.5, (3, 5, 2))], axis=-1).astype("float32"),
+        "tokens": random.integers(0, 20, (3, 6)).astype("int32"),
+    }
+
+
+def make(**changes):
+    keras.utils.set_random_seed(1)
+    return ObjectRelationTransformer(20, **{**SMALL, **changes})
+
+
+@pytest.mark.parametrize(("name", "image"), CASES)
+def test_encoder_and_log_probabilities_are_the_originals(name, image, original, inputs_of):
+    captioner, _, folder = original(name)
+    reference, inputs = np.load(folder / f"reference_{image}.npz"), inputs_of(image)
+    np.testing.assert_allclose(captioner.encode(inputs)["features"][0], reference["memory"], atol=1e-4)
+    logits = captioner({**inputs, "tokens": reference["input_ids"][None]})
+    np.testing.assert_allclose(tf.nn.log_softmax(logits)[0], reference["logprobs"], atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "image"), CASES)
+def test_beam_results_are_the_originals(name, image, original, inputs_of):
+    captioner, expected, _ = original(name)
+    for key, best in expected[image].items():
+        decode = Decoder(captioner, int(key.removeprefix("beam_")), captioner.max_length)
+        token_ids, scores = decode(inputs_of(image))
+        length = len(best["token_ids"])
+        assert token_ids[0, 0].numpy().tolist()[:length] == best["token_ids"]
+        assert not token_ids[0, 0].numpy()[length:].any()
+        assert float(scores[0, 0]) == pytest.approx(best["logprob"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ort_tiny", "ort_tiny_share_qk", "acort_tiny_share_kv"])
+def test_weights_go_back_to_their_published_names(name, original):
+    captioner, _, folder = original(name)
+    published, again = np.load(folder / "weights.npz"), published_arrays(captioner)
+    assert again.keys() == set(published.files)
+    for key, values in again.items():
+        np.testing.assert_array_equal(values, published[key])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [
+        ({}, 55_442_752),
+        ({"size": 256, "hidden_size": 1024}, 16_717_888),
+    ],
+)
+def test_parameters_are_as_many_as_published(sizes, count):
+    assert ObjectRelationTransformer(10_000, feature_size=2048, **sizes).count_params() == count
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"share_encoder_attention": "kv", "share_decoder_attention": "kv"},
+        {"share_encoder_attention": "qk", "share_decoder_attention": "qk"},
+        {"share_encoder_layers": [0, 0], "share_decoder_layers": [0, 0]},
+    ],
+)
+def test_stepping_equals_teacher_forcing(changes, inputs):
+    captioner = make(**changes)
+    expected = captioner(inputs)
+    memory = captioner.encode(inputs)
+    state = captioner.initial_state(memory)
+    for position in range(6):
+        logits, state = captioner.step(inputs["tokens"][:, position], state, memory)
+        np.testing.assert_allclose(logits, expected[:, position], atol=1e-5)
+
+
+def test_layers_that_are_shared_are_there_once():
+    own, shared = make(layers=4), make(layers=4, share_encoder_layers=[0, 0, 1, 1])
+    assert len(shared.encoder_layers) == 2 and len(own.encoder_layers) == 4
+    layer = sum(int(np.prod(weight.shape)) for weight in own.encoder_layers[0].weights)
+    assert own.count_params() - shared.count_params() == 2 * layer
+
+
+def test_filling_regions_change_nothing(inputs):
+    captioner = make()
+    wide = {name: np.pad(inputs[name], ((0, 0), (0, 3), (0, 0))) for name in ("features", "boxes")}
+    np.testing.assert_allclose(captioner({**inputs, **wide}), captioner(inputs), atol=1e-5)
+
+
+def test_a_grids_cells_are_its_boxes():
+    features = np.random.default_rng(0).normal(size=(1, 4, 6)).astype("float32")
+
+    class Grid(keras.layers.Layer):
+        features_shape = (4, 6)
+
+    captioner = make(encoder=Grid(), feature_size=None)
+    cells = np.array([[[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]]], "float32")
+    tokens = np.ones((1, 3), "int32")
+    given = captioner({"features": features, "boxes": cells, "tokens": tokens})
+    np.testing.assert_allclose(captioner({"features": features, "tokens": tokens}), given, atol=1e-6)
+
+
+def test_it_is_pruned_stripped_saved_and_loaded(inputs, tmp_path):
+    captioner = prune(make(share_decoder_attention="kv"), "supermask", sparsity=0.5, total_steps=6)
+    words = inputs["tokens"]
+    captioner.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    captioner.fit(inputs, words, batch_size=1, epochs=2, verbose=0)
+    assert float(captioner.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.001)
+    captioner = strip_pruning(captioner)
+    captioner.save(tmp_path / "a.keras")
+    again = keras.saving.load_model(tmp_path / "a.keras")
+    np.testing.assert_allclose(again(inputs), captioner(inputs), atol=1e-6)
+
+
+def test_relations_are_those_of_the_paper():
+    boxes = np.array([[[0.1, 0.2, 0.5, 0.4], [0.3, 0.1, 0.9, 0.8]]], "float32")
+    found = np.asarray(box_relations(boxes))
+    (x, y), (w, h) = (0.3, 0.3), (1.4, 1.2)
+    (x2, y2), (w2, h2) = (0.6, 0.45), (1.6, 1.7)
+    numbers = [np.log(abs(x - x2) / w), np.log(abs(y - y2) / h), np.log(w / w2), np.log(h / h2)]
+    phases = [100 * number / 1000 ** (i / 8) for number in numbers for i in range(8)]
+    np.testing.assert_allclose(found[0, 0, 1], [*np.sin(phases), *np.cos(phases)], atol=1e-4)
+
+
+def test_normalisation_is_by_the_unbiased_deviation():
+    x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
+    expected = (x - x.mean(1, keepdims=True)) / (x.std(1, ddof=1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(DeviationNorm()(x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"share_encoder_layers": [0, 2]}, "share_encoder_layers is"),
+        ({"share_decoder_layers": [0]}, "share_decoder_layers is"),
+        ({"share_decoder_attention": "vk"}, '"kv", "qk"'),
+        ({"heads": 3}, "no multiple of 3 heads"),
+        ({"layers": 0}, "layers is 0"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_said(changes, message):
+    with pytest.raises(InputError, match=message):
+        make(**changes)
+
+
+def test_boxes_that_are_missing_or_of_another_shape_are_said(inputs):
+    with pytest.raises(InputError, match='takes "boxes" beside'):
+        make()({"features": inputs["features"], "tokens": inputs["tokens"]})
+    with pytest.raises(InputError, match="images, regions, 4"):
+        make()({**inputs, "boxes": inputs["boxes"][..., :3]})
+
+
+def test_a_shared_projection_is_one_layer():
+    for share, count in ((None, 4), ("kv", 3), ("qk", 3)):
+        assert len(SharedAttention(8, 2, share).projections) == count

@@ -1,0 +1,284 @@
+"""Object Relation Transformer: attention that knows how regions lie. ACORT is its compact form."""
+
+import math
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import drawn
+from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.models.regions import feature_size as size_of_features
+from tfsparsecap.models.regions import regions
+from tfsparsecap.models.transformer import (
+    UNSEEN,
+    DecoderLayer,
+    DeviationNorm,
+    RelationEncoderLayer,
+    box_relations,
+    positions,
+)
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+class ObjectRelationTransformer(Captioner):
+    """A transformer captioner whose encoder weighs regions by how their boxes lie to each other.
+
+    Keys and values of the words said so far are kept in the state, so that a word costs the same whether it
+    is the first or the last. Layers may be shared over depth and projections within attentions, as in ACORT.
+
+    Args:
+        vocabulary_size: number of words, special tokens included.
+        size: of features and words inside (d_model).
+        hidden_size: of the feed-forward layers.
+        layers: of encoder and decoder each.
+        heads: of every attention.
+        max_length: words of a caption at most; longer ones are cut.
+        feature_size: length D of a region's feature. Not needed with an encoder that says it itself.
+        encoder: from images [B, S, S, 3] to features [B, N, D] of a square grid, whose cells are the boxes;
+            without one the captioner takes `"features"` and `"boxes"`.
+        share_encoder_layers, share_decoder_layers: which layer is used at each depth, such as
+            `[0, 0, 0, 1, 1, 1]`; None has a layer of its own for each.
+        share_encoder_attention, share_decoder_attention: None, `"kv"` or `"qk"`, see `SharedAttention`.
+        shared_caches: whether a layer that is used at several depths attends, word by word, to the words at
+            all of them. The original implementation does so when it decodes (not in teacher forcing), and
+            published captions of models with shared layers come from that.
+        dropout: in layers and on words, in training.
+        feature_dropout: on embedded features, in training.
+
+    Raises:
+        InputError: the length of the features is not known, or an argument is out of range.
+
+    Reference:
+        Herdade et al., "Image Captioning: Transforming Objects into Words",
+        https://arxiv.org/abs/1906.05963; Tan et al., "ACORT", https://arxiv.org/abs/2202.05451.
+
+    Example:
+        >>> captioner = ObjectRelationTransformer(1000, size=64, hidden_size=128, layers=2, feature_size=2048)
+        >>> inputs = {"features": keras.random.normal((2, 36, 2048)), "boxes": ops.ones((2, 36, 4))}
+        >>> captioner({**inputs, "tokens": ops.ones((2, 5), "int32")}).shape
+        TensorShape([2, 5, 1000])
+    """
+
+    input_names = ("image", "features", "boxes", "mask")
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        size: int = 512,
+        hidden_size: int = 2048,
+        layers: int = 6,
+        heads: int = 8,
+        max_length: int = 20,
+        feature_size: int | None = None,
+        encoder: keras.layers.Layer | None = None,
+        share_encoder_layers: Sequence[int] | None = None,
+        share_decoder_layers: Sequence[int] | None = None,
+        share_encoder_attention: str | None = None,
+        share_decoder_attention: str | None = None,
+        shared_caches: bool = False,
+        dropout: float = 0.1,
+        feature_dropout: float = 0.1,
+        **kwargs,
+    ):
+        super().__init__(vocabulary_size, **kwargs)
+        if layers < 1 or max_length < 1:
+            raise InputError(f"layers is {layers} and max_length {max_length}: both must be at least 1")
+        self.size, self.hidden_size, self.heads, self.max_length = size, hidden_size, heads, max_length
+        self.feature_size = feature_size or size_of_features(encoder, "ObjectRelationTransformer")
+        self.depth, self.dropout_rate, self.feature_dropout_rate = layers, dropout, feature_dropout
+        self.encoder = encoder
+        self.encoder_order = _order(share_encoder_layers, layers, "share_encoder_layers")
+        self.decoder_order = _order(share_decoder_layers, layers, "share_decoder_layers")
+        self.share_encoder_attention = share_encoder_attention
+        self.share_decoder_attention = share_decoder_attention
+        self.shared_caches = shared_caches
+
+        policy = self.dtype_policy
+        self.feature_embedding = keras.layers.Dense(size, "relu", dtype=policy, name="feature_embedding")
+        self.embedding = keras.layers.Embedding(vocabulary_size, size, dtype=policy, name="embedding")
+        self.encoder_layers = [
+            RelationEncoderLayer(
+                size, hidden_size, heads, share_encoder_attention, dropout, dtype=policy, name=f"encoder_{i}"
+            )
+            for i in range(max(self.encoder_order) + 1)
+        ]
+        self.decoder_layers = [
+            DecoderLayer(
+                size, hidden_size, heads, share_decoder_attention, dropout, dtype=policy, name=f"decoder_{i}"
+            )
+            for i in range(max(self.decoder_order) + 1)
+        ]
+        self.encoder_norm = DeviationNorm(dtype=policy, name="encoder_norm")
+        self.decoder_norm = DeviationNorm(dtype=policy, name="decoder_norm")
+        self.dropout = keras.layers.Dropout(dropout, dtype=policy, name="dropout")
+        self.feature_dropout = keras.layers.Dropout(feature_dropout, dtype=policy, name="feature_dropout")
+        # `output` is a property of every Keras layer. Logits keep full precision under mixed precision.
+        self.output_layer = keras.layers.Dense(vocabulary_size, dtype=policy.variable_dtype, name="output")
+        self.build()
+
+    def build(self, input_shape=None) -> None:
+        """Make the weights; their sizes are known without an input."""
+        if self.built:
+            return
+        inside = (None, None, self.size)
+        self.feature_embedding.build((None, None, self.feature_size))
+        self.embedding.build((None,))
+        for layer in (*self.encoder_layers, *self.decoder_layers, self.encoder_norm, self.decoder_norm):
+            layer.build(inside)
+        self.output_layer.build(inside)
+        self.built = True
+
+    def encode(self, inputs: Inputs, training: bool = False) -> Memory:
+        given, mask = regions(inputs, self.encoder, self.feature_size, training)
+        relations = ops.cast(box_relations(self._boxes(inputs, given)), self.compute_dtype)
+        x = self.feature_embedding(ops.cast(given, self.compute_dtype))
+        x = self.feature_dropout(x, training=training)
+        unseen = None
+        if mask is not None:
+            unseen = ops.where(mask, ops.zeros((), x.dtype), ops.full((), UNSEEN, x.dtype))[:, None, None, :]
+        for index in self.encoder_order:
+            x = self.encoder_layers[index](x, relations, unseen, training=training)
+        x = self.encoder_norm(x)
+        memory = {"features": x}
+        # Once an image for each layer there is, however often it is used.
+        for index, layer in enumerate(self.decoder_layers):
+            keys, values = layer.source_attention.keys_and_values(x)
+            memory[f"keys_{index}"] = keys
+            if self.share_decoder_attention != "kv":
+                memory[f"values_{index}"] = values
+        if unseen is not None:
+            memory["unseen"] = unseen
+        return memory
+
+    def _boxes(self, inputs: Inputs, features):
+        if "boxes" in inputs:
+            boxes = ops.convert_to_tensor(inputs["boxes"])
+            if len(boxes.shape) != 3 or boxes.shape[2] != 4:
+                raise InputError(
+                    f'"boxes" are of shape [images, regions, 4], not {tuple(boxes.shape)}: give x_min, y_min,'
+                    " x_max, y_max of each region, relative to the image"
+                )
+            return boxes
+        side = math.isqrt(features.shape[1] or 0)
+        if self.encoder is None or side * side != features.shape[1]:
+            raise InputError(
+                'a captioner of regions takes "boxes" beside "features": give x_min, y_min, x_max, y_max of'
+                " each region, relative to the image"
+            )
+        edges = np.arange(side, dtype=np.float32) / side
+        y, x = np.meshgrid(edges, edges, indexing="ij")
+        cells = np.stack([x, y, x + 1 / side, y + 1 / side], axis=-1).reshape(1, side * side, 4)
+        return ops.convert_to_tensor(cells)
+
+    def initial_state(self, memory: Memory) -> State:
+        like = ops.zeros_like(memory["features"][:, :1, :])
+        empty = ops.tile(ops.expand_dims(like, 1), (1, self.depth, self.max_length, 1))
+        state = {"keys": empty, "position": ops.cast(ops.zeros_like(like[:, 0, 0]), "int32")}
+        if self.share_decoder_attention != "kv":
+            state["values"] = empty
+        return state
+
+    def step(self, token_ids, state: State, memory: Memory, training: bool = False):
+        steps, now = ops.arange(self.max_length)[None, :], state["position"][:, None]
+        here, before = ops.equal(steps, now), steps < now
+        position = ops.take(self._positions(), state["position"], axis=0)
+        x = self._embedded(token_ids[:, None], position[:, None])
+        x = self.dropout(x, training=training)
+        kept: dict[str, list] = {"keys": [], "values": []}
+        for depth, index in enumerate(self.decoder_order):
+            layer = self.decoder_layers[index]
+            queries, *projected = layer.project(x)
+            for name, latest in zip(kept, projected, strict=True):
+                if name in state:
+                    kept[name].append(ops.where(here[:, :, None], latest, state[name][:, depth]))
+            # At which depths the words are looked at, and at which of those this word has been, too.
+            depths = [other for other in range(self.depth) if self.decoder_order[other] == index]
+            depths = depths if self.shared_caches else [depth]
+            seen = ops.concatenate([here | before if d <= depth else before for d in depths], axis=1)
+            bias = ops.where(seen, ops.zeros((), x.dtype), ops.full((), UNSEEN, x.dtype))[:, None, None, :]
+            caches = [
+                ops.concatenate([kept[name][d] if d <= depth else state[name][:, d] for d in depths], axis=1)
+                for name in kept
+                if name in state
+            ]
+            x = layer.advance(
+                x,
+                queries,
+                caches[0],
+                caches[-1],
+                bias,
+                self._source(memory, index),
+                memory.get("unseen"),
+                training,
+            )
+        following = {name: ops.stack(caches, axis=1) for name, caches in kept.items() if caches}
+        return self._logits(x)[:, 0], {**following, "position": state["position"] + 1}
+
+    def call(self, inputs: Inputs, training: bool = False):
+        with drawn(self, training):
+            memory = self.encode(inputs, training)
+            tokens = inputs["tokens"]
+            length = tokens.shape[1] or ops.shape(tokens)[1]
+            x = self._embedded(tokens, self._positions(tokens.shape[1])[None, :length])
+            x = self.dropout(x, training=training)
+            later = ops.arange(length)[None, :] > ops.arange(length)[:, None]
+            bias = ops.where(later, ops.full((), UNSEEN, x.dtype), ops.zeros((), x.dtype))
+            for index in self.decoder_order:
+                layer = self.decoder_layers[index]
+                x = layer.advance(
+                    x, *layer.project(x), bias, self._source(memory, index), memory.get("unseen"), training
+                )
+            return self._logits(x)
+
+    def _source(self, memory: Memory, index: int):
+        keys = memory[f"keys_{index}"]
+        return keys, memory.get(f"values_{index}", keys)
+
+    def _embedded(self, token_ids, position):
+        return self.embedding(token_ids) * math.sqrt(self.size) + ops.cast(position, self.compute_dtype)
+
+    def _positions(self, length: int | None = None):
+        return tf.constant(positions(max(length or 0, self.max_length), self.size))
+
+    def _logits(self, x):
+        return ops.cast(self.output_layer(self.decoder_norm(x)), "float32")
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "size": self.size,
+            "hidden_size": self.hidden_size,
+            "layers": self.depth,
+            "heads": self.heads,
+            "max_length": self.max_length,
+            "feature_size": self.feature_size,
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "share_encoder_layers": self.encoder_order,
+            "share_decoder_layers": self.decoder_order,
+            "share_encoder_attention": self.share_encoder_attention,
+            "share_decoder_attention": self.share_decoder_attention,
+            "shared_caches": self.shared_caches,
+            "dropout": self.dropout_rate,
+            "feature_dropout": self.feature_dropout_rate,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects=None) -> "ObjectRelationTransformer":
+        encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
+        return cls(**{**config, "encoder": encoder})
+
+
+def _order(shared: Sequence[int] | None, layers: int, name: str) -> list[int]:
+    """The layer at each depth."""
+    order = list(range(layers)) if shared is None else [int(index) for index in shared]
+    if len(order) != layers or sorted(set(order)) != list(range(max(order, default=0) + 1)):
+        raise InputError(
+            f"{name} is {order}: give the number of a layer, from 0 on and none left out, for each of the"
+            f" {layers} depths"
+        )
+    return order
