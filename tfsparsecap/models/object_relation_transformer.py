@@ -11,10 +11,9 @@ from keras import ops
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.models.regions import attention_bias, regions
 from tfsparsecap.models.regions import feature_size as size_of_features
-from tfsparsecap.models.regions import regions
 from tfsparsecap.models.transformer import (
-    UNSEEN,
     DecoderLayer,
     DeviationNorm,
     RelationEncoderLayer,
@@ -140,7 +139,7 @@ class ObjectRelationTransformer(Captioner):
         x = self.feature_dropout(x, training=training)
         unseen = None
         if mask is not None:
-            unseen = ops.where(mask, ops.zeros((), x.dtype), ops.full((), UNSEEN, x.dtype))[:, None, None, :]
+            unseen = attention_bias(mask, x.dtype)[:, None, None, :]
         for index in self.encoder_order:
             x = self.encoder_layers[index](x, relations, unseen, training=training)
         x = self.encoder_norm(x)
@@ -200,7 +199,7 @@ class ObjectRelationTransformer(Captioner):
             depths = [other for other in range(self.depth) if self.decoder_order[other] == index]
             depths = depths if self.shared_caches else [depth]
             seen = ops.concatenate([here | before if d <= depth else before for d in depths], axis=1)
-            bias = ops.where(seen, ops.zeros((), x.dtype), ops.full((), UNSEEN, x.dtype))[:, None, None, :]
+            bias = attention_bias(seen, x.dtype)[:, None, None, :]
             caches = [
                 ops.concatenate([kept[name][d] if d <= depth else state[name][:, d] for d in depths], axis=1)
                 for name in kept
@@ -226,8 +225,7 @@ class ObjectRelationTransformer(Captioner):
             length = tokens.shape[1] or ops.shape(tokens)[1]
             x = self._embedded(tokens, self._positions(tokens.shape[1])[None, :length])
             x = self.dropout(x, training=training)
-            later = ops.arange(length)[None, :] > ops.arange(length)[:, None]
-            bias = ops.where(later, ops.full((), UNSEEN, x.dtype), ops.zeros((), x.dtype))
+            bias = attention_bias(ops.arange(length)[None, :] <= ops.arange(length)[:, None], x.dtype)
             for index in self.decoder_order:
                 layer = self.decoder_layers[index]
                 x = layer.advance(

@@ -8,8 +8,6 @@ from keras import ops
 
 from tfsparsecap.errors import InputError
 
-#: What is added to scores of what must not be seen: as good as -infinity, and fits float16.
-UNSEEN = -3e4
 #: Which projections an attention shares: none, key and value, or query and key.
 SHARED = (None, "kv", "qk")
 
@@ -301,7 +299,7 @@ class RelationEncoderLayer(_Block):
         Args:
             x: features [B, N, size].
             relations: [B, N, N, relation_size].
-            mask_bias: 0 or `UNSEEN`, [B, 1, 1, N], or None where all are seen.
+            mask_bias: `regions.attention_bias`, [B, 1, 1, N], or None where all are seen.
             training: whether there is dropout.
         """
         bias = ops.transpose(self.relation(relations), (0, 3, 1, 2))
