@@ -69,7 +69,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="words of a caption at most (default: as in training, else 20)",
     )
     options.add_argument(
-        "--regions", type=int, metavar="N", help="for a captioner without an encoder: features an image has"
+        "--regions",
+        type=int,
+        metavar="N",
+        help="for a captioner without an encoder: regions an image has at most (default: as in training)",
     )
     options.add_argument(
         "--batch",
@@ -186,14 +189,14 @@ def _export(options: argparse.Namespace, output: Path):
                 costs=kernel_costs,
             )
         shapes = None
-        if options.regions is not None:
-            shapes = {"features": (options.regions, loaded.model.feature_size)}
+        regions = options.regions or (loaded.config.data.max_regions if loaded.config else None)
+        if loaded.model.encoder is None and regions:
+            shapes = {"features": (regions, loaded.model.feature_size)}
+            if "boxes" in loaded.model.input_names:
+                shapes["boxes"] = (regions, 4)
         inputs = caption_inputs(loaded.model, shapes)
-        validation, source = None, "made-up inputs"
-        if "image" in inputs:
-            status.update("reading validation pictures")
-            count = max(options.validation, options.samples)
-            validation, source = validation_of(loaded, inputs["image"].shape[1], count)
+        status.update("reading validation pictures")
+        validation, source = validation_of(loaded, inputs, max(options.validation, options.samples))
         samples = synthetic_samples(inputs, options.samples)
         if validation is not None:
             samples = validation.samples[:: len(validation.samples) // options.samples or 1]
@@ -205,7 +208,7 @@ def _export(options: argparse.Namespace, output: Path):
             beam=options.beam,
             max_length=options.max_length or (loaded.config.data.max_length if loaded.config else 20),
             inputs=shapes,
-            vocabulary=loaded.vocabulary,
+            tokenizer=loaded.tokenizer,
             description=loaded.description,
             samples=samples[: options.samples],
             sample_source=source,

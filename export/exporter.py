@@ -17,9 +17,10 @@ from tfsparsecap_export.report import ExportReport, LayerReport
 from tfsparsecap_export.samples import Sample, synthetic_samples
 
 from tfsparsecap.bundle import FORMAT_VERSION
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
-from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.captioner import UNKNOWN, Captioner
 
 #: Formats that store weights as int8.
 _CALIBRATED = ("auto", "int8")
@@ -42,6 +43,7 @@ def export_model(
     max_length: int = 20,
     inputs: dict[str, tuple[int, ...]] | None = None,
     batch: int | None = 1,
+    tokenizer: Tokenizer | None = None,
     vocabulary: list[str] | None = None,
     description: dict | None = None,
     samples: list[Sample] | None = None,
@@ -69,7 +71,8 @@ def export_model(
             encoder takes.
         batch: examples that a file of any other model takes at a time, or None for any number (the caller
             resizes the input then); a captioner's file takes one picture.
-        vocabulary: the captioner's tokens in the order of their ids.
+        tokenizer: what the captioner was trained with.
+        vocabulary: in place of a tokenizer, the captioner's words in the order of their ids.
         description: more for `captioner.json`, such as `trained_on` and `scores`.
         samples: inputs for the check, each with leading axis 1, or `batch`; made-up ones by default.
         sample_source: what `samples` are, for the report.
@@ -88,7 +91,7 @@ def export_model(
         InputError: the model cannot be exported, or its file would not say the same; `path` is as it was.
 
     Example:
-        >>> report = export_model(captioner, "captioner.tflite", vocabulary=tokenizer.vocabulary)
+        >>> report = export_model(captioner, "captioner.tflite", tokenizer=tokenizer)
         >>> report.verification.equal
         1.0
     """
@@ -108,11 +111,15 @@ def export_model(
     with _float32_computation(model):
         if is_captioner:
             specs = caption_inputs(model, inputs)
-            if vocabulary is not None and len(vocabulary) != model.vocabulary_size:
+            size = len(vocabulary) if tokenizer is None and vocabulary is not None else None
+            size = len(tokenizer) if tokenizer is not None else size
+            if size not in (None, model.vocabulary_size):
                 raise InputError(
-                    f"the vocabulary has {len(vocabulary)} tokens, the model {model.vocabulary_size}:"
+                    f"the vocabulary has {size} tokens, the model {model.vocabulary_size}:"
                     " give the vocabulary that the model was trained with"
                 )
+            if tokenizer is not None:
+                vocabulary = tokenizer.vocabulary
         else:
             specs = graph.model_inputs(model, batch)
         graph.check_weights(model)
@@ -120,11 +127,16 @@ def export_model(
             samples, sample_source = synthetic_samples(specs, 8), "made-up inputs"
         verify.check_deterministic(model, samples[0])
         if is_captioner:
-            dense = graph.caption_graph(model, specs, beam, max_length)
+            to_words = None
+            if tokenizer is not None and tokenizer.words is not tokenizer:
+                to_words = tokenizer.to_words
+            dense = graph.caption_graph(model, specs, beam, max_length, to_words)
         else:
             dense = graph.model_graph(model, batch)
         calibration = _calibration(specs, validation) if format in _CALIBRATED else []
-        quantized = _with_int8_encoder(model, specs, beam, max_length, calibration) if is_captioner else None
+        quantized = None
+        if is_captioner and calibration and model.encoder is not None:
+            quantized = _with_int8_encoder(model, specs, beam, max_length, to_words, calibration)
         files = _Files(dense, quantized, format, words, graph.weight_sources(model), costs)
         kept = frozenset(chosen_names(keep_float, files.layers()))
 
@@ -171,9 +183,8 @@ def export_model(
         )
     report = ExportReport(path, 0, format, words, tuple(layers), verification, tuple(notes), measured)
     if is_captioner:
-        content = bundled(
-            content, _description(model, specs, beam, max_length, report, description or {}), vocabulary
-        )
+        described = _description(model, specs, beam, max_length, report, tokenizer)
+        content = bundled(content, {**described, **(description or {})}, vocabulary)
     atomic_write(path, content)
     return dataclasses.replace(report, bytes=len(content))
 
@@ -231,15 +242,18 @@ def _calibration(specs: dict, validation: Validation | None) -> list:
 
 
 def _with_int8_encoder(
-    captioner: Captioner, specs: dict, beam: int, max_length: int, calibration: list
-) -> tuple[bytes, LayerReport] | None:
+    captioner: Captioner,
+    specs: dict,
+    beam: int,
+    max_length: int,
+    to_words: Callable | None,
+    calibration: list,
+) -> tuple[bytes, LayerReport]:
     """The captioner's graph with an int8 encoder, and what is to be said of that in the report."""
-    if not calibration or captioner.encoder is None:
-        return None
     quantized = graph.encoder_graph(captioner, specs["image"], calibration)
     features = tf.TensorSpec(encoder.output_shape(quantized), tf.float32, name="features")
     others = {name: spec for name, spec in specs.items() if name != "image"}
-    decoder = graph.caption_graph(captioner, {"features": features, **others}, beam, max_length)
+    decoder = graph.caption_graph(captioner, {"features": features, **others}, beam, max_length, to_words)
     return encoder.joined(quantized, decoder), encoder.report_of(quantized, len(calibration))
 
 
@@ -288,11 +302,12 @@ def _description(
     beam: int,
     max_length: int,
     report: ExportReport,
-    more: dict,
+    tokenizer: Tokenizer | None,
 ) -> dict:
-    """The content of `captioner.json`."""
+    """What `captioner.json` says of the file itself."""
     kind = "image" if "image" in specs else "features"
     spec = specs[kind]
+    said = tokenizer.words if tokenizer else captioner
     return {
         "format_version": FORMAT_VERSION,
         "model": type(captioner).__name__,
@@ -302,14 +317,15 @@ def _description(
         "other_inputs": {name: list(other.shape) for name, other in specs.items() if name != kind},
         "beam": beam,
         "max_length": max_length,
-        "vocabulary_size": captioner.vocabulary_size,
-        "special_ids": {"pad": captioner.pad_id, "start": captioner.start_id, "end": captioner.end_id},
-        "join": "words",
+        # What comes out are words, where the captioner predicts their digits, too.
+        "vocabulary_size": len(tokenizer.words) if tokenizer else captioner.vocabulary_size,
+        "special_ids": {"pad": said.pad_id, "start": said.start_id, "end": said.end_id},
+        "unknown_id": tokenizer.words.unknown_id if tokenizer else UNKNOWN,
+        "join": tokenizer.join if tokenizer else "words",
         "sparsity": report.sparsity,
         "export_format": report.format,
         "verification": dataclasses.asdict(report.verification),
         "int8": None if report.quality is None else dataclasses.asdict(report.quality),
-        **more,
     }
 
 

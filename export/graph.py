@@ -22,13 +22,19 @@ from tfsparsecap.models.captioner import Captioner
 
 #: Name of the signature of a captioner's file; docs/export.md, "A captioner's file".
 CAPTION_SIGNATURE = "caption"
+#: Its output besides the words, where a captioner predicts digits of words.
+DIGITS = "digit_ids"
 ENCODER_SIGNATURE = "encode"
 #: Name of the signature of any other model's file.
 DEFAULT_SIGNATURE = "serving_default"
 
 
 def caption_graph(
-    captioner: Captioner, inputs: dict[str, tf.TensorSpec], beam: int, max_length: int
+    captioner: Captioner,
+    inputs: dict[str, tf.TensorSpec],
+    beam: int,
+    max_length: int,
+    to_words: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> bytes:
     """The whole caption in one graph: normalisation, encoder and beam search.
 
@@ -36,11 +42,13 @@ def caption_graph(
         captioner: a built captioner without gates.
         inputs: `{"image": uint8 [1, S, S, 3]}` or `{"features": float32 [1, N, D]}`.
         beam: captions that the search keeps, and gives.
-        max_length: words of a caption at most, the end token included.
+        max_length: tokens of a caption at most, the end token included.
+        to_words: `RadixTokenizer.to_words`, for a captioner that predicts digits of words.
 
     Returns:
         A dense float32 .tflite file of one signature, `caption`, with outputs `token_ids` int32 [beam,
-        max_length] and `scores` float32 [beam], best first.
+        max_length] and `scores` float32 [beam], best first. With `to_words`, `token_ids` are of words, and
+        `digit_ids` int32 [beam, max_length] are what the captioner predicts.
 
     Raises:
         InputError: the graph needs an operation that TFLite does not have, or a weight is not a finite
@@ -50,7 +58,10 @@ def caption_graph(
 
     def caption(**inputs):
         token_ids, scores = decoding.beam_search(captioner, inputs, beam, max_length)
-        return {"token_ids": token_ids[0], "scores": scores[0]}
+        if to_words is None:
+            return {"token_ids": token_ids[0], "scores": scores[0]}
+        words = to_words(token_ids[0])
+        return {"token_ids": words, DIGITS: token_ids[0], "scores": scores[0]}
 
     with cells.one_product_a_word(captioner):
         return _convert(caption, inputs, CAPTION_SIGNATURE)

@@ -3,18 +3,22 @@
 import dataclasses
 import json
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 from tfsparsecap_export.quality import Validation
+from tfsparsecap_export.samples import Sample
 
 import tfsparsecap.models  # noqa: F401 (registers the captioners with Keras)
 from tfsparsecap.data.images import read_image
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.records import Record
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.training.config import Config
-from tfsparsecap.training.experiment import load_data
+from tfsparsecap.training.experiment import load_data, region_features
 from tfsparsecap.training.trained import Trained
 
 
@@ -24,13 +28,13 @@ class Run:
 
     Attributes:
         model: without gates.
-        vocabulary: the tokens in the order of their ids, or None for a model alone.
+        tokenizer: the run's, or None for a model alone.
         config: the run's settings, or None for a model alone.
         description: what is known of the training, for `captioner.json`.
     """
 
     model: keras.Model
-    vocabulary: list[str] | None = None
+    tokenizer: Tokenizer | None = None
     config: Config | None = None
     description: dict = dataclasses.field(default_factory=dict)
 
@@ -61,7 +65,7 @@ def load_run(path: Path) -> Run:
             raise InputError(
                 f"{scores} is no JSON ({error}): evaluate the run again, or delete it"
             ) from error
-    return Run(trained.captioner, list(trained.tokenizer.vocabulary), trained.config, description)
+    return Run(trained.captioner, trained.tokenizer, trained.config, description)
 
 
 def load_model(path: Path) -> keras.Model:
@@ -93,34 +97,58 @@ def load_model(path: Path) -> keras.Model:
         ) from error
 
 
-def validation_of(run: Run, image_size: int, count: int) -> tuple[Validation | None, str]:
+def validation_of(run: Run, inputs: dict[str, tf.TensorSpec], count: int) -> tuple[Validation | None, str]:
     """Pictures of the run's own validation split with their captions, evenly spread over it.
 
     Args:
         run: a run folder's.
-        image_size: side of the square images in pixels.
+        inputs: of the file, see `exporter.caption_inputs`.
         count: how many at most.
 
     Returns:
-        Samples `{"image": uint8 [1, S, S, 3]}` with references, and what they are. Nothing, and why, where
-        the data is not at hand.
+        Samples, such as `{"image": uint8 [1, S, S, 3]}`, with references, and what they are. Nothing, and
+        why, where the data is not at hand.
     """
     config = run.config
     if config is None:
         return None, "made-up inputs"
-    if config.data.folder is not None and not Path(config.data.folder).is_dir():
-        return None, f"made-up pictures, because {config.data.folder} is absent"
+    folders = (config.data.folder, config.data.features if "features" in inputs else None)
+    for folder in folders:
+        if folder is not None and not Path(folder).expanduser().is_dir():
+            return None, f"made-up pictures, because {folder} is absent"
+    samples, references = [], []
     try:
         records = load_data(config).split("validation")
+        chosen = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
+        read = _reader(config, chosen, inputs) if chosen else None
     except InputError as error:
         return None, f"made-up pictures, because {error}"
-    samples, references = [], []
-    for index in np.linspace(0, len(records) - 1, num=min(count, len(records))).astype(int):
+    for index, record in enumerate(chosen):
         try:
-            samples.append({"image": read_image(records[index].image, image_size)[None]})
+            samples.append(read(index))
         except InputError:
             continue  # training counted and named this picture; here the others do as well
-        references.append(records[index].captions)
+        references.append(record.captions)
     if not samples:
         return None, "made-up pictures, for want of validation pictures"
-    return Validation(samples, references, WordTokenizer(run.vocabulary).decode), "validation pictures"
+    return Validation(samples, references, run.tokenizer.words.decode), "validation pictures"
+
+
+def _reader(
+    config: Config, records: Sequence[Record], inputs: dict[str, tf.TensorSpec]
+) -> Callable[[int], Sample]:
+    """What gives the inputs of a record by its number."""
+    if "image" in inputs:
+        size = inputs["image"].shape[1]
+        return lambda index: {"image": read_image(records[index].image, size)[None]}
+    if config.data.features is None:
+        raise InputError("the run names no features: set data.features in its config.yaml")
+    regions = inputs["features"].shape[1]
+    data = config.data.model_copy(update={"max_regions": regions})
+    features = region_features(config.model_copy(update={"data": data}), records)
+
+    def read(index: int) -> Sample:
+        given = features.fetch(np.array([index]), regions)
+        return {name: given[name] for name in inputs if name in given}
+
+    return read

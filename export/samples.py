@@ -19,13 +19,23 @@ def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 
     Returns:
         For each sample an array for each input: uint8 [1, S, S, 3] becomes a picture of soft colours, other
         integers are 0 or 1, floats are the absolute values of normal numbers, as features behind a ReLU are;
-        a mask is true.
+        a mask is true; `"boxes"` lie in the image.
     """
     rng = np.random.default_rng(seed)
     return [
-        {name: _made_up(spec, 1 if number % 2 == 0 else 3, rng) for name, spec in inputs.items()}
+        {
+            name: (_boxes if name == "boxes" else _made_up)(spec, 1 if number % 2 == 0 else 3, rng)
+            for name, spec in inputs.items()
+        }
         for number in range(count)
     ]
+
+
+def _boxes(spec: tf.TensorSpec, examples: int, rng: np.random.Generator) -> np.ndarray:
+    """Boxes x_min, y_min, x_max, y_max from 0 to 1."""
+    examples = spec.shape[0] or examples
+    corners = np.sort(rng.random((examples, spec.shape[1], 2, 2)), axis=2)
+    return corners.reshape(examples, spec.shape[1], 4).astype(np.float32)
 
 
 def _made_up(spec: tf.TensorSpec, examples: int, rng: np.random.Generator) -> np.ndarray:

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import tensorflow as tf
-from tfsparsecap_export.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE
+from tfsparsecap_export.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS
 from tfsparsecap_export.samples import Sample
 
 from tfsparsecap.decoding import Decoder
@@ -125,7 +125,7 @@ def verify_captions(
             # Where all candidates are NaN, TOPK_V2 gives the lowest number there is.
             if np.isnan(run["scores"]).any() or run["scores"][0] < -1e30:
                 raise InputError("the exported file gives NaN: nothing was written; try another --format")
-            best = run["token_ids"][0]
+            best = _predicted(run)[0]
             words = _words(captioner, best)
             keras_score = _score(captioner, sample, best)
             error = abs(float(run["scores"][0]) - keras_score) / words
@@ -135,11 +135,11 @@ def verify_captions(
                     f"the exported file gives a caption the score {run['scores'][0]:.3f}, the Keras model"
                     f" gives it {keras_score:.3f}: nothing was written; try another --format"
                 )
-        same = (outputs["token_ids"] == expected_ids).all(axis=1)
+        same = (_predicted(outputs) == expected_ids).all(axis=1)
         equal_beams += int(same.sum())
         if same[0]:
             equal += 1
-        elif _lead(captioner, sample, expected_ids[0], outputs["token_ids"][0]) <= tie:
+        elif _lead(captioner, sample, expected_ids[0], _predicted(outputs)[0]) <= tie:
             ties += 1
     share = (equal + ties) / len(samples)
     allowed = tolerance if tolerance is not None else (0.0 if all_float else 1.0)
@@ -204,6 +204,11 @@ def _runner(content: bytes, signature: str, delegate: bool):
             f"the runtime does not load the exported file ({str(error).strip().splitlines()[0]}):"
             " nothing was written; try another --format"
         ) from error
+
+
+def _predicted(outputs: dict[str, np.ndarray]) -> np.ndarray:
+    """The captioner's own tokens, int32 [beam, T], be they words or digits of words."""
+    return outputs.get(DIGITS, outputs["token_ids"])
 
 
 def _words(captioner: Captioner, token_ids: np.ndarray) -> int:

@@ -26,7 +26,10 @@ def pictures(tmp_path):
 def exported(monkeypatch, tmp_path):
     """A stand-in for the runtime: what is tested here is what the command makes of it."""
     captioner = SimpleNamespace(
-        image_size=32, metadata={"beam": 2}, caption=lambda image: [(f"{image.shape}", -1.0), ("b", -2.0)]
+        image_size=32,
+        features_shape=None,
+        metadata={"beam": 2},
+        caption=lambda image: [(f"{image.shape}", -1.0), ("b", -2.0)],
     )
     monkeypatch.setattr(tfsparsecap.bundle, "TFLiteCaptioner", lambda path: captioner)
     (tmp_path / "x.tflite").write_bytes(b"")

@@ -6,6 +6,7 @@ import os
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,8 +20,12 @@ DESCRIPTION, VOCABULARY = "captioner.json", "vocabulary.txt"
 FORMAT_VERSION = 1
 SIGNATURE = "caption"
 
-# What goes between the pieces of a caption, by the name that the description has for it.
-_JOINS = {"words": " "}
+# How tokens become a caption, by the name that the description has for it.
+_JOINS: dict[str, Callable[[list[str]], str]] = {
+    "words": " ".join,
+    # SentencePiece marks where words begin.
+    "pieces": lambda tokens: "".join(tokens).replace("\u2581", " ").strip(),
+}
 _LARGEST_IMAGE = 4096
 _IDENTIFIER = b"TFL3"
 # Bytes, and files, far beyond any bundle: they keep a hostile archive from filling the memory, where a byte
@@ -104,6 +109,8 @@ class TFLiteCaptioner:
         metadata: the content of `captioner.json`.
         vocabulary: the tokens in the order of their ids.
         image_size: side of the square images in pixels, or None where the file takes features.
+        features_shape: (N, D), the most regions that the file takes and the length of a feature, or None
+            where it takes images.
 
     Raises:
         InputError: the file is no bundle, or the runtime cannot load it.
@@ -135,13 +142,22 @@ class TFLiteCaptioner:
         self._inputs = {
             name: (tuple(d["shape"].tolist()), np.dtype(d["dtype"])) for name, d in details.items()
         }
+        self.features_shape: tuple[int, int] | None = None
+        if "features" in self._inputs:
+            self.features_shape = self._inputs["features"][0][1:]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+        return tuple(self._inputs)
 
     def token_ids(self, image=None, **features) -> tuple[np.ndarray, np.ndarray]:
         """The captions as the graph gives them, best first.
 
         Args:
             image: uint8 [S, S, 3], RGB, for a file that takes images.
-            features: `features=` float32 [N, D] for a file that takes features.
+            features: for a file that takes features `features=` float32 [n, D] of up to N regions, and what
+                else is in `input_names`, such as `boxes=` float32 [n, 4].
 
         Returns:
             `(token_ids, scores)`: int32 [beam, T], `pad_id` after the end token; float32 [beam], sums of
@@ -159,6 +175,9 @@ class TFLiteCaptioner:
         feeds = {}
         for name, (shape, dtype) in self._inputs.items():
             value = np.asarray(given[name])
+            if self.features_shape is not None and value.ndim == 2 and value.shape[1:] == shape[2:]:
+                # Rows of zeros are no regions.
+                value = np.pad(value, ((0, max(0, shape[1] - len(value))), (0, 0)))
             if value.shape != shape[1:] or not np.can_cast(value.dtype, dtype, "same_kind"):
                 raise InputError(
                     f"{self.path} takes {name} of shape {list(shape[1:])} and type {dtype},"
@@ -187,6 +206,7 @@ class TFLiteCaptioner:
             InputError: the file was exported without a vocabulary, or does not fit it.
         """
         special = self.metadata["special_ids"]
+        unsaid = {*special.values(), self.metadata.get("unknown_id")}
         words = []
         for token in map(int, token_ids):
             if token == special["end"]:
@@ -196,9 +216,9 @@ class TFLiteCaptioner:
                     f"{self.path} gives token {token}, its {VOCABULARY} has {len(self.vocabulary)} lines:"
                     " export the run again"
                 )
-            if token not in special.values():
+            if token not in unsaid:
                 words.append(self.vocabulary[token])
-        return _JOINS[self.metadata["join"]].join(words)
+        return _JOINS[self.metadata["join"]](words)
 
 
 def _check_description(description: dict, path: Path) -> None:

@@ -1,11 +1,11 @@
 """python -m tfsparsecap.caption: what is on a picture, said by a trained run or an exported file."""
 
 import argparse
+import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from tfsparsecap.command import (
     DONE,
@@ -27,10 +27,34 @@ EXAMPLES = [
         "python -m tfsparsecap.caption runs/quickstart photos/*.jpg --beam 3",
         "by a trained run, three captions each",
     ),
+    (
+        "python -m tfsparsecap.caption runs/quickstart photo.jpg --sample 5 --top-p 0.9",
+        "five drawn at random",
+    ),
+    (
+        "python -m tfsparsecap.caption runs/updown --features FOLDER 391895 184613",
+        "images by their bottom-up features",
+    ),
     ("python -m tfsparsecap.caption model.tflite photo.jpg --json", "for a program to read"),
 ]
 
-Captioning = Callable[[np.ndarray], list[tuple[str, float]]]
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A captioner as the command uses it.
+
+    Attributes:
+        caption: inputs -> captions with their scores, best first.
+        image_size: side of the square images that it takes in pixels, or None where it takes features.
+        names: of its inputs.
+        feature_size, regions: length of a feature, and how many an image may have.
+    """
+
+    caption: Callable[..., list[tuple[str, float]]]
+    image_size: int | None
+    names: tuple[str, ...] = ("image",)
+    feature_size: int | None = None
+    regions: int = 100
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -43,41 +67,129 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument(
         "captioner", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
     )
-    options.add_argument("images", nargs="+", metavar="IMAGE", help="pictures of any size")
+    options.add_argument(
+        "images", nargs="+", metavar="IMAGE", help="pictures of any size, or with --features their IDs"
+    )
+    options.add_argument(
+        "--features",
+        metavar="FOLDER",
+        help="with bottom-up features, FOLDER/cocobu_att/ID.npy, for a captioner without an encoder",
+    )
     options.add_argument(
         "--beam", type=int, help="captions to search for and show (a .tflite file has its beam built in)"
     )
+    drawing = options.add_argument_group("captions drawn at random, by a trained run")
+    drawing.add_argument("--sample", type=int, metavar="N", help="draw N captions word by word")
+    drawing.add_argument("--top-k", type=int, metavar="K", help="from the K most probable words")
+    drawing.add_argument(
+        "--top-p", type=float, metavar="P", help="from the most probable words that reach probability P"
+    )
+    drawing.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="below 1 bolder, above 1 wilder (default: 1)",
+    )
+    drawing.add_argument("--seed", type=int, metavar="S", help="of the draw, to get the same captions again")
     options.add_argument("--json", action="store_true", help="print a JSON list with captions and scores")
     return options.parse_args(argv)
 
 
-def open_captioner(path: str, beam: int | None) -> tuple[Captioning, int]:
-    """What captions an image, and the side of the square images that it takes.
+def open_captioner(given: argparse.Namespace) -> Opened:
+    """The captioner that a command line names.
 
     Raises:
-        InputError: `path` is neither a run folder nor an exported file, or the file has another beam.
+        InputError: it is neither a run folder nor an exported file, or the file has another beam.
     """
-    place = Path(path)
+    path, place = given.captioner, Path(given.captioner)
     if place.is_dir():
         start_tensorflow()
-        from tfsparsecap.training.trained import Trained
-
-        trained = Trained.load(place)
-        return lambda image: trained.caption(image, beam), trained.image_size
+        return _run(given)
     if not place.exists():
         raise InputError(f"there is no {path}: give a run folder such as runs/NAME or a .tflite file")
     from tfsparsecap.bundle import TFLiteCaptioner
 
+    if given.sample is not None:
+        raise InputError(f"--sample is for a run folder: {path} has its search built in")
     exported = TFLiteCaptioner(place)
-    if exported.image_size is None:
-        raise InputError(f"{path} takes features, not pictures: export a run with its encoder")
     built_in = exported.metadata.get("beam")
-    if beam is not None and beam != built_in:
+    if given.beam is not None and given.beam != built_in:
         raise InputError(
-            f"{path} searches with beam {built_in}, not {beam}: leave --beam out, or export the run with "
-            f"tfsparsecap-export --beam {beam}"
+            f"{path} searches with beam {built_in}, not {given.beam}: leave --beam out, or export the run"
+            f" with tfsparsecap-export --beam {given.beam}"
         )
-    return exported.caption, exported.image_size
+    if exported.features_shape is None:
+        return Opened(exported.caption, exported.image_size)
+    regions, size = exported.features_shape
+    return Opened(exported.caption, None, exported.input_names, size, regions)
+
+
+def _run(given: argparse.Namespace) -> Opened:
+    from tfsparsecap.training.trained import Trained
+
+    trained = Trained.load(given.captioner)
+    if given.sample is not None:
+        search = trained.sampler(
+            given.sample,
+            temperature=given.temperature,
+            top_k=given.top_k,
+            top_p=given.top_p,
+            seed=given.seed,
+        )
+    else:
+        search = trained.decoder(given.beam)
+    return Opened(
+        partial(trained.caption, search=search),
+        trained.image_size,
+        trained.captioner.input_names,
+        trained.captioner.feature_size,
+        trained.config.data.max_regions,
+    )
+
+
+def inputs_of(opened: Opened, given: argparse.Namespace) -> Iterator[tuple[str, dict | InputError]]:
+    """Name and inputs of each picture, or why it cannot be read.
+
+    Raises:
+        InputError: the captioner takes features and there is no folder of them, or the other way round.
+    """
+    if opened.image_size is not None:
+        if given.features is not None:
+            raise InputError(f"{given.captioner} takes pictures, not features: leave --features out")
+        from tfsparsecap.data.images import read_image
+
+        for path in given.images:
+            try:
+                yield path, {"image": read_image(path, opened.image_size)}
+            except InputError as error:
+                yield path, error
+        return
+    if given.features is None:
+        raise InputError(
+            f"{given.captioner} takes features, not pictures: give --features FOLDER and the IDs of the"
+            " images, or train and export a captioner with an encoder"
+        )
+    from tfsparsecap.data.region_features import RegionFeatures
+
+    features = RegionFeatures(
+        Path(given.features),
+        given.images,
+        feature_size=opened.feature_size,
+        max_regions=opened.regions,
+        need_boxes="boxes" in opened.names,
+        need_pooled="pooled" in opened.names and (Path(given.features) / "cocobu_fc").is_dir(),
+    )
+    reasons = {entry.where: entry.why for entry in features.skipped}
+    for index, name in enumerate(given.images):
+        if not features.usable[index]:
+            yield name, InputError(reasons.get(name, f"the features of {name} cannot be read"))
+            continue
+        try:
+            row = features.one(index)
+            yield name, {key: row[key] for key in opened.names if key in row}
+        except InputError as error:
+            yield name, error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,27 +201,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = arguments(argv)
     if given.beam is not None and given.beam < 1:
         raise InputError(f"--beam is {given.beam}: it must be at least 1")
+    if given.beam is not None and given.sample is not None:
+        raise InputError("--beam and --sample exclude each other: search for captions, or draw them")
     code, results = DONE, []
     with only_json_on_stdout(given.json):
-        caption, image_size = open_captioner(given.captioner, given.beam)
-        from tfsparsecap.data.images import read_image
-
-        for path in given.images:
-            try:
-                image = read_image(path, image_size)
-            except InputError as error:
-                fail(str(error))
+        opened = open_captioner(given)
+        for path, inputs in inputs_of(opened, given):
+            if isinstance(inputs, InputError):
+                fail(str(inputs))
                 code = WRONG_INPUT
-                results.append({"image": path, "error": str(error)})
+                results.append({"image": path, "error": str(inputs)})
                 continue
-            captions = caption(image)
+            captions = opened.caption(**inputs)
             results.append(
                 {"image": path, "captions": [{"caption": text, "score": score} for text, score in captions]}
             )
             if not given.json:
-                for line in lines(
-                    path, captions, many=len(given.images) > 1, all_of_them=given.beam is not None
-                ):
+                all_of_them = given.beam is not None or given.sample is not None
+                for line in lines(path, captions, many=len(given.images) > 1, all_of_them=all_of_them):
                     print(line, flush=True)
     if given.json:
         print(json.dumps(results, ensure_ascii=False))

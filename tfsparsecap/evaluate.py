@@ -48,6 +48,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument("--beam", type=int, help="captions searched for; the best one counts")
     options.add_argument("--config", metavar="FILE.yaml", help="of a .tflite file: the settings of its data")
     options.add_argument("--data", metavar="FOLDER", help="where the data lies now, in place of data.folder")
+    options.add_argument(
+        "--features", metavar="FOLDER", help="where bottom-up features lie, in place of data.features"
+    )
     options.add_argument("--output", metavar="FOLDER", help="write scores and captions there")
     options.add_argument("--results", metavar="FILE.json", help="captions to score, in COCO's result format")
     options.add_argument("--references", metavar="FILE.json", help="reference captions, in COCO's format")
@@ -93,6 +96,8 @@ def _run_folder(given: argparse.Namespace) -> tuple[dict, list, Path]:
         raise InputError("--config is for a .tflite file: a run has settings of its own")
     if given.data is not None:
         trained.config.data.folder = given.data
+    if given.features is not None:
+        trained.config.data.features = given.features
     _check_beam(given.beam)
     data = load_data(trained.config)
     scores, captions = trained.evaluate(data, given.split, given.beam, progress=sys.stderr.isatty())
@@ -119,15 +124,22 @@ def _exported_file(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
         )
     start_tensorflow()
     from tfsparsecap.training.config_files import load_config
-    from tfsparsecap.training.experiment import load_data
+    from tfsparsecap.training.experiment import load_data, region_features
     from tfsparsecap.training.scoring import caption_with_file, scores_of
 
-    config = load_config(settings, [f"data.folder={given.data}"] if given.data else [])
+    config = load_config(settings)
+    config.data.folder = given.data or config.data.folder
+    config.data.features = given.features or config.data.features
     data = load_data(config)
     records = data.split(given.split)
     if not records:
         raise InputError(f"the {given.split} split of {data.name} has no images: choose another with --split")
-    captions, milliseconds = caption_with_file(exported, records, progress=sys.stderr.isatty())
+    features = None
+    if exported.features_shape is not None:
+        # No more regions than the file takes.
+        config.data.max_regions = exported.features_shape[0]
+        features = region_features(config, records)
+    captions, milliseconds = caption_with_file(exported, records, features, progress=sys.stderr.isatty())
     scores = {
         "split": given.split,
         "images": len(captions),

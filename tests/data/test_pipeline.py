@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tfsparsecap.data import pipeline
+from tfsparsecap.data import pictures
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.feature_cache import FeatureCache
-from tfsparsecap.data.pipeline import ImagePictures, image_batches, training_batches
+from tfsparsecap.data.pictures import FeaturePictures, ImagePictures
+from tfsparsecap.data.pipeline import image_batches, reading_errors, training_batches
 from tfsparsecap.data.records import Record, Skipped
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
@@ -41,9 +42,9 @@ def cache(records, tmp_path):
     return FeatureCache(tmp_path / "x.npy", features, {f"image {n}.png": row for row, n in enumerate(order)})
 
 
-def make(records, tokenizer, **options):
-    options = {"batch_size": 4, "max_length": 6, "image_size": SIZE, **options}
-    return training_batches(records, tokenizer, **options)
+def make(records, tokenizer, features=None, on_bad_record="skip", **options):
+    source = FeaturePictures(records, features) if features else ImagePictures(records, SIZE, on_bad_record)
+    return training_batches(source, records, tokenizer, **{"batch_size": 4, "max_length": 6, **options})
 
 
 def collected(dataset):
@@ -185,11 +186,11 @@ def test_images_without_features_are_named_and_their_captions_left_out(records, 
 
 def test_images_that_do_not_fit_memory_are_read_from_their_files(records, tokenizer, monkeypatch):
     kept = collected(make(records, tokenizer).epoch(0))
-    monkeypatch.setattr(pipeline, "MEMORY_LIMIT", 100)
+    monkeypatch.setattr(pictures, "MEMORY_LIMIT", 100)
     streamed = make(records, tokenizer)
     reads = []
-    real = pipeline.read_image
-    monkeypatch.setattr(pipeline, "read_image", lambda *rest: reads.append(rest) or real(*rest))
+    real = pictures.read_image
+    monkeypatch.setattr(pictures, "read_image", lambda *rest: reads.append(rest) or real(*rest))
     assert equal(collected(streamed.epoch(0)), kept)
     assert len(reads) == 16
 
@@ -205,21 +206,62 @@ def test_too_few_captions_and_augmented_features_are_refused(records, tokenizer,
 
 @pytest.mark.parametrize("kind", ["image", "features"])
 def test_pictures_for_decoding_come_in_order_and_all(records, cache, kind):
-    features = cache if kind == "features" else None
-    batches = collected(image_batches(records, batch_size=4, image_size=SIZE, features=features))
+    source = FeaturePictures(records, cache) if kind == "features" else ImagePictures(records, SIZE)
+    batches = collected(image_batches(source, batch_size=4))
     assert [len(batch["index"]) for batch in batches] == [4, 4, 2]
     assert np.concatenate([batch["index"] for batch in batches]).tolist() == list(range(IMAGES))
     assert batches[0]["index"].dtype == np.int64
-    pictures = np.concatenate([batch[kind].reshape(len(batch[kind]), -1)[:, 0] for batch in batches])
-    assert pictures.tolist() == list(range(IMAGES))
+    numbers = np.concatenate([batch[kind].reshape(len(batch[kind]), -1)[:, 0] for batch in batches])
+    assert numbers.tolist() == list(range(IMAGES))
 
 
-def test_pictures_for_decoding_leave_broken_ones_out_and_say_so(records):
+def test_pictures_for_decoding_leave_broken_ones_out_and_name_them(records):
     records[3].image.write_bytes(b"")
-    with pytest.warns(UserWarning, match=r"1 images cannot be read and are left out: image 3\.png"):
-        dataset = image_batches(records, batch_size=4, image_size=SIZE)
-    assert 3 not in np.concatenate([batch["index"] for batch in collected(dataset)])
     source = ImagePictures(records, SIZE)
-    again = image_batches(records, batch_size=4, image_size=SIZE, source=source)
-    assert equal(collected(again), collected(dataset))
     assert [entry.where for entry in source.skipped] == ["image 3.png"]
+    batches = collected(image_batches(source, batch_size=4))
+    assert 3 not in np.concatenate([batch["index"] for batch in batches])
+    assert equal(collected(image_batches(source, batch_size=4)), batches)
+
+
+class Changing:
+    """Pictures of 1 to 3 regions of which one cannot be read after all."""
+
+    def __init__(self, count, broken):
+        self.specs = {"features": tf.TensorSpec((None, 1), tf.float32)}
+        self.groups = np.arange(count) % 3 + 1
+        self.usable, self.skipped, self.broken = np.ones(count, bool), [], broken
+
+    def fetch(self, indices):
+        self.usable[indices[indices == self.broken]] = False
+        size = self.groups[indices].max()
+        return {"features": np.full((len(indices), size, 1), indices[:, None, None], np.float32)}
+
+
+def test_pictures_of_one_size_come_together_and_a_late_failure_counts_nothing(records, tokenizer):
+    source = Changing(IMAGES, broken=4)
+    batches = training_batches(source, records, tokenizer, batch_size=2, max_length=6, lengths=[4])
+    epoch = collected(batches.epoch(0))
+    assert len(epoch) == 9
+    sizes = [inputs["features"].shape[1] for inputs, _ in epoch]
+    assert sizes.count(1) == 2 and sizes.count(2) == 3, "4 captions of one region, 6 of two, 9 of three"
+    for inputs, targets in epoch:
+        of_broken = inputs["features"][:, 0, 0] == 4
+        assert ((targets == 0).all(axis=1) == of_broken).all()
+    left = collected(image_batches(source, batch_size=4))
+    assert np.concatenate([batch["index"] for batch in left]).tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert all(len(batch["features"]) == len(batch["index"]) for batch in left)
+
+
+def test_what_a_source_says_is_said_as_it_is(records, tokenizer):
+    source = Changing(IMAGES, broken=None)
+
+    def fetch(indices):
+        raise InputError("the features in 5.npy are NaN: make them again")
+
+    source.fetch = fetch
+    said = r"^the features in 5\.npy are NaN: make them again$"
+    with pytest.raises(InputError, match=said), reading_errors():
+        collected(image_batches(source, batch_size=4))
+    with pytest.raises(tf.errors.InvalidArgumentError), reading_errors():
+        tf.reshape(tf.zeros(3), [2])

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, WordTokenizer, split_words
+from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.tokenizers import (
+    SPECIAL_TOKENS,
+    WordTokenizer,
+    join_words,
+    load_tokenizer,
+    split_words,
+)
 from tfsparsecap.errors import InputError
 
 
@@ -51,6 +58,12 @@ def test_normalisation_is_unicodes_own():
 
 def test_broken_utf8_is_replaced_and_not_fatal():
     assert split_words(tf.constant([b"a \xff\xfe dog"])).to_list()[0][-1] == b"dog"
+
+
+def test_words_are_joined_by_one_space_and_captions_may_be_empty():
+    texts = tf.constant([" A  dog's,ball ", "", "...", "b"])
+    assert join_words(texts).numpy().tolist() == [b"a dog's ball", b"", b"", b"b"]
+    assert tf.function(join_words)(texts).numpy().tolist() == join_words(texts).numpy().tolist()
 
 
 def test_encoding_marks_beginning_end_and_unseen_words():
@@ -143,6 +156,37 @@ def test_what_is_no_vocabulary_is_refused(tmp_path, content, message):
     assert str(path) in str(caught.value)
     with pytest.raises(InputError, match="nowhere"):
         WordTokenizer.load(tmp_path / "nowhere.txt")
+
+
+def test_words_are_their_own_tokens():
+    tokenizer = WordTokenizer([*SPECIAL_TOKENS, "a", "dog"])
+    assert tokenizer.words is tokenizer and tokenizer.join == "words"
+    special = tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id
+    assert [tokenizer.vocabulary[token] for token in special] == [*SPECIAL_TOKENS]
+    ids = tf.constant([[[4, 5, 2, 0]]])
+    assert tokenizer.to_words(ids).numpy().tolist() == ids.numpy().tolist()
+
+
+def test_a_run_folder_gives_the_tokenizer_back(tmp_path):
+    tokenizer = WordTokenizer.from_captions(["a dog", "a red dog"])
+    tokenizer.save_to(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["vocabulary.txt"]
+    again = load_tokenizer(tmp_path)
+    assert isinstance(again, WordTokenizer) and again.vocabulary == tokenizer.vocabulary
+    digits = load_tokenizer(str(tmp_path), radix_base=2)
+    assert isinstance(digits, RadixTokenizer) and digits.base == 2
+    assert digits.words.vocabulary == tokenizer.vocabulary
+    # Pieces come before words, and what is no model is not taken for words.
+    (tmp_path / "sentencepiece.model").write_bytes(b"words")
+    with pytest.raises(InputError, match=r"sentencepiece.model: this is no SentencePiece model"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_folder_without_a_vocabulary_or_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"vocabulary.txt: No such file"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(InputError, match=r"cannot write .*nowhere.vocabulary.txt"):
+        WordTokenizer.from_captions(["a"]).save_to(tmp_path / "nowhere")
 
 
 def test_vocabulary_of_a_published_size_comes_from_flickr8k(shared):

@@ -67,8 +67,9 @@ def test_call_with_a_length_known_only_in_the_graph(captioner, inputs):
     np.testing.assert_allclose(looped, captioner(inputs), atol=1e-5)
 
 
-def test_first_lstm_step_in_numpy(inputs):
-    captioner = SoftAttention(20, feature_size=7, **SMALL)
+@pytest.mark.parametrize("share", [None, "kv"])
+def test_first_lstm_step_in_numpy(inputs, share):
+    captioner = SoftAttention(20, feature_size=7, share_attention=share, **SMALL)
     weights = {weight.path.partition("/")[2]: weight.numpy() for weight in captioner.weights}
     features, tokens = inputs["features"], inputs["tokens"][:, 0]
     mean = features.mean(1)
@@ -77,7 +78,8 @@ def test_first_lstm_step_in_numpy(inputs):
     query = hidden @ weights["attention_query/kernel"] + weights["attention_query/bias"]
     energy = np.tanh(features @ weights["attention_features/kernel"] + query[:, None])
     attention = softmax((energy @ weights["attention_score/kernel"])[..., 0])
-    context = np.einsum("bn,bnd->bd", attention, features)
+    values = features @ weights["attention_features/kernel"] if share == "kv" else features
+    context = np.einsum("bn,bnd->bd", attention, values)
     x = np.concatenate([weights["embedding/embeddings"][tokens], context], axis=1)
     gates = x @ weights["lstm/kernel"] + hidden @ weights["lstm/recurrent_kernel"] + weights["lstm/bias"]
     i, f, c, o = np.split(gates, 4, axis=1)
@@ -232,6 +234,22 @@ def test_any_keras_model_as_encoder():
         3,
         20,
     )
+
+
+def test_regions_that_are_none_are_not_looked_at(captioner, inputs):
+    filled = np.concatenate([inputs["features"], np.zeros((3, 2, 7), "float32")], axis=1)
+    np.testing.assert_allclose(captioner({**inputs, "features": filled}), captioner(inputs), atol=1e-6)
+    masked = np.concatenate([inputs["features"], np.ones((3, 2, 7), "float32")], axis=1)
+    mask = np.arange(6)[None] < [[4]] * 3
+    given = {**inputs, "features": masked, "mask": mask}
+    np.testing.assert_allclose(captioner(given), captioner(inputs), atol=1e-6)
+
+
+def test_sharing_is_kept_in_the_configuration():
+    captioner = SoftAttention(20, feature_size=7, share_attention="kv", **SMALL)
+    assert SoftAttention.from_config(captioner.get_config()).share_attention == "kv"
+    with pytest.raises(InputError, match='share_attention is "qk"'):
+        SoftAttention(20, feature_size=7, share_attention="qk")
 
 
 def test_wrong_input_is_named():

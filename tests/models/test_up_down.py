@@ -128,7 +128,10 @@ def test_no_region_at_all_gives_numbers(captioner, inputs):
     assert np.isfinite(logits).all()
 
 
-def test_two_steps_in_numpy(captioner, inputs):
+@pytest.mark.parametrize("share", [None, "kv"])
+def test_two_steps_in_numpy(captioner, inputs, share):
+    if share:
+        captioner = UpDown.from_config({**captioner.get_config(), "share_attention": share})
     weights = published_arrays(captioner)
     pooled = np.random.default_rng(3).normal(size=(3, 7)).astype("float32")
 
@@ -152,7 +155,7 @@ def test_two_steps_in_numpy(captioner, inputs):
         h1, c1 = lstm("core.att_lstm", np.concatenate([h2, image, word], 1), h1, c1)
         energy = np.tanh(keys + linear("core.attention.h2att", h1)[:, None])
         attention = np.exp(log_softmax(linear("core.attention.alpha_net", energy)[..., 0]))
-        context = np.einsum("bn,bnd->bd", attention, regions)
+        context = np.einsum("bn,bnd->bd", attention, keys if share else regions)
         h2, c2 = lstm("core.lang_lstm", np.concatenate([context, h1], 1), h2, c2)
         expected.append(linear("logit.3", np.maximum(linear("logit.0", h2), 0)))
     logits = captioner({**inputs, "pooled": pooled})

@@ -57,6 +57,24 @@ def test_a_wrong_type_says_where_and_what_is_expected(tmp_path):
     assert "less than 1" in sentence(["pruning.sparsity=1"])
 
 
+def test_a_captioner_has_the_settings_of_its_kind():
+    model = load_config(None, ["model.kind=up_down", "model.rnn_size=144", "model.encoder=null"]).model
+    assert (model.rnn_size, model.attention_size, model.encoder) == (144, 512, None)
+    model = load_config(
+        None, ["model={kind: object_relation_transformer, share_encoder_layers: [0, 0]}"]
+    ).model
+    assert model.share_encoder_layers == [0, 0] and model.hidden_size == 2048
+    assert sentence(["model.kind=up_down", "model.cell=gru"]).startswith(
+        "unknown key model.cell on the command"
+    )
+    assert "did you mean model.rnn_size?" in sentence(["model.kind=up_down", "model.rnn_sice=3"])
+    assert (
+        sentence(["model.kind=updown"]) == "model.kind on the command line is 'updown': did you mean up_down?"
+    )
+    assert "choose one of soft_attention, up_down" in sentence(["model.kind=x"])
+    assert "model on the command line is 3: it should be a section" in sentence(["model=3"])
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b"])
 def test_a_name_that_is_no_folder_name_is_refused(name):
     assert "name" in sentence([f"name={name!r}"])
@@ -72,6 +90,28 @@ def test_files_that_are_no_settings_are_named(tmp_path):
     assert "is a folder" in sentence(path=tmp_path)
     said = sentence(path=tmp_path / "brokn.yaml")
     assert said.startswith("there is no file") and "did you mean" in said
+
+
+def test_a_file_changes_the_settings_of_another(tmp_path):
+    (tmp_path / "lower").mkdir()
+    (tmp_path / "base.yaml").write_text("training: {epochs: 5, batch_size: 7}\nmodel: {kind: up_down}\n")
+    (tmp_path / "lower" / "one.yaml").write_text("extends: ../base.yaml\ntraining: {epochs: 6}\n")
+    (tmp_path / "lower" / "two.yaml").write_text("extends: one.yaml\nmodel: {rnn_size: 3}\n")
+    config = load_config(tmp_path / "lower" / "two.yaml", ["training.learning_rate=0.5"])
+    assert (config.training.epochs, config.training.batch_size, config.training.learning_rate) == (6, 7, 0.5)
+    assert (config.model.kind, config.model.rnn_size) == ("up_down", 3)
+    assert "extends" not in save_config(config)
+    (tmp_path / "base.yaml").write_text("model: {cell: gru, encoder: {width: 0.5}}\n")
+    config = load_config(
+        tmp_path / "lower" / "two.yaml", ["model.kind=object_relation_transformer", "model.size=8"]
+    )
+    assert (config.model.size, config.model.encoder.width) == (8, 0.5)
+    (tmp_path / "base.yaml").write_text("extends: lower/two.yaml\n")
+    assert "extends itself" in sentence(path=tmp_path / "lower" / "two.yaml")
+    (tmp_path / "base.yaml").write_text("extends: absent.yaml\n")
+    assert "there is no file" in sentence(path=tmp_path / "base.yaml")
+    (tmp_path / "base.yaml").write_text("extends: [a]\n")
+    assert "give the path of one YAML file" in sentence(path=tmp_path / "base.yaml")
 
 
 def test_an_empty_file_is_the_defaults(tmp_path):

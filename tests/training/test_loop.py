@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.soft_attention import SoftAttention
-from tfsparsecap.training.loop import Loop, make_optimizer, masked_cross_entropy
+from tfsparsecap.training.loop import Loop, Noam, make_optimizer, masked_cross_entropy
 
 WORDS, LENGTH = 12, 5
 
@@ -155,3 +155,19 @@ def test_a_cosine_schedule_rises_to_its_rate_first_where_it_is_told_to():
     )
     rates = [float(optimizer._learning_rate(step)) for step in (0, 5, 10, 60, 110)]
     assert rates == pytest.approx([0, 0.05, 0.1, 0.055, 0.01], abs=1e-6)
+
+
+@pytest.mark.parametrize("step", [1, 500, 10_000, 40_000])
+def test_noam_is_the_schedule_of_the_transformer_paper(step):
+    expected = 512**-0.5 * min(step**-0.5, step * 10_000**-1.5)
+    optimizer = make_optimizer(
+        1,
+        learning_rate=(512 * 10_000) ** -0.5,
+        schedule="noam",
+        warmup_steps=10_000,
+        beta_2=0.98,
+        epsilon=1e-9,
+    )
+    optimizer.iterations.assign(step - 1)
+    assert float(optimizer.learning_rate) == pytest.approx(expected, rel=1e-5)
+    assert (optimizer.beta_2, optimizer.epsilon) == (0.98, 1e-9)

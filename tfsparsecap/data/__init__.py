@@ -3,19 +3,19 @@
 import difflib
 from typing import Any
 
-from tfsparsecap.data import flickr, scenes, table
+from tfsparsecap.data import coco, flickr, scenes, table
 from tfsparsecap.data.records import CaptionData
 from tfsparsecap.errors import InputError
 
 #: Sources of data by the name that a configuration gives them.
-SOURCES = {"flickr": flickr.load, "table": table.load, "scenes": scenes.draw}
+SOURCES = {"coco": coco.load, "flickr": flickr.load, "table": table.load, "scenes": scenes.draw}
 
 
 def load(kind: str, *arguments: Any, **options: Any) -> CaptionData:
     """Records of a data set: `SOURCES[kind]` with its own arguments.
 
     Args:
-        kind: `"flickr"`, `"table"` or `"scenes"`.
+        kind: `"coco"`, `"flickr"`, `"table"` or `"scenes"`.
         arguments, options: of that source, see there.
 
     Raises:

@@ -1,127 +1,19 @@
 """Batches for training and decoding: row numbers are shuffled and batched, then each batch is one gather."""
 
-import os
-import warnings
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from tfsparsecap.data.augmentation import Augmentation
-from tfsparsecap.data.feature_cache import FeatureCache
-from tfsparsecap.data.images import read_image
-from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped, shown
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.pictures import Pictures
+from tfsparsecap.data.records import Record, Skipped
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import PAD
-
-#: Bytes that decoded images may take in memory; above it they are read from their files in every epoch.
-MEMORY_LIMIT = 1 << 30
-
-
-class Pictures(Protocol):
-    """What the pipeline asks of a source of pictures, whether it holds pixels or features.
-
-    `key` is the name of the model's input, `shape` and `dtype` what `fetch` gives for one picture,
-    `usable[i]` whether record i can be fetched, `skipped` names the ones that cannot.
-    """
-
-    key: Literal["image", "features"]
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    usable: np.ndarray
-    skipped: list[Skipped]
-
-    def fetch(self, indices: np.ndarray) -> np.ndarray:
-        """Pictures of records: int64 [B] -> [B, *shape]."""
-        ...
-
-
-class ImagePictures:
-    """Pixels of the records' images, kept in memory where they fit and read from their files otherwise.
-
-    Every image is decoded once here, so that a broken one is named before training and not amid it.
-
-    Args:
-        records: whose images.
-        image_size: `S`.
-        on_bad_record: see `BadRecords`.
-    """
-
-    key: Literal["image"] = "image"
-    dtype = np.dtype(np.uint8)
-
-    def __init__(
-        self,
-        records: Sequence[Record],
-        image_size: int,
-        on_bad_record: OnBadRecord = "skip",
-    ):
-        self.shape = (image_size, image_size, 3)
-        self._paths = [record.image for record in records]
-        self.usable = np.zeros(len(records), bool)
-        bad = BadRecords(on_bad_record)
-        fits = len(records) * int(np.prod(self.shape)) <= MEMORY_LIMIT
-        self._kept = np.zeros((len(records), *self.shape), np.uint8) if fits else None
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            results = threads.map(self._try, range(len(records)))
-            # Said only where it takes longer than a person waits for nothing.
-            results = tqdm(results, total=len(records), desc="reading", unit="image", delay=3, leave=False)
-            for index, (record, error) in enumerate(zip(records, results, strict=True)):
-                self.usable[index] = error is None
-                if error is not None:
-                    bad.add(record.image_id, error)
-        self.skipped = bad.skipped
-
-    def _try(self, index: int) -> str | None:
-        try:
-            image = read_image(self._paths[index], self.shape[0])
-        except InputError as error:
-            return str(error)
-        if self._kept is not None:
-            self._kept[index] = image
-        return None
-
-    def fetch(self, indices: np.ndarray) -> np.ndarray:
-        if self._kept is not None:
-            return self._kept[indices]
-        return np.stack([read_image(self._paths[index], self.shape[0]) for index in indices])
-
-
-class FeaturePictures:
-    """Rows of a feature cache; records whose image it could not read are not usable."""
-
-    key: Literal["features"] = "features"
-
-    def __init__(self, records: Sequence[Record], cache: FeatureCache):
-        self.shape, self.dtype = cache.features.shape[1:], cache.features.dtype
-        unreadable = {entry.where: entry for entry in cache.skipped}
-        self.usable = np.array([record.image_id not in unreadable for record in records], bool)
-        self.skipped = [unreadable[record.image_id] for record in records if record.image_id in unreadable]
-        self._features = cache.features
-        self._rows = np.zeros(len(records), np.int64)
-        self._rows[self.usable] = cache.rows(
-            [record.image_id for record in records if record.image_id not in unreadable]
-        )
-
-    def fetch(self, indices: np.ndarray) -> np.ndarray:
-        return self._features[self._rows[indices]]
-
-
-def pictures(
-    records: Sequence[Record],
-    image_size: int,
-    features: FeatureCache | None = None,
-    on_bad_record: OnBadRecord = "skip",
-) -> ImagePictures | FeaturePictures:
-    """The pictures of records: rows of `features` where given, pixels otherwise."""
-    if features is not None:
-        return FeaturePictures(records, features)
-    return ImagePictures(records, image_size, on_bad_record)
 
 
 @dataclass(frozen=True)
@@ -132,10 +24,11 @@ class TrainingBatches:
 
     Attributes:
         source: where the pictures come from.
-        tokens, targets: int32 [examples, T], see `WordTokenizer.encode_padded`.
+        tokens, targets: int32 [examples, T], see `Tokenizer.encode_padded`.
         record_of: int64 [examples], which record each caption belongs to.
         batch_size: examples a batch, over all devices together.
         lengths: lengths of token rows that batches may have, the largest `T`.
+        pad_id: what fills rows of tokens up.
         skipped: records left out because their image cannot be read, or because they have no caption.
     """
 
@@ -146,6 +39,7 @@ class TrainingBatches:
     batch_size: int
     lengths: tuple[int, ...]
     seed: int
+    pad_id: int = PAD
     augment: Augmentation | None = None
     skipped: list[Skipped] = field(default_factory=list)
 
@@ -197,79 +91,90 @@ class TrainingBatches:
         """Examples of every batch, int64 [steps, B], and the length of its token rows, int64 [steps]."""
         random = np.random.default_rng([self.seed, number])
         shuffled = random.permutation(self.examples)
-        used = (self.targets != PAD).sum(axis=1)
+        used = (self.targets != self.pad_id).sum(axis=1)
         group = np.searchsorted(self.lengths, used)[shuffled]
+        size = self.source.groups[self.record_of][shuffled]
         batches, lengths, rest = [], [], shuffled[:0]
-        for index, length in enumerate(self.lengths):
-            # What does not fill a batch of short captions goes among the longer ones.
-            pool = np.concatenate([rest, shuffled[group == index]])
-            full = len(pool) // self.batch_size * self.batch_size
-            batches.append(pool[:full].reshape(-1, self.batch_size))
-            lengths.append(np.full(len(batches[-1]), length, np.int64))
-            rest = pool[full:]
+        for same_size in np.unique(size):
+            left = shuffled[:0]
+            for index, length in enumerate(self.lengths):
+                # What does not fill a batch of short captions goes among the longer ones, and what fills none
+                # of those among the captions of pictures of the next size.
+                pool = np.concatenate([left, shuffled[(group == index) & (size == same_size)]])
+                if length == self.lengths[-1]:
+                    pool = np.concatenate([rest, pool])
+                full = len(pool) // self.batch_size * self.batch_size
+                batches.append(pool[:full].reshape(-1, self.batch_size))
+                lengths.append(np.full(len(batches[-1]), length, np.int64))
+                left = pool[full:]
+            rest = left
         mixed = random.permutation(self.steps_per_epoch)
         return np.concatenate(batches)[mixed], np.concatenate(lengths)[mixed]
 
     def _gather(self, rows: tf.Tensor, length: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        def gather(rows: np.ndarray, length: np.int64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            pictures = np.asarray(self.source.fetch(self.record_of[rows]))
-            return pictures, self.tokens[rows, :length], self.targets[rows, :length]
+        def gather(rows: np.ndarray, length: np.int64) -> list[np.ndarray]:
+            records = self.record_of[rows]
+            given = self.source.fetch(records)
+            targets = self.targets[rows, :length]
+            # A picture that turned out to be unreadable counts nothing.
+            targets = np.where(self.source.usable[records][:, None], targets, self.pad_id).astype(
+                targets.dtype
+            )
+            return [*(given[name] for name in self.source.specs), self.tokens[rows, :length], targets]
 
-        dtypes = (self.source.dtype, tf.int32, tf.int32)
-        pictures, tokens, targets = tf.numpy_function(gather, [rows, length], dtypes, stateful=False)
-        pictures.set_shape([rows.shape[0], *self.source.shape])
+        *given, tokens, targets = tf.numpy_function(
+            gather,
+            [rows, length],
+            [*(spec.dtype for spec in self.source.specs.values()), tf.int32, tf.int32],
+            stateful=False,
+        )
         width = self.lengths[0] if len(self.lengths) == 1 else None
         for tensor in (tokens, targets):
             tensor.set_shape([rows.shape[0], width])
-        if self.source.key == "features":
-            pictures = tf.cast(pictures, tf.float32)
-        return {self.source.key: pictures, "tokens": tokens}, targets
+        return {**_shaped(given, self.source, rows.shape[0]), "tokens": tokens}, targets
 
 
 def training_batches(
+    source: Pictures,
     records: Sequence[Record],
-    tokenizer: WordTokenizer,
+    tokenizer: Tokenizer,
     *,
     batch_size: int,
     max_length: int,
-    image_size: int,
-    features: FeatureCache | None = None,
     augment: Augmentation | None = None,
     seed: int = 0,
     lengths: Sequence[int] = (),
-    on_bad_record: OnBadRecord = "skip",
 ) -> TrainingBatches:
     """Batches of (image, caption) pairs of a split; captions are tokenised here, once, in the graph.
 
     Args:
+        source: the pictures of the records.
         records: of the training split; every caption of every record is an example.
         tokenizer: words to ids.
         batch_size: `B`, over all devices together.
         max_length: `T`, words a caption may have, `END` included; longer ones are cut.
-        image_size: `S`, side of the square that images are squashed to; of no matter with `features`.
-        features: what a frozen encoder says of the images, in place of the images.
         augment: changes image batches; features cannot be augmented.
         seed: of the order and of the augmentation.
         lengths: batch captions of similar length together and cut each batch to the shortest of these lengths
             that holds it, `max_length` always being one of them; saves recurrent steps at the price of one
             trace of the training step for each. Empty: every batch has `T = max_length`.
-        on_bad_record: `"skip"` leaves out records whose image cannot be read and names them in `skipped`.
 
     Raises:
         InputError: there are fewer examples than `batch_size`, or augmentation is asked of features.
 
     Example:
+        >>> records = data.split("train")  # doctest: +SKIP
+        >>> source = FeaturePictures(records, cache)  # doctest: +SKIP
         >>> batches = training_batches(  # doctest: +SKIP
-        ...     data.split("train"), tokenizer, batch_size=128, max_length=20, image_size=224, features=cache
+        ...     source, records, tokenizer, batch_size=128, max_length=20
         ... )
         >>> for inputs, targets in batches.epoch(0):  # doctest: +SKIP
         ...     logits = model(inputs, training=True)
     """
-    if features is not None and augment is not None:
+    if "image" not in source.specs and augment is not None:
         raise InputError(
             "cached features cannot be augmented: train from images (features off) or turn augmentation off"
         )
-    source = pictures(records, image_size, features, on_bad_record)
     counts = [
         len(record.captions) if usable else 0 for record, usable in zip(records, source.usable, strict=True)
     ]
@@ -290,50 +195,59 @@ def training_batches(
         batch_size=batch_size,
         lengths=tuple(sorted({*(length for length in lengths if length < max_length), max_length})),
         seed=seed,
+        pad_id=tokenizer.pad_id,
         augment=augment,
         skipped=source.skipped,
     )
 
 
-def image_batches(
-    records: Sequence[Record],
-    *,
-    batch_size: int,
-    image_size: int,
-    features: FeatureCache | None = None,
-    source: Pictures | None = None,
-) -> tf.data.Dataset:
-    """Pictures without captions, in the order of `records`, for decoding; the last batch may be smaller.
+def image_batches(source: Pictures, *, batch_size: int) -> tf.data.Dataset:
+    """Pictures without captions, in the order of their records, for decoding; the last batch may be smaller.
 
     Args:
-        records: whose pictures.
+        source: the pictures; its `skipped` says what cannot be read.
         batch_size: `B`.
-        image_size: `S`; not looked at where `features` are given.
-        features: what a frozen encoder says of the images, in place of the images.
-        source: what `pictures(records, ...)` gave, to keep decoded images for another time or to see what it
-            skipped; a warning names the images that cannot be read where it is not given.
 
     Returns:
-        Dataset of `{"image": uint8 [B, S, S, 3] | "features": float32 [B, N, D], "index": int64 [B]}`, where
-        `index` is the place in `records`; records whose image cannot be read are missing.
+        Dataset of what `source` gives, such as `{"image": uint8 [B, S, S, 3], "index": int64 [B]}`, where
+        `index` is the place among the records; those whose picture cannot be read are missing.
     """
-    if source is None:
-        source = pictures(records, image_size, features)
-        if source.skipped:
-            warnings.warn(
-                f"{len(source.skipped)} images cannot be read and are left out: "
-                f"{shown(entry.where for entry in source.skipped)}",
-                stacklevel=2,
-            )
+
+    def fetch(indices: np.ndarray) -> list[np.ndarray]:
+        given = source.fetch(indices)
+        good = source.usable[indices]
+        return [*(given[name][good] for name in source.specs), indices[good]]
 
     def gather(indices: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch = tf.numpy_function(
-            lambda rows: np.asarray(source.fetch(rows)), [indices], source.dtype, stateful=False
-        )
-        batch.set_shape([None, *source.shape])
-        if source.key == "features":
-            batch = tf.cast(batch, tf.float32)
-        return {source.key: batch, "index": indices}
+        dtypes = [*(spec.dtype for spec in source.specs.values()), tf.int64]
+        *given, index = tf.numpy_function(fetch, [indices], dtypes, stateful=False)
+        index.set_shape([None])
+        return {**_shaped(given, source, None), "index": index}
 
     dataset = tf.data.Dataset.from_tensor_slices(np.flatnonzero(source.usable)).batch(batch_size)
     return dataset.map(gather, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
+
+
+@contextmanager
+def reading_errors() -> Iterator[None]:
+    """What a source of pictures raised inside a data set, as it was raised and not as TensorFlow's error.
+
+    Raises:
+        InputError: the one that `Pictures.fetch` raised while a data set was read in this context.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        said = re.search(r"InputError: (.+)", error.message)
+        if said is None:
+            raise
+        raise InputError(said[1]) from error
+
+
+def _shaped(given: Sequence[tf.Tensor], source: Pictures, batch: int | None) -> dict[str, tf.Tensor]:
+    """Tensors under their names, with what is known of their shapes; features as float32."""
+    named = {}
+    for tensor, (name, spec) in zip(given, source.specs.items(), strict=True):
+        tensor.set_shape([batch, *spec.shape])
+        named[name] = tf.cast(tensor, tf.float32) if spec.dtype == tf.float16 else tensor
+    return named

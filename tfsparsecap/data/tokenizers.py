@@ -1,8 +1,11 @@
-"""Words to numbers and back, tokenised inside the TensorFlow graph: training never waits for Python."""
+"""Captions to numbers and back, tokenised inside the TensorFlow graph: training never waits for Python."""
 
+import abc
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +16,8 @@ from tfsparsecap.files import atomic_write
 from tfsparsecap.models.captioner import END, PAD, START, UNKNOWN
 
 SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
+#: Files of a run folder; the second one is there where the tokens are pieces.
+VOCABULARY, SENTENCEPIECE = "vocabulary.txt", "sentencepiece.model"
 
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 # A number with its separators; letters joined by apostrophes or hyphens; an emoji with its skin tone.
@@ -44,7 +49,115 @@ def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
     return text.regex_split(captions, f"{_WORD}|{_BETWEEN}", _WORD)
 
 
-class WordTokenizer:
+def join_words(captions: tf.Tensor) -> tf.Tensor:
+    """The words of captions as `split_words` gives them, with a space between; works in and out of a graph.
+
+    Args:
+        captions: string [B], UTF-8 (broken bytes are replaced).
+
+    Returns:
+        string [B].
+
+    Example:
+        >>> join_words(tf.constant(["A dog, running!"])).numpy().tolist()
+        [b'a dog running']
+    """
+    return tf.strings.reduce_join(split_words(captions), axis=1, separator=" ")
+
+
+class Tokenizer(abc.ABC):
+    """Captions to the token ids that a captioner predicts, and these ids back to captions.
+
+    Attributes:
+        vocabulary: the words or pieces in the order of their ids: `vocabulary.txt`, which exported files hold
+            too.
+        join: how tokens of `vocabulary` become a text: `"words"` with a space between; `"pieces"` with none,
+            and what is `\u2581` in them is a space.
+        pad_id, start_id, end_id: the special ones among the ids that a captioner is given.
+        unknown_id: what words outside the vocabulary become; None where that takes more than one id.
+    """
+
+    vocabulary: list[str]
+    join: Literal["words", "pieces"]
+    pad_id: int
+    start_id: int
+    end_id: int
+    unknown_id: int | None
+
+    @abc.abstractmethod
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Token ids of captions; works in and out of a graph.
+
+        Args:
+            texts: string [B].
+
+        Returns:
+            int32 [B, (tokens)]: `start_id`, the caption, `end_id`. A caption without words gives these two.
+        """
+
+    @abc.abstractmethod
+    def decode(self, ids: Sequence[int] | np.ndarray | tf.Tensor) -> str:
+        """The caption behind token ids: stops at the first `end_id`, leaves out every other special token.
+
+        Args:
+            ids: integers [T].
+        """
+
+    def __len__(self) -> int:
+        """Number of token ids that a captioner has to know."""
+        return len(self.vocabulary)
+
+    @property
+    def words(self) -> "Tokenizer":
+        """Whose ids are places in `vocabulary`: the tokenizer itself, or the one that it writes in digits."""
+        return self
+
+    def to_words(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """Places in `vocabulary` of what a captioner has predicted; for graphs, exported ones too.
+
+        Args:
+            token_ids: int32 [..., T].
+
+        Returns:
+            int32 [..., T'], ids of `words`, with its `end_id` after a caption that has ended and its `pad_id`
+            after that; `token_ids` themselves where each stands for an entry of `vocabulary`.
+        """
+        return token_ids
+
+    def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """What teacher forcing needs: input tokens and the tokens that follow them.
+
+        A caption of more than `max_length - 1` tokens is cut and gets no `end_id` among its targets, because
+        a model taught to end there would learn to stop in the middle of a sentence.
+
+        Args:
+            texts: string [B].
+            max_length: `T`, the number of tokens to predict, `end_id` included.
+
+        Returns:
+            `(tokens, targets)`, int32 [B, T] each: `start w1 ... ` and `w1 ... end`, filled up with `pad_id`.
+
+        Example:
+            >>> tokenizer = WordTokenizer.from_captions(["a dog"])
+            >>> tokens, targets = tokenizer.encode_padded(tf.constant(["a dog"]), 4)
+            >>> tokens.numpy().tolist(), targets.numpy().tolist()
+            ([[1, 4, 5, 0]], [[4, 5, 2, 0]])
+        """
+        ids = self.encode(texts).to_tensor(default_value=self.pad_id, shape=[None, max_length + 1])
+        tokens, targets = ids[:, :-1], ids[:, 1:]
+        # The end is the answer to the last word, never a question.
+        return tf.where(tokens == self.end_id, self.pad_id, tokens), targets
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes `vocabulary` to a file, a token a line, whole or not at all."""
+        atomic_write(path, "\n".join(self.vocabulary) + "\n")
+
+    def save_to(self, folder: str | os.PathLike) -> None:
+        """Writes into a run folder what `load_tokenizer` reads, each file whole or not at all."""
+        self.save(Path(folder) / VOCABULARY)
+
+
+class WordTokenizer(Tokenizer):
     """A word vocabulary: captions to token ids in the graph, token ids to captions in Python.
 
     Args:
@@ -62,6 +175,9 @@ class WordTokenizer:
         >>> tokenizer.decode([4, 6, 5, 2, 0])
         'a red dog'
     """
+
+    join = "words"
+    pad_id, start_id, end_id, unknown_id = PAD, START, END, UNKNOWN
 
     def __init__(self, vocabulary: Sequence[str]):
         vocabulary = list(vocabulary)
@@ -149,58 +265,13 @@ class WordTokenizer:
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes `vocabulary.txt`, whole or not at all."""
-        atomic_write(path, "\n".join(self.vocabulary) + "\n")
-
-    def __len__(self) -> int:
-        return len(self.vocabulary)
-
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Token ids of captions; works in and out of a graph.
-
-        Args:
-            texts: string [B].
-
-        Returns:
-            int32 [B, (tokens)]: `START`, the words (`UNKNOWN` where not in the vocabulary), `END`. A
-            caption without words gives `START END`.
-        """
         words = split_words(texts)
         ids = words.with_flat_values(self._table.lookup(words.flat_values))
         ends = tf.ones([tf.shape(texts)[0], 1], tf.int32)
         return tf.concat([ends * START, ids, ends * END], axis=1)
 
-    def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """What teacher forcing needs: input tokens and the tokens that follow them.
-
-        A caption of more than `max_length - 1` words is cut and gets no `END` among its targets, because
-        a model taught to end there would learn to stop in the middle of a sentence.
-
-        Args:
-            texts: string [B].
-            max_length: `T`, the number of words to predict, `END` included.
-
-        Returns:
-            `(tokens, targets)`, int32 [B, T] each: `START w1 ... ` and `w1 ... END`, filled up with `PAD`.
-
-        Example:
-            >>> tokenizer = WordTokenizer.from_captions(["a dog"])
-            >>> tokens, targets = tokenizer.encode_padded(tf.constant(["a dog"]), 4)
-            >>> tokens.numpy().tolist(), targets.numpy().tolist()
-            ([[1, 4, 5, 0]], [[4, 5, 2, 0]])
-        """
-        ids = self.encode(texts).to_tensor(default_value=PAD, shape=[None, max_length + 1])
-        tokens, targets = ids[:, :-1], ids[:, 1:]
-        # END is the answer to the last word, never a question.
-        return tf.where(tokens == END, PAD, tokens), targets
-
     def decode(self, ids: Sequence[int] | np.ndarray | tf.Tensor) -> str:
-        """The caption behind token ids: stops at the first `END`, leaves out every other special token.
-
-        Args:
-            ids: integers [T].
-        """
         words = []
         for token in np.asarray(ids).reshape(-1).tolist():
             if token == END:
@@ -217,6 +288,27 @@ class WordTokenizer:
         """`normalise` of many captions at once, which is a thousand times faster."""
         if not captions:
             return []
-        words = split_words(tf.constant(list(captions), tf.string))
-        lines = tf.strings.reduce_join(words, axis=1, separator=" ").numpy()
+        lines = join_words(tf.constant(list(captions), tf.string)).numpy()
         return [line.decode("utf-8") for line in lines]
+
+
+def load_tokenizer(folder: str | os.PathLike, radix_base: int | None = None) -> Tokenizer:
+    """The tokenizer of a run folder, as `Tokenizer.save_to` left it.
+
+    Args:
+        folder: with `sentencepiece.model`, or else `vocabulary.txt`.
+        radix_base: of the digits that the run's captioner writes words in; None where it predicts words.
+
+    Raises:
+        InputError: the file is absent or damaged, or its words cannot be written in digits of this base.
+    """
+    # These two build on the classes above.
+    from tfsparsecap.data.radix import RadixTokenizer
+    from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
+
+    pieces = Path(folder) / SENTENCEPIECE
+    if pieces.is_file():
+        tokenizer = SentencePieceTokenizer.load(pieces)
+    else:
+        tokenizer = WordTokenizer.load(Path(folder) / VOCABULARY)
+    return tokenizer if radix_base is None else RadixTokenizer(tokenizer, radix_base)

@@ -176,11 +176,13 @@ class ObjectRelationTransformer(Captioner):
 
     def initial_state(self, memory: Memory) -> State:
         like = ops.zeros_like(memory["features"][:, :1, :])
-        empty = ops.tile(ops.expand_dims(like, 1), (1, self.depth, self.max_length, 1))
-        state = {"keys": empty, "position": ops.cast(ops.zeros_like(like[:, 0, 0]), "int32")}
-        if self.share_decoder_attention != "kv":
-            state["values"] = empty
-        return state
+        empty = ops.tile(like, (1, self.max_length, 1))
+        # A tensor for each depth: to cut one out of a stack takes longer than to fill it.
+        caches = {f"{name}_{depth}": empty for depth in range(self.depth) for name in self._cached()}
+        return {**caches, "position": ops.cast(ops.zeros_like(like[:, 0, 0]), "int32")}
+
+    def _cached(self) -> tuple[str, ...]:
+        return ("keys",) if self.share_decoder_attention == "kv" else ("keys", "values")
 
     def step(self, token_ids, state: State, memory: Memory, training: bool = False):
         steps, now = ops.arange(self.max_length)[None, :], state["position"][:, None]
@@ -188,35 +190,32 @@ class ObjectRelationTransformer(Captioner):
         position = ops.take(self._positions(), state["position"], axis=0)
         x = self._embedded(token_ids[:, None], position[:, None])
         x = self.dropout(x, training=training)
-        kept: dict[str, list] = {"keys": [], "values": []}
+        caches = dict(state)
         for depth, index in enumerate(self.decoder_order):
             layer = self.decoder_layers[index]
             queries, *projected = layer.project(x)
-            for name, latest in zip(kept, projected, strict=True):
-                if name in state:
-                    kept[name].append(ops.where(here[:, :, None], latest, state[name][:, depth]))
+            for name, latest in zip(self._cached(), projected, strict=False):
+                earlier = caches[f"{name}_{depth}"]
+                caches[f"{name}_{depth}"] = ops.where(here[:, :, None], latest, earlier)
             # At which depths the words are looked at, and at which of those this word has been, too.
             depths = [other for other in range(self.depth) if self.decoder_order[other] == index]
             depths = depths if self.shared_caches else [depth]
             seen = ops.concatenate([here | before if d <= depth else before for d in depths], axis=1)
             bias = attention_bias(seen, x.dtype)[:, None, None, :]
-            caches = [
-                ops.concatenate([kept[name][d] if d <= depth else state[name][:, d] for d in depths], axis=1)
-                for name in kept
-                if name in state
+            seen_by = [
+                ops.concatenate([caches[f"{name}_{d}"] for d in depths], axis=1) for name in self._cached()
             ]
             x = layer.advance(
                 x,
                 queries,
-                caches[0],
-                caches[-1],
+                seen_by[0],
+                seen_by[-1],
                 bias,
                 self._source(memory, index),
                 memory.get("unseen"),
                 training,
             )
-        following = {name: ops.stack(caches, axis=1) for name, caches in kept.items() if caches}
-        return self._logits(x)[:, 0], {**following, "position": state["position"] + 1}
+        return self._logits(ops.squeeze(x, axis=1)), {**caches, "position": state["position"] + 1}
 
     def call(self, inputs: Inputs, training: bool = False):
         with drawn(self, training):

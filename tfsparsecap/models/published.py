@@ -207,7 +207,7 @@ def _plan_of_up_down(captioner: UpDown) -> list[_Assignment]:
         _vectors(attention.bias, "core.att_lstm.bias_hh"),
         _beside(
             language.kernel,
-            ("core.lang_lstm.weight_ih", 0, 2 * units),
+            ("core.lang_lstm.weight_ih", 0, language.kernel.shape[0] - units),
             ("core.lang_lstm.weight_hh", 0, units),
         ),
         _vectors(captioner.language_lstm_bias.bias, "core.lang_lstm.bias_ih"),

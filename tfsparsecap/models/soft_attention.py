@@ -6,6 +6,7 @@ from keras import ops
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.models.regions import attention_bias, checked_sharing, mean_region, regions
 from tfsparsecap.models.regions import feature_size as size_of_features
 from tfsparsecap.models.teacher_forcing import hidden_after_words
 
@@ -31,14 +32,20 @@ class SoftAttention(Captioner):
         vocabulary_size: number of words, special tokens included.
         cell: `"lstm"` or `"gru"`.
         embedding_size, rnn_size, attention_size: units of the word embedding, the cell and the attention.
+        share_attention: `"kv"` has the sum be of `attention_features(f_i)` and not of `f_i`: one projection
+            gives keys and values (Share-KV of ACORT, https://arxiv.org/abs/2202.05451). None shares nothing.
         feature_size: length D of a feature. Not needed with an encoder that says it itself
             (`features_shape`, or the `output_shape` of a functional model).
         encoder: a Keras layer or model from images [B, S, S, 3] with values 0 to 255 to features [B, N, D];
             without one the captioner takes `"features"` only.
         dropout: share of the hidden units dropped in training before `output`, 0 to 1.
 
+    Inputs besides those of the contract:
+        `"mask"`: bool [B, N], which rows of the features are regions. Without it, and without an encoder,
+            rows of zeros are not (see `models.regions`).
+
     Raises:
-        InputError: for an unknown cell, or when the size of the features is not known.
+        InputError: for an unknown cell or sharing, or when the size of the features is not known.
 
     Example:
         >>> captioner = SoftAttention(1000, cell="gru", feature_size=768)
@@ -46,6 +53,8 @@ class SoftAttention(Captioner):
         >>> captioner({"features": features, "tokens": tokens}).shape
         TensorShape([2, 5, 1000])
     """
+
+    input_names = ("image", "features", "mask")
 
     def __init__(
         self,
@@ -55,6 +64,7 @@ class SoftAttention(Captioner):
         embedding_size: int = 256,
         rnn_size: int = 512,
         attention_size: int = 512,
+        share_attention: str | None = None,
         feature_size: int | None = None,
         encoder: keras.layers.Layer | None = None,
         dropout: float = 0.0,
@@ -63,7 +73,7 @@ class SoftAttention(Captioner):
         super().__init__(vocabulary_size, **kwargs)
         if cell not in _CELLS:
             raise InputError(f'SoftAttention knows no cell "{cell}": give "lstm" or "gru"')
-        self.cell_name = cell
+        self.cell_name, self.share_attention = cell, checked_sharing(share_attention)
         self.embedding_size, self.rnn_size, self.attention_size = embedding_size, rnn_size, attention_size
         self.feature_size = feature_size or size_of_features(encoder, "SoftAttention")
         self.dropout_rate = dropout
@@ -104,32 +114,25 @@ class SoftAttention(Captioner):
         self.attention_features.build((None, None, self.feature_size))
         self.attention_query.build((None, self.rnn_size))
         self.attention_score.build((None, None, self.attention_size))
-        self.cell.build((None, self.embedding_size + self.feature_size))
+        context = self.attention_size if self.share_attention == "kv" else self.feature_size
+        self.cell.build((None, self.embedding_size + context))
         self.output_layer.build((None, self.rnn_size))
         self.built = True
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        if "features" in inputs:
-            features = inputs["features"]
-        elif self.encoder is None:
-            raise InputError(
-                f'a captioner without an encoder takes "features", not {sorted(inputs)}: give "features"'
-                " or build it with an encoder"
-            )
-        elif "image" in inputs:
-            features = self.encoder(inputs["image"], training=training)
-        else:
-            raise InputError(
-                f'a captioner takes "image" or "features", not {sorted(inputs)}: give one of them'
-            )
+        features, mask = regions(inputs, self.encoder, self.feature_size, training)
         features = ops.cast(features, self.compute_dtype)
-        return {"features": features, "keys": self.attention_features(features)}
+        memory = {"keys": self.attention_features(features), "mean": mean_region(features, mask)}
+        if self.share_attention != "kv":
+            memory["features"] = features
+        if mask is not None:
+            memory["attention_bias"] = attention_bias(mask, self.compute_dtype)
+        return memory
 
     def initial_state(self, memory: Memory) -> State:
-        mean = ops.mean(memory["features"], axis=1)
-        state = {"hidden": self.initial_hidden(mean)}
+        state = {"hidden": self.initial_hidden(memory["mean"])}
         if self.initial_carry is not None:
-            state["carry"] = self.initial_carry(mean)
+            state["carry"] = self.initial_carry(memory["mean"])
         return state
 
     def step(self, token_ids, state: State, memory: Memory, training: bool = False):
@@ -150,8 +153,12 @@ class SoftAttention(Captioner):
     def _advance(self, embedded, state: State, memory: Memory, training: bool) -> State:
         query = self.attention_query(state["hidden"])
         energy = ops.tanh(memory["keys"] + query[:, None, :])
-        weights = ops.softmax(self.attention_score(energy), axis=1)
-        context = ops.squeeze(ops.matmul(ops.transpose(weights, (0, 2, 1)), memory["features"]), axis=1)
+        scores = self.attention_score(energy)
+        if "attention_bias" in memory:
+            scores = scores + memory["attention_bias"][:, :, None]
+        weights = ops.softmax(scores, axis=1)
+        looked_at = memory["keys"] if self.share_attention == "kv" else memory["features"]
+        context = ops.squeeze(ops.matmul(ops.transpose(weights, (0, 2, 1)), looked_at), axis=1)
         # The order of a stock LSTMCell's states is (hidden, carry).
         names = ("hidden", "carry") if self.initial_carry is not None else ("hidden",)
         _, after = self.cell(
@@ -169,6 +176,7 @@ class SoftAttention(Captioner):
             "embedding_size": self.embedding_size,
             "rnn_size": self.rnn_size,
             "attention_size": self.attention_size,
+            "share_attention": self.share_attention,
             "feature_size": self.feature_size,
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "dropout": self.dropout_rate,

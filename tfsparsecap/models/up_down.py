@@ -6,7 +6,7 @@ from keras import ops
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
-from tfsparsecap.models.regions import attention_bias, mean_region, regions
+from tfsparsecap.models.regions import attention_bias, checked_sharing, mean_region, regions
 from tfsparsecap.models.regions import feature_size as size_of_features
 from tfsparsecap.models.teacher_forcing import hidden_after_words
 
@@ -59,6 +59,8 @@ class UpDown(Captioner):
         vocabulary_size: number of words, special tokens included.
         embedding_size, rnn_size, attention_size: units of the word embedding, of each LSTM (and of the
             embedded features), and of the attention.
+        share_attention: `"kv"` has the sum be of `attention_features(v_i)` and not of `v_i`: one projection
+            gives keys and values (Share-KV of ACORT, https://arxiv.org/abs/2202.05451). None shares nothing.
         feature_size: length D of a feature. Not needed with an encoder that says it itself
             (`features_shape`, or the `output_shape` of a functional model).
         encoder: a Keras layer or model from images [B, S, S, 3] with values 0 to 255 to features [B, N, D];
@@ -74,7 +76,7 @@ class UpDown(Captioner):
         `"pooled"`: float [B, D], one feature for the whole image, in place of the mean of the regions.
 
     Raises:
-        InputError: no output layer, or when the size of the features is not known.
+        InputError: no output layer, an unknown sharing, or when the size of the features is not known.
 
     Example:
         >>> captioner = UpDown(1000, rnn_size=64, feature_size=2048)
@@ -92,6 +94,7 @@ class UpDown(Captioner):
         embedding_size: int = 1000,
         rnn_size: int = 1000,
         attention_size: int = 512,
+        share_attention: str | None = None,
         feature_size: int | None = None,
         encoder: keras.layers.Layer | None = None,
         output_layers: int = 1,
@@ -104,6 +107,7 @@ class UpDown(Captioner):
         self.embedding_size, self.rnn_size, self.attention_size = embedding_size, rnn_size, attention_size
         self.feature_size = feature_size or size_of_features(encoder, "UpDown")
         self.output_layers, self.dropout_rate = output_layers, dropout
+        self.share_attention = checked_sharing(share_attention)
         self.encoder = encoder
 
         policy = self.dtype_policy
@@ -157,7 +161,8 @@ class UpDown(Captioner):
         self.attention_score.build((None, None, self.attention_size))
         self.attention_lstm_image.build(hidden)
         self.attention_lstm.build((None, 2 * self.rnn_size + self.embedding_size))
-        self.language_lstm.build((None, 3 * self.rnn_size))
+        context = self.attention_size if self.share_attention == "kv" else self.rnn_size
+        self.language_lstm.build((None, context + 2 * self.rnn_size))
         self.language_lstm_bias.build((None, 4 * self.rnn_size))
         for layer in (*self.hidden_layers, self.output_layer):
             layer.build(hidden)
@@ -171,10 +176,11 @@ class UpDown(Captioner):
         pooled = self.pooled_embedding(ops.cast(pooled, self.compute_dtype))
         pooled = self.dropout(pooled, training=training)
         memory = {
-            "features": features,
             "keys": self.attention_features(features),
             "image": self.attention_lstm_image(pooled),
         }
+        if self.share_attention != "kv":
+            memory["features"] = features
         if mask is not None:
             memory["attention_bias"] = attention_bias(mask, self.compute_dtype)
         return memory
@@ -223,7 +229,8 @@ class UpDown(Captioner):
         if "attention_bias" in memory:
             scores = scores + memory["attention_bias"]
         weights = ops.softmax(scores, axis=-1)
-        context = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), memory["features"]), axis=1)
+        looked_at = memory["keys"] if self.share_attention == "kv" else memory["features"]
+        context = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), looked_at), axis=1)
 
         gates = self.language_lstm(
             ops.concatenate([context, attention_hidden, state["language_hidden"]], axis=-1)
@@ -247,6 +254,7 @@ class UpDown(Captioner):
             "embedding_size": self.embedding_size,
             "rnn_size": self.rnn_size,
             "attention_size": self.attention_size,
+            "share_attention": self.share_attention,
             "feature_size": self.feature_size,
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "output_layers": self.output_layers,

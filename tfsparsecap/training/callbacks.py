@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.data.records import Record
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.training.checkpoints import save_checkpoint
 from tfsparsecap.training.run_folder import RunFolder, best_epoch
@@ -32,7 +32,7 @@ class Validation(keras.callbacks.Callback):
         captioner: keras.Model,
         records: list[Record],
         batches: tf.data.Dataset,
-        tokenizer: WordTokenizer,
+        tokenizer: Tokenizer,
         max_length: int,
     ):
         super().__init__()

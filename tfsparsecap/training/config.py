@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
@@ -17,12 +17,21 @@ class Data(_Section):
     """Pictures and captions. Other keys are options of the source: the arguments of its `load`.
 
     Attributes:
-        kind: `scenes` (drawn by the package), `flickr` (8k or 30k as downloaded) or `table` (CSV or JSONL).
+        kind: `scenes` (drawn by the package), `flickr` (8k or 30k as downloaded), `coco` (MS-COCO's files or
+            Karpathy's) or `table` (CSV or JSONL).
         folder: where the pictures lie, relative to the working directory. Scenes are drawn there if absent;
             null draws them in the user's cache.
         minimum_count: a word that occurs less often in the training captions becomes the unknown word.
         vocabulary_size: keep at most this many words, the most frequent ones; null keeps all.
-        max_length: tokens of a caption at most, its end token included; longer captions are cut.
+        sentencepiece: a SentencePiece model whose pieces are the vocabulary, in place of the words.
+        radix_base: write words as numbers of this base, a token for each digit (radix encoding); null has a
+            token for each word.
+        max_length: tokens of a caption at most, its end token included; longer captions are cut. With
+            radix encoding a word is as many tokens as it has digits.
+        features: folder with bottom-up features (`cocobu_att/ID.npy` and so on), in place of an encoder.
+        max_regions: regions of an image at most, with `features`; the others are left out.
+        region_buckets: batches hold images with similar numbers of regions, and are filled up to the
+            smallest of these numbers (or `max_regions`) that fits; empty: to `max_regions`.
         batch_lengths: captions of similar length share a batch, cut to the shortest of these lengths that
             holds it; empty: every batch has `max_length`.
         augmentation: layers of `tfsparsecap.data.augmentation`, by name or as a name with arguments; they
@@ -32,10 +41,15 @@ class Data(_Section):
     """
 
     model_config = ConfigDict(extra="allow")
-    kind: Literal["scenes", "flickr", "table"] = "scenes"
+    kind: Literal["scenes", "flickr", "coco", "table"] = "scenes"
     folder: str | None = None
     minimum_count: Size = 1
     vocabulary_size: Size | None = None
+    sentencepiece: str | None = None
+    radix_base: Annotated[int, Field(ge=2)] | None = None
+    features: str | None = None
+    max_regions: Size = 100
+    region_buckets: list[Size] = [36, 50, 75]
     max_length: Annotated[int, Field(ge=2)] = 15
     batch_lengths: list[Size] = []
     augmentation: list[str | dict[str, Any]] = []
@@ -69,16 +83,86 @@ class Encoder(_Section):
     batch_norm_momentum: Share = 0.9
 
 
-class Model(_Section):
-    """The captioner and its sizes, as in `tfsparsecap.models.SoftAttention`."""
+class SoftAttentionModel(_Section):
+    """Soft-Attention and its sizes, as in `tfsparsecap.models.SoftAttention`.
+
+    Attributes:
+        share_attention: `kv` has attention look at what it scores by (Share-KV).
+        feature_size: length of a region's feature, where there is no encoder.
+        encoder: what makes features of images; null where `data.features` has them.
+    """
 
     kind: Literal["soft_attention"] = "soft_attention"
     cell: Literal["lstm", "gru"] = "lstm"
     embedding_size: Size = 64
     rnn_size: Size = 256
     attention_size: Size = 128
+    share_attention: Literal["kv"] | None = None
     dropout: Share = 0.0
-    encoder: Encoder = Encoder()
+    feature_size: Size = 2048
+    encoder: Encoder | None = Encoder()
+
+
+class UpDownModel(_Section):
+    """Up-Down and its sizes, as in `tfsparsecap.models.UpDown`; `share_attention`, `feature_size` and
+    `encoder` as in `SoftAttentionModel`."""
+
+    kind: Literal["up_down"] = "up_down"
+    embedding_size: Size = 1000
+    rnn_size: Size = 1000
+    attention_size: Size = 512
+    output_layers: Size = 1
+    share_attention: Literal["kv"] | None = None
+    dropout: Share = 0.5
+    feature_size: Size = 2048
+    encoder: Encoder | None = Encoder()
+
+
+class TransformerModel(_Section):
+    """Object Relation Transformer and its sizes, as in `tfsparsecap.models.ObjectRelationTransformer`; with
+    sharing and `data.radix_base` it is ACORT. `feature_size` and `encoder` as in `SoftAttentionModel`.
+
+    Attributes:
+        share_encoder_layers, share_decoder_layers: the layer at each depth, such as [0, 0, 0, 1, 1, 1].
+        share_encoder_attention, share_decoder_attention: `kv`, `qk` or null.
+        shared_caches: decode as the original implementation does where layers are shared.
+    """
+
+    kind: Literal["object_relation_transformer"] = "object_relation_transformer"
+    size: Size = 512
+    hidden_size: Size = 2048
+    layers: Size = 6
+    heads: Size = 8
+    share_encoder_layers: list[Annotated[int, Field(ge=0)]] | None = None
+    share_decoder_layers: list[Annotated[int, Field(ge=0)]] | None = None
+    share_encoder_attention: Literal["kv", "qk"] | None = None
+    share_decoder_attention: Literal["kv", "qk"] | None = None
+    shared_caches: bool = False
+    dropout: Share = 0.1
+    feature_dropout: Share = 0.1
+    feature_size: Size = 2048
+    encoder: Encoder | None = Encoder()
+
+
+#: Settings of a captioner by its `kind`.
+MODELS = {
+    "soft_attention": SoftAttentionModel,
+    "up_down": UpDownModel,
+    "object_relation_transformer": TransformerModel,
+}
+
+
+def _kind(given: Any) -> Any:
+    """Which of `MODELS` settings are of; Soft-Attention where they do not say."""
+    return given.get("kind", "soft_attention") if isinstance(given, dict) else getattr(given, "kind", None)
+
+
+Model = Annotated[
+    Annotated[SoftAttentionModel, Tag("soft_attention")]
+    | Annotated[UpDownModel, Tag("up_down")]
+    | Annotated[TransformerModel, Tag("object_relation_transformer")],
+    Discriminator(_kind),
+]
 
 
 class Pruning(_Section):
@@ -126,8 +210,11 @@ class Training(_Section):
         epochs: times that every caption is seen, fine-tuning not counted.
         batch_size: captions a step, over all devices together.
         learning_rate: of Adam, at the start.
-        schedule: `constant`, or `cosine` down to `final_learning_rate`.
-        warmup_steps: the first steps of `cosine`, in which the rate rises from 0.
+        schedule: `constant`; `cosine` down to `final_learning_rate`; or `noam`, which falls with the square
+            root of the steps from where the warm-up ends.
+        warmup_steps: the first steps of `cosine` and `noam`, in which the rate rises from 0 to
+            `learning_rate`.
+        adam_beta_2, adam_epsilon: of Adam.
         weight_decay: decoupled, as in AdamW; gates and biases are left out.
         clip_norm: largest norm of all gradients together; null for none.
         clip_value: largest size of a single gradient; null for none.
@@ -144,9 +231,11 @@ class Training(_Section):
     epochs: Size = 2
     batch_size: Size = 32
     learning_rate: Rate = 3e-3
-    schedule: Literal["constant", "cosine"] = "cosine"
+    schedule: Literal["constant", "cosine", "noam"] = "cosine"
     final_learning_rate: Annotated[float, Field(ge=0)] = 1e-5
     warmup_steps: Annotated[int, Field(ge=0)] = 100
+    adam_beta_2: Share = 0.999
+    adam_epsilon: Rate = 1e-7
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     clip_norm: Rate | None = 1.0
     clip_value: Rate | None = None
@@ -172,7 +261,7 @@ class Config(_Section):
     Attributes:
         name: the run's folder is `runs/NAME`.
         seed: of everything random.
-        data, model, training, decoding: see there.
+        data, model, training, decoding: see there; `model.kind` is one of `MODELS`.
         pruning: null trains a dense model.
 
     Example:
@@ -185,7 +274,7 @@ class Config(_Section):
     )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     data: Data = Data()
-    model: Model = Model()
+    model: Model = SoftAttentionModel()
     pruning: Pruning | None = Pruning()
     training: Training = Training()
     decoding: Decoding = Decoding()

@@ -14,14 +14,15 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.training.config import Config
+from tfsparsecap.training.config import MODELS, Config
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """Reads and checks a run's settings.
 
     Args:
-        path: a YAML file; None starts from the defaults, which are the quickstart.
+        path: a YAML file; None starts from the defaults, which are the quickstart. Its key `extends:
+            FILE.yaml` names another one, from its own folder on, whose settings it changes.
         overrides: `section.key=value`, values in YAML; they win over the file.
 
     Raises:
@@ -34,7 +35,7 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
     overridden = [_checked_override(text) for text in overrides]
     source = str(path) if path is not None else "the settings"
     try:
-        merged = OmegaConf.merge(_read(path), OmegaConf.from_dotlist(list(overrides)))
+        merged = _merged(_read(path), OmegaConf.from_dotlist(list(overrides)))
         content = OmegaConf.to_container(merged, resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
@@ -44,6 +45,21 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
         given = any(key == name or key.startswith(f"{name}.") for name in overridden)
         return "on the command line" if given or path is None else f"in {path}"
 
+    return checked_config(content, where)
+
+
+def checked_config(
+    content: dict[str, Any], where: Callable[[str], str] = lambda key: "among the settings"
+) -> Config:
+    """Settings from a dictionary as YAML would hold it.
+
+    Args:
+        content: sections and keys.
+        where: where a key was set, for the message.
+
+    Raises:
+        InputError: a key is unknown, or a value is of the wrong type.
+    """
     try:
         return Config.model_validate(content)
     except ValidationError as error:
@@ -93,9 +109,30 @@ def differences(first: Config, second: Config) -> list[tuple[str, Any, Any]]:
     return [(key, one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)]
 
 
-def _read(path: str | Path | None) -> Any:
+def _read(path: str | Path | None, extending: tuple[Path, ...] = ()) -> Any:
     if path is None:
         return OmegaConf.create({})
+    if Path(path).resolve() in extending:
+        raise InputError(f"{path} extends itself, by way of others: take one extends away")
+    loaded = _loaded(path)
+    base = loaded.pop("extends", None)
+    if base is None:
+        return loaded
+    if not isinstance(base, str):
+        raise InputError(f"extends in {path} is {base!r}: give the path of one YAML file")
+    below = _read(Path(path).parent / base, (*extending, Path(path).resolve()))
+    return _merged(below, loaded)
+
+
+def _merged(below: Any, above: Any) -> Any:
+    """Settings changed by others. Of another captioner's own settings only the encoder's stay."""
+    kinds = [OmegaConf.select(settings, "model.kind") for settings in (below, above)]
+    if kinds[1] not in (None, kinds[0]) and OmegaConf.is_dict(below.get("model")):
+        below.model = {name: below.model[name] for name in ("encoder",) if name in below.model}
+    return OmegaConf.merge(below, above)
+
+
+def _loaded(path: str | Path) -> Any:
     try:
         loaded = OmegaConf.load(path)
     except FileNotFoundError as error:
@@ -137,6 +174,7 @@ def _checked_override(text: str) -> str:
 #: What pydantic says in the words of Python, said in those of a settings file.
 _RULES = {
     "model_type": "it should be a section with keys of its own",
+    "union_tag_not_found": "it should be a section with keys of its own",
     "tuple_type": "it should be a list in brackets, such as [16,1]",
     "list_type": "it should be a list in brackets, such as [12]",
     "string_pattern_mismatch": "it should be letters, digits and _ . - only, a letter or digit first",
@@ -153,9 +191,17 @@ def _sentence(
     """One sentence for the first thing that is wrong; unknown keys first, they explain the rest."""
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     detail = details[0]
-    key = ".".join(str(part) for part in (section, *detail["loc"]) if part != "")
+    loc, kind = detail["loc"], "soft_attention"
+    if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
+        # Pydantic names the captioner whose settings these are between section and key.
+        kind, loc = loc[1], (loc[0], *loc[2:])
+    key = ".".join(str(part) for part in (section, *loc) if part != "")
+    if detail["type"] == "union_tag_invalid":
+        near = difflib.get_close_matches(detail["ctx"]["tag"], MODELS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(MODELS)}"
+        return f"{key}.kind {where(f'{key}.kind')} is {detail['ctx']['tag']!r}: {hint}"
     if detail["type"] == "extra_forbidden":
-        keys = list(_keys(schema))
+        keys = list(_keys(schema, kind))
         if siblings is not None:
             keys = [f"{section}.{name}" for name in siblings] + keys
         near = _nearest(key, keys)
@@ -189,14 +235,17 @@ def _nearest(key: str, keys: list[str]) -> str | None:
     return anywhere[0] if anywhere else None
 
 
-def _keys(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def _keys(schema: type[BaseModel], kind: str, prefix: str = "") -> Iterator[str]:
+    """All keys there are, dotted; of the captioners those of one kind."""
     for name, field in schema.model_fields.items():
         yield prefix + name
         # `Pruning | None` is a section as well.
         choices = typing.get_args(field.annotation) if _is_union(field.annotation) else (field.annotation,)
+        if schema is Config and name == "model":
+            choices = (MODELS[kind],)
         for choice in choices:
             if inspect.isclass(choice) and issubclass(choice, BaseModel):
-                yield from _keys(choice, f"{prefix}{name}.")
+                yield from _keys(choice, kind, f"{prefix}{name}.")
 
 
 def _is_union(annotation: Any) -> bool:

@@ -9,24 +9,50 @@ import keras
 from tfsparsecap import data as sources
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.feature_cache import FeatureCache, cached_features
-from tfsparsecap.data.pipeline import TrainingBatches, image_batches, pictures, training_batches
+from tfsparsecap.data.pictures import FeaturePictures, ImagePictures, Pictures, RegionPictures
+from tfsparsecap.data.pipeline import TrainingBatches, image_batches, training_batches
+from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.records import CaptionData, Record, Skipped
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.region_features import RegionFeatures
+from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
+from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import MobileNetV1Encoder, SoftAttention
+from tfsparsecap.models import MobileNetV1Encoder, ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import prune, registry
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.config_files import check_options
 
+#: Captioners by the `kind` that a configuration gives them.
+CAPTIONERS = {
+    "soft_attention": SoftAttention,
+    "up_down": UpDown,
+    "object_relation_transformer": ObjectRelationTransformer,
+}
+
 
 def check_sections(config: Config) -> None:
-    """Checks the free keys of a configuration, which belong to the data source and to the pruning method.
+    """Checks what settings cannot check by themselves: free keys, which belong to the data source and to the
+    pruning method, and settings that must go together.
 
     Raises:
-        InputError: an unknown key or a wrong type.
+        InputError: an unknown key, a wrong type, or settings that exclude each other.
     """
     data = config.data
+    if data.features is not None and config.model.encoder is not None:
+        raise InputError(
+            "data.features and model.encoder are both set: set model.encoder=null to train from features, or"
+            " data.features=null to train from images"
+        )
+    if data.features is None and config.model.encoder is None:
+        raise InputError(
+            "model.encoder is null and data.features is not set: say where the features lie,"
+            " data.features=FOLDER (with cocobu_att/ in it), or give the captioner an encoder"
+        )
+    if config.model.encoder is None and (data.augmentation or config.training.fine_tune.epochs):
+        raise InputError(
+            "data.augmentation and training.fine_tune need images, and features are given: leave them out"
+        )
     source = sources.SOURCES[data.kind]
     check_options("data", data.options, source, ("folder", "on_bad_record"))
     if data.folder is None and data.kind != "scenes":
@@ -47,48 +73,65 @@ def load_data(config: Config) -> CaptionData:
     options = dict(data.options)
     if data.kind != "scenes":
         options["on_bad_record"] = data.on_bad_record
+    if data.kind == "coco" and config.model.encoder is None:
+        options["images"] = "ignore"
     folder = None if data.folder is None else Path(data.folder).expanduser()
     return sources.load(data.kind, folder, **options)
 
 
-def make_tokenizer(config: Config, data: CaptionData) -> WordTokenizer:
-    """The vocabulary of the training captions. Raises InputError where it has no word."""
-    captions = [caption for record in data.split("train") for caption in record.captions]
-    return WordTokenizer.from_captions(captions, config.data.minimum_count, config.data.vocabulary_size)
+def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
+    """The vocabulary of a run: words of the training captions, or a given one.
+
+    Raises:
+        InputError: it has no word, or the SentencePiece model cannot be read.
+    """
+    settings = config.data
+    if settings.sentencepiece is not None:
+        tokenizer = SentencePieceTokenizer.load(Path(settings.sentencepiece).expanduser())
+    else:
+        captions = [caption for record in data.split("train") for caption in record.captions]
+        tokenizer = WordTokenizer.from_captions(captions, settings.minimum_count, settings.vocabulary_size)
+    return tokenizer if settings.radix_base is None else RadixTokenizer(tokenizer, settings.radix_base)
 
 
 def make_captioner(
-    config: Config, vocabulary_size: int, *, precision: str | None = None, weights: bool = True
+    config: Config, vocabulary: Tokenizer | int, *, precision: str | None = None, weights: bool = True
 ) -> Captioner:
     """The captioner with its encoder.
 
     Args:
-        vocabulary_size: special tokens included.
+        vocabulary: the tokens; or how many there are, special ones included, with the ids of a word
+            vocabulary.
         precision: Keras dtype policy; None takes `training.precision`.
         weights: False leaves out the encoder's published weights, for a model that gets its own.
+
+    Raises:
+        InputError: the sizes do not go together.
     """
     model, policy = config.model, precision or config.training.precision
-    encoder = MobileNetV1Encoder(
-        model.encoder.width,
-        model.encoder.layer,
-        model.encoder.image_size,
-        model.encoder.weights if weights else None,
-        trainable=model.encoder.trainable,
-        batch_norm_momentum=model.encoder.batch_norm_momentum,
-        dtype=policy,
-        name="encoder",
-    )
-    return SoftAttention(
-        vocabulary_size,
-        cell=model.cell,
-        embedding_size=model.embedding_size,
-        rnn_size=model.rnn_size,
-        attention_size=model.attention_size,
-        encoder=encoder,
-        dropout=model.dropout,
-        dtype=policy,
-        name="captioner",
-    )
+    sizes = model.model_dump(exclude={"kind", "encoder"})
+    if isinstance(vocabulary, Tokenizer):
+        sizes |= {name: getattr(vocabulary, name) for name in ("start_id", "end_id", "pad_id")}
+    if model.kind == "object_relation_transformer":
+        sizes["max_length"] = config.data.max_length
+    encoder = None
+    if model.encoder is not None:
+        sizes["feature_size"] = None  # the encoder says it
+        encoder = MobileNetV1Encoder(
+            model.encoder.width,
+            model.encoder.layer,
+            model.encoder.image_size,
+            model.encoder.weights if weights else None,
+            trainable=model.encoder.trainable,
+            batch_norm_momentum=model.encoder.batch_norm_momentum,
+            dtype=policy,
+            name="encoder",
+        )
+    size = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
+    try:
+        return CAPTIONERS[model.kind](size, **sizes, encoder=encoder, dtype=policy, name="captioner")
+    except InputError as error:
+        raise InputError(f"model.kind={model.kind}: {error}") from error
 
 
 def prune_captioner(captioner: Captioner, config: Config, total_steps: int) -> None:
@@ -100,9 +143,10 @@ def prune_captioner(captioner: Captioner, config: Config, total_steps: int) -> N
     settings = config.pruning
     if settings is None:
         return
-    trainable = captioner.encoder.trainable
-    if not settings.encoder:
-        captioner.encoder.trainable = False  # prune leaves what is frozen alone
+    encoder = captioner.encoder
+    trainable = encoder is not None and encoder.trainable
+    if trainable and not settings.encoder:
+        encoder.trainable = False  # prune leaves what is frozen alone
     try:
         prune(
             captioner,
@@ -115,21 +159,24 @@ def prune_captioner(captioner: Captioner, config: Config, total_steps: int) -> N
     except InputError as error:
         raise InputError(f"pruning.method={settings.method}: {error}") from error
     finally:
-        captioner.encoder.trainable = trainable
+        if trainable:
+            encoder.trainable = True
 
 
 @dataclass
 class Supply:
-    """Batches of a run's data, from images or from the cached features of a frozen encoder.
+    """Batches of a run's data: from images, from the cached features of a frozen encoder, or from files of
+    region features.
 
     Attributes:
-        skipped: records whose image could not be read, as far as it was tried.
+        encoder: of the captioner, if it has one.
+        skipped: records whose picture could not be read, as far as it was tried.
     """
 
     config: Config
     data: CaptionData
-    tokenizer: WordTokenizer
-    encoder: keras.Layer
+    tokenizer: Tokenizer
+    encoder: keras.Layer | None
     progress: bool = True
     skipped: list[Skipped] = field(default_factory=list)
     _cache: FeatureCache | None = None
@@ -140,28 +187,40 @@ class Supply:
         augment = None
         if data.augmentation:
             augment = Augmentation(data.augmentation, self.config.model.encoder.image_size)
-        batches = training_batches(
-            self.data.split("train"),
+        records = self.data.split("train")
+        return training_batches(
+            self.pictures(records, from_images=from_images),
+            records,
             self.tokenizer,
             batch_size=batch_size,
             max_length=data.max_length,
-            image_size=self.config.model.encoder.image_size,
-            features=None if from_images else self.features(),
             augment=augment,
             seed=self.config.seed,
             lengths=data.batch_lengths,
-            on_bad_record=data.on_bad_record,
         )
-        self._note(batches.skipped)
-        return batches
 
     def images(self, records: Sequence[Record], *, from_images: bool, batch_size: int = 64):
         """Pictures without captions, see `data.pipeline.image_batches`."""
-        size = self.config.model.encoder.image_size
-        features = None if from_images else self.features()
-        source = pictures(records, size, features, self.config.data.on_bad_record)
-        self._note(source.skipped)
-        return image_batches(records, batch_size=batch_size, image_size=size, source=source)
+        return image_batches(self.pictures(records, from_images=from_images), batch_size=batch_size)
+
+    def pictures(self, records: Sequence[Record], *, from_images: bool) -> Pictures:
+        """The pictures of records; those that cannot be read are added to `skipped`.
+
+        Args:
+            from_images: read images although an encoder's features may be cached.
+        """
+        settings = self.config.data
+        if self.config.model.encoder is None:
+            source = RegionPictures(region_features(self.config, records), settings.on_bad_record)
+        else:
+            features = None if from_images else self.features()
+            if features is not None:
+                source = FeaturePictures(records, features)
+            else:
+                size = self.config.model.encoder.image_size
+                source = ImagePictures(records, size, settings.on_bad_record)
+        self.skipped.extend(entry for entry in source.skipped if entry not in self.skipped)
+        return source
 
     def features(self) -> FeatureCache | None:
         """What the encoder says of every image, or None where it is trained or nothing is to be cached."""
@@ -179,5 +238,28 @@ class Supply:
             )
         return self._cache
 
-    def _note(self, skipped: Sequence[Skipped]) -> None:
-        self.skipped.extend(entry for entry in skipped if entry not in self.skipped)
+
+def region_features(config: Config, records: Sequence[Record]) -> RegionFeatures:
+    """Index of the records' files in `data.features`.
+
+    Raises:
+        InputError: the folder is missing or of another form.
+    """
+    settings = config.data
+    if settings.features is None:
+        raise InputError(
+            "the captioner has no encoder, and it is not known where its features lie: set"
+            " data.features=FOLDER (in the run's config.yaml, or with --features)"
+        )
+    folder = Path(settings.features).expanduser()
+    return RegionFeatures(
+        folder,
+        [record.image_id for record in records],
+        feature_size=config.model.feature_size,
+        buckets=settings.region_buckets,
+        max_regions=settings.max_regions,
+        on_bad_record=settings.on_bad_record,
+        need_boxes=config.model.kind == "object_relation_transformer",
+        # The feature of the whole image is the mean of its regions', and read only where it lies there.
+        need_pooled=config.model.kind == "up_down" and (folder / "cocobu_fc").is_dir(),
+    )

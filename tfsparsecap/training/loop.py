@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.data.pipeline import reading_errors
 from tfsparsecap.errors import InputError
 
 
@@ -113,7 +114,8 @@ class Loop:
         iterator = iter(dataset)
         while True:
             asked = time.perf_counter()
-            batch = next(iterator, None)
+            with reading_errors():
+                batch = next(iterator, None)
             waited += time.perf_counter() - asked
             if batch is None:
                 break
@@ -196,6 +198,8 @@ def make_optimizer(
     schedule: str = "constant",
     final_learning_rate: float = 0.0,
     warmup_steps: int = 0,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-7,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
     clip_value: float | None = None,
@@ -205,7 +209,8 @@ def make_optimizer(
 
     Args:
         steps: over which `cosine` goes from `learning_rate` down to `final_learning_rate`.
-        warmup_steps: the first of them, in which `cosine` rises from 0 to `learning_rate`.
+        warmup_steps: the first of them, in which `cosine` and `noam` rise from 0 to `learning_rate`.
+        beta_2, epsilon: of Adam.
         clip_norm: limit of the norm of all gradients together; `clip_value`: of a single one. Not both.
         replicas: devices whose gradients the optimizer sums.
 
@@ -224,8 +229,12 @@ def make_optimizer(
             warmup_target=learning_rate if warmup_steps else None,
             warmup_steps=warmup_steps,
         )
+    elif schedule == "noam":
+        rate = Noam(learning_rate, max(1, warmup_steps))
     optimizer = keras.optimizers.Adam(
         rate,
+        beta_2=beta_2,
+        epsilon=epsilon,
         weight_decay=weight_decay or None,
         global_clipnorm=clip_norm / replicas if clip_norm else None,
         clipvalue=clip_value / replicas if clip_value else None,
@@ -233,6 +242,35 @@ def make_optimizer(
     if weight_decay:
         optimizer.exclude_from_weight_decay(var_names=["bias"])
     return optimizer
+
+
+class Noam(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises in a line, then falls with the square root of the steps: `peak * min(n / w, sqrt(w / n))`.
+
+    The schedule of "Attention Is All You Need" (https://arxiv.org/abs/1706.03762, equation 3), whose `peak`
+    is `(size * w) ** -0.5`.
+
+    Args:
+        peak: the largest rate, at step `warmup_steps`.
+        warmup_steps: `w`.
+
+    Example:
+        >>> [round(float(Noam(0.5, 100)(step)), 3) for step in (0, 49, 99, 399)]
+        [0.005, 0.25, 0.5, 0.25]
+    """
+
+    def __init__(self, peak: float, warmup_steps: int):
+        self.peak, self.warmup_steps = peak, warmup_steps
+
+    def __call__(self, step):
+        # The first step is counted as step 1: at rate 0 it would teach nothing.
+        steps = keras.ops.cast(step, "float32") + 1.0
+        return self.peak * keras.ops.minimum(
+            steps / self.warmup_steps, keras.ops.sqrt(self.warmup_steps / steps)
+        )
+
+    def get_config(self) -> dict:
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
 def _mean_of_replicas(replica: tf.distribute.ReplicaContext, gradient):

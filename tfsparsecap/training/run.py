@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfsparsecap.data.records import shown
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.models.captioner import Captioner
@@ -46,7 +46,8 @@ class Phase:
 def phases(config: Config) -> list[Phase]:
     """The phases of a run in their order."""
     training, tuning = config.training, config.training.fine_tune
-    cached = not config.model.encoder.trainable and config.data.cache_folder is not None
+    encoder = config.model.encoder
+    cached = encoder is not None and not encoder.trainable and config.data.cache_folder is not None
     first = Phase(
         "train", training.epochs, training.batch_size, training.learning_rate, training.schedule, not cached
     )
@@ -92,10 +93,12 @@ def train_run(
         start = Trained.load(config.training.start_from)
         tokenizer = start.tokenizer
     else:
-        tokenizer = WordTokenizer.load(folder.vocabulary) if resume else make_tokenizer(config, data)
+        tokenizer = (
+            load_tokenizer(folder.path, config.data.radix_base) if resume else make_tokenizer(config, data)
+        )
     strategy = make_strategy(config.training.distribution)
     with strategy.scope():
-        captioner = make_captioner(config, len(tokenizer), weights=start is None)
+        captioner = make_captioner(config, tokenizer, weights=start is None)
         if start is not None:
             _take_weights(captioner, start.captioner, config.training.start_from)
             say(f"starting with the weights of {config.training.start_from}")
@@ -115,7 +118,7 @@ def train_run(
     if config.training.restore_best and best is not None:
         say(f"taking the weights of epoch {best}, the best on validation")
         load_checkpoint(folder.checkpoint(best), captioner)
-    trained = Trained(_finished(captioner, config, len(tokenizer)), tokenizer, config)
+    trained = Trained(_finished(captioner, config, tokenizer), tokenizer, config)
     with atomic_path(folder.model) as temporary:
         trained.captioner.save(temporary)
     if not data.split("test"):
@@ -176,6 +179,8 @@ class _Training:
                 schedule=phase.schedule,
                 final_learning_rate=config.final_learning_rate,
                 warmup_steps=config.warmup_steps,
+                beta_2=config.adam_beta_2,
+                epsilon=config.adam_epsilon,
                 weight_decay=config.weight_decay,
                 clip_norm=config.clip_norm,
                 clip_value=config.clip_value,
@@ -231,12 +236,12 @@ def _take_weights(captioner: Captioner, start: Captioner, where: str) -> None:
     captioner.set_weights(start.get_weights())
 
 
-def _finished(captioner: Captioner, config: Config, vocabulary_size: int) -> Captioner:
+def _finished(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Captioner:
     """The captioner as it is kept: without gates, in float32, on one device."""
     captioner = strip_pruning(captioner)
     if config.training.precision == "float32" and config.training.distribution == "default":
         return captioner
-    plain = make_captioner(config, vocabulary_size, precision="float32", weights=False)
+    plain = make_captioner(config, tokenizer, precision="float32", weights=False)
     plain.set_weights(captioner.get_weights())
     return plain
 

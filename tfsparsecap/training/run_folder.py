@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.training.config import Config
@@ -35,7 +35,7 @@ class RunFolder:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.config_file = self.path / "config.yaml"
-        self.vocabulary = self.path / "vocabulary.txt"
+        self.vocabulary = self.path / VOCABULARY
         self.checkpoints = self.path / "checkpoints"
         self.history = self.path / "history.csv"
         self.logs = self.path / "logs"
@@ -69,7 +69,7 @@ class RunFolder:
                 f"its own settings (--config {self.config_file}), or give name=… for a new run"
             )
 
-    def create(self, config: Config, tokenizer: WordTokenizer) -> None:
+    def create(self, config: Config, tokenizer: Tokenizer) -> None:
         """Makes the folder with settings and vocabulary in it, or, where that fails, leaves none behind."""
         try:
             self._create(config, tokenizer)
@@ -77,12 +77,13 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 self.config_file.unlink(missing_ok=True)
                 self.vocabulary.unlink(missing_ok=True)
+                (self.path / SENTENCEPIECE).unlink(missing_ok=True)
                 # What else lies there is not ours to remove.
                 self.checkpoints.rmdir()
                 self.path.rmdir()
             raise
 
-    def _create(self, config: Config, tokenizer: WordTokenizer) -> None:
+    def _create(self, config: Config, tokenizer: Tokenizer) -> None:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -91,7 +92,7 @@ class RunFolder:
             raise InputError(
                 f"cannot make the folder {self.path}: {reason}; make room or change it"
             ) from error
-        tokenizer.save(self.vocabulary)
+        tokenizer.save_to(self.path)
         self.save_config(config)
 
     def save_config(self, config: Config) -> None:

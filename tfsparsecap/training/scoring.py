@@ -1,7 +1,7 @@
 """Captions of whole splits and how good they are: by real decoding, as on the phone."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,8 +10,10 @@ from tqdm import tqdm
 
 from tfsparsecap.bundle import TFLiteCaptioner
 from tfsparsecap.data.images import read_image
+from tfsparsecap.data.pipeline import reading_errors
 from tfsparsecap.data.records import Record
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.region_features import RegionFeatures
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.scores import exact_match, score
@@ -34,7 +36,7 @@ def caption_records(
     decoder: Decoder,
     records: Sequence[Record],
     batches: tf.data.Dataset,
-    tokenizer: WordTokenizer,
+    tokenizer: Tokenizer,
     *,
     progress: bool = False,
 ) -> list[ImageCaption]:
@@ -49,7 +51,7 @@ def caption_records(
     """
     captions = []
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
-        for batch in batches:
+        for batch in _readable(batches):
             token_ids, scores = decoder(batch)
             best = zip(batch["index"].numpy(), token_ids[:, 0].numpy(), scores[:, 0].numpy(), strict=True)
             for index, words, total in best:
@@ -61,21 +63,45 @@ def caption_records(
     return captions
 
 
+def _readable(batches: tf.data.Dataset) -> Iterator[dict]:
+    iterator = iter(batches)
+    while True:
+        with reading_errors():
+            batch = next(iterator, None)
+        if batch is None:
+            return
+        yield batch
+
+
 def caption_with_file(
-    captioner: TFLiteCaptioner, records: Sequence[Record], *, progress: bool = False
+    captioner: TFLiteCaptioner,
+    records: Sequence[Record],
+    features: RegionFeatures | None = None,
+    *,
+    progress: bool = False,
 ) -> tuple[list[ImageCaption], float]:
     """The best caption of each image by an exported file, and the milliseconds that an image took it.
 
     Images that cannot be read are left out; reading them is not counted in the milliseconds.
+
+    Args:
+        captioner: the file.
+        records: the images.
+        features: of the records, for a file that takes features.
+        progress: show a progress bar.
     """
     captions, seconds = [], 0.0
-    for record in tqdm(records, unit="image", desc="captioning", disable=not progress):
+    for index, record in enumerate(tqdm(records, unit="image", desc="captioning", disable=not progress)):
         try:
-            image = read_image(record.image, captioner.image_size)
+            if features is None:
+                given = {"image": read_image(record.image, captioner.image_size)}
+            else:
+                given = features.one(index)
         except InputError:
             continue
+        given = {name: given[name] for name in captioner.input_names if name in given}
         began = time.perf_counter()
-        text, total = captioner.caption(image)[0]
+        text, total = captioner.caption(**given)[0]
         seconds += time.perf_counter() - began
         captions.append(ImageCaption(record.image_id, text, total, record.captions))
     return captions, 1000 * seconds / max(1, len(captions))

@@ -9,10 +9,11 @@ import keras
 import numpy as np
 
 from tfsparsecap.data.records import CaptionData
-from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.sampling import Sampler
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.experiment import Supply, load_data
 from tfsparsecap.training.run_folder import RunFolder
@@ -35,7 +36,7 @@ class Trained:
     """
 
     captioner: Captioner
-    tokenizer: WordTokenizer
+    tokenizer: Tokenizer
     config: Config
 
     @classmethod
@@ -54,29 +55,46 @@ class Trained:
         except (OSError, ValueError, TypeError, KeyError) as error:
             reason = str(error).strip().partition("\n")[0][:200]
             raise InputError(f"cannot read {folder.model} ({reason}): train the run again") from error
-        return cls(captioner, WordTokenizer.load(folder.vocabulary), config)
+        return cls(captioner, load_tokenizer(folder.path, config.data.radix_base), config)
 
     @property
-    def image_size(self) -> int:
-        """Side of the square images in pixels."""
-        return self.config.model.encoder.image_size
+    def image_size(self) -> int | None:
+        """Side of the square images in pixels; None where the captioner takes features."""
+        encoder = self.config.model.encoder
+        return None if encoder is None else encoder.image_size
 
     def decoder(self, beam: int | None = None) -> Decoder:
         """The search for captions; None takes the run's own beam."""
         return Decoder(self.captioner, beam or self.config.decoding.beam, self.config.data.max_length)
 
-    def caption(self, image: np.ndarray, beam: int | None = None) -> list[tuple[str, float]]:
+    def sampler(self, samples: int, **options: Any) -> Sampler:
+        """Captions drawn at random; `options` are those of `tfsparsecap.sampling.Sampler`."""
+        return Sampler(self.captioner, samples, self.config.data.max_length, **options)
+
+    def caption(
+        self,
+        image: np.ndarray | None = None,
+        beam: int | None = None,
+        search: Decoder | Sampler | None = None,
+        **features: np.ndarray,
+    ) -> list[tuple[str, float]]:
         """Captions of an image, best first, each with the sum of its log-probabilities.
 
         Args:
             image: uint8 [S, S, 3] as `data.images.read_image` gives it.
             beam: how many captions are searched for; None takes the run's own.
+            search: what `decoder` or `sampler` gave, in place of a beam.
+            features: for a captioner without encoder `features=` float32 [N, D] of its regions, and what else
+                the captioner takes, such as `boxes=` float32 [N, 4].
         """
-        beam = beam or self.config.decoding.beam
-        decoders = self.__dict__.setdefault("_decoders", {})
-        if beam not in decoders:
-            decoders[beam] = self.decoder(beam)
-        token_ids, scores = decoders[beam]({"image": np.asarray(image)[None]})
+        if search is None:
+            beam = beam or self.config.decoding.beam
+            decoders = self.__dict__.setdefault("_decoders", {})
+            if beam not in decoders:
+                decoders[beam] = self.decoder(beam)
+            search = decoders[beam]
+        given = features if image is None else {"image": image, **features}
+        token_ids, scores = search({name: np.asarray(value)[None] for name, value in given.items()})
         found = zip(token_ids.numpy()[0], scores.numpy()[0], strict=True)
         return [(self.tokenizer.decode(words), float(score)) for words, score in found if np.isfinite(score)]
 

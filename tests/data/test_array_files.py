@@ -1,0 +1,148 @@
+"""Reading the shape and the first rows of array files, whole and broken."""
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from tfsparsecap.data.array_files import open_array
+from tfsparsecap.errors import InputError
+
+
+def npy(array, version=None):
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, version=version)
+    return stream.getvalue()
+
+
+def header(text):
+    text = text.encode("latin1")
+    return np.lib.format.magic(1, 0) + struct.pack("<H", len(text)) + text
+
+
+VALUES = np.random.default_rng(0).random([7, 5])
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_first_rows_are_numpys(tmp_path, version, dtype, rows):
+    array = VALUES.astype(dtype)
+    path = tmp_path / "array.npy"
+    path.write_bytes(npy(array, version))
+    with open_array(path) as opened:
+        assert (opened.shape, opened.dtype) == ((7, 5), array.dtype)
+        np.testing.assert_array_equal(opened.first(rows), np.load(path)[:rows], strict=True)
+
+
+def test_arrays_by_columns_and_of_one_axis_are_read(tmp_path):
+    np.save(tmp_path / "columns.npy", np.asfortranarray(VALUES))
+    with open_array(tmp_path / "columns.npy") as opened:
+        np.testing.assert_array_equal(opened.first(3), VALUES[:3])
+    np.save(tmp_path / "line.npy", VALUES[0])
+    with open_array(tmp_path / "line.npy") as opened:
+        np.testing.assert_array_equal(opened.first(5), VALUES[0])
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("name", ["feat", "arr_0"])
+def test_the_only_array_of_an_npz_file_is_read_whatever_its_name(tmp_path, save, name):
+    save(tmp_path / "array.npz", **{name: VALUES})
+    with open_array(tmp_path / "array.npz") as opened:
+        assert opened.shape == (7, 5)
+        np.testing.assert_array_equal(opened.first(4), VALUES[:4])
+
+
+def test_rows_that_are_not_asked_for_are_not_read(tmp_path):
+    path = tmp_path / "large.npy"
+    with path.open("wb") as file:
+        file.write(npy(np.zeros([1, 4]))[:-32].replace(b"(1, 4), }             ", b"(1000000000000, 4), } "))
+        file.truncate(128 + 32 * 10**12)  # takes no room on the disk
+    with open_array(path) as opened:
+        assert opened.shape == (10**12, 4)
+        assert opened.first(2).tolist() == [[0.0] * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is damaged .it ends too early"),
+        (npy(VALUES)[:50], "is damaged .it ends too early"),
+        (npy(VALUES)[:-1], "is cut short, 407 bytes of 408"),
+        (b"PK\x03\x04 a zip file with the wrong name", r"is damaged .it does not begin as a \.npy file"),
+        (npy(VALUES, (2, 0))[:8] + b"\xff" * 40, "is damaged .its header has 4294967295 bytes"),
+        (np.lib.format.magic(9, 0) + npy(VALUES, (2, 0))[8:], "is damaged"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}"), r"shape is \(-1, 4\)"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (10**9, 4)}"), "is damaged"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 4)}"), "is cut short"),
+        (header("{'descr': '<f4', 'fortran_order': 3, 'shape': (1, 4)}"), "is damaged"),
+        (header("{'descr': 'what', 'fortran_order': False, 'shape': (1, 4)}"), "is damaged"),
+        (header("{'descr': '<f4'}"), "is damaged"),
+        (header("[1"), "is damaged"),
+        (header("(" * 5000), "is damaged"),
+        (header("__import__('os').getcwd()"), "is damaged"),
+        (npy(np.array([{"a": 1}], object)), "holds Python objects, which are not read"),
+    ],
+)
+def test_damage_is_said_in_a_sentence(tmp_path, content, message):
+    path = tmp_path / "array.npy"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"^{path}.* {message}"), open_array(path) as opened:
+        opened.first(1)
+    with zipfile.ZipFile(tmp_path / "array.npz", "w") as archive:
+        archive.writestr("array.npy", content)
+    with pytest.raises(InputError, match=f"npz.* {message}"), open_array(tmp_path / "array.npz") as opened:
+        opened.first(1)
+
+
+def test_damage_of_zip_files_is_said_in_a_sentence(tmp_path):
+    path = tmp_path / "array.npz"
+    for arrays in ({}, {"one": VALUES, "two": VALUES}):
+        np.savez(path, **arrays)
+        with pytest.raises(InputError, match=f"holds {len(arrays)} arrays"), open_array(path):
+            pass
+    np.savez_compressed(path, feat=VALUES)
+    whole = path.read_bytes()
+    for damaged in (whole[:-30], whole[30:], b"", npy(VALUES)):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="is damaged"), open_array(path) as opened:
+            opened.first(7)
+    np.savez(path, feat=VALUES)
+    stored = bytearray(path.read_bytes())
+    stored[250] ^= 1  # a value; only the checksum tells
+    path.write_bytes(stored)
+    with pytest.raises(InputError, match="is damaged .Bad CRC-32"), open_array(path) as opened:
+        opened.first(7)
+
+
+def test_random_damage_raises_nothing_but_sentences(tmp_path):
+    random = np.random.default_rng(1)
+    np.savez_compressed(tmp_path / "array.npz", feat=VALUES)
+    np.save(tmp_path / "array.npy", VALUES)
+    refused = 0
+    for path in (tmp_path / "array.npy", tmp_path / "array.npz"):
+        whole = np.frombuffer(path.read_bytes(), np.uint8)
+        for _ in range(300):
+            broken = whole.copy()
+            places = random.integers(0, len(whole) if path.suffix == ".npz" else 128, 3)
+            broken[places] = random.integers(0, 256, 3)
+            path.write_bytes(broken.tobytes())
+            try:
+                with open_array(path) as opened:
+                    opened.first(1)
+            except InputError:
+                refused += 1
+    assert refused > 100
+
+
+def test_absent_and_forbidden_files_are_refused(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"there is no .*gone\.npy: check the path"),
+        open_array(tmp_path / "gone.npy"),
+    ):
+        pass
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(InputError, match="is damaged"), open_array(tmp_path / "folder.npy"):
+        pass

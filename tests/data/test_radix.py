@@ -1,0 +1,284 @@
+"""Words in digits, against the scheme written down once more in plain Python."""
+
+import ai_edge_litert.interpreter as litert
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
+from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, Tokenizer, WordTokenizer, load_tokenizer
+from tfsparsecap.errors import InputError
+
+WORDS = 10_000
+
+
+@pytest.fixture(scope="module")
+def words():
+    return WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(WORDS))])
+
+
+class OtherOrder(Tokenizer):
+    """A word vocabulary whose special tokens are in SentencePiece's usual order: unknown, start, end, pad."""
+
+    join = "words"
+    unknown_id, start_id, end_id, pad_id = range(4)
+
+    def __init__(self, words: WordTokenizer):
+        self._inner = words
+        self.vocabulary = ["<unk>", "<start>", "<end>", "<pad>", *words.vocabulary[4:]]
+
+    def encode(self, texts):
+        return tf.ragged.map_flat_values(
+            lambda ids: tf.where(ids < 4, tf.gather([3, 1, 2, 0], tf.minimum(ids, 3)), ids),
+            self._inner.encode(texts),
+        )
+
+    def decode(self, ids):
+        return self._inner.decode([[3, 1, 2, 0, *range(4, len(self))][token] for token in ids])
+
+
+def digits_of(number: int, base: int, count: int = 1) -> list[int]:
+    """Digits of a number, most significant first, at least `count` of them."""
+    digits = []
+    while number or len(digits) < count:
+        number, digit = divmod(number, base)
+        digits.insert(0, digit)
+    return digits
+
+
+def expected_tokens(caption: list[int], base: int, words: int) -> list[int]:
+    """Tokens of words with these numbers, as the original implementation writes them."""
+    count = len(digits_of(words + 1, base))
+    return [digit + 1 for number in caption for digit in digits_of(min(number, words), base, count)]
+
+
+def expected_words(tokens: list[int], base: int, words: int) -> list[int]:
+    """Numbers of the words behind tokens, as the original implementation reads them."""
+    count = len(digits_of(words + 1, base))
+    if base + 2 in tokens:
+        tokens = tokens[: tokens.index(base + 2)]
+    tokens = tokens + [1] * (-len(tokens) % count)
+    digits = [max(token - 1, 0) for token in tokens]
+    places = range(count)
+    return [
+        min(words, sum(digits[first + place] * base ** (count - 1 - place) for place in places))
+        for first in range(0, len(digits), count)
+    ]
+
+
+def captions_of(random, count: int, words: int = WORDS) -> list[list[int]]:
+    """Numbers of the words of captions; some are unknown, some captions are empty."""
+    return [
+        random.integers(0, words + words // 20 + 1, random.integers(0, 13)).tolist() for _ in range(count)
+    ]
+
+
+def texts_of(captions: list[list[int]]) -> tf.Tensor:
+    return tf.constant([" ".join(f"w{number}" for number in caption) for caption in captions])
+
+
+def test_base_768_has_the_published_vocabulary_of_771(words):
+    tokenizer = RadixTokenizer(words, 768)
+    assert (len(tokenizer), tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id) == (771, 0, 769, 770)
+    assert tokenizer.digits == 2
+    assert tokenizer.encode(tf.constant(["w0 w767 w768 w9999 zebra"])).to_list() == [
+        [769, 1, 1, 1, 768, 2, 1, 14, 16, 14, 17, 770]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "base", "digits"),
+    [(98, 10, 2), (99, 10, 3), (100, 10, 3), (6, 2, 3), (7, 2, 4), (1, 2, 2), (10_000, 768, 2), (5, 768, 1)],
+)
+def test_a_word_takes_the_digits_of_the_number_of_words_and_one(count, base, digits):
+    words = WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(count))])
+    assert RadixTokenizer(words, base).digits == digits
+
+
+@pytest.mark.parametrize("base", [2, 10, 256, 768, 10_001, 50_000])
+def test_captions_are_written_as_the_scheme_says_and_come_back(words, base):
+    tokenizer = RadixTokenizer(words, base)
+    captions = captions_of(np.random.default_rng(base), 3000)
+    texts = texts_of(captions)
+    encoded = tokenizer.encode(texts).to_list()
+    assert encoded == [[base + 1, *expected_tokens(caption, base, WORDS), base + 2] for caption in captions]
+    assert [tokenizer.decode(ids[1:]) for ids in encoded] == [
+        " ".join(f"w{number}" for number in caption if number < WORDS) for caption in captions
+    ]
+    assert max(max(ids) for ids in encoded) < len(tokenizer)
+
+
+@pytest.mark.parametrize("base", [2, 256, 768])
+@pytest.mark.parametrize("max_length", [1, 2, 7, 14, 20, 200])
+def test_padded_captions_are_cut_behind_a_whole_word_and_end_only_where_they_end(words, base, max_length):
+    tokenizer = RadixTokenizer(words, base)
+    captions = [[], [12_000], [12_000] * 5, *captions_of(np.random.default_rng(0), 200)]
+    tokens, targets = tokenizer.encode_padded(texts_of(captions), max_length)
+    assert tokens.dtype == targets.dtype == tf.int32
+    assert tokens.shape == targets.shape == (len(captions), max_length)
+    for caption, asked, answers in zip(captions, tokens.numpy(), targets.numpy(), strict=True):
+        written = expected_tokens(caption, base, WORDS)
+        expected = [*written, base + 2]
+        if len(expected) > max_length:
+            whole = max_length // tokenizer.digits * tokenizer.digits
+            expected = written[:whole]
+        padding = [0] * (max_length - len(expected))
+        assert answers.tolist() == expected + padding
+        assert asked.tolist() == [base + 1, *expected[:-1], *padding][:max_length]
+
+
+def test_short_lengths_by_hand(words):
+    tokenizer = RadixTokenizer(words, 768)
+    texts = tf.constant(["", "zebra", "w0 w1"])
+    assert [ids.numpy().tolist() for ids in tokenizer.encode_padded(texts, 1)] == [
+        [[769], [769], [769]],
+        [[770], [0], [0]],
+    ]
+    assert [ids.numpy().tolist() for ids in tokenizer.encode_padded(texts, 2)] == [
+        [[769, 0], [769, 14], [769, 1]],
+        [[770, 0], [14, 17], [1, 1]],
+    ]
+    assert [ids.numpy().tolist() for ids in tokenizer.encode_padded(texts, 3)] == [
+        [[769, 0, 0], [769, 14, 17], [769, 1, 0]],
+        [[770, 0, 0], [14, 17, 770], [1, 1, 0]],
+    ]
+
+
+def test_encoding_works_in_a_graph_and_in_tf_data(words):
+    tokenizer = RadixTokenizer(words, 768)
+    texts = texts_of(captions_of(np.random.default_rng(1), 20))
+    expected = tf.nest.map_structure(lambda ids: ids.numpy().tolist(), tokenizer.encode_padded(texts, 9))
+    dataset = tf.data.Dataset.from_tensors(texts).map(lambda batch: tokenizer.encode_padded(batch, 9))
+    assert tf.nest.map_structure(lambda ids: ids.numpy().tolist(), next(iter(dataset))) == expected
+
+
+def test_decoding_by_hand(words):
+    tokenizer = RadixTokenizer(words, 768)
+    assert tokenizer.decode([]) == tokenizer.decode([770, 1, 1]) == ""
+    assert tokenizer.decode([1, 2, 770, 1, 1]) == "w1"
+    assert tokenizer.decode(np.array([1, 2, 3])) == "w1 w1536", "a missing digit is 0"
+    assert tokenizer.decode(tf.constant([14, 17, 1, 3, 768, 768, 770])) == "w2", "unknown words are left out"
+    assert tokenizer.decode([0, 2, 2, 0]) == "w1 w768", "padding is digit 0"
+
+
+@pytest.mark.parametrize(("count", "base"), [(10_000, 2), (10_000, 768), (99, 10), (100_000, 99_999)])
+@pytest.mark.parametrize("length", [1, 12, 29])
+def test_words_in_the_graph_are_those_of_the_scheme_and_of_decode(count, base, length):
+    words = WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(count))])
+    tokenizer = RadixTokenizer(words, base)
+    random = np.random.default_rng(length)
+    # Everything a captioner could predict, with the end anywhere or nowhere.
+    ids = random.integers(0, base + 2, (8, 5, length), np.int32)
+    ids[:4][random.random((4, 5, length)) < 2 / length] = base + 2
+    ids[4, :, :] = base + 1
+    # Where words are few among the numbers that digits can write, small digits in front.
+    ids[6:, :, :: tokenizer.digits] = random.integers(0, 4, ids[6:, :, :: tokenizer.digits].shape)
+    found = tokenizer.to_words(tf.constant(ids))
+    groups = -(-length // tokenizer.digits)
+    assert found.dtype == tf.int32 and found.shape == (8, 5, groups)
+    for row, got in zip(ids.reshape(-1, length).tolist(), found.numpy().reshape(-1, groups), strict=True):
+        numbers = expected_words(row, base, count)
+        expected = [number + 4 if number < count else 3 for number in numbers]
+        expected = [*expected, 2, *[0] * groups][:groups]
+        assert got.tolist() == expected
+        assert words.decode(got) == tokenizer.decode(row)
+
+
+def test_words_after_the_end_are_one_end_and_padding(words):
+    tokenizer = RadixTokenizer(words, 768)
+    ids = tf.constant([[1, 2, 1, 3, 770, 0, 0], [1, 2, 770, 0, 0, 0, 0], [1, 2, 1, 3, 1, 770, 0]])
+    assert tokenizer.to_words(ids).numpy().tolist() == [[5, 6, 2, 0], [5, 2, 0, 0], [5, 6, 4, 2]]
+    assert tokenizer.to_words(ids[0]).numpy().tolist() == [5, 6, 2, 0]
+
+
+@pytest.mark.parametrize(("base", "length"), [(768, 13), (2, 30)])
+def test_words_come_out_of_tensorflow_lite_with_its_own_operations(words, base, length):
+    tokenizer = RadixTokenizer(words, base)
+    spec = tf.TensorSpec((2, 3, length), tf.int32)
+    function = tf.function(tokenizer.to_words).get_concrete_function(spec)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    interpreter = litert.Interpreter(model_content=converter.convert())
+    interpreter.allocate_tensors()
+    (given,), (found,) = interpreter.get_input_details(), interpreter.get_output_details()
+    random = np.random.default_rng(3)
+    for ends in (0.0, 0.1, 0.5):
+        ids = random.integers(0, base + 2, (2, 3, length), np.int32)
+        ids[random.random(ids.shape) < ends] = base + 2
+        interpreter.set_tensor(given["index"], ids)
+        interpreter.invoke()
+        got = interpreter.get_tensor(found["index"])
+        assert got.dtype == np.int32 and np.array_equal(got, tokenizer.to_words(tf.constant(ids)))
+
+
+def test_any_number_of_captions_at_once_in_a_graph(words):
+    tokenizer = RadixTokenizer(words, 768)
+    spec = tf.TensorSpec((None, None, 7), tf.int32)
+    ids = tf.constant(np.random.default_rng(4).integers(0, 771, (3, 2, 7), np.int32))
+    found = tf.function(tokenizer.to_words, input_signature=[spec])(ids)
+    assert np.array_equal(found, tokenizer.to_words(ids))
+
+
+def test_special_tokens_may_stand_in_another_order(words):
+    other = RadixTokenizer(OtherOrder(words), 768)
+    usual = RadixTokenizer(words, 768)
+    captions = captions_of(np.random.default_rng(5), 50)
+    texts = texts_of(captions)
+    assert other.encode(texts).to_list() == usual.encode(texts).to_list()
+    tokens, _ = other.encode_padded(texts, 30)
+    assert [other.decode(ids) for ids in tokens.numpy()] == [usual.decode(ids) for ids in tokens.numpy()]
+    ids = tf.constant([[1, 2, 14, 17, 770, 0, 0, 0]])
+    assert other.to_words(ids).numpy().tolist() == [[5, 0, 2, 3]]
+    assert usual.to_words(ids).numpy().tolist() == [[5, 3, 2, 0]]
+
+
+def test_pieces_of_a_published_vocabulary_are_written_in_digits(shared):
+    folder = shared / "fixtures" / "updown_smp975"
+    pieces = SentencePieceTokenizer.load(folder / "sentencepiece_word.model")
+    tokenizer = RadixTokenizer(pieces, 768)
+    assert len(tokenizer) == 771 and tokenizer.digits == 2 and tokenizer.join == "pieces"
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    texts = tf.constant(["A man riding a motorcycle.", "zebrafish on the street", ""])
+    spoken = [["▁a", "▁man", "▁riding", "▁a", "▁motorcycle"], ["", "▁on", "▁the", "▁street"], []]
+    # 3000 pieces: 4 special ones, 2996 words, and the unknown word is number 2996.
+    numbers = [[lines.index(piece) - 4 if piece else 2996 for piece in caption] for caption in spoken]
+    encoded = tokenizer.encode(texts).to_list()
+    assert encoded == [[769, *expected_tokens(caption, 768, 2996), 770] for caption in numbers]
+    assert [tokenizer.decode(ids[1:]) for ids in encoded] == [
+        "a man riding a motorcycle",
+        "on the street",
+        "",
+    ]
+    assert tokenizer.to_words(tf.constant(encoded[1][1:])).numpy().tolist() == [
+        1,
+        5,
+        7,
+        lines.index("▁street"),
+        3,
+    ]
+
+
+def test_a_run_folder_gives_it_back(words, tmp_path):
+    tokenizer = RadixTokenizer(words, 768)
+    tokenizer.save_to(tmp_path)
+    again = load_tokenizer(tmp_path, 768)
+    assert isinstance(again, RadixTokenizer) and isinstance(again.words, WordTokenizer)
+    assert again.vocabulary == tokenizer.vocabulary == words.vocabulary and again.join == "words"
+    assert len(again) == 771 and len(again.words) == WORDS + 4
+    assert isinstance(load_tokenizer(tmp_path), WordTokenizer)
+
+
+@pytest.mark.parametrize("base", [-768, 0, 1, 1 << 40])
+def test_a_base_that_is_none_is_refused(words, base):
+    with pytest.raises(InputError, match=f"radix base is {base}"):
+        RadixTokenizer(words, base)
+
+
+def test_special_tokens_elsewhere_are_refused(words):
+    elsewhere = OtherOrder(words)
+    elsewhere.pad_id = 9
+    with pytest.raises(InputError, match="ids 9, 1, 2 and 0"):
+        RadixTokenizer(elsewhere, 768)
+    with pytest.raises(InputError, match="first four"):
+        RadixTokenizer(RadixTokenizer(words, 768), 10)

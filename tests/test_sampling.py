@@ -1,0 +1,400 @@
+"""Drawn captions against exact probabilities, and their log-probabilities against teacher forcing."""
+
+import itertools
+from collections import Counter
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.decoding import greedy
+from tfsparsecap.errors import InputError
+from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
+from tfsparsecap.models.captioner import END, PAD, START, Captioner
+from tfsparsecap.sampling import Sampler, sample
+
+LENGTH = 3
+COUNT = 20_000
+SETTINGS = [
+    {},
+    {"temperature": 0.5},
+    {"temperature": 3.0},
+    {"top_k": 1},
+    {"top_k": 3},
+    {"top_p": 0.6},
+    {"top_p": 0.9, "temperature": 1.5},
+    {"top_k": 4, "top_p": 0.7},
+    {"top_k": 100, "top_p": 1.0},
+]
+every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=str)
+
+
+class Chain(Captioner):
+    """A Markov chain: the next word depends on the word before only. Counts what it is asked for."""
+
+    def __init__(self, logits, **kwargs):
+        super().__init__(len(logits), **kwargs)
+        self.table = tf.constant(logits, tf.float32)
+        self.encoded, self.steps = tf.Variable(0, trainable=False), tf.Variable(0, trainable=False)
+
+    def encode(self, inputs, training=False):
+        self.encoded.assign_add(tf.shape(inputs["features"])[0])
+        return {"features": inputs["features"]}
+
+    def initial_state(self, memory):
+        return {"nothing": memory["features"][:, 0, 0]}
+
+    def step(self, token_ids, state, memory, training=False):
+        self.steps.assign_add(1)
+        return tf.gather(self.table, token_ids), state
+
+
+def table(size=6, seed=4):
+    return np.random.default_rng(seed).normal(size=(size, size)).astype("float32")
+
+
+def features(batch, seed=2):
+    return {"features": np.random.default_rng(seed).normal(size=(batch, 4, 7)).astype("float32")}
+
+
+def log_softmax(x):
+    x = np.asarray(x, "float64")
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def word_chances(logits, temperature=1.0, top_k=None, top_p=None):
+    """The distribution that one word is drawn from, float64 [V], written down word by word."""
+    chances = np.exp(log_softmax(logits / temperature))
+    order = sorted(range(len(chances)), key=lambda word: -chances[word])[:top_k]
+    total = sum(chances[word] for word in order)
+    kept, reached = [], 0.0
+    for word in order:
+        kept.append(word)
+        reached += chances[word] / total
+        if top_p is not None and reached >= top_p:
+            break
+    result = np.zeros(len(chances))
+    result[kept] = chances[kept] / chances[kept].sum()
+    return result
+
+
+def caption_chances(logits, length, **settings):
+    """Every caption that can be drawn, padded, with its probability."""
+    result = {}
+    for words in itertools.product(range(len(logits)), repeat=length):
+        ended = words.index(END) + 1 if END in words else length
+        chance, last = 1.0, START
+        for word in words[:ended]:
+            chance *= word_chances(logits[last], **settings)[word]
+            last = word
+        if chance:
+            result[(*words[:ended], *[PAD] * (length - ended))] = chance
+    return result
+
+
+def assert_drawn_from(drawn, chances):
+    """Pearson's test: the bound is five deviations above what is expected. What is rare counts as one."""
+    counts, total = Counter(drawn), len(drawn)
+    assert set(counts) <= set(chances)
+    common = [one for one in chances if chances[one] * total >= 10]
+    observed = np.array([counts[one] for one in common] + [0.0])
+    expected = np.array([chances[one] * total for one in common] + [0.0])
+    observed[-1], expected[-1] = total - observed.sum(), total - expected.sum()
+    # A rest of next to nothing proves nothing, and would be divided by.
+    observed, expected = observed[expected > 1], expected[expected > 1]
+    distance = ((observed - expected) ** 2 / expected).sum()
+    freedom = len(expected) - 1
+    assert distance <= freedom + 5 * np.sqrt(2 * freedom)
+
+
+def make(vocabulary_size=15, kind="lstm"):
+    """A captioner with weights large enough for captions to differ and to end at different lengths."""
+    keras.utils.set_random_seed(1)
+    sizes = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5, "feature_size": 7}
+    if kind == "up_down":
+        captioner = UpDown(vocabulary_size, **sizes)
+    elif kind == "transformer":
+        captioner = ObjectRelationTransformer(vocabulary_size, size=8, heads=2, layers=2, feature_size=7)
+    else:
+        captioner = SoftAttention(vocabulary_size, cell=kind, **sizes)
+    for weight in captioner.weights:
+        weight.assign(keras.random.normal(weight.shape, stddev=0.7))
+    # Lest no caption ends.
+    bias = captioner.output_layer.bias
+    bias.assign_add(tf.one_hot(END, vocabulary_size))
+    return captioner
+
+
+def forced_log_probabilities(captioner, inputs, token_ids):
+    """Teacher forcing of drawn captions [B, S, T], as a tensor: 0 after the end token."""
+    batch, samples, length = token_ids.shape
+    ids = np.asarray(token_ids).reshape(batch * samples, length)
+    tokens = np.concatenate([np.full((len(ids), 1), START, "int32"), ids[:, :-1]], axis=1)
+    repeated = {name: np.repeat(value, samples, axis=0) for name, value in inputs.items()}
+    logits = captioner({**repeated, "tokens": tokens})
+    picked = tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=2)
+    counts = np.cumsum(ids == END, axis=1) - (ids == END) == 0
+    return tf.reshape(tf.where(counts, picked, 0.0), token_ids.shape)
+
+
+@every_setting
+def test_captions_are_as_frequent_as_they_are_probable(settings):
+    logits = table()
+    token_ids, _ = sample(Chain(logits), features(4), COUNT // 4, LENGTH, seed=7, **settings)
+    captions = [tuple(words) for words in token_ids.numpy().reshape(COUNT, LENGTH).tolist()]
+    chances = caption_chances(logits, LENGTH, **settings)
+    assert_drawn_from(captions, chances)
+    assert {words for words, chance in chances.items() if chance * COUNT > 20} <= set(captions)
+
+
+def test_images_samples_and_positions_are_drawn_independently():
+    # The same distribution everywhere, and no end: each pair of draws is as probable as a product.
+    chances = np.array([0.3, 0.2, 0.0, 0.25, 0.25])
+    with np.errstate(divide="ignore"):
+        captioner = Chain(np.tile(np.log(chances), (5, 1)))
+    token_ids = sample(captioner, features(2), COUNT, 2, seed=3)[0].numpy()
+    pairs = {(a, b): chances[a] * chances[b] for a in range(5) for b in range(5) if chances[a] * chances[b]}
+    for first, second in (
+        (token_ids[0, :, 0], token_ids[1, :, 0]),
+        (token_ids[0, :-1, 0], token_ids[0, 1:, 0]),
+        (token_ids[0, :, 0], token_ids[0, :, 1]),
+        (token_ids[0, :-1, 1], token_ids[0, 1:, 0]),
+    ):
+        assert_drawn_from(list(zip(first.tolist(), second.tolist(), strict=True)), pairs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"top_k": 3}, {0, 1, 3}),
+        # Seven words of probability 1/8 and the two that share the last eighth.
+        ({"top_p": 0.5}, {0, 1, 3, 4}),
+        ({"top_p": 0.501}, {0, 1, 3, 4, 5}),
+        ({"top_p": 0.875}, {0, 1, 3, 4, 5, 6, 7}),
+        ({"top_p": 0.9}, {0, 1, 3, 4, 5, 6, 7, 8}),
+        ({"top_p": 1e-9}, {0}),
+        # Half of what top_k leaves, not of all.
+        ({"top_k": 4, "top_p": 0.5}, {0, 1}),
+        ({"top_k": 4, "top_p": 0.6}, {0, 1, 3}),
+        ({}, set(range(9)) - {END} | {9}),
+    ],
+    ids=str,
+)
+def test_words_that_can_be_drawn_are_exactly_those_of_the_rule(settings, words):
+    chances = np.array([2, 2, 0, 2, 2, 2, 2, 2, 1, 1]) / 16
+    with np.errstate(divide="ignore"):
+        captioner = Chain(np.tile(np.log(chances), (10, 1)))
+    token_ids, _ = sample(captioner, features(1), 2000, 1, seed=1, **settings)
+    assert set(token_ids.numpy().ravel().tolist()) == words
+
+
+def test_nuclei_of_a_large_vocabulary():
+    # Wide ones: three quarters of equally probable words are the first ones of them.
+    token_ids, _ = sample(Chain(np.zeros((512, 512))), features(1), 8000, 1, seed=1, top_p=0.75)
+    assert_drawn_from(token_ids.numpy().ravel().tolist(), dict.fromkeys(range(384), 1 / 384))
+    # Narrow ones, and both in one batch: what follows the word 4 is wide, the others are narrow.
+    chances = np.full((512, 512), 0.125 / 509)
+    chances[:, [500, 4, 300]] = 0.5, 0.25, 0.125
+    chances[4] = 1 / 512
+    narrow = {500: 4 / 7, 4: 2 / 7, 300: 1 / 7}
+    token_ids = sample(Chain(np.log(chances)), features(1), COUNT, 2, seed=1, top_p=0.8)[0].numpy()[0]
+    assert_drawn_from(token_ids[:, 0].tolist(), narrow)
+    assert_drawn_from(token_ids[token_ids[:, 0] == 300, 1].tolist(), narrow)
+    assert_drawn_from(token_ids[token_ids[:, 0] == 4, 1].tolist(), dict.fromkeys(range(410), 1 / 410))
+
+
+def test_a_word_of_no_probability_is_never_drawn_at_any_temperature():
+    logits = np.where(np.arange(8) == 5, -np.inf, table(8))
+    for temperature in (1e-3, 1.0, 1e3, 1e300):
+        token_ids, chances = sample(Chain(logits), features(1), 2000, 4, temperature=temperature, seed=2)
+        assert 5 not in token_ids.numpy() and np.all(np.isfinite(chances))
+
+
+@every_setting
+def test_log_probabilities_are_those_of_the_captioner_itself(settings):
+    token_ids, found = sample(Chain(table()), features(2), 300, 5, seed=5, **settings)
+    assert token_ids.shape == found.shape == (2, 300, 5)
+    assert token_ids.dtype == tf.int32 and found.dtype == tf.float32
+    logprobs = log_softmax(table())
+    for words, values in zip(token_ids.numpy().reshape(-1, 5), found.numpy().reshape(-1, 5), strict=True):
+        last, ended = START, False
+        for word, value in zip(words, values, strict=True):
+            expected = (PAD, 0.0) if ended else (word, logprobs[last, word])
+            assert word == expected[0] and value == pytest.approx(expected[1], abs=1e-5)
+            last, ended = word, ended or word == END
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "up_down", "transformer"])
+def test_log_probabilities_are_those_of_teacher_forcing(kind):
+    captioner, inputs = make(kind=kind), features(3)
+    if kind == "transformer":
+        corners = np.sort(np.random.default_rng(3).uniform(size=(3, 4, 2, 2)), axis=2)
+        inputs["boxes"] = corners.reshape(3, 4, 4).astype("float32")
+    token_ids, found = sample(captioner, inputs, 12, 10, temperature=1.3, top_k=10, seed=1)
+    np.testing.assert_allclose(
+        found, forced_log_probabilities(captioner, inputs, token_ids), rtol=1e-4, atol=1e-5
+    )
+    ids = token_ids.numpy()
+    ended = np.cumsum(ids == END, axis=2) - (ids == END) > 0
+    assert ended.any() and np.all(ids[ended] == PAD) and np.all(found.numpy()[ended] == 0)
+    assert len({tuple(words) for words in ids[0].tolist()}) > 1
+
+
+def test_gradients_of_log_probabilities_are_those_of_teacher_forcing():
+    captioner, inputs = make(), features(2)
+
+    @tf.function(autograph=False)
+    def drawn(features):
+        with tf.GradientTape() as tape:
+            token_ids, found = sample(captioner, {"features": features}, 3, 6, seed=1)
+            total = tf.reduce_sum(found)
+        return token_ids, tape.gradient(total, captioner.trainable_variables)
+
+    token_ids, gradients = drawn(inputs["features"])
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(forced_log_probabilities(captioner, inputs, token_ids))
+    for found, expected in zip(gradients, tape.gradient(total, captioner.trainable_variables), strict=True):
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(found), tf.convert_to_tensor(expected), rtol=1e-3, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e-45, 1e-300])
+def test_at_a_very_low_temperature_it_is_greedy(temperature):
+    captioner, inputs = make(), features(4)
+    token_ids, found = sample(captioner, inputs, 3, 8, temperature=temperature)
+    expected, scores = greedy(captioner, inputs, 8)
+    np.testing.assert_array_equal(token_ids, np.repeat(expected, 3, axis=1))
+    np.testing.assert_allclose(found.numpy().sum(2), np.repeat(scores, 3, axis=1), rtol=1e-4, atol=1e-5)
+
+
+def test_a_seed_draws_the_same_again_and_another_seed_something_else():
+    captioner, inputs = make(), features(3)
+
+    def draw(seed):
+        return sample(captioner, inputs, 5, 6, seed=seed)[0].numpy().tolist()
+
+    same = [3, np.int64(3), (3, 0), [3, 0], np.array([3, 0]), tf.constant(3), tf.constant([3, 0], tf.int64)]
+    assert all(draw(seed) == draw(3) for seed in same)
+    others = [4, -3, (0, 3), (3, 1), 3 + 2**32, 3 + 2**62, 2**64 - 1, None, None]
+    drawn = [draw(seed) for seed in [3, *others]]
+    assert all(a != b for a, b in itertools.combinations(drawn, 2))
+
+
+def test_without_a_seed_each_run_of_a_graph_draws_anew_and_the_global_seed_decides():
+    captioner, inputs = make(), features(2)
+
+    def runs():
+        tf.random.set_seed(11)
+        graph = tf.function(lambda: sample(captioner, inputs, 4, 6)[0], autograph=False)
+        return [graph().numpy().tolist() for _ in range(3)]
+
+    first = runs()
+    assert first[0] != first[1] != first[2] != first[0]
+    assert runs() == first
+
+
+def test_same_in_a_graph_of_unknown_batch_and_eagerly():
+    captioner, inputs = make(), features(4)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 4, 7)), tf.TensorSpec((), tf.int32)], autograph=False)
+    def graph(features, seed):
+        return sample(captioner, {"features": features}, 3, LENGTH, top_p=0.9, seed=seed)
+
+    for batch in (4, 1):
+        part = {"features": inputs["features"][:batch]}
+        expected, values = sample(captioner, part, 3, LENGTH, top_p=0.9, seed=batch)
+        token_ids, found = graph(part["features"], batch)
+        np.testing.assert_array_equal(token_ids, expected)
+        np.testing.assert_allclose(found, values, atol=1e-5)
+    assert graph(np.zeros((0, 4, 7), "float32"), 1)[0].shape == (0, 3, LENGTH)
+
+
+def sentence(*words, size=10):
+    """A chain that says these words one after the other."""
+    logits = np.full((size, size), -30.0)
+    for last, word in itertools.pairwise(words):
+        logits[last, word] = 30.0
+    return logits
+
+
+def test_stops_when_all_captions_have_ended_pads_them_and_encodes_an_image_once():
+    captioner = Chain(sentence(START, 7, 8, END, 9))
+    token_ids, found = sample(captioner, features(3), 4, 20, seed=1)
+    np.testing.assert_array_equal(token_ids, np.tile([7, 8, END] + [PAD] * 17, (3, 4, 1)))
+    np.testing.assert_allclose(found, 0.0, atol=1e-5)
+    assert (int(captioner.steps), int(captioner.encoded)) == (3, 3)
+    other = Chain(sentence(9, 7, 8, 4, 5), start_id=9, end_id=4, pad_id=6)
+    token_ids, _ = sample(other, features(2), 2, 5, seed=1)
+    np.testing.assert_array_equal(token_ids, np.tile([7, 8, 4, 6, 6], (2, 2, 1)))
+
+
+def test_a_captioner_that_has_diverged_still_says_words():
+    for settings in ({}, {"top_k": 3}, {"top_p": 0.5}):
+        token_ids, found = sample(Chain(np.full((6, 6), np.nan)), features(2), 3, 4, seed=1, **settings)
+        assert set(token_ids.numpy().ravel().tolist()) <= set(range(6)) and np.isnan(found).any()
+
+
+def test_mixed_precision():
+    captioner = SoftAttention(15, feature_size=7, rnn_size=8, dtype="mixed_bfloat16")
+    assert sample(captioner, features(2), 3, LENGTH, top_p=0.8)[1].dtype == tf.float32
+
+
+def test_a_sampler_gives_scores_and_the_best_caption_first():
+    captioner, inputs = make(), features(3)
+    draw = Sampler(captioner, 6, 8, top_p=0.95, seed=2)
+    # What the captioner does not know is left out.
+    token_ids, scores = draw({**inputs, "index": np.arange(3), "name": np.array(["a", "b", "c"])})
+    assert token_ids.shape == (3, 6, 8) and token_ids.dtype == tf.int32
+    assert scores.shape == (3, 6) and scores.dtype == tf.float32
+    forced = forced_log_probabilities(captioner, inputs, token_ids)
+    np.testing.assert_allclose(scores, forced.numpy().sum(2), rtol=1e-4, atol=1e-4)
+    assert np.all(np.diff(scores, axis=1) <= 0) and np.any(np.diff(scores, axis=1) < 0)
+    assert draw(features(1))[1].shape == (1, 6)
+
+
+def test_a_sampler_draws_by_its_settings():
+    logits = table()
+    for settings in ({"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.6}):
+        token_ids, _ = Sampler(Chain(logits), COUNT, 1, seed=1, **settings)(features(1))
+        chances = word_chances(logits[START], **settings)
+        drawn = token_ids.numpy().ravel().tolist()
+        assert_drawn_from(drawn, {word: chances[word] for word in np.flatnonzero(chances).tolist()})
+
+
+def test_a_sampler_goes_on_from_call_to_call_and_another_of_the_same_seed_repeats_it():
+    captioner, inputs = make(), features(2)
+
+    def calls(draw):
+        return [draw(inputs)[0].numpy().tolist() for _ in range(3)]
+
+    for seed in (5, None):
+        first = calls(Sampler(captioner, 4, 6, seed=seed))
+        assert first[0] != first[1] != first[2] != first[0]
+        assert (calls(Sampler(captioner, 4, 6, seed=seed)) == first) == (seed is not None)
+    # Inside a graph of somebody else, too.
+    draw = Sampler(captioner, 4, 6, seed=5)
+    inside = tf.function(lambda: draw(inputs), autograph=False)
+    assert [inside()[0].numpy().tolist() for _ in range(3)] == calls(Sampler(captioner, 4, 6, seed=5))
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "values"),
+    [
+        ("samples", "samples is", [0, -1, 2.5, None]),
+        ("max_length", "max_length is", [0, 1.5]),
+        ("temperature", "temperature is", [0, -1.0, float("nan"), float("inf"), None]),
+        ("top_k", "top_k is", [0, "5", 2.0]),
+        ("top_p", "top_p is", [0.0, 1.01, float("nan"), "1"]),
+        ("seed", "one or two integers", [(1, 2, 3), [1, [2, 3]], 1.5, 2**64, tf.constant([1.0, 2.0])]),
+    ],
+)
+def test_wrong_arguments_are_named(name, said, values):
+    for value in values:
+        arguments = {"samples": 2, "max_length": 5, name: value}
+        with pytest.raises(InputError, match=said):
+            sample(Chain(table()), features(1), **arguments)
+        with pytest.raises(InputError, match=said):
+            Sampler(Chain(table()), **arguments)

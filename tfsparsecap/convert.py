@@ -1,0 +1,248 @@
+"""python -m tfsparsecap.convert: a published PyTorch checkpoint becomes a run folder, without PyTorch."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
+from tfsparsecap.errors import InputError
+
+EXAMPLES = [
+    (
+        "python -m tfsparsecap.convert UpDown/model_best_pruned_sparse.pth --output runs/updown",
+        "with config.json and the SentencePiece model beside it",
+    ),
+    (
+        "python -m tfsparsecap.convert model.pth --output runs/acort --config c.json --tokenizer word.model",
+        "or wherever they are",
+    ),
+    (
+        "python -m tfsparsecap.caption runs/updown --features FOLDER 391895",
+        "then: caption images by their bottom-up features",
+    ),
+]
+#: Where a checkpoint's tokenizer lies, beside it.
+TOKENIZERS = ("tokenizer/*.model", "*.model")
+#: Sizes in a published configuration, none of which can be larger than the largest side of a tensor.
+_SIZES = (
+    "vocab_size",
+    "rnn_size",
+    "input_encoding_size",
+    "att_hid_size",
+    "att_feat_size",
+    "d_model",
+    "dim_feedforward",
+)
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line of a conversion."""
+    options = parser(
+        "python -m tfsparsecap.convert",
+        "Makes a run folder of a checkpoint of the original implementation (Up-Down, Object Relation\n"
+        "Transformer, ACORT; dense, sparse, or with gates), for evaluate, caption and tfsparsecap-export.\n"
+        "The file's tensors are read as numbers; nothing in it is run, and PyTorch is not needed.",
+        EXAMPLES,
+    )
+    options.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pth file")
+    options.add_argument("--output", type=Path, required=True, metavar="runs/NAME", help="the new run folder")
+    options.add_argument("--config", type=Path, metavar="FILE.json", help="default: config.json beside it")
+    options.add_argument(
+        "--tokenizer", type=Path, metavar="FILE.model", help="SentencePiece model; default: the one beside it"
+    )
+    options.add_argument("--data", metavar="FOLDER", help="captions to evaluate on, as data.folder of a run")
+    options.add_argument("--features", metavar="FOLDER", help="bottom-up features, as data.features of a run")
+    options.add_argument("--json", action="store_true", help="print what was made as JSON")
+    return options.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Converts as the command line says.
+
+    Raises:
+        InputError: a file is missing, damaged or of another captioner; the output folder exists. Nothing was
+            written then.
+    """
+    given = arguments(argv)
+    with only_json_on_stdout(given.json):
+        made = convert(
+            given.checkpoint, given.output, given.config, given.tokenizer, given.data, given.features
+        )
+        if not given.json:
+            print_table(
+                str(given.output),
+                [
+                    ("captioner", made["captioner"]),
+                    ("parameters", f"{made['parameters']:,}".replace(",", " ")),
+                    ("sparsity", f"{made['sparsity']:.2%}, {made['nonzero_weights']:,} weights left"),
+                    ("tokens", f"{made['tokens']}, a caption has at most {made['max_length']}"),
+                ],
+            )
+    if given.json:
+        print(json.dumps(made))
+    return 0
+
+
+def convert(
+    checkpoint: Path,
+    output: Path,
+    config: Path | None = None,
+    tokenizer: Path | None = None,
+    data: str | None = None,
+    features: str | None = None,
+) -> dict[str, Any]:
+    """Makes a run folder of a published checkpoint.
+
+    Args:
+        checkpoint: the `.pth` file.
+        output: the new folder, `runs/NAME`.
+        config: the checkpoint's `config.json`; None looks beside it.
+        tokenizer: its SentencePiece model; None looks beside it.
+        data, features: become `data.folder` and `data.features` of the run.
+
+    Returns:
+        `captioner`, `parameters`, `weights`, `nonzero_weights`, `sparsity`, `tokens`, `max_length` and `run`.
+
+    Raises:
+        InputError: see `main`.
+
+    Example:
+        >>> convert(Path("model_best_pruned_sparse.pth"), Path("runs/updown"))["sparsity"]  # doctest: +SKIP
+        0.975
+    """
+    # What is cheap to check comes first.
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"{output} exists: give --output a folder that does not")
+    published = _read_config(config or checkpoint.parent / "config.json")
+    tokenizer = tokenizer or _tokenizer_beside(checkpoint)
+    from tfsparsecap.torch_archive import read_checkpoint
+
+    arrays = read_checkpoint(checkpoint)
+    _check_sizes(published, arrays, checkpoint)
+    start_tensorflow()
+    from tfsparsecap.files import atomic_path
+    from tfsparsecap.models.published import load_published, published_captioner
+    from tfsparsecap.training.run_folder import RunFolder
+    from tfsparsecap.training.trained import weight_counts
+
+    words = _read_tokenizer(published, tokenizer)
+    captioner = published_captioner(published)
+    for name in ("start_id", "end_id", "pad_id"):
+        if getattr(words, name) != getattr(captioner, name):
+            raise InputError(
+                f"{name} is {getattr(captioner, name)} in the checkpoint's configuration and"
+                f" {getattr(words, name)} in {tokenizer}: give the tokenizer that it was trained with"
+            )
+    if len(words) != captioner.vocabulary_size:
+        raise InputError(
+            f"the captioner knows {captioner.vocabulary_size} tokens and {tokenizer} has {len(words)}: give"
+            " the tokenizer that it was trained with"
+        )
+    load_published(captioner, arrays)
+    settings = _settings(captioner, published, output.name, data, features)
+    folder = RunFolder(output)
+    folder.create(settings, words)
+    with atomic_path(folder.model) as temporary:
+        captioner.save(temporary)
+    return {
+        "run": str(output),
+        "captioner": type(captioner).__name__,
+        "parameters": captioner.count_params(),
+        **weight_counts(captioner),
+        "tokens": len(words),
+        "max_length": settings.data.max_length,
+    }
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"cannot read the checkpoint's configuration {path}: {error.strerror}; name it with --config"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no JSON ({error}): give the config.json of the checkpoint") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds no settings: give the config.json of the checkpoint")
+    return content
+
+
+def _tokenizer_beside(checkpoint: Path) -> Path:
+    found = [path for pattern in TOKENIZERS for path in sorted(checkpoint.parent.glob(pattern))]
+    if len(found) != 1:
+        several = f"several ({', '.join(path.name for path in found)})" if found else "none"
+        raise InputError(
+            f"a checkpoint needs its SentencePiece model, and beside {checkpoint} there is {several}: name it"
+            " with --tokenizer"
+        )
+    return found[0]
+
+
+def _read_tokenizer(published: Mapping[str, Any], path: Path):
+    from tfsparsecap.data.radix import RadixTokenizer
+    from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
+
+    pieces = SentencePieceTokenizer.load(path)
+    if published.get("tokenizer") != "radix":
+        return pieces
+    base = published.get("radix_base")
+    if not isinstance(base, int) or isinstance(base, bool):
+        raise InputError(
+            f"radix_base is {base!r} in the checkpoint's configuration: it must be a whole number"
+        )
+    return RadixTokenizer(pieces, base)
+
+
+def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkpoint: Path) -> None:
+    """Refuses sizes that no tensor has, before memory is taken for them."""
+    largest = max((size for array in arrays.values() for size in array.shape), default=0)
+    for name in _SIZES:
+        size = published.get(name, 0)
+        if isinstance(size, int) and size > largest:
+            raise InputError(
+                f"{name} is {size} in the configuration, but no tensor in {checkpoint} is so large: give the"
+                " config.json of this checkpoint"
+            )
+    layers = published.get("num_layers", 0)
+    if isinstance(layers, int) and layers > len(arrays):
+        raise InputError(
+            f"num_layers is {layers} in the configuration, and {checkpoint} has {len(arrays)} tensors: give"
+            " the config.json of this checkpoint"
+        )
+
+
+def _settings(captioner, published: Mapping[str, Any], name: str, data: str | None, features: str | None):
+    """The settings of the new run."""
+    from tfsparsecap.training.config import MODELS
+    from tfsparsecap.training.config_files import checked_config
+    from tfsparsecap.training.experiment import CAPTIONERS
+
+    (kind,) = [kind for kind, made in CAPTIONERS.items() if type(captioner) is made]
+    sizes = captioner.get_config()
+    model = {key: sizes[key] for key in MODELS[kind].model_fields if key in sizes}
+    radix = published.get("radix_base") if published.get("tokenizer") == "radix" else None
+    length = published.get("max_seq_length", 16)
+    if not isinstance(length, int) or length < 2:
+        raise InputError(
+            f"max_seq_length is {length!r} in the configuration: it must be a whole number from 2 on"
+        )
+    content = {
+        "name": name,
+        "model": {**model, "kind": kind, "encoder": None},
+        "data": {
+            "kind": "coco",
+            "folder": data,
+            "features": features,
+            "radix_base": radix,
+            "max_length": length,
+        },
+        "pruning": None,
+    }
+    return checked_config(content)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,164 @@
+"""Arrays in `.npy` and `.npz` files of unknown origin: their shape without their values, their first rows."""
+
+import contextlib
+import functools
+import io
+import lzma
+import math
+import os
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+
+from tfsparsecap.errors import InputError
+
+#: Endings of the files that are read here.
+ENDINGS = (".npy", ".npz")
+
+# Bytes; most have 128. NumPy refuses longer ones too, because parsing them may take any time.
+_LONGEST_HEADER = 10_000
+# What NumPy and zipfile raise for broken files.
+_BROKEN = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    SyntaxError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype
+
+
+@dataclass(slots=True)
+class ArrayFile:
+    """An array in an open file; made by `open_array`.
+
+    Attributes:
+        shape, dtype: of the whole array.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    _fortran_order: bool
+    _read: Callable[[int], bytes]
+
+    def first(self, rows: int) -> np.ndarray:
+        """The first `rows` rows, of its own dtype and read-only; may be asked for once.
+
+        The rows behind them are not read, unless the file goes by columns.
+        """
+        stored = self.shape if self._fortran_order else (rows, *self.shape[1:])
+        data = _exactly(self._read, math.prod(stored) * self.dtype.itemsize)
+        return np.frombuffer(data, self.dtype).reshape(stored, order="F" if self._fortran_order else "C")[
+            :rows
+        ]
+
+
+@contextlib.contextmanager
+def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
+    """Opens the array in a `.npy` file, or the only one in an `.npz` file; reads no more than its header.
+
+    Nothing is unpickled, and nothing stays in memory when the file is closed.
+
+    Args:
+        path: of the file; its ending says which of the two it is.
+
+    Raises:
+        InputError: the file cannot be read, is damaged or cut short, holds Python objects, or holds several
+            arrays. Also from inside the block, where damage shows only when the values are read.
+
+    Example:
+        >>> np.save("six.npy", np.arange(6.0).reshape(3, 2))
+        >>> with open_array("six.npy") as array:
+        ...     print(array.shape, array.first(1).tolist())
+        (3, 2) [[0.0, 1.0]]
+    """
+    path = os.fspath(path)
+    try:
+        with _opened(path) as (read, size):
+            head = _header_bytes(read)
+            shape, fortran_order, dtype = _parsed(head)
+            if dtype.hasobject:
+                raise InputError(f"{path} holds Python objects, which are not read: save it as numbers")
+            needed = len(head) + math.prod(shape) * dtype.itemsize
+            if size < needed:
+                raise InputError(f"{path} is cut short, {size} bytes of {needed}: download or make it again")
+            yield ArrayFile(shape, dtype, fortran_order, read)
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"there is no {path}: check the path") from error
+    except PermissionError as error:
+        raise InputError(f"{path} may not be read: give it read permission") from error
+    except _BROKEN as error:
+        about = str(error) or type(error).__name__
+        raise InputError(f"{path} is damaged ({about:.200}): download or make it again") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[Callable[[int], bytes], int]]:
+    """Reads on in the `.npy` bytes of a file; and their number."""
+    if path.endswith(".npz"):
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if len(members) != 1:
+                raise InputError(f"{path} holds {len(members)} arrays: save the one that is meant alone")
+            with archive.open(members[0]) as stream:
+                yield stream.read, members[0].file_size
+    else:
+        with open(path, "rb", buffering=0) as stream:
+            yield stream.read, os.fstat(stream.fileno()).st_size
+
+
+def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
+    parts = []
+    while count > 0:
+        part = read(count)
+        if not part:
+            raise EOFError("it ends too early")
+        parts.append(part)
+        count -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _header_bytes(read: Callable[[int], bytes]) -> bytes:
+    head = _exactly(read, 10)
+    if not head.startswith(npy.MAGIC_PREFIX):
+        raise ValueError("it does not begin as a .npy file")
+    if head[6] > 1:
+        head += _exactly(read, 2)
+    length = int.from_bytes(head[8:], "little")
+    if length > _LONGEST_HEADER:
+        raise ValueError(f"its header has {length} bytes")
+    return head + _exactly(read, length)
+
+
+# Arrays of one shape have equal headers, and parsing one takes longer than reading it.
+@functools.lru_cache(maxsize=1024)
+def _parsed(head: bytes) -> _Header:
+    stream = io.BytesIO(head)
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    header = _Header(*read(stream))
+    if min(header.shape, default=0) < 0:
+        raise ValueError(f"its shape is {header.shape}")
+    return header

@@ -1,0 +1,154 @@
+"""Where a batch gets its pictures from: pixels of files, a cache of features, or files of region features."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from tfsparsecap.data.feature_cache import FeatureCache
+from tfsparsecap.data.images import read_image
+from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
+from tfsparsecap.data.region_features import RegionFeatures
+from tfsparsecap.errors import InputError
+
+#: Bytes that decoded images may take in memory; above it they are read from their files in every epoch.
+MEMORY_LIMIT = 1 << 30
+
+
+class Pictures(Protocol):
+    """What the pipeline asks of a source of pictures, whether it has pixels or features.
+
+    Attributes:
+        specs: name of a model's input -> shape (None where it differs from batch to batch) and dtype of what
+            `fetch` gives for one picture.
+        groups: int [records]; a batch costs what its picture of the largest number costs, so pictures of the
+            same number go together.
+        usable: bool [records], whether a record can be fetched. One may turn out not to be when it is.
+        skipped: names the ones that cannot.
+    """
+
+    specs: dict[str, tf.TensorSpec]
+    groups: np.ndarray
+    usable: np.ndarray
+    skipped: list[Skipped]
+
+    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Pictures of records: int64 [B] -> for each of `specs` an array with leading axis B."""
+        ...
+
+
+class ImagePictures:
+    """Pixels of the records' images, kept in memory where they fit and read from their files otherwise.
+
+    Every image is decoded once here, so that a broken one is named before training and not amid it.
+
+    Args:
+        records: whose images.
+        image_size: `S`.
+        on_bad_record: see `BadRecords`.
+    """
+
+    def __init__(self, records: Sequence[Record], image_size: int, on_bad_record: OnBadRecord = "skip"):
+        shape = (image_size, image_size, 3)
+        self.specs = {"image": tf.TensorSpec(shape, tf.uint8)}
+        self._paths, self._size = [record.image for record in records], image_size
+        self.usable = np.zeros(len(records), bool)
+        self.groups = np.zeros(len(records), np.int32)
+        bad = BadRecords(on_bad_record)
+        fits = len(records) * int(np.prod(shape)) <= MEMORY_LIMIT
+        self._kept = np.zeros((len(records), *shape), np.uint8) if fits else None
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            results = threads.map(self._try, range(len(records)))
+            # Said only where it takes longer than a person waits for nothing.
+            results = tqdm(results, total=len(records), desc="reading", unit="image", delay=3, leave=False)
+            for index, (record, error) in enumerate(zip(records, results, strict=True)):
+                self.usable[index] = error is None
+                if error is not None:
+                    bad.add(record.image_id, error)
+        self.skipped = bad.skipped
+
+    def _try(self, index: int) -> str | None:
+        try:
+            image = read_image(self._paths[index], self._size)
+        except InputError as error:
+            return str(error)
+        if self._kept is not None:
+            self._kept[index] = image
+        return None
+
+    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        if self._kept is not None:
+            return {"image": self._kept[indices]}
+        return {"image": np.stack([read_image(self._paths[index], self._size) for index in indices])}
+
+
+class FeaturePictures:
+    """Rows of a feature cache; records whose image it could not read are not usable."""
+
+    def __init__(self, records: Sequence[Record], cache: FeatureCache):
+        self.specs = {"features": tf.TensorSpec(cache.features.shape[1:], cache.features.dtype)}
+        unreadable = {entry.where: entry for entry in cache.skipped}
+        self.usable = np.array([record.image_id not in unreadable for record in records], bool)
+        self.groups = np.zeros(len(records), np.int32)
+        self.skipped = [unreadable[record.image_id] for record in records if record.image_id in unreadable]
+        self._features = cache.features
+        self._rows = np.zeros(len(records), np.int64)
+        self._rows[self.usable] = cache.rows(
+            [record.image_id for record in records if record.image_id not in unreadable]
+        )
+
+    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        return {"features": np.asarray(self._features[self._rows[indices]])}
+
+
+class RegionPictures:
+    """Features of regions from their files, read batch by batch and forgotten.
+
+    Args:
+        features: index of the records' files.
+        on_bad_record: what a file does that was found but holds NaN, or boxes that lie outside the image:
+            `"skip"` has its captions count nothing from then on (with a warning), `"fail"` stops.
+    """
+
+    def __init__(self, features: RegionFeatures, on_bad_record: OnBadRecord = "skip"):
+        self._features, self._on_bad_record = features, on_bad_record
+        size = features.feature_size
+        self.specs = {
+            "features": tf.TensorSpec((None, size), tf.float32),
+            "mask": tf.TensorSpec((None,), tf.bool),
+        }
+        if features.need_boxes:
+            self.specs["boxes"] = tf.TensorSpec((None, 4), tf.float32)
+        if features.need_pooled:
+            self.specs["pooled"] = tf.TensorSpec((size,), tf.float32)
+        self.usable, self.skipped = features.usable, features.skipped
+        self.groups = features.bucket(features.regions)
+
+    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        regions = int(self.groups[indices].max(initial=1))
+        try:
+            return self._features.fetch(indices, regions)
+        except InputError:
+            if self._on_bad_record == "fail":
+                raise
+        pictures = [self._one(index, regions) for index in indices]
+        return {name: np.concatenate([picture[name] for picture in pictures]) for name in self.specs}
+
+    def _one(self, index: int, regions: int) -> dict[str, np.ndarray]:
+        """One picture, or zeros in its place."""
+        try:
+            return self._features.fetch(np.array([index]), regions)
+        except InputError as error:
+            if self.usable[index]:
+                self.usable[index] = False
+                self.skipped.append(Skipped(self._features.image_ids[index], str(error)))
+                warnings.warn(f"left out: {error}", stacklevel=2)
+        return {
+            name: np.zeros([1, *(regions if n is None else n for n in spec.shape)], spec.dtype.as_numpy_dtype)
+            for name, spec in self.specs.items()
+        }

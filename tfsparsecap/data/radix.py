@@ -1,0 +1,169 @@
+"""Words as numbers of a few digits: a captioner that predicts digits knows hundreds of tokens only."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfsparsecap.data.tokenizers import Tokenizer
+from tfsparsecap.errors import InputError
+
+_SPECIAL = 4
+_LARGEST_BASE = 1 << 24
+
+
+class RadixTokenizer(Tokenizer):
+    """Radix encoding (Tan et al., COMIC, 2019, and ACORT, 2022), with the ids of their published models.
+
+    Token 0 is padding, 1 to `base` are the digits 0 to `base - 1`, then come start and end: `base + 3`
+    tokens. The `W` words that follow the four special tokens have the numbers 0 to `W - 1`, all other words
+    have number `W`. Each takes the same number of digits, most significant first, filled up with digit 0 in
+    front: as many as `W + 1` has in this base, because the original implementation counts so. (`W`, the
+    largest number in use, could do with one less where `W + 1` is a power of the base.)
+
+    Args:
+        words: the tokenizer whose words are written in digits; its special tokens are its first four.
+        base: number of digits there are, from 2.
+
+    Attributes:
+        digits: digits a word takes.
+
+    Raises:
+        InputError: the base is below 2 or absurd, or the special tokens of `words` are not its first four.
+
+    Example:
+        >>> from tfsparsecap.data.tokenizers import WordTokenizer
+        >>> tokenizer = RadixTokenizer(WordTokenizer.from_captions(["a b c d e f g"]), base=3)
+        >>> tokenizer.encode(tf.constant(["a e zebra"])).to_list()
+        [[4, 1, 1, 2, 2, 3, 2, 5]]
+        >>> tokenizer.decode([1, 1, 2, 2, 5])
+        'a e'
+    """
+
+    unknown_id = None
+
+    def __init__(self, words: Tokenizer, base: int):
+        if not 2 <= base <= _LARGEST_BASE:
+            raise InputError(f"the radix base is {base}: give one from 2 to {_LARGEST_BASE}, such as 768")
+        if {words.pad_id, words.start_id, words.end_id, words.unknown_id} != set(range(_SPECIAL)):
+            raise InputError(
+                f"padding, start, end and unknown words have the ids {words.pad_id}, {words.start_id}, "
+                f"{words.end_id} and {words.unknown_id}, but to write words in digits they must be the first "
+                "four: give another vocabulary, or leave the radix base out"
+            )
+        self._words, self.base = words, base
+        self.vocabulary, self.join = words.vocabulary, words.join
+        self.pad_id, self.start_id, self.end_id = 0, base + 1, base + 2
+        # How many words there are is also the number of the unknown one.
+        self._unknown = len(words) - _SPECIAL
+        self.digits = 1
+        while base**self.digits <= self._unknown + 1:
+            self.digits += 1
+        # What a digit in each place counts.
+        self._places = base ** np.arange(self.digits - 1, -1, -1)
+        numbers = np.arange(self._unknown + 1)[:, None]
+        self._tokens_of = tf.constant(numbers // self._places % base + 1, tf.int32)
+
+    def __len__(self) -> int:
+        return self.base + 3
+
+    @property
+    def words(self) -> Tokenizer:
+        return self._words
+
+    def save_to(self, folder: str | os.PathLike) -> None:
+        self._words.save_to(folder)
+
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        ones = tf.ones([tf.shape(texts)[0], 1], tf.int32)
+        return tf.concat([ones * self.start_id, self._encoded(texts), ones * self.end_id], axis=1)
+
+    def _encoded(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """The digits of captions, without start and end."""
+        words = self._words.encode(texts)[:, 1:-1]
+        ids = words.flat_values
+        numbers = tf.where(ids == self._words.unknown_id, self._unknown, ids - _SPECIAL)
+        tokens = tf.reshape(tf.gather(self._tokens_of, numbers), [-1])
+        return tf.RaggedTensor.from_row_splits(tokens, words.row_splits * self.digits, validate=False)
+
+    def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """What teacher forcing needs: input tokens and the tokens that follow them.
+
+        A caption of more than `max_length - 1` digits is cut behind the last word that fits as a whole, and
+        gets no `end_id` among its targets, because a model taught to end there would learn to stop in the
+        middle of a sentence.
+
+        Args:
+            texts: string [B].
+            max_length: `T`, the number of digits to predict, `end_id` included.
+
+        Returns:
+            `(tokens, targets)`, int32 [B, T] each: `start d1 ... ` and `d1 ... end`, filled up with `pad_id`.
+        """
+        encoded = self._encoded(texts)
+        room = max_length // self.digits * self.digits
+        targets = encoded.to_tensor(default_value=self.pad_id, shape=[None, room])
+        targets = tf.pad(targets, [[0, 0], [0, max_length - room]], constant_values=self.pad_id)
+        # Where a caption was cut, its length lies at or behind `max_length`.
+        end = tf.cast(encoded.row_lengths(), tf.int32)[:, None] == tf.range(max_length)
+        targets = tf.where(end, self.end_id, targets)
+        starts = tf.fill([tf.shape(targets)[0], 1], self.start_id)
+        # A last digit is a question only where there is an answer.
+        questions = tf.where(targets[:, 1:] == self.pad_id, self.pad_id, targets[:, :-1])
+        return tf.concat([starts, questions], axis=1), targets
+
+    def decode(self, ids: Sequence[int] | np.ndarray | tf.Tensor) -> str:
+        ids = np.asarray(ids).reshape(-1).tolist()
+        if self.end_id in ids:
+            ids = ids[: ids.index(self.end_id)]
+        digits = [max(token - 1, 0) for token in ids]
+        digits += [0] * (-len(digits) % self.digits)
+        words = []
+        for first in range(0, len(digits), self.digits):
+            number = 0
+            for digit in digits[first : first + self.digits]:
+                number = number * self.base + digit
+            words.append(number + _SPECIAL if number < self._unknown else self._words.unknown_id)
+        return self._words.decode(words)
+
+    def to_words(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """Ids of `words` for the digits that a captioner has predicted.
+
+        Everything up to the first `end_id` counts: what is no digit is digit 0 (start: one more than the
+        largest), digits missing at the end are 0, a number that is no word's is the unknown word. Made of
+        operations that TensorFlow Lite has.
+
+        Args:
+            token_ids: int32 [..., T], `T` known to the graph.
+
+        Returns:
+            int32 [..., ceil(T / digits)].
+
+        Example:
+            >>> from tfsparsecap.data.tokenizers import WordTokenizer
+            >>> tokenizer = RadixTokenizer(WordTokenizer.from_captions(["a b c d e f g"]), base=3)
+            >>> tokenizer.to_words(tf.constant([[1, 1, 2, 2, 5, 0, 0]])).numpy().tolist()
+            [[4, 8, 2, 0]]
+        """
+        length = token_ids.shape[-1]
+        groups = -(-length // self.digits)
+        end = tf.where(token_ids == self.end_id, tf.range(length), length)
+        end = tf.reduce_min(end, axis=-1, keepdims=True)
+        digits = tf.where(tf.range(length) < end, tf.maximum(token_ids - 1, 0), 0)
+        missing = [[0, 0]] * (token_ids.shape.rank - 1) + [[0, groups * self.digits - length]]
+        digits = tf.pad(digits, missing)
+        digits = tf.reshape(digits, [*_leading(token_ids), groups, self.digits])
+        # One more than what any word has in a place is as wrong as a larger digit, and no sum overflows.
+        digits = tf.minimum(digits, tf.constant(self._unknown // self._places + 1, tf.int32))
+        numbers = tf.reduce_sum(digits * tf.constant(self._places, tf.int32), axis=-1)
+        words = tf.where(numbers < self._unknown, numbers + _SPECIAL, self._words.unknown_id)
+        first = tf.range(groups) * self.digits
+        after = tf.where(first - self.digits < end, self._words.end_id, self._words.pad_id)
+        return tf.where(first < end, words, after)
+
+
+def _leading(tensor: tf.Tensor) -> list[int | tf.Tensor]:
+    """All lengths but the last one: numbers where the graph knows them."""
+    shape = tf.shape(tensor)
+    return [shape[axis] if known is None else known for axis, known in enumerate(tensor.shape[:-1])]

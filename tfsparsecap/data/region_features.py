@@ -1,0 +1,339 @@
+"""Bottom-up features of image regions, streamed from their files: an index in memory, the values on disk."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from tfsparsecap.data.array_files import ENDINGS, ArrayFile, open_array
+from tfsparsecap.data.flickr import SUFFIXES
+from tfsparsecap.data.records import BadRecords, OnBadRecord
+from tfsparsecap.errors import InputError
+
+#: How far outside the image a box may reach, as a share of its side: detectors round to whole pixels.
+BOX_TOLERANCE = 0.01
+
+# Threads wait together for a disk that is slow or far away. Where it answers at once they may take four times
+# the processor time of a single one, because each of their many short calls hands Python's lock on.
+_THREADS = 16
+# Seconds of waiting for an image's files from which on threads are worth it.
+_LONG_WAIT = 0.0005
+# Images that are looked at in one go.
+_CHUNK = 256
+
+
+class RegionFeatures:
+    """Features, boxes and pooled features of many images, each image in files of its own.
+
+    The layout is the one in which bottom-up features are published: `FOLDER/cocobu_att/ID.npy` or `ID.npz`
+    float [regions, D], `FOLDER/cocobu_fc/ID.npy` float [D] and `FOLDER/cocobu_box_relative/ID.npy` float
+    [regions, 4] (x_min, y_min, x_max, y_max as shares of the image's width and height). An `.npz` file holds
+    one array of any name. For an id that is a file name, `dog.jpg`, `dog.npy` is looked for too.
+
+    Making the object reads the headers alone and keeps a few bytes for each image. `fetch` reads the values
+    of one batch and keeps nothing, so memory does not grow with the number of images or of epochs.
+
+    Args:
+        folder: holds the three folders.
+        image_ids: of the images, in the order that `fetch` counts in.
+        feature_size: `D`; None takes the width of the first file that can be read.
+        att, fc, box: names of the folders of features, pooled features and boxes.
+        buckets: numbers of regions that batches are filled up to; those above `max_regions` are of no
+            matter, and `max_regions` is always one of them.
+        max_regions: of an image with more the first ones are used.
+        on_bad_record: what an image does whose files are absent or of another form: `"skip"` (it is named
+            in `skipped`) or `"fail"`.
+        need_boxes, need_pooled: whether `fetch` gives them; their files are looked at only then.
+
+    Attributes:
+        image_ids: as given.
+        feature_size: `D`.
+        buckets: ascending, the last one is `max_regions`.
+        regions: int32 [images], regions that `fetch` gives of an image, 0 where it is not usable.
+        usable: bool [images].
+        skipped: images that are not usable, and why.
+
+    Raises:
+        InputError: a folder is absent, no image can be used, or `on_bad_record` is `"fail"` and one cannot.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "cocobu_att").mkdir()
+        >>> np.save(folder / "cocobu_att" / "7.npy", np.ones([2, 5], np.float32))
+        >>> features = RegionFeatures(folder, ["7"], need_boxes=False, need_pooled=False)
+        >>> features.fetch(np.array([0]), regions=3)["mask"].tolist()
+        [[True, True, False]]
+        >>> features.bucket([36, 37, 500]).tolist()
+        [36, 50, 100]
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        image_ids: Sequence[str],
+        *,
+        feature_size: int | None = None,
+        att: str = "cocobu_att",
+        fc: str = "cocobu_fc",
+        box: str = "cocobu_box_relative",
+        buckets: Sequence[int] = (36, 50, 75, 100),
+        max_regions: int = 100,
+        on_bad_record: OnBadRecord = "skip",
+        need_boxes: bool,
+        need_pooled: bool,
+    ):
+        if max_regions < 1 or any(bucket < 1 for bucket in buckets):
+            raise InputError(
+                f"buckets are {tuple(buckets)} and max_regions {max_regions}: set them to 1 or more regions"
+            )
+        self.image_ids = list(image_ids)
+        self.max_regions = max_regions
+        self.buckets = (*sorted({bucket for bucket in buckets if bucket < max_regions}), max_regions)
+        self.need_boxes, self.need_pooled = need_boxes, need_pooled
+        if not self.image_ids:
+            raise InputError(f"there are no images to take features of from {folder}: give records that have")
+        self._att = _Files(Path(folder) / att, self.image_ids, "[regions, D]", max_regions)
+        self._box = (
+            _Files(Path(folder) / box, self.image_ids, "[regions, 4]", max_regions) if need_boxes else None
+        )
+        self._fc = _Files(Path(folder) / fc, self.image_ids, "[D]") if need_pooled else None
+        self._expected = f"feature_size is {feature_size}"
+        self.feature_size = feature_size or self._first_width()
+        bad = BadRecords(on_bad_record)
+        self.regions = np.zeros(len(self.image_ids), np.int32)
+        with contextlib.closing(self._looks()) as looks:
+            total = len(self.image_ids)
+            # Said only where it takes longer than a person waits for nothing.
+            bar = tqdm(looks, total=total, desc="indexing", unit="image", delay=3, leave=False)
+            for index, found in enumerate(bar):
+                if isinstance(found, int):
+                    self.regions[index] = found
+                else:
+                    bad.add(self.image_ids[index], found)
+        self.usable = self.regions > 0
+        self.skipped = bad.skipped
+        if not self.usable.any():
+            raise InputError(
+                f"{folder} has usable features of none of the {len(self.image_ids)} images: check that they "
+                f"are of this data set; the first: {self.skipped[0]}"
+            )
+
+    def bucket(self, regions: np.ndarray) -> np.ndarray:
+        """The smallest bucket that holds each number of regions: int [...] -> int64 [...]."""
+        held = np.minimum(regions, self.max_regions)
+        return np.asarray(self.buckets, np.int64)[np.searchsorted(self.buckets, held)]
+
+    def fetch(self, indices: np.ndarray, regions: int) -> dict[str, np.ndarray]:
+        """What a batch of images holds, read from its files.
+
+        Args:
+            indices: int [B], places in `image_ids`.
+            regions: `N`, at least the largest `regions[indices]`; what an image has fewer is filled up.
+
+        Returns:
+            `"features"` float32 [B, N, D] and `"mask"` bool [B, N], true for regions; `"boxes"` float32
+            [B, N, 4] and `"pooled"` float32 [B, D] where they are needed. Filling is zero.
+
+        Raises:
+            InputError: a file holds NaN or infinity, a box lies outside the image or is turned round, a file
+                is damaged or was changed since this object was made, or an image is not usable.
+            ValueError: `regions` is too small for an image.
+        """
+        shape = (len(indices), regions)
+        batch = {"features": np.zeros([*shape, self.feature_size], np.float32), "mask": np.zeros(shape, bool)}
+        if self._box:
+            batch["boxes"] = np.zeros([*shape, 4], np.float32)
+        if self._fc:
+            batch["pooled"] = np.zeros([len(indices), self.feature_size], np.float32)
+        for place, index in enumerate(indices):
+            count = int(self.regions[index])
+            if count == 0:
+                raise InputError(f"the features of {self.image_ids[index]} cannot be used: leave it out")
+            if count > regions:
+                raise ValueError(f"{self.image_ids[index]} has {count} regions, the batch room for {regions}")
+            batch["mask"][place, :count] = True
+            self._att.read(index, batch["features"][place, :count])
+            if self._box:
+                self._box.read(index, batch["boxes"][place, :count])
+                _check_boxes(batch["boxes"][place, :count], self._box.path(index))
+            if self._fc:
+                self._fc.read(index, batch["pooled"][place])
+        return batch
+
+    def one(self, index: int) -> dict[str, np.ndarray]:
+        """What a single image holds, without filling and without the axis of the batch; errors as `fetch`."""
+        batch = self.fetch(np.array([index]), max(1, int(self.regions[index])))
+        return {name: values[0] for name, values in batch.items() if name != "mask"}
+
+    def _first_width(self) -> int | None:
+        for index in range(len(self.image_ids)):
+            with contextlib.suppress(InputError):
+                width = self._att.shape(index)[1]
+                self._expected = f"{self._att.path(index)} has {width}"
+                return width
+        return None
+
+    def _looks(self) -> Iterator[int | str]:
+        """For each image its number of regions, or a sentence that says why it is not usable."""
+        starts = range(0, len(self.image_ids), _CHUNK)
+        chunks = [range(start, min(start + _CHUNK, len(self.image_ids))) for start in starts]
+        began = time.perf_counter() - time.thread_time()
+        first = self._try(chunks[0])
+        waited = time.perf_counter() - time.thread_time() - began
+        yield from first
+        if waited < _LONG_WAIT * len(first):
+            for chunk in chunks[1:]:
+                yield from self._try(chunk)
+            return
+        threads = ThreadPoolExecutor(_THREADS)
+        try:
+            for results in threads.map(self._try, chunks[1:]):
+                yield from results
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def _try(self, indices: range) -> list[int | str]:
+        results = []
+        for index in indices:
+            try:
+                results.append(self._look(index))
+            except InputError as error:
+                results.append(str(error))
+        return results
+
+    def _look(self, index: int) -> int:
+        rows, width = self._att.shape(index)
+        if width != self.feature_size:
+            raise InputError(
+                f"{self._att.path(index)} has features of {width} numbers but {self._expected}: "
+                "give features of one detector, or set feature_size"
+            )
+        if self._box:
+            boxes = self._box.shape(index)
+            if boxes[1] != 4:
+                raise InputError(
+                    f"{self._box.path(index)} has rows of {boxes[1]} numbers: a box has 4, x_min, y_min, "
+                    "x_max, y_max"
+                )
+            if boxes[0] != rows:
+                raise InputError(
+                    f"{self._box.path(index)} has {boxes[0]} boxes but {self._att.path(index)} {rows} "
+                    "regions: take both from one run of the detector"
+                )
+        if self._fc and (width := self._fc.shape(index)[0]) != self.feature_size:
+            raise InputError(
+                f"{self._fc.path(index)} has {width} numbers but {self._expected}: "
+                "give pooled features of the same detector"
+            )
+        return min(rows, self.max_regions)
+
+
+class _Files:
+    """The files of one folder, an array for each image, all of them with as many axes.
+
+    Args:
+        folder: `FOLDER/cocobu_att` or the like.
+        image_ids: of the images; not changed afterwards.
+        form: the shape of the arrays, for messages.
+        most: rows of an array that are used; None uses all.
+    """
+
+    def __init__(self, folder: Path, image_ids: list[str], form: str, most: int | None = None):
+        self._folder, self._ids, self._form, self._most = os.fspath(folder), image_ids, form, most
+        self._axes = form.count(",") + 1
+        if not folder.is_dir():
+            raise InputError(
+                f"there is no folder {folder} with a file ID.npy or ID.npz, float {form}, for each image: "
+                f"set the path to the folder that {folder.name} lies in"
+            )
+        files = _listing(folder)
+        # Which of its possible names a file has is kept as a number: paths would take more memory than all
+        # the rest.
+        self._variant = np.zeros(len(image_ids), np.uint8)
+        for index, image_id in enumerate(image_ids):
+            names = _names(image_id)
+            self._variant[index] = next((n for n, name in enumerate(names, 1) if name in files), 0)
+
+    def path(self, index: int) -> str:
+        """The file of an image. Raises InputError where there is none."""
+        names, variant = _names(self._ids[index]), self._variant[index]
+        if not variant:
+            raise InputError(
+                f"there is no {os.path.join(self._folder, names[-2])} (or .npz): complete the features, or "
+                "leave the image out"
+            )
+        return os.path.join(self._folder, names[variant - 1])
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """The shape of an image's array. Raises InputError where it cannot be used."""
+        path = self.path(index)
+        with open_array(path) as array:
+            self._check(array, path)
+            return array.shape
+
+    def read(self, index: int, out: np.ndarray) -> None:
+        """Reads the first rows of an image's array into `out`, float32 [rows, ...].
+
+        Raises:
+            InputError: the file was changed or is damaged, or a number is not finite in float32.
+        """
+        path = self.path(index)
+        with open_array(path) as array:
+            self._check(array, path)
+            rows, *width = array.shape
+            if (min(rows, self._most or rows), *width) != out.shape:
+                raise InputError(f"{path} was changed since it was first looked at: run this again")
+            with np.errstate(over="ignore"):
+                out[...] = array.first(len(out))
+        if not np.isfinite(out).all():
+            row = int(np.argwhere(~np.isfinite(out))[0, 0])
+            raise InputError(
+                f"{path} has a number in row {row} that is not finite in float32: extract its features "
+                "again, or leave the image out"
+            )
+
+    def _check(self, array: ArrayFile, path: str) -> None:
+        if not np.issubdtype(array.dtype, np.floating):
+            raise InputError(f"{path} holds {array.dtype}, no floating-point numbers: save it as float32")
+        if len(array.shape) != self._axes:
+            raise InputError(f"{path} has the shape {list(array.shape)}: an array {self._form} is expected")
+        if 0 in array.shape:
+            raise InputError(f"{path} has the shape {list(array.shape)}, which is empty: leave the image out")
+
+
+def _listing(folder: Path) -> set[str]:
+    """The array files in a folder and in the folders in it, relative to it: one look instead of thousands."""
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"cannot list {error.filename}: {error.strerror}; check the folder") from error
+
+    files = set()
+    for place, _, names in os.walk(folder, onerror=refuse):
+        inner = os.path.relpath(place, folder)
+        before = "" if inner == "." else f"{inner}/"
+        files.update(before + name for name in names if name.endswith(ENDINGS))
+    return files
+
+
+def _names(image_id: str) -> list[str]:
+    """File names that an image's array may have, the likeliest first."""
+    stem, suffix = os.path.splitext(image_id)
+    stems = (image_id, stem) if suffix.lower() in SUFFIXES else (image_id,)
+    return [one + ending for one in stems for ending in ENDINGS]
+
+
+def _check_boxes(boxes: np.ndarray, path: str) -> None:
+    outside = (boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)
+    wrong = outside.any(axis=1) | (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InputError(
+            f"{path} row {row} is {boxes[row].round(4).tolist()}, no box x_min, y_min, x_max, y_max in "
+            "shares of the image from 0 to 1: divide pixels by its width and height, or leave the image out"
+        )
