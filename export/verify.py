@@ -57,7 +57,7 @@ def check_deterministic(model: keras.Model, sample: Sample) -> None:
     Nothing that is exported could be compared with it.
     """
     if isinstance(model, Captioner):
-        start = tf.constant([[model.start_id]], tf.int32)
+        start = tf.constant([[model.start_id] * 2], tf.int32)
         runs = [model({**sample, "tokens": start}, training=False) for _ in range(2)]
     else:
         runs = [_keras_outputs(model, sample) for _ in range(2)]

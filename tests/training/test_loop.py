@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.soft_attention import SoftAttention
-from tfsparsecap.training.loop import Loop, Noam, make_optimizer, masked_cross_entropy
+from tfsparsecap.training.loop import Loop, make_optimizer, masked_cross_entropy
 
 WORDS, LENGTH = 12, 5
 

@@ -157,6 +157,9 @@ def _header_bytes(read: Callable[[int], bytes]) -> bytes:
 def _parsed(head: bytes) -> _Header:
     stream = io.BytesIO(head)
     version = npy.read_magic(stream)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"its format is version {version}")
+    # The third version differs from the second in the names of columns, which plain numbers have not.
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     header = _Header(*read(stream))
     if min(header.shape, default=0) < 0:

@@ -146,6 +146,7 @@ class RadixTokenizer(Tokenizer):
             >>> tokenizer.to_words(tf.constant([[1, 1, 2, 2, 5, 0, 0]])).numpy().tolist()
             [[4, 8, 2, 0]]
         """
+        token_ids = tf.convert_to_tensor(token_ids)
         length = token_ids.shape[-1]
         groups = -(-length // self.digits)
         end = tf.where(token_ids == self.end_id, tf.range(length), length)

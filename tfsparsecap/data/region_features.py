@@ -333,7 +333,8 @@ def _check_boxes(boxes: np.ndarray, path: str) -> None:
     wrong = outside.any(axis=1) | (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
     if wrong.any():
         row = int(wrong.argmax())
+        numbers = ", ".join(f"{number:.5g}" for number in boxes[row])
         raise InputError(
-            f"{path} row {row} is {boxes[row].round(4).tolist()}, no box x_min, y_min, x_max, y_max in "
+            f"{path} row {row} is [{numbers}], no box x_min, y_min, x_max, y_max in "
             "shares of the image from 0 to 1: divide pixels by its width and height, or leave the image out"
         )
