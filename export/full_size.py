@@ -5,7 +5,7 @@ python -m tfsparsecap_export.full_size FOLDER
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +31,7 @@ _EXAMPLES = [
 ]
 #: Words of all captions.
 WORDS = 10
-_VOCABULARY, _REGIONS, _FEATURE_SIZE, _SEED = 10_000, 36, 2048, 0
-# With ACORT's radix encoding a word of such a vocabulary is a number of two digits.
-_RADIX_BASE, _DIGITS = 768, 2
+_SEED = 0
 _CALIBRATION_PICTURES = 32
 
 
@@ -92,52 +90,8 @@ def set_random_zeros(model, sparsity: float, block: int, rng: np.random.Generato
         weight.assign(values)
 
 
-def _up_down():
-    from tfsparsecap.models.up_down import UpDown
-
-    captioner = UpDown(_VOCABULARY, feature_size=_FEATURE_SIZE)
-    return captioner, {"features": (_REGIONS, _FEATURE_SIZE)}
-
-
-def _soft_attention():
-    from tfsparsecap.models.encoders import MobileNetV1Encoder
-    from tfsparsecap.models.soft_attention import SoftAttention
-
-    encoder = MobileNetV1Encoder(0.75, weights=None)
-    return SoftAttention(_VOCABULARY, encoder=encoder), {"image": (224, 224, 3)}
-
-
-def _ort():
-    return _transformer(_VOCABULARY, WORDS)
-
-
-def _acort():
-    shared = [0, 0, 0, 1, 1, 1]
-    return _transformer(
-        _RADIX_BASE + 3,
-        _DIGITS * WORDS,
-        share_encoder_layers=shared,
-        share_decoder_layers=shared,
-        share_encoder_attention="kv",
-        share_decoder_attention="kv",
-    )
-
-
-def _transformer(vocabulary_size: int, length: int, **sharing):
-    from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
-
-    captioner = ObjectRelationTransformer(
-        vocabulary_size, max_length=length, feature_size=_FEATURE_SIZE, **sharing
-    )
-    return captioner, {"features": (_REGIONS, _FEATURE_SIZE), "boxes": (_REGIONS, 4)}
-
-
-CAPTIONERS: dict[str, Callable] = {
-    "up_down": _up_down,
-    "soft_attention": _soft_attention,
-    "ort": _ort,
-    "acort": _acort,
-}
+#: Those of `models.paper_sizes` that are captioned with.
+CAPTIONERS = ("up_down", "soft_attention", "ort", "acort")
 
 
 def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
@@ -147,8 +101,12 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     from tfsparsecap_export.quality import Validation
     from tfsparsecap_export.samples import synthetic_samples
 
+    from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS
+
     keras.utils.set_random_seed(_SEED)
-    model, inputs = CAPTIONERS[captioner]()
+    paper = PAPER_CAPTIONERS[captioner]
+    length = WORDS * paper.tokens_a_word
+    model, inputs = paper.make(length), paper.inputs
     if variant.sparsity:
         set_random_zeros(model, variant.sparsity, variant.block, np.random.default_rng(_SEED))
     bias = np.array(model.output_layer.bias)
@@ -163,7 +121,7 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
         path,
         variant.format,
         beam=beam,
-        max_length=getattr(model, "max_length", WORDS),
+        max_length=length,
         inputs=inputs,
         samples=samples[:2],
         validation=validation,

@@ -7,7 +7,8 @@ from tfsparsecap_export import full_size
 from tfsparsecap_export.benchmark import main as benchmark
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import UpDown
+from tfsparsecap.models import UpDown, paper_sizes
+from tfsparsecap.models.paper_sizes import PaperCaptioner
 
 from .conftest import IMAGE_SIZE, small_captioner
 
@@ -16,10 +17,12 @@ from .conftest import IMAGE_SIZE, small_captioner
 def small(monkeypatch):
     sizes = {"embedding_size": 32, "rnn_size": 32, "attention_size": 32, "feature_size": 48}
     made = {
-        "up_down": lambda: (UpDown(300, **sizes), {"features": (5, 48)}),
-        "soft_attention": lambda: (small_captioner(), {"image": (IMAGE_SIZE, IMAGE_SIZE, 3)}),
+        "up_down": PaperCaptioner(lambda length: UpDown(300, **sizes), {"features": (5, 48)}),
+        "soft_attention": PaperCaptioner(
+            lambda length: small_captioner(), {"image": (IMAGE_SIZE, IMAGE_SIZE, 3)}
+        ),
     }
-    monkeypatch.setattr(full_size, "CAPTIONERS", made)
+    monkeypatch.setattr(paper_sizes, "PAPER_CAPTIONERS", made)
 
 
 @pytest.mark.parametrize("block", [1, 16])

@@ -131,23 +131,27 @@ class RegionPictures:
 
     def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         regions = int(self.groups[indices].max(initial=1))
-        try:
-            return self._features.fetch(indices, regions)
-        except InputError:
-            if self._on_bad_record == "fail":
-                raise
+        if self.usable[indices].all():
+            try:
+                return self._features.fetch(indices, regions)
+            except InputError:
+                if self._on_bad_record == "fail":
+                    raise
         pictures = [self._one(index, regions) for index in indices]
         return {name: np.concatenate([picture[name] for picture in pictures]) for name in self.specs}
 
     def _one(self, index: int, regions: int) -> dict[str, np.ndarray]:
         """One picture, or zeros in its place."""
-        try:
-            return self._features.fetch(np.array([index]), regions)
-        except InputError as error:
-            if self.usable[index]:
-                self.usable[index] = False
-                self.skipped.append(Skipped(self._features.image_ids[index], str(error)))
-                warnings.warn(f"left out: {error}", stacklevel=2)
+        # What was bad once is not read again in every epoch.
+        if self.usable[index]:
+            try:
+                return self._features.fetch(np.array([index]), regions)
+            except InputError as error:
+                # Another thread may have found it in the meantime.
+                if self.usable[index]:
+                    self.usable[index] = False
+                    self.skipped.append(Skipped(self._features.image_ids[index], str(error)))
+                    warnings.warn(f"left out: {error}", stacklevel=2)
         return {
             name: np.zeros([1, *(regions if n is None else n for n in spec.shape)], spec.dtype.as_numpy_dtype)
             for name, spec in self.specs.items()

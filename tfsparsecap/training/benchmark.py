@@ -1,12 +1,13 @@
-"""python -m tfsparsecap.training.benchmark: what a training step costs with gates, against the dense one.
+"""python -m tfsparsecap.training.benchmark: what a training step costs with gates, how fast captions come.
 
 Steps of all variants are interleaved in one process, so that what else the machine does falls on all alike.
 """
 
+import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import keras
 import numpy as np
@@ -16,61 +17,64 @@ from rich.table import Table
 from tqdm import tqdm
 
 from tfsparsecap.command import parser, run
-from tfsparsecap.models.soft_attention import SoftAttention
+from tfsparsecap.decoding import Decoder
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS, PaperCaptioner
 from tfsparsecap.pruning import PruningMethod, Supermask, SupermaskLoss, prune
 from tfsparsecap.training.loop import Loop
 
+DENSE = "dense"
 VARIANTS: dict[str, Callable[[int], PruningMethod | None]] = {
-    "dense": lambda steps: None,
+    DENSE: lambda steps: None,
     "Supermask, single gates": lambda steps: Supermask(0.95, steps),
     "Supermask, (16, 1) gates": lambda steps: Supermask(0.95, steps, block_shape=(16, 1)),
     "SupermaskLoss, single gates": lambda steps: SupermaskLoss(0.95, steps),
     "SupermaskLoss, (16, 1) gates": lambda steps: SupermaskLoss(0.95, steps, block_shape=(16, 1)),
 }
+#: Captioners of features: an encoder's steps would cover what is measured.
+CAPTIONERS = {name: paper for name, paper in PAPER_CAPTIONERS.items() if "features" in paper.inputs}
+BEAM = 3
+_FIRST_WORD = 4
 
 
 def measure(
+    captioners: Iterable[str] = ("soft_attention_of_map",),
     *,
+    variants: Iterable[str] = tuple(VARIANTS),
     steps: int = 30,
     total_steps: int = 1000,
     batch_size: int = 32,
     words: int = 16,
-    vocabulary_size: int = 10_000,
     **sizes,
-) -> dict[str, list[float]]:
-    """Seconds of each of `steps` training steps of a Soft-Attention captioner, by variant.
+) -> dict[tuple[str, str], list[float]]:
+    """Seconds of each of `steps` training steps, by captioner and variant.
 
-    The features are a 7 x 7 map of 768 values. A method's steps are taken from the middle of a training of
-    `total_steps`, where Supermask learns, ranks and shrinks.
+    A method's steps are taken from the middle of a training of `total_steps`, where Supermask learns, ranks
+    and shrinks.
 
     Args:
-        steps: measured steps of each variant, after two that trace and warm up.
+        captioners: names of `CAPTIONERS`.
+        variants: names of `VARIANTS`.
+        steps: measured steps of each, after two that trace and warm up.
         total_steps: of the training that the steps are taken from.
-        batch_size, words: captions a step, and words of each.
-        vocabulary_size: words that the model knows.
-        sizes: other arguments of `SoftAttention`; the papers' sizes by default.
+        batch_size, words: captions a step, and words of each; ACORT takes two tokens for a word.
+        sizes: other arguments of the captioners' classes; the papers' sizes by default.
     """
-    random = np.random.default_rng(0)
-    features = random.random((batch_size, 49, 768), dtype="float32")
-    tokens = random.integers(4, vocabulary_size, (batch_size, words + 1)).astype("int32")
-    batch = (
-        {"features": tf.constant(features), "tokens": tf.constant(tokens[:, :-1])},
-        tf.constant(tokens[:, 1:]),
-    )
     compiled = {}
-    for name, make in VARIANTS.items():
-        keras.utils.set_random_seed(0)
-        captioner = SoftAttention(vocabulary_size, feature_size=768, **sizes)
-        optimizer = keras.optimizers.Adam(1e-3)
-        method = make(total_steps)
-        if method is not None:
-            prune(captioner, method)
-            method.steps_done.assign(total_steps // 3)
-            optimizer = method.wrap(optimizer)
-        compiled[name] = Loop(captioner, optimizer).train_step
+    for name in captioners:
+        batch = random_batch(CAPTIONERS[name], batch_size, words)
+        for variant in variants:
+            captioner = _made(name, words, **sizes)
+            optimizer = keras.optimizers.Adam(1e-3)
+            method = VARIANTS[variant](total_steps)
+            if method is not None:
+                prune(captioner, method)
+                method.steps_done.assign(total_steps // 3)
+                optimizer = method.wrap(optimizer)
+            compiled[name, variant] = Loop(captioner, optimizer).train_step, batch
     seconds = {name: [] for name in compiled}
     for round_number in tqdm(range(steps + 2), desc="steps of each", unit="step"):
-        for name, step in compiled.items():
+        for name, (step, batch) in compiled.items():
             began = time.perf_counter()
             float(step(batch)["loss"])
             if round_number >= 2:  # the first traces, the second warms up
@@ -78,43 +82,148 @@ def measure(
     return seconds
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measures as the command line says and prints a table."""
+def measure_decoding(
+    captioners: Iterable[str], *, steps: int = 5, batch_size: int = 50, words: int = 16, **sizes
+) -> dict[str, list[float]]:
+    """Seconds of each of `steps` batches of images, captioned by a search with three beams.
+
+    No caption ends before it has all its words.
+
+    Args:
+        captioners, steps, words, sizes: as `measure`.
+        batch_size: images of a batch.
+    """
+    decoders = {}
+    for name in captioners:
+        captioner = _made(name, words, **sizes)
+        bias = np.array(keras.ops.convert_to_numpy(captioner.output_layer.bias))
+        bias[captioner.end_id] = -100.0
+        captioner.output_layer.bias.assign(bias)
+        (inputs, _) = random_batch(CAPTIONERS[name], batch_size, words)
+        length = words * CAPTIONERS[name].tokens_a_word
+        decoders[name] = Decoder(captioner, BEAM, length), inputs
+    seconds = {name: [] for name in decoders}
+    for round_number in tqdm(range(steps + 1), desc="batches of each", unit="batch"):
+        for name, (decode, inputs) in decoders.items():
+            began = time.perf_counter()
+            decode(inputs)[0].numpy()
+            if round_number >= 1:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+def _made(name: str, words: int, **sizes) -> Captioner:
+    keras.utils.set_random_seed(0)
+    return CAPTIONERS[name].make(words * CAPTIONERS[name].tokens_a_word, **sizes)
+
+
+def random_batch(paper: PaperCaptioner, batch_size: int, words: int) -> tuple[dict, tf.Tensor]:
+    """Inputs with teacher-forced tokens, and targets; boxes lie in the image."""
+    random = np.random.default_rng(0)
+    inputs = {}
+    for name, shape in paper.inputs.items():
+        values = random.random((batch_size, *shape), dtype="float32")
+        if name == "boxes":
+            values = np.sort(values.reshape(batch_size, -1, 2, 2), axis=2).reshape(values.shape)
+        inputs[name] = tf.constant(values)
+    length = words * paper.tokens_a_word
+    tokens = random.integers(_FIRST_WORD, paper.vocabulary_size, (batch_size, length + 1)).astype("int32")
+    return {**inputs, "tokens": tf.constant(tokens[:, :-1])}, tf.constant(tokens[:, 1:])
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     command = parser(
         "python -m tfsparsecap.training.benchmark",
-        "Times training steps of the Soft-Attention captioner at paper size, dense and with gates, side by\n"
-        "side: the median of each, and the median ratio to the dense step of the same round.",
+        "Times training steps of captioners at the papers' sizes, dense and with gates, side by side: the\n"
+        "median of each, and the median ratio to the dense step of the same round. With --decode: images a\n"
+        "second of a search with three beams.",
         [
-            ("python -m tfsparsecap.training.benchmark", "30 steps of each, some minutes"),
+            ("python -m tfsparsecap.training.benchmark", "Soft-Attention, 30 steps of each, some minutes"),
             (
-                "python -m tfsparsecap.training.benchmark --batch-size 128 --vocabulary-size 3000",
-                "Flickr8k's",
+                "python -m tfsparsecap.training.benchmark --captioner ort acort --variants dense --steps 5",
+                "do ACORT's shared layers make a step shorter?",
             ),
+            ("python -m tfsparsecap.training.benchmark --decode --captioner up_down ort acort", "captions"),
         ],
     )
-    command.add_argument("--steps", type=int, default=30, help="measured steps of each variant (default 30)")
-    command.add_argument("--batch-size", type=int, default=32, help="captions a step (default 32)")
-    command.add_argument("--vocabulary-size", type=int, default=10_000, help="words (default 10000)")
-    command.add_argument("--json", action="store_true", help="print the medians and ratios as JSON")
-    options = command.parse_args(argv)
-    seconds = measure(
-        steps=options.steps, batch_size=options.batch_size, vocabulary_size=options.vocabulary_size
+    command.add_argument(
+        "--captioner",
+        nargs="+",
+        choices=sorted(CAPTIONERS),
+        default=["soft_attention_of_map"],
+        metavar="NAME",
+        help=f"which ones: {', '.join(sorted(CAPTIONERS))} (default: soft_attention_of_map)",
     )
-    rows = {}
-    for name, values in seconds.items():
-        # The ratio is taken pair by pair: both steps of a pair saw the same machine.
-        ratios = [value / dense for value, dense in zip(values, seconds["dense"], strict=True)]
-        rows[name] = {"milliseconds": 1000 * statistics.median(values), "ratio": statistics.median(ratios)}
+    command.add_argument(
+        "--variants",
+        nargs="+",
+        choices=list(VARIANTS),
+        default=list(VARIANTS),
+        metavar="NAME",
+        help=f"of the training step: {'; '.join(VARIANTS)} (default: all)",
+    )
+    command.add_argument("--decode", action="store_true", help="time the search for captions instead")
+    command.add_argument("--steps", type=int, help="measured of each (default 30; batches of --decode: 5)")
+    command.add_argument("--batch-size", type=int, help="captions (default 32; images of --decode: 50)")
+    command.add_argument("--words", type=int, default=16, help="of a caption (default 16)")
+    command.add_argument("--json", action="store_true", help="print the medians and ratios as JSON")
+    return command.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measures as the command line says and prints a table."""
+    options = _arguments(argv)
+    if options.decode:
+        size = options.batch_size or 50
+        seconds = measure_decoding(
+            options.captioner, steps=options.steps or 5, batch_size=size, words=options.words
+        )
+        rows = {name: {"images_a_second": size / statistics.median(times)} for name, times in seconds.items()}
+        title = f"Captions of {options.words} words, beam {BEAM}, {size} images at once"
+        columns = {"images a second": lambda row: f"{row['images_a_second']:.1f}"}
+    else:
+        size = options.batch_size or 32
+        seconds = measure(
+            options.captioner,
+            variants=options.variants,
+            steps=options.steps or 30,
+            batch_size=size,
+            words=options.words,
+        )
+        rows = {f"{name}, {variant}": row for (name, variant), row in _ratios(seconds).items()}
+        title = f"A training step, {size} captions of {options.words} words"
+        columns = {
+            "median ms": lambda row: f"{row['milliseconds']:.0f}",
+            "ratio to dense": lambda row: f"{row['ratio']:.2f}" if row["ratio"] else "",
+            "ratio to the first": lambda row: f"{row['to_first']:.2f}",
+        }
     if options.json:
         print(json.dumps(rows))
         return
-    table = Table(title=f"A training step of Soft-Attention at paper size, batch {options.batch_size}")
-    table.add_column("variant")
-    table.add_column("median ms", justify="right")
-    table.add_column("ratio to dense", justify="right")
+    table = Table(title=title)
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
     for name, row in rows.items():
-        table.add_row(name, f"{row['milliseconds']:.0f}", f"{row['ratio']:.2f}")
+        table.add_row(name, *(shown(row) for shown in columns.values()))
     Console().print(table)
+
+
+def _ratios(seconds: dict[tuple[str, str], list[float]]) -> dict[tuple[str, str], dict]:
+    """Medians; ratios are taken pair by pair, because both steps of a pair saw the same machine."""
+
+    def ratio(times: list[float], others: list[float]) -> float:
+        return statistics.median(time / other for time, other in zip(times, others, strict=True))
+
+    first = next(iter(seconds.values()))
+    return {
+        (name, variant): {
+            "milliseconds": 1000 * statistics.median(times),
+            "ratio": ratio(times, seconds[name, DENSE]) if (name, DENSE) in seconds else None,
+            "to_first": ratio(times, first),
+        }
+        for (name, variant), times in seconds.items()
+    }
 
 
 if __name__ == "__main__":

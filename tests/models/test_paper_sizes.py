@@ -1,0 +1,22 @@
+"""Captioners at the papers' sizes: they have the papers' numbers of parameters and take what they say."""
+
+import numpy as np
+import pytest
+
+from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS
+
+PARAMETERS = {"up_down": 53_149_537, "ort": 55_442_752, "acort": 14_979_347}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_sizes_are_those_of_the_papers(name):
+    assert PAPER_CAPTIONERS[name].make(20).count_params() == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", ["soft_attention_of_map", "acort"])
+def test_inputs_go_in_and_logits_come_out(name):
+    paper = PAPER_CAPTIONERS[name]
+    captioner = paper.make(6)
+    inputs = {key: np.ones((2, *shape), "float32") for key, shape in paper.inputs.items()}
+    logits = captioner({**inputs, "tokens": np.ones((2, 6), "int32")})
+    assert logits.shape == (2, 6, paper.vocabulary_size)
