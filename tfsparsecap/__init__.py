@@ -12,10 +12,12 @@ import sys
 
 #: Public name -> the module that it comes from.
 _PUBLIC = {
+    "ObjectRelationTransformer": "tfsparsecap.models",
     "PruningMethod": "tfsparsecap.pruning",
     "SoftAttention": "tfsparsecap.models",
     "Supermask": "tfsparsecap.pruning",
     "SupermaskLoss": "tfsparsecap.pruning",
+    "UpDown": "tfsparsecap.models",
     "gates": "tfsparsecap.gates",
     "layers": "tfsparsecap.layers",
     "prune": "tfsparsecap.pruning",

@@ -84,3 +84,11 @@ class Captioner(keras.Model):
             "end_id": self.end_id,
             "pad_id": self.pad_id,
         }
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects=None) -> "Captioner":
+        """A captioner of the same sizes, with an encoder of its own where there is one."""
+        if config.get("encoder") is not None:
+            encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
+            config = {**config, "encoder": encoder}
+        return cls(**config)

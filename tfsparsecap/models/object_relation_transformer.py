@@ -264,11 +264,6 @@ class ObjectRelationTransformer(Captioner):
             "feature_dropout": self.feature_dropout_rate,
         }
 
-    @classmethod
-    def from_config(cls, config: dict, custom_objects=None) -> "ObjectRelationTransformer":
-        encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
-        return cls(**{**config, "encoder": encoder})
-
 
 def _order(shared: Sequence[int] | None, layers: int, name: str) -> list[int]:
     """The layer at each depth."""

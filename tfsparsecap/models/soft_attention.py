@@ -181,8 +181,3 @@ class SoftAttention(Captioner):
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "dropout": self.dropout_rate,
         }
-
-    @classmethod
-    def from_config(cls, config: dict, custom_objects=None) -> "SoftAttention":
-        encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
-        return cls(**{**config, "encoder": encoder})

@@ -261,11 +261,6 @@ class UpDown(Captioner):
             "dropout": self.dropout_rate,
         }
 
-    @classmethod
-    def from_config(cls, config: dict, custom_objects=None) -> "UpDown":
-        encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
-        return cls(**{**config, "encoder": encoder})
-
 
 def _lstm(gates, carry):
     """Hidden state and carry after a word, from what the four gates are to squash: [B, 4 U] and [B, U]."""

@@ -91,7 +91,15 @@ def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
     else:
         captions = [caption for record in data.split("train") for caption in record.captions]
         tokenizer = WordTokenizer.from_captions(captions, settings.minimum_count, settings.vocabulary_size)
-    return tokenizer if settings.radix_base is None else RadixTokenizer(tokenizer, settings.radix_base)
+    if settings.radix_base is None:
+        return tokenizer
+    radix = RadixTokenizer(tokenizer, settings.radix_base)
+    if settings.max_length <= radix.digits:
+        raise InputError(
+            f"data.max_length is {settings.max_length} and a word takes {radix.digits} digits of base"
+            f" {settings.radix_base}: give the digits of all words of a caption, and one for its end"
+        )
+    return radix
 
 
 def make_captioner(
