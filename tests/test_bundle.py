@@ -6,7 +6,9 @@ import os
 import struct
 import tracemalloc
 import zipfile
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
@@ -145,13 +147,74 @@ def test_a_pipe_is_refused_at_once(tmp_path):
         read_bundle(tmp_path / "pipe.tflite")
 
 
+@pytest.fixture
+def without_graph(monkeypatch):
+    """The runtime without a model: what words come out is not its affair."""
+    from ai_edge_litert import interpreter
+
+    features = {"features": {"shape": np.array([1, 2, 3]), "dtype": np.float32}}
+    runner = SimpleNamespace(get_input_details=lambda: features)
+    loaded = SimpleNamespace(get_signature_runner=lambda name: runner)
+    monkeypatch.setattr(interpreter, "Interpreter", lambda **options: loaded)
+
+
+PIECES = ["<pad>", "<unk>", "<s>", "</s>", "\u2581a", "\u2581dog", "s", "\u2581", "o"]
+IN_PIECES = {"format_version": 1, "join": "pieces", "special_ids": {"pad": 0, "start": 2, "end": 3}}
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "text"),
+    [
+        ([4, 5, 3, 0, 0], "a dog"),
+        ([4, 5, 6, 3, 5], "a dogs"),
+        ([6, 5, 6], "s dogs"),
+        ([7, 5, 8, 8, 5, 7, 3], "dogoo dog"),
+        ([2, 4, 0, 1, 5, 3], "a dog"),
+        ([1, 1, 3], ""),
+        ([3, 4], ""),
+    ],
+)
+def test_pieces_are_joined_where_words_begin(tmp_path, without_graph, token_ids, text):
+    description = {**IN_PIECES, "unknown_id": 1}
+    captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, description, PIECES))
+    assert captioner.text(np.array(token_ids, np.int32)) == text
+
+
+def test_an_unknown_word_is_left_out_where_the_file_says_which_it_is(tmp_path, without_graph):
+    token_ids = np.array([1, 4, 3, 5, 3, 6, 2, 4], np.int32)
+    all_words = "a <unk> dog\u2028s <unk> \U0001f436"
+    # Older files say nothing of it.
+    for also, said in (
+        ({"unknown_id": 3}, "a dog\u2028s \U0001f436"),
+        ({"unknown_id": 4}, "<unk> dog\u2028s <unk> \U0001f436"),
+        ({"unknown_id": None}, all_words),
+        ({}, all_words),
+    ):
+        captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", description={**DESCRIPTION, **also}))
+        assert captioner.text(token_ids) == said
+    with pytest.raises(InputError, match=r"gives token 7, its vocabulary.txt has 7 lines"):
+        captioner.text([4, 7])
+
+
+def test_captions_in_pieces_are_the_originals(tmp_path, without_graph, shared):
+    folder = shared / "fixtures" / "updown_smp975"
+    vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    description = {**IN_PIECES, "unknown_id": 1}
+    captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, description, vocabulary))
+    computed = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["computed"]
+    beams = [beam for image in computed.values() for beam in image.values() if "caption" in beam]
+    assert len(beams) == 20 and any(1 in beam["token_ids"] for beam in beams)
+    for beam in beams:
+        assert captioner.text([*beam["token_ids"], 3, 0]) == beam["caption"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"special_ids": None}, "does not name the special tokens"),
         ({"special_ids": {"end": "2"}}, "does not name the special tokens"),
         ({"join": ["words"]}, "does not say how words are joined"),
-        ({"join": "pieces"}, "does not say how words are joined"),
+        ({"join": "syllables"}, "does not say how words are joined"),
         ({"image_size": 10**9}, "gives the image size 1000000000"),
         ({"image_size": "64"}, "gives the image size '64'"),
     ],

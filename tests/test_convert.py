@@ -3,11 +3,19 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
-from tfsparsecap import caption, convert
+from tfsparsecap import caption, convert, evaluate
 from tfsparsecap.command import run
 
+from .data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
+from .torch_files import write_state_dict
+
+#: Small transformers whose weights and captions are the original implementation's; they know 120 tokens.
+TRANSFORMERS = ("ort_tiny", "acort_tiny_share_kv")
+SPECIAL = [("<pad>", CONTROL), ("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
+BASE = 117
 CHECKPOINT = "model_best_pruned_sparse.pth"
 
 
@@ -146,3 +154,162 @@ def test_what_exists_is_left_as_it_is(capsys, copied):
     assert ended(convert.main, copied / CHECKPOINT, "--output", copied / "kept") == 2
     assert "exists: give --output a folder that does not" in capsys.readouterr().err
     assert [path.name for path in (copied / "kept").iterdir()] == ["file"]
+
+
+@pytest.fixture(scope="module")
+def transformer(shared):
+    """`transformer(name)`: weights, configuration and the original's captions by image and beam."""
+
+    def get(name):
+        folder = shared / "fixtures" / name
+        content = json.loads((folder / "expected.json").read_text())
+        with np.load(folder / "weights.npz") as file:
+            return dict(file), content["config"], content["expected"]
+
+    return get
+
+
+def laid_out(folder, weights, config, words):
+    """A checkpoint as published, with a SentencePiece model of these words behind the special tokens."""
+    write_state_dict(folder / "model.pth", weights)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer").mkdir()
+    pieces = [f"\u2581{word}" for word in words]
+    (folder / "tokenizer" / "word.model").write_bytes(model(WORD, pieces, SPECIAL))
+    return folder / "model.pth"
+
+
+def captions(capsys, folder, features, images, beam):
+    """Best caption and its score of each image."""
+    argv = [folder, "--features", features, *images, "--beam", beam, "--json"]
+    assert ended(caption.main, *argv) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert [result["image"] for result in results] == list(images)
+    assert all(len(result["captions"]) == int(beam) for result in results)
+    return {result["image"]: result["captions"][0] for result in results}
+
+
+def pruned(weights):
+    """Weights with the logits of gates beside them, but for one kind of attention; and the weights left."""
+    random, gates, left, made = np.random.default_rng(4), {}, dict(weights), {}
+    for name, values in weights.items():
+        if values.ndim == 2 and "src_attn" not in name:
+            # The same weights, of a layer that is used at several depths, have the same gates.
+            logits = made.setdefault(values.tobytes(), random.normal(0, 3, values.shape).astype(np.float32))
+            logits[0, :2] = 0, 1e-3
+            gates[f"{name}_pruning_mask"], left[name] = logits, np.where(logits > 0, values, 0)
+    return {**weights, **gates}, left
+
+
+@pytest.mark.parametrize(("name", "beam"), [("ort_tiny", 2), ("acort_tiny_share_kv", 5)])
+def test_a_converted_transformer_says_what_the_original_does(
+    capsys, transformer, features, name, beam, tmp_path
+):
+    weights, config, expected = transformer(name)
+    checkpoint = laid_out(tmp_path, weights, config, [f"w{token}" for token in range(4, 120)])
+    made = convert.convert(checkpoint, tmp_path / "run")
+    assert (made["captioner"], made["tokens"], made["max_length"]) == ("ObjectRelationTransformer", 120, 12)
+    # Layers that are used at several depths are in the checkpoint once for each.
+    once = {(key.rpartition(".")[2], values.tobytes()): values for key, values in weights.items()}
+    if name == "ort_tiny":
+        assert made["parameters"] == sum(values.size for values in weights.values())
+    assert made["nonzero_weights"] == sum(
+        np.count_nonzero(values) for values in once.values() if values.ndim > 1
+    )
+    best = captions(capsys, tmp_path / "run", features, list(expected), beam)
+    for image, beams in expected.items():
+        wanted = beams[f"beam_{beam}"]
+        said = [int(word.removeprefix("w")) for word in best[image]["caption"].split()]
+        assert said == [token for token in wanted["token_ids"] if token != config["eos_token_id"]]
+        assert best[image]["score"] == pytest.approx(wanted["logprob"], abs=1e-4)
+
+
+@pytest.mark.parametrize(("name", "beam"), [("ort_tiny", 1), ("acort_tiny_share_kv", 2)])
+def test_a_converted_transformer_of_digits_says_the_words_that_they_write(
+    capsys, transformer, features, name, beam, tmp_path
+):
+    weights, config, expected = transformer(name)
+    # The same captioner with start and end where radix encoding has them: behind the digits.
+    moved = {2: BASE + 1, 3: BASE + 2}
+    order = np.arange(120)
+    for here, there in moved.items():
+        order[[here, there]] = order[[there, here]]
+    for key in ("model.tgt_embed.0.lut.weight", "model.generator.proj.weight", "model.generator.proj.bias"):
+        weights[key] = weights[key][order]
+    config |= {"tokenizer": "radix", "radix_base": BASE, "bos_token_id": BASE + 1, "eos_token_id": BASE + 2}
+    # As many words as two digits have room for, so that each two of them are a word.
+    checkpoint = laid_out(tmp_path, weights, config, [f"n{number}" for number in range(BASE**2 - 2)])
+    made = convert.convert(checkpoint, tmp_path / "run")
+    assert (made["tokens"], made["max_length"]) == (120, 12)
+    best = captions(capsys, tmp_path / "run", features, list(expected), beam)
+    for image, beams in expected.items():
+        digits = np.array(beams[f"beam_{beam}"]["token_ids"]).reshape(-1, 2) - 1
+        assert digits.min() > 2 and digits.max() < BASE
+        assert best[image]["caption"].split() == [f"n{number}" for number in digits @ (BASE, 1)]
+        assert best[image]["score"] == pytest.approx(beams[f"beam_{beam}"]["logprob"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_what_gates_close_is_zero_in_the_run(transformer, name, tmp_path):
+    from tfsparsecap.models.published import published_arrays
+    from tfsparsecap.training.trained import Trained
+
+    weights, config, _ = transformer(name)
+    gated, left = pruned(weights)
+    checkpoint = laid_out(tmp_path, gated, config, [f"w{token}" for token in range(4, 120)])
+    made = convert.convert(checkpoint, tmp_path / "run")
+    found = published_arrays(Trained.load(tmp_path / "run").captioner)
+    assert found.keys() == left.keys()
+    for key, values in left.items():
+        np.testing.assert_array_equal(found[key], values, err_msg=key)
+    once = {values.tobytes(): values for values in left.values() if values.ndim > 1}
+    zeros = sum(np.count_nonzero(values == 0) for values in once.values())
+    assert made["weights"] == sum(values.size for values in once.values())
+    assert made["sparsity"] == pytest.approx(zeros / made["weights"])
+    assert 0.4 < made["sparsity"] < 0.5 and found["att_embed.0.weight"][0, 0] == 0
+
+
+def test_a_converted_run_is_evaluated_on_the_data_that_it_was_given(capsys, transformer, features, tmp_path):
+    weights, config, expected = transformer("ort_tiny")
+    checkpoint = laid_out(tmp_path, weights, config, [f"w{token}" for token in range(4, 120)])
+    argv = [checkpoint, "--output", tmp_path / "run", "--data", features, "--features", features, "--json"]
+    assert ended(convert.main, *argv) == 0
+    assert json.loads(capsys.readouterr().out)["captioner"] == "ObjectRelationTransformer"
+    assert ended(evaluate.main, tmp_path / "run", "--beam", "2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 1
+    (row,) = json.loads((tmp_path / "run" / "captions_test_beam2.json").read_text())
+    assert row["image_id"] == "391895"
+    tokens = expected["391895"]["beam_2"]["token_ids"]
+    assert row["caption"] == " ".join(f"w{token}" for token in tokens)
+    assert row["score"] == pytest.approx(expected["391895"]["beam_2"]["logprob"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"radix_base": None}, "radix_base is None in the checkpoint's configuration"),
+        ({"radix_base": "117"}, "radix_base is '117' in the checkpoint's configuration"),
+        ({"radix_base": 1}, "the radix base is 1"),
+        ({"radix_base": 10**12}, "the radix base is 1000000000000"),
+        ({"radix_base": 100}, "start_id is 118 in the checkpoint's configuration and 101 in "),
+        ({"bos_token_id": 2}, "start_id is 2 in the checkpoint's configuration and 118 in "),
+        ({"tokenizer": "word"}, "start_id is 118 in the checkpoint's configuration and 2 in "),
+        ({"max_seq_length": 1}, "max_seq_length is 1 in the configuration"),
+        ({"max_seq_length": 0}, "max_seq_length is 0 in the configuration"),
+        ({"max_seq_length": 10**9}, "max_seq_length is 1000000000"),
+        ({"num_layers": 10**6}, "num_layers is 1000000 in the configuration"),
+        ({"num_heads": 7}, "heads"),
+        ({"num_heads": 10**9}, "heads"),
+        ({"share_layer_encoder": [0, 5]}, "share_encoder_layers is"),
+        ({"share_att_decoder": "vv"}, "vv"),
+        ({"share_att_decoder": ["kv"]}, "share"),
+    ],
+)
+def test_a_transformers_configuration_that_is_wrong_is_named(capsys, transformer, tmp_path, values, message):
+    weights, config, _ = transformer("ort_tiny")
+    config |= {"tokenizer": "radix", "radix_base": BASE, "bos_token_id": BASE + 1, "eos_token_id": BASE + 2}
+    checkpoint = laid_out(tmp_path, weights, config | values, [f"n{number}" for number in range(500)])
+    assert ended(convert.main, checkpoint, "--output", tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert message in said and said.startswith("error: ") and said.count("\n") == 1
+    assert not (tmp_path / "run").exists(), "nothing is written"

@@ -15,6 +15,8 @@ import pytest
 from tfsparsecap.errors import InputError
 from tfsparsecap.torch_archive import read_checkpoint
 
+from .torch_files import call, mapping, name, number, numbers, sparse, storage, tensor, text, write
+
 # Written by torch.save of PyTorch 2.15: {"epoch", "best", "name", "history", "rng", "model", "optimizer"}.
 # With grid = arange(24).reshape(4, 6), the model holds grid.t() as "transposed", grid[1:3, 1:6:2] as "block",
 # Parameter([7].expand(3, 2)), [0, 1, 100] in four types (in bfloat16 -1.7 in the place of 100), and two
@@ -47,66 +49,6 @@ WRITTEN_BY_TORCH = (
     "doYhF3ZyUNwbXRvLWdLd4Ge6wF07y1mP3eCRIRHctbWcRdUNPt8F7tpbzrroBu8alsQqLIKd5WqvC/yoA/zfC+m07Pff0C67vhs7yO3C"
     "51t9/DO5pd0+/f3sTXfH5WPDtLzJzzHb2fP82f8ATHJJ2A=="
 )
-
-
-# A pickle is written by hand, instruction by instruction.
-
-
-def text(value: str) -> bytes:
-    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
-
-
-def number(value: int) -> bytes:
-    content = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-    return b"\x8a" + bytes([len(content)]) + content
-
-
-def numbers(values) -> bytes:
-    return group(*map(number, values))
-
-
-def group(*items: bytes) -> bytes:
-    return b"(" + b"".join(items) + b"t"
-
-
-def name(dotted: str) -> bytes:
-    module, _, last = dotted.rpartition(".")
-    return f"c{module}\n{last}\n".encode()
-
-
-def call(dotted: str, *arguments: bytes) -> bytes:
-    return name(dotted) + group(*arguments) + b"R"
-
-
-def mapping(items: dict[str, bytes]) -> bytes:
-    return b"}(" + b"".join(text(key) + value for key, value in items.items()) + b"u"
-
-
-def storage(key: str, length: int, kind: str = "Float") -> bytes:
-    return group(text("storage"), name(f"torch.{kind}Storage"), text(key), text("cpu"), number(length)) + b"Q"
-
-
-def tensor(held: bytes, size, stride, offset=0, *more: bytes) -> bytes:
-    hooks = call("collections.OrderedDict")
-    place = [number(offset), numbers(size), numbers(stride)]
-    return call("torch._utils._rebuild_tensor_v2", held, *place, b"\x89", hooks, *more)
-
-
-def sparse(indices: bytes, values: bytes, size, layout="torch.sparse_coo") -> bytes:
-    layout = call("torch.serialization._get_layout", text(layout))
-    size = call("torch.Size", numbers(size))
-    return call("torch._utils._rebuild_sparse_tensor", layout, group(indices, values, size))
-
-
-def write(path, program: bytes, storages=None, method=zipfile.ZIP_STORED, **others: bytes):
-    """An archive as torch.save lays it out, around any pickle."""
-    with zipfile.ZipFile(path, "w", method) as file:
-        file.writestr("archive/data.pkl", b"\x80\x02" + program + b".")
-        for key, value in others.items():
-            file.writestr(f"archive/{key.replace('_', '.')}", value)
-        for key, value in (storages or {}).items():
-            file.writestr(f"archive/data/{key}", value if isinstance(value, bytes) else value.tobytes())
-    return path
 
 
 SIX = np.arange(6, dtype="<f4")

@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -24,8 +25,9 @@ SIGNATURE = "caption"
 _JOINS: dict[str, Callable[[list[str]], str]] = {
     "words": " ".join,
     # SentencePiece marks where words begin.
-    "pieces": lambda tokens: "".join(tokens).replace("\u2581", " ").strip(),
+    "pieces": lambda tokens: _joined_pieces(tokens),
 }
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 _LARGEST_IMAGE = 4096
 _IDENTIFIER = b"TFL3"
 # Bytes, and files, far beyond any bundle: they keep a hostile archive from filling the memory, where a byte
@@ -219,6 +221,16 @@ class TFLiteCaptioner:
             if token not in unsaid:
                 words.append(self.vocabulary[token])
         return _JOINS[self.metadata["join"]](words)
+
+
+def _joined_pieces(tokens: list[str]) -> str:
+    """SentencePiece's text: a letter of its own is the space, and what has no piece is spelt in bytes."""
+    found = (_BYTE.fullmatch(token) for token in tokens)
+    parts = [
+        bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
+        for token, byte in zip(tokens, found, strict=True)
+    ]
+    return b"".join(parts).decode("utf-8", "replace").strip(" ")
 
 
 def _check_description(description: dict, path: Path) -> None:

@@ -35,6 +35,8 @@ _SIZES = (
     "d_model",
     "dim_feedforward",
 )
+#: Tokens of a caption where nobody says how many, and at most: more would only fill the memory.
+_USUAL_LENGTH, _LONGEST = 16, 5000
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -212,6 +214,12 @@ def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkp
             f"num_layers is {layers} in the configuration, and {checkpoint} has {len(arrays)} tensors: give"
             " the config.json of this checkpoint"
         )
+    length = published.get("max_seq_length", _USUAL_LENGTH)
+    if not isinstance(length, int) or not 2 <= length <= _LONGEST:
+        raise InputError(
+            f"max_seq_length is {length!r} in the configuration: it must be a whole number from 2 to"
+            f" {_LONGEST}"
+        )
 
 
 def _settings(captioner, published: Mapping[str, Any], name: str, data: str | None, features: str | None):
@@ -224,11 +232,6 @@ def _settings(captioner, published: Mapping[str, Any], name: str, data: str | No
     sizes = captioner.get_config()
     model = {key: sizes[key] for key in MODELS[kind].model_fields if key in sizes}
     radix = published.get("radix_base") if published.get("tokenizer") == "radix" else None
-    length = published.get("max_seq_length", 16)
-    if not isinstance(length, int) or length < 2:
-        raise InputError(
-            f"max_seq_length is {length!r} in the configuration: it must be a whole number from 2 on"
-        )
     content = {
         "name": name,
         "model": {**model, "kind": kind, "encoder": None},
@@ -237,7 +240,7 @@ def _settings(captioner, published: Mapping[str, Any], name: str, data: str | No
             "folder": data,
             "features": features,
             "radix_base": radix,
-            "max_length": length,
+            "max_length": published.get("max_seq_length", _USUAL_LENGTH),
         },
         "pruning": None,
     }

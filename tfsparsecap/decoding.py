@@ -40,7 +40,7 @@ def beam_search(
         `pad_id` with score -inf.
 
     Raises:
-        InputError: for a beam or a length below 1.
+        InputError: for a beam or a length below 1, or a length beyond `captioner.max_length`.
 
     Example:
         >>> from tfsparsecap.models import SoftAttention
@@ -51,12 +51,22 @@ def beam_search(
     """
     if beam < 1 or max_length < 1:
         raise InputError(f"beam is {beam} and max_length {max_length}: both must be at least 1")
+    check_length(captioner, max_length)
     # A gated weight is masked once, before the loop, not at every word.
     with drawn(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
         memory, state = tf.nest.map_structure(lambda x: _repeat(x, beam), (memory, state))
         return _search(captioner, memory, state, beam, max_length)
+
+
+def check_length(captioner: Captioner, max_length: int) -> None:
+    """Raises InputError where a captioner has no room for captions of so many tokens."""
+    if captioner.max_length is not None and max_length > captioner.max_length:
+        raise InputError(
+            f"max_length is {max_length}, and {captioner.name} has room for captions of"
+            f" {captioner.max_length} tokens: give no more, or train it with a larger data.max_length"
+        )
 
 
 def _search(

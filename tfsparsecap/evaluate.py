@@ -126,6 +126,7 @@ def _exported_file(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
     from tfsparsecap.training.config_files import load_config
     from tfsparsecap.training.experiment import load_data, region_features
     from tfsparsecap.training.scoring import caption_with_file, scores_of
+    from tfsparsecap.training.trained import left_out
 
     config = load_config(settings)
     config.data.folder = given.data or config.data.folder
@@ -143,6 +144,7 @@ def _exported_file(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
     scores = {
         "split": given.split,
         "images": len(captions),
+        "left_out": left_out(records, captions),
         "beam": built_in,
         **scores_of(captions),
         "ms_per_image": milliseconds,

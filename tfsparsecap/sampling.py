@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.decoding import _length, _repeat
+from tfsparsecap.decoding import _length, _repeat, check_length
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
 from tfsparsecap.models.captioner import Captioner
@@ -79,6 +79,7 @@ def sample(
         (TensorShape([2, 5, 6]), TensorShape([2, 5, 6]))
     """
     _check(samples, max_length, temperature, top_k, top_p)
+    check_length(captioner, max_length)
     seed = _as_seed(seed)
     # A gated weight is masked once, before the loop, not at every word.
     with drawn(captioner, training=False):

@@ -13,6 +13,7 @@ from tfsparsecap.models import ObjectRelationTransformer
 from tfsparsecap.models.published import load_published, published_arrays, published_captioner
 from tfsparsecap.models.transformer import DeviationNorm, SharedAttention, box_relations
 from tfsparsecap.pruning import prune, strip_pruning
+from tfsparsecap.sampling import Sampler
 
 SMALL = {"size": 16, "hidden_size": 24, "layers": 2, "heads": 4, "max_length": 7, "feature_size": 6}
 CASES = [
@@ -207,3 +208,12 @@ def test_boxes_that_are_missing_or_of_another_shape_are_said(inputs):
 def test_a_shared_projection_is_one_layer():
     for share, count in ((None, 4), ("kv", 3), ("qk", 3)):
         assert len(SharedAttention(8, 2, share).projections) == count
+
+
+def test_captions_longer_than_there_is_room_for_are_refused(inputs):
+    captioner = make()
+    for search in (Decoder(captioner, 1, 8), Sampler(captioner, 2, 8)):
+        with pytest.raises(InputError, match="has room for captions of 7 tokens"):
+            search(inputs)
+    token_ids, _ = Decoder(captioner, 2, 7)(inputs)
+    assert token_ids.shape == (3, 2, 7)

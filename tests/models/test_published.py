@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import SoftAttention, UpDown
+from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.models.published import load_published, published_arrays, published_captioner
 from tfsparsecap.pruning import prune
 
@@ -136,3 +136,49 @@ def test_a_captioner_of_the_sizes_in_the_configuration():
 def test_a_wrong_configuration_is_named(key, value, message):
     with pytest.raises(InputError, match=message):
         published_captioner({**CONFIG, key: value})
+
+
+def test_layers_that_are_not_shared_are_not_taken_for_shared_ones():
+    alone = ObjectRelationTransformer(20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4)
+    arrays = published_arrays(alone)
+    shared = ObjectRelationTransformer(
+        20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4, share_encoder_layers=[0, 0]
+    )
+    before = shared.get_weights()
+    with pytest.raises(
+        InputError, match=r"model\.encoder\.layers\.1\..* differs from the layer that it shares"
+    ):
+        load_published(shared, arrays)
+    for own, kept in zip(shared.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(own, kept)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"share_layer_encoder": "0,0"}, "share_layer_encoder is '0,0'"),
+        ({"share_layer_decoder": 3}, "share_layer_decoder is 3"),
+        ({"share_layer_encoder": [0]}, "share_encoder_layers is"),
+        ({"share_att_encoder": "vk"}, 'not "vk"'),
+        ({"drop_prob_src": 7}, "drop_prob_src is 7"),
+        ({"num_heads": 3}, "no multiple of 3 heads"),
+        ({"no_box_trigonometric_embedding": True}, "boxes without sines"),
+    ],
+)
+def test_settings_of_a_transformer_that_cannot_be_are_named(setting, message):
+    config = {
+        "caption_model": "relation_transformer",
+        "vocab_size": 20,
+        "d_model": 8,
+        "dim_feedforward": 8,
+        "num_layers": 2,
+        "num_heads": 2,
+        "max_seq_length": 5,
+        "att_feat_size": 4,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "pad_token_id": 0,
+    }
+    published_captioner(config)
+    with pytest.raises(InputError, match=message):
+        published_captioner({**config, **setting})

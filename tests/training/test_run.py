@@ -1,7 +1,9 @@
 """Whole runs: trained, pruned, stopped, gone on with, finished."""
 
 import csv
+import functools
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -172,3 +174,139 @@ def test_phases_follow_the_settings(tiny_settings):
     first, second = phases(frozen)
     assert not first.from_images and second.from_images
     assert (second.epochs, second.batch_size, second.schedule) == (2, 25, "constant")
+
+
+COLOURS, THINGS = ("red", "green", "blue", "grey"), ("dog", "cat", "cup")
+FIRST, MISSING, BAD, BAD_TEST, TEST = 101, 104, 108, 121, (120, 121, 122, 123, 124)
+#: Sizes of the captioners, and what makes an ACORT of the Object Relation Transformer.
+KINDS = {
+    "soft_attention": ["model.embedding_size=6", "model.rnn_size=10", "model.attention_size=7"],
+    "up_down": ["model.embedding_size=6", "model.rnn_size=10", "model.attention_size=7"],
+    "object_relation_transformer": [
+        *("model.size=16", "model.hidden_size=12", "model.layers=2", "model.heads=2", "data.radix_base=4"),
+        *("model.share_encoder_layers=[0,0]", "model.share_decoder_layers=[0,0]"),
+        *("model.share_encoder_attention=kv", "model.share_decoder_attention=kv", "data.max_length=9"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def bottom_up(tmp_path_factory):
+    """24 images in COCO's layout; one of them has no file, two have files with NaN."""
+    folder, images = tmp_path_factory.mktemp("coco"), []
+    random = np.random.default_rng(2)
+    for kind in ("cocobu_att", "cocobu_fc", "cocobu_box_relative"):
+        (folder / kind).mkdir()
+    for number in range(FIRST, FIRST + 24):
+        count, colour, thing = 3 + number % 7, number % 4, number % 3
+        features = random.random([count, 8], np.float32) + np.eye(8, dtype=np.float32)[
+            [colour, 4 + thing]
+        ].sum(0)
+        corners = np.sort(random.random([count, 2, 2], np.float32), axis=1)
+        np.save(folder / "cocobu_att" / f"{number}.npy", features)
+        np.save(folder / "cocobu_fc" / f"{number}.npy", features.mean(axis=0))
+        np.save(folder / "cocobu_box_relative" / f"{number}.npy", corners.reshape(count, 4))
+        said = [f"a {COLOURS[colour]} {THINGS[thing]}", f"The {THINGS[thing]} is {COLOURS[colour]}."]
+        split = "test" if number in TEST else "val" if number > 116 else "train"
+        images.append(
+            {
+                "cocoid": number,
+                "filepath": "train2014",
+                "filename": f"COCO_train2014_{number:012}.jpg",
+                "split": split,
+                "sentences": [{"raw": text} for text in said],
+            }
+        )
+    (folder / "dataset_coco.json").write_text(json.dumps({"dataset": "coco", "images": images}))
+    (folder / "cocobu_att" / f"{MISSING}.npy").unlink()
+    for number in (BAD, BAD_TEST):
+        path = folder / "cocobu_att" / f"{number}.npy"
+        np.save(path, np.full_like(np.load(path), np.nan))
+    return folder
+
+
+def on_features(folder, kind, *more):
+    settings = ["data.kind=coco", f"data.folder={folder}", f"data.features={folder}", "data.max_length=6"]
+    settings += ["data.max_regions=8", "model.encoder=null", "model.feature_size=8", "decoding.batch_size=3"]
+    settings += ["training.batch_size=6", "training.epochs=2", "training.learning_rate=0.01"]
+    # A trace of the training step for each bucket.
+    settings += [f"data.region_buckets={[5] if kind == 'soft_attention' else []}"]
+    settings += ["pruning.sparsity=0.5", "name=tiny", f"model.kind={kind}"]
+    return load_config(None, [*settings, *KINDS[kind], *more])
+
+
+@pytest.fixture(scope="module")
+def from_features(bottom_up, tmp_path_factory):
+    """`from_features(kind)`: a finished run, what it said, which files it warned of, its scores."""
+
+    @functools.cache
+    def get(kind):
+        runs, said = tmp_path_factory.mktemp(kind), []
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            scores = train_run(on_features(bottom_up, kind), runs=runs, verbose=0, say=said.append)
+        late = [str(entry.message) for entry in warned if "left out: " in str(entry.message)]
+        return runs / "tiny", said, late, scores
+
+    return get
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:left out")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_from_bottom_up_features_leaves_out_and_names_what_is_bad(bottom_up, from_features, kind):
+    folder, said, late, scores = from_features(kind)
+    assert said[0].startswith(f"{bottom_up.name}: train 16 images, 32 captions; validation 3 images")
+    (sentence,) = [text for text in said if "left out" in text]
+    assert sentence.startswith(f"1 bad records are left out ({MISSING});")
+    names = (folder / "skipped.txt").read_text()
+    assert names.startswith(f"{MISSING}: there is no {bottom_up}/cocobu_att/{MISSING}.npy")
+    assert [text.partition(" has a number")[0] for text in late] == [
+        f"left out: {bottom_up}/cocobu_att/{number}.npy" for number in (BAD, BAD_TEST)
+    ]
+    with (folder / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[1]["loss"]) < float(rows[0]["loss"]) and "validation_CIDEr" in rows[0]
+    assert scores["images"] == len(TEST) - 1 and scores["sparsity"] == pytest.approx(0.5, abs=0.01)
+
+    trained = Trained.load(folder)
+    assert all(np.isfinite(values).all() for values in trained.captioner.get_weights())
+    again, captions = trained.evaluate(progress=False)
+    assert [caption.image_id for caption in captions] == [str(n) for n in TEST if n != BAD_TEST]
+    assert captions[0].references == ("a red dog", "The dog is red.")
+    assert {**again, "ms_per_image": 0, "run": str(folder)} == {**scores, "ms_per_image": 0}
+    # A picture alone, without filling, is captioned as it is among others.
+    files = {"features": "cocobu_att", "boxes": "cocobu_box_relative", "pooled": "cocobu_fc"}
+    given = {
+        name: np.load(bottom_up / file / f"{captions[0].image_id}.npy")[:8]
+        for name, file in files.items()
+        if name in trained.captioner.input_names
+    }
+    ((text, score),) = trained.caption(**given)
+    assert text == captions[0].caption and score == pytest.approx(captions[0].score, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:left out")
+def test_a_run_from_features_that_was_stopped_ends_with_the_same_weights(
+    bottom_up, from_features, tmp_path, monkeypatch
+):
+    config = on_features(bottom_up, "up_down")
+    whole, *_, scores = from_features("up_down")
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 1)
+        train_run(config, runs=tmp_path, verbose=0, say=str)
+    resumed = train_run(config, resume=True, runs=tmp_path, verbose=0, say=str)
+    last = "checkpoints/epoch-0002.npz"
+    first, second = arrays(whole / last), arrays(tmp_path / "tiny" / last)
+    assert len(first) == len(second) > 30
+    for one, other in zip(first.values(), second.values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert resumed["CIDEr"] == scores["CIDEr"]
+
+
+def test_a_bad_picture_stops_a_run_from_features_where_asked(bottom_up, tmp_path):
+    fail = ["data.on_bad_record=fail", "training.validation_images=0"]
+    with pytest.raises(InputError, match=f"^{MISSING}: there is no .*; mend it, or set on_bad_record=skip"):
+        train_run(on_features(bottom_up, "soft_attention", *fail), runs=tmp_path, verbose=0, say=str)
+    assert not list(tmp_path.iterdir())

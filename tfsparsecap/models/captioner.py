@@ -23,6 +23,8 @@ class Captioner(keras.Model):
 
     #: Names of the inputs that `encode` looks at; the first two are the two kinds there are.
     input_names: tuple[str, ...] = ("image", "features")
+    #: Tokens of a caption that its state has room for; None has no limit.
+    max_length: int | None = None
 
     def __init__(
         self,

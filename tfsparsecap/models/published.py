@@ -80,9 +80,7 @@ def published_captioner(config: Mapping) -> Captioner:
         raise InputError(f"use_bn is {config['use_bn']}: batch normalisation of features is not supported")
     sizes = {ours: _whole(config, theirs, least=1) for theirs, ours in _UP_DOWN_SIZES.items()}
     ids = {ours: _whole(config, theirs) for theirs, ours in _SPECIAL_IDS.items()}
-    dropout = config.get("drop_prob_lm", 0.0)
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise InputError(f"drop_prob_lm is {dropout!r} in the configuration: it must be a share from 0 to 1")
+    dropout = _share(config, "drop_prob_lm")
     if config.get("fc_feat_size", sizes["feature_size"]) != sizes["feature_size"]:
         raise InputError(
             f"fc_feat_size is {config['fc_feat_size']} and att_feat_size {sizes['feature_size']}: an image's"
@@ -95,6 +93,12 @@ def published_captioner(config: Mapping) -> Captioner:
 def _transformer(config: Mapping) -> ObjectRelationTransformer:
     if config.get("no_box_trigonometric_embedding"):
         raise InputError("no_box_trigonometric_embedding is set: boxes without sines are not supported")
+    for name in ("share_layer_encoder", "share_layer_decoder"):
+        order = config.get(name)
+        whole = isinstance(order, list) and all(isinstance(index, int) and index >= 0 for index in order)
+        if order is not None and not whole:
+            raise InputError(f"{name} is {order!r} in the configuration: it must be a list of whole numbers")
+    dropout = _share(config, "drop_prob_src")
     return ObjectRelationTransformer(
         **{ours: _whole(config, theirs, least=1) for theirs, ours in _TRANSFORMER_SIZES.items()},
         **{ours: _whole(config, theirs) for theirs, ours in _SPECIAL_IDS.items()},
@@ -102,7 +106,7 @@ def _transformer(config: Mapping) -> ObjectRelationTransformer:
         share_decoder_layers=config.get("share_layer_decoder"),
         share_encoder_attention=config.get("share_att_encoder"),
         share_decoder_attention=config.get("share_att_decoder"),
-        feature_dropout=config.get("drop_prob_src", 0.0),
+        feature_dropout=dropout,
         shared_caches=True,
     )
 
@@ -138,10 +142,20 @@ def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> No
         if name + MASK_SUFFIX in arrays:
             # Logits of gates that are rounded are open above 0, and so are masks of 0 and 1.
             values[name] = values[name] * (_numbers(arrays, name + MASK_SUFFIX, shape) > 0)
+    joined = {}
     for assignment in plan:
         pieces = [values[part.name][..., part.start : part.stop] for part in assignment.sources]
-        joined = np.concatenate(pieces, axis=0 if assignment.stacked else -1)
-        assignment.weight.assign(joined.T if assignment.transposed else joined)
+        together = np.concatenate(pieces, axis=0 if assignment.stacked else -1)
+        together = together.T if assignment.transposed else together
+        earlier = joined.setdefault(id(assignment.weight), together)
+        if not np.array_equal(earlier, together):
+            raise InputError(
+                f"{assignment.sources[0].name} of the checkpoint differs from the layer that it shares by the"
+                " configuration: give the configuration of this checkpoint (share_layer_encoder,"
+                " share_layer_decoder)"
+            )
+    for assignment in plan:
+        assignment.weight.assign(joined[id(assignment.weight)])
 
 
 def published_arrays(captioner: Captioner) -> dict[str, np.ndarray]:
@@ -311,6 +325,13 @@ def _whole(config: Mapping, key: str, default: int | None = None, least: int = 0
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         said = "is missing" if value is None else f"is {value!r}"
         raise InputError(f"{key} {said} in the configuration: it must be a whole number from {least} on")
+    return value
+
+
+def _share(config: Mapping, key: str) -> float:
+    value = config.get(key, 0.0)
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise InputError(f"{key} is {value!r} in the configuration: it must be a share from 0 to 1")
     return value
 
 

@@ -178,7 +178,7 @@ class Supply:
 
     Attributes:
         encoder: of the captioner, if it has one.
-        skipped: records whose picture could not be read, as far as it was tried.
+        progress: show progress bars.
     """
 
     config: Config
@@ -186,7 +186,7 @@ class Supply:
     tokenizer: Tokenizer
     encoder: keras.Layer | None
     progress: bool = True
-    skipped: list[Skipped] = field(default_factory=list)
+    _sources: list[Pictures] = field(default_factory=list)
     _cache: FeatureCache | None = None
 
     def training(self, *, from_images: bool, batch_size: int) -> TrainingBatches:
@@ -212,7 +212,7 @@ class Supply:
         return image_batches(self.pictures(records, from_images=from_images), batch_size=batch_size)
 
     def pictures(self, records: Sequence[Record], *, from_images: bool) -> Pictures:
-        """The pictures of records; those that cannot be read are added to `skipped`.
+        """The pictures of records; `skipped` then knows those that cannot be read.
 
         Args:
             from_images: read images although an encoder's features may be cached.
@@ -227,8 +227,13 @@ class Supply:
             else:
                 size = self.config.model.encoder.image_size
                 source = ImagePictures(records, size, settings.on_bad_record)
-        self.skipped.extend(entry for entry in source.skipped if entry not in self.skipped)
+        self._sources.append(source)
         return source
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Records whose picture could not be read, as far as it was tried until now."""
+        return list(dict.fromkeys(entry for source in self._sources for entry in source.skipped))
 
     def features(self) -> FeatureCache | None:
         """What the encoder says of every image, or None where it is trained or nothing is to be cached."""

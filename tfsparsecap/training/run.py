@@ -123,8 +123,11 @@ def train_run(
         trained.captioner.save(temporary)
     if not data.split("test"):
         say(f"{data.name} has no test split: {folder.model} was not evaluated")
+        _name_skipped(folder, supply, say, write=True)
         return {"run": str(folder.path), **training.history[-1]}
-    scores, captions = trained.evaluate(data, progress=verbose == 1)
+    scores, captions = trained.evaluate(data, progress=verbose == 1, supply=supply)
+    # Pictures of other splits, and what was wrong inside files, came to light since.
+    _name_skipped(folder, supply, say, write=True)
     folder.write_json("captions_test", as_rows(captions))
     folder.write_json("scores_test", scores)
     return {"run": str(folder.path), **scores}

@@ -15,7 +15,13 @@ from tfsparsecap.training.config import Config
 from tfsparsecap.training.config_files import differences, load_config, save_config
 
 #: Settings that may change between a run and its continuation: where things lie, not what they are.
-MAY_CHANGE = ("data.folder", "data.cache_folder", "training.validation_images")
+MAY_CHANGE = (
+    "data.folder",
+    "data.features",
+    "data.sentencepiece",
+    "data.cache_folder",
+    "training.validation_images",
+)
 KEPT_CHECKPOINTS = 2
 
 

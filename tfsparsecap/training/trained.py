@@ -1,6 +1,7 @@
 """A finished run: loaded, captioning pictures, evaluated on a split."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfsparsecap.data.records import CaptionData
+from tfsparsecap.data.records import CaptionData, Record, shown
 from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
@@ -104,15 +105,18 @@ class Trained:
         split: str = "test",
         beam: int | None = None,
         progress: bool = True,
+        supply: Supply | None = None,
     ) -> tuple[dict[str, Any], list[ImageCaption]]:
         """Captions every image of a split and scores the captions.
 
         Args:
             data: None loads that of the run.
             split: `train`, `validation` or `test`.
+            supply: of the data; it then knows what could not be read.
 
         Returns:
-            What `scores_SPLIT.json` holds: `split`, `images`, `beam`, the scores, `ms_per_image` (on this
+            What `scores_SPLIT.json` holds: `split`, `images`, `left_out` (ids of images that could not be
+            read), `beam`, the scores, `ms_per_image` (on this
             machine, images read, in batches), and the counts of `weight_counts`; and the captions.
 
         Raises:
@@ -122,7 +126,7 @@ class Trained:
         records = data.split(split)
         if not records:
             raise InputError(f"the {split} split of {data.name} has no images: choose another with --split")
-        supply = Supply(self.config, data, self.tokenizer, self.captioner.encoder, progress)
+        supply = supply or Supply(self.config, data, self.tokenizer, self.captioner.encoder, progress)
         size = self.config.decoding.batch_size
         batches = supply.images(records, from_images=True, batch_size=size)
         decoder = self.decoder(beam)
@@ -132,6 +136,7 @@ class Trained:
         scores = {
             "split": split,
             "images": len(captions),
+            "left_out": left_out(records, captions),
             "beam": decoder.beam,
             **scores_of(captions),
             "ms_per_image": 1000 * seconds / max(1, len(captions)),
@@ -158,11 +163,19 @@ def weight_counts(captioner: Captioner, with_encoder: bool = False) -> dict[str,
     return {"weights": total, "nonzero_weights": int(kept), "sparsity": float(1.0 - kept / max(1, total))}
 
 
+def left_out(records: Sequence[Record], captions: Sequence[ImageCaption]) -> list[str]:
+    """Ids of the images that have no caption because they could not be read."""
+    captioned = {caption.image_id for caption in captions}
+    return [record.image_id for record in records if record.image_id not in captioned]
+
+
 def describe(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and values of `evaluate`'s scores as a person wants to read them, for a table."""
     beam = f", beam {scores['beam']}" if scores["beam"] else ""
+    missing = scores.get("left_out")
+    missing = f"; {len(missing)} that cannot be read left out ({shown(missing)})" if missing else ""
     rows = [
-        ("captions", f"{scores['split']}, {scores['images']} images{beam}"),
+        ("captions", f"{scores['split']}, {scores['images']} images{beam}{missing}"),
         *((name, f"{scores[name]:.3f}") for name in ("CIDEr", "BLEU-4", "BLEU-1") if name in scores),
         ("exactly a reference", f"{scores['exact_match']:.1%}"),
     ]

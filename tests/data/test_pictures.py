@@ -1,0 +1,254 @@
+"""Pictures of regions: what the files hold, in buckets, and a file that turns out to be bad amid an epoch."""
+
+import shutil
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.data import region_features
+from tfsparsecap.data.pictures import RegionPictures
+from tfsparsecap.data.pipeline import image_batches, reading_errors, training_batches
+from tfsparsecap.data.records import Record
+from tfsparsecap.data.region_features import RegionFeatures
+from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.errors import InputError
+
+ATT, FC, BOX = "cocobu_att", "cocobu_fc", "cocobu_box_relative"
+#: Regions of the images, and the bucket of each: 4, 6, or at most 9 of them.
+COUNTS = [3, 9, 5, 4, 12, 6, 1, 8, 2, 7]
+BUCKETS = [4, 9, 6, 4, 9, 6, 4, 9, 4, 9]
+SIZE, BAD = 8, 5
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Files of images "0", "1", ... whose features, boxes and pooled feature are all different."""
+    random = np.random.default_rng(1)
+    for kind in (ATT, FC, BOX):
+        (tmp_path / kind).mkdir()
+    for number, count in enumerate(COUNTS):
+        corners = np.sort(random.random([count, 2, 2]), axis=1)
+        np.save(tmp_path / ATT / f"{number}.npy", random.random([count, SIZE], np.float32))
+        np.save(tmp_path / FC / f"{number}.npy", random.random(SIZE, np.float32))
+        np.save(tmp_path / BOX / f"{number}.npy", corners.reshape(count, 4).astype(np.float32))
+    return tmp_path
+
+
+def damage(folder, number, kind, value):
+    """Puts a number into an image's file and returns the file."""
+    path = folder / kind / f"{number}.npy"
+    array = np.load(path)
+    array[(0,) * array.ndim] = value
+    np.save(path, array)
+    return path
+
+
+def opened(folder, on_bad_record="skip", boxes=True, pooled=True):
+    ids = [str(number) for number in range(len(COUNTS))]
+    features = RegionFeatures(
+        folder,
+        ids,
+        buckets=(4, 6),
+        max_regions=9,
+        on_bad_record=on_bad_record,
+        need_boxes=boxes,
+        need_pooled=pooled,
+    )
+    return RegionPictures(features, on_bad_record)
+
+
+def batches_of(source, batch_size=4):
+    """Image n has n % 3 + 1 captions; the first word of each is word n."""
+    captions = [tuple(f"word{n} " + "and " * more + "end" for more in range(n % 3 + 1)) for n in range(10)]
+    records = [Record(str(n), "absent.jpg", captions[n], "train") for n in range(10)]
+    words = WordTokenizer(["<pad>", "<start>", "<end>", "<unk>", *(f"word{n}" for n in range(10)), "and"])
+    return training_batches(source, records, words, batch_size=batch_size, max_length=6)
+
+
+def left_out(warned):
+    """What was said of pictures, whatever other libraries had to say."""
+    return [str(entry.message) for entry in warned if str(entry.message).startswith("left out: ")]
+
+
+def collected(dataset):
+    return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch in dataset]
+
+
+def whose(inputs):
+    """The image of every caption of a training batch, by the first word of the caption."""
+    return (inputs["tokens"][:, 1] - 4).tolist()
+
+
+def assert_holds(folder, given, place, number):
+    """Row `place` of a batch is image `number` as NumPy reads its files, and zeros behind its regions."""
+    count = min(COUNTS[number], 9)
+    for name, kind in (("features", ATT), ("boxes", BOX)):
+        array = np.load(folder / kind / f"{number}.npy")[:count]
+        np.testing.assert_array_equal(given[name][place, :count], array, strict=True)
+        assert not given[name][place, count:].any()
+    np.testing.assert_array_equal(given["pooled"][place], np.load(folder / FC / f"{number}.npy"))
+    assert given["mask"][place].tolist() == [True] * count + [False] * (len(given["mask"][place]) - count)
+
+
+def test_what_is_fetched_is_what_numpy_reads(folder):
+    source = opened(folder)
+    assert {name: (spec.dtype, spec.shape.as_list()) for name, spec in source.specs.items()} == {
+        "features": (tf.float32, [None, SIZE]),
+        "mask": (tf.bool, [None]),
+        "boxes": (tf.float32, [None, 4]),
+        "pooled": (tf.float32, [SIZE]),
+    }
+    assert source.groups.tolist() == BUCKETS
+    assert source.usable.all() and source.skipped == []
+    for indices, regions in (([0, 3, 6, 0], 4), ([2, 0], 6), ([5, 4, 8], 9), ([6], 4)):
+        given = source.fetch(np.array(indices))
+        assert {name: (array.dtype, array.shape) for name, array in given.items()} == {
+            name: (spec.dtype.as_numpy_dtype, (len(indices), *(n or regions for n in spec.shape)))
+            for name, spec in source.specs.items()
+        }
+        for place, number in enumerate(indices):
+            assert_holds(folder, given, place, number)
+
+
+def test_only_what_is_needed_is_given(folder):
+    shutil.rmtree(folder / BOX)
+    shutil.rmtree(folder / FC)
+    source = opened(folder, boxes=False, pooled=False)
+    assert list(source.specs) == list(source.fetch(np.array([1, 2]))) == ["features", "mask"]
+
+
+def test_batches_are_filled_up_to_the_bucket_of_their_largest_picture(folder):
+    batches = batches_of(opened(folder), batch_size=4)
+    epoch = collected(batches.epoch(0))
+    for inputs, _ in epoch:
+        images = whose(inputs)
+        assert inputs["features"].shape == (4, max(BUCKETS[n] for n in images), SIZE)
+        for place, number in enumerate(images):
+            assert_holds(folder, inputs, place, number)
+    # There are 6, 6 and 7 captions of pictures of each bucket: 2 of the first go among those of the second.
+    assert sorted(inputs["mask"].shape[1] for inputs, _ in epoch) == [4, 6, 6, 9]
+    assert any({BUCKETS[n] for n in whose(inputs)} == {4, 6} for inputs, _ in epoch)
+    decoded = collected(image_batches(opened(folder), batch_size=3))
+    assert [batch["features"].shape[1] for batch in decoded] == [9, 9, 9, 9]
+    assert [batch["index"].tolist() for batch in decoded] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    for batch in decoded:
+        for place, number in enumerate(batch["index"]):
+            assert_holds(folder, batch, place, number)
+
+
+DAMAGES = [
+    (ATT, np.nan, "row 0 that is not finite"),
+    (FC, np.inf, "row 0 that"),
+    (BOX, 1.5, r"row 0 is \[1.5"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "why"), DAMAGES)
+def test_a_picture_that_turns_out_to_be_bad_counts_nothing_and_is_named_once(folder, kind, value, why):
+    path = damage(folder, BAD, kind, value)
+    source = opened(folder)
+    assert source.usable.all() and source.skipped == [], "headers alone do not show it"
+    batches = batches_of(source)
+    with pytest.warns(UserWarning, match=f"left out: {path} .*{why}") as warned:
+        epochs = [batch for number in range(3) for batch in collected(batches.epoch(number))]
+    assert len(left_out(warned)) == 1
+    assert [entry.where for entry in source.skipped] == [str(BAD)] == [e.where for e in batches.skipped]
+    assert source.skipped[0].why.startswith(str(path))
+    assert np.flatnonzero(~source.usable).tolist() == [BAD]
+    seen = 0
+    for inputs, targets in epochs:
+        for place, number in enumerate(whose(inputs)):
+            if number == BAD:
+                seen += 1
+                assert (targets[place] == 0).all()
+                assert not any(inputs[name][place].any() for name in source.specs)
+            else:
+                assert targets[place, 0] == 4 + number
+                assert_holds(folder, inputs, place, number)
+    assert seen > 3
+
+
+def test_pictures_for_decoding_leave_out_what_turns_out_to_be_bad(folder):
+    damage(folder, BAD, ATT, np.nan)
+    damage(folder, 9, BOX, -1)
+    source = opened(folder)
+    dataset = image_batches(source, batch_size=3)
+    with pytest.warns(UserWarning, match="left out: ") as warned:
+        first = collected(dataset)
+    assert len(left_out(warned)) == 2 and sorted(entry.where for entry in source.skipped) == [str(BAD), "9"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = collected(dataset)
+    for batches in (first, again):
+        # The batch of the last picture alone is there, and empty.
+        assert [batch["index"].tolist() for batch in batches] == [[0, 1, 2], [3, 4], [6, 7, 8], []]
+        for batch in batches:
+            assert {len(batch[name]) for name in source.specs} == {len(batch["index"])}
+            for place, number in enumerate(batch["index"]):
+                assert_holds(folder, batch, place, number)
+    later = collected(image_batches(source, batch_size=3))
+    assert [batch["index"].tolist() for batch in later] == [[0, 1, 2], [3, 4, 6], [7, 8]]
+
+
+@pytest.mark.parametrize(("kind", "value", "why"), DAMAGES)
+def test_where_asked_a_bad_picture_stops_with_its_own_sentence(folder, kind, value, why):
+    path = damage(folder, BAD, kind, value)
+    source = opened(folder, on_bad_record="fail")
+    for dataset in (batches_of(source).epoch(0), image_batches(source, batch_size=4)):
+        with pytest.raises(InputError, match=f"^{path} .*{why}.*leave the image out$"), reading_errors():
+            collected(dataset)
+    assert source.usable.all() and source.skipped == []
+
+
+def test_a_file_that_goes_away_is_left_out_too(folder):
+    source = opened(folder)
+    (folder / ATT / f"{BAD}.npy").unlink()
+    np.save(folder / ATT / "1.npy", np.ones([3, SIZE], np.float32))
+    with pytest.warns(UserWarning, match="left out: ") as warned:
+        given = source.fetch(np.array([0, BAD, 1, 2]))
+    assert len(left_out(warned)) == 2
+    assert [(entry.where, entry.why.partition(":")[0]) for entry in source.skipped] == [
+        (str(BAD), f"there is no {folder / ATT / '5.npy'}"),
+        ("1", f"{folder / ATT / '1.npy'} was changed since it was first looked at"),
+    ]
+    assert_holds(folder, given, 0, 0)
+    assert_holds(folder, given, 3, 2)
+    assert not any(given[name][1:3].any() for name in source.specs)
+
+
+def test_a_file_that_was_bad_is_not_read_again(folder, monkeypatch):
+    damage(folder, BAD, ATT, np.nan)
+    source = opened(folder, boxes=False, pooled=False)
+    with pytest.warns(UserWarning, match="left out"):
+        first = source.fetch(np.array([0, BAD, 2]))
+    reads, real = [], region_features.open_array
+    monkeypatch.setattr(region_features, "open_array", lambda path: reads.append(path) or real(path))
+    again = source.fetch(np.array([0, BAD, 2]))
+    assert reads == [str(folder / ATT / f"{number}.npy") for number in (0, 2)]
+    for name in source.specs:
+        np.testing.assert_array_equal(again[name], first[name])
+
+
+def test_threads_that_find_the_same_bad_file_name_it_once(folder):
+    damage(folder, BAD, ATT, np.nan)
+    source = opened(folder, boxes=False, pooled=False)
+    together, whole = threading.Barrier(8), source._features.fetch
+
+    def fetch(indices, regions):
+        try:
+            return whole(indices, regions)
+        except InputError:
+            together.wait(10)
+            raise
+
+    source._features.fetch = fetch
+    threads = [threading.Thread(target=source.fetch, args=(np.array([BAD]),)) for _ in range(8)]
+    with pytest.warns(UserWarning, match="left out") as warned:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(left_out(warned)) == len(source.skipped) == 1

@@ -1,0 +1,75 @@
+"""Checkpoints as torch.save lays them out; a pickle is written by hand, instruction by instruction."""
+
+import struct
+import zipfile
+
+import numpy as np
+
+
+def text(value: str) -> bytes:
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+
+def number(value: int) -> bytes:
+    content = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(content)]) + content
+
+
+def numbers(values) -> bytes:
+    return group(*map(number, values))
+
+
+def group(*items: bytes) -> bytes:
+    return b"(" + b"".join(items) + b"t"
+
+
+def name(dotted: str) -> bytes:
+    module, _, last = dotted.rpartition(".")
+    return f"c{module}\n{last}\n".encode()
+
+
+def call(dotted: str, *arguments: bytes) -> bytes:
+    return name(dotted) + group(*arguments) + b"R"
+
+
+def mapping(items: dict[str, bytes]) -> bytes:
+    return b"}(" + b"".join(text(key) + value for key, value in items.items()) + b"u"
+
+
+def storage(key: str, length: int, kind: str = "Float") -> bytes:
+    return group(text("storage"), name(f"torch.{kind}Storage"), text(key), text("cpu"), number(length)) + b"Q"
+
+
+def tensor(held: bytes, size, stride, offset=0, *more: bytes) -> bytes:
+    hooks = call("collections.OrderedDict")
+    place = [number(offset), numbers(size), numbers(stride)]
+    return call("torch._utils._rebuild_tensor_v2", held, *place, b"\x89", hooks, *more)
+
+
+def sparse(indices: bytes, values: bytes, size, layout="torch.sparse_coo") -> bytes:
+    layout = call("torch.serialization._get_layout", text(layout))
+    size = call("torch.Size", numbers(size))
+    return call("torch._utils._rebuild_sparse_tensor", layout, group(indices, values, size))
+
+
+def write(path, program: bytes, storages=None, method=zipfile.ZIP_STORED, **others: bytes):
+    """An archive as torch.save lays it out, around any pickle."""
+    with zipfile.ZipFile(path, "w", method) as file:
+        file.writestr("archive/data.pkl", b"\x80\x02" + program + b".")
+        for key, value in others.items():
+            file.writestr(f"archive/{key.replace('_', '.')}", value)
+        for key, value in (storages or {}).items():
+            file.writestr(f"archive/data/{key}", value if isinstance(value, bytes) else value.tobytes())
+    return path
+
+
+def write_state_dict(path, arrays: dict[str, np.ndarray]):
+    """A checkpoint of float arrays; equal ones share their storage, as parameters used twice do."""
+    keys, entries, storages = {}, {}, {}
+    for key, array in arrays.items():
+        array = np.ascontiguousarray(array, "<f4")
+        kept = keys.setdefault((array.shape, array.tobytes()), str(len(keys)))
+        storages[kept] = array
+        strides = [stride // array.itemsize for stride in array.strides]
+        entries[key] = tensor(storage(kept, array.size), array.shape, strides)
+    return write(path, mapping(entries), storages)
