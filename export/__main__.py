@@ -66,7 +66,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--max-length",
         type=int,
         metavar="T",
-        help="words of a caption at most (default: as in training, else 20)",
+        help="words of a caption at most, its end counted as one (default: as in training, else 20)",
     )
     options.add_argument(
         "--regions",
@@ -188,6 +188,14 @@ def _export(options: argparse.Namespace, output: Path):
                 keep_float=options.keep_float,
                 costs=kernel_costs,
             )
+        if options.batch != "1":
+            raise InputError(
+                f"--batch is {options.batch}: a captioner's file takes one picture; leave it out"
+            )
+        if options.regions is not None and loaded.model.encoder is not None:
+            raise InputError(
+                f"--regions is for a captioner without an encoder: {options.tflite} takes images"
+            )
         shapes = None
         regions = options.regions or (loaded.config.data.max_regions if loaded.config else None)
         if loaded.model.encoder is None and regions:
@@ -206,7 +214,7 @@ def _export(options: argparse.Namespace, output: Path):
             output,
             options.format,
             beam=options.beam,
-            max_length=options.max_length or (loaded.config.data.max_length if loaded.config else 20),
+            max_length=_length(options, loaded),
             inputs=shapes,
             tokenizer=loaded.tokenizer,
             description=loaded.description,
@@ -218,6 +226,15 @@ def _export(options: argparse.Namespace, output: Path):
             costs=kernel_costs,
             progress=status.update,
         )
+
+
+def _length(options: argparse.Namespace, loaded) -> int:
+    """Tokens of a caption at most, the end among them."""
+    if options.max_length is None:
+        trained = loaded.config.data.max_length if loaded.config else loaded.model.max_length
+        return trained or 20
+    digits = getattr(loaded.tokenizer, "digits", 1)
+    return (options.max_length - 1) * digits + 1
 
 
 def main() -> None:

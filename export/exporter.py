@@ -107,7 +107,8 @@ def export_model(
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
     is_captioner = isinstance(model, Captioner)
-    words, notes = min(REPORTED_WORDS, max_length), []
+    tokens = REPORTED_WORDS * getattr(tokenizer, "digits", 1)
+    words, notes = min(tokens, max_length), []
     with _float32_computation(model):
         if is_captioner:
             specs = caption_inputs(model, inputs)
@@ -308,6 +309,9 @@ def _description(
     kind = "image" if "image" in specs else "features"
     spec = specs[kind]
     said = tokenizer.words if tokenizer else captioner
+    words = max_length
+    if tokenizer is not None:
+        words = tokenizer.to_words(tf.zeros([max_length], tf.int32)).shape[0]
     return {
         "format_version": FORMAT_VERSION,
         "model": type(captioner).__name__,
@@ -316,7 +320,8 @@ def _description(
         "image_size": spec.shape[1] if kind == "image" else None,
         "other_inputs": {name: list(other.shape) for name, other in specs.items() if name != kind},
         "beam": beam,
-        "max_length": max_length,
+        "max_length": words,
+        "max_tokens": max_length,
         # What comes out are words, where the captioner predicts their digits, too.
         "vocabulary_size": len(tokenizer.words) if tokenizer else captioner.vocabulary_size,
         "special_ids": {"pad": said.pad_id, "start": said.start_id, "end": said.end_id},

@@ -60,8 +60,9 @@ def load_run(path: Path) -> Run:
     scores = path / "scores_test.json"
     if scores.is_file():
         try:
-            description["scores"] = json.loads(scores.read_text(encoding="utf-8"))
-        except (ValueError, OSError) as error:
+            found = json.loads(scores.read_text(encoding="utf-8"))
+            description["scores"] = {name: value for name, value in found.items() if name != "left_out"}
+        except (ValueError, OSError, AttributeError) as error:
             raise InputError(
                 f"{scores} is no JSON ({error}): evaluate the run again, or delete it"
             ) from error

@@ -236,8 +236,11 @@ def _lead(captioner: Captioner, sample: Sample, expected: np.ndarray, given: np.
 
 def _log_probabilities(captioner: Captioner, sample: Sample, token_ids: np.ndarray) -> np.ndarray:
     """What the Keras model gives each word of a caption, its end token included."""
-    before = np.concatenate([[captioner.start_id], token_ids[:-1]]).astype(np.int32)
-    logits = captioner({**sample, "tokens": tf.constant(before[None])}, training=False)
-    logs = np.asarray(tf.nn.log_softmax(tf.cast(logits, tf.float32)))[0]
-    words = _words(captioner, token_ids)
-    return logs[np.arange(words), token_ids[:words]]
+    # Word by word, as captions are decoded: not every captioner gives teacher forcing the same scores.
+    memory = captioner.encode({name: tf.constant(value) for name, value in sample.items()}, training=False)
+    state, last, logs = captioner.initial_state(memory), captioner.start_id, []
+    for token in token_ids[: _words(captioner, token_ids)]:
+        logits, state = captioner.step(tf.constant([last], tf.int32), state, memory, training=False)
+        logs.append(tf.nn.log_softmax(tf.cast(logits[0], tf.float32))[int(token)])
+        last = int(token)
+    return np.asarray(tf.stack(logs))

@@ -115,9 +115,9 @@ def test_captions_can_be_drawn_and_absent_features_are_named(capsys, converted, 
 def test_another_architecture_is_named(capsys, copied):
     changed(copied, caption_model="transformer_xl")
     assert 'caption_model "transformer_xl"' in refused(capsys, copied)
-    changed(copied, caption_model="relation_transformer", d_model=96, dim_feedforward=96, num_layers=1)
-    assert "num_heads is missing" in refused(capsys, copied)
-    changed(copied, num_heads=8)
+    changed(copied, caption_model="relation_transformer", d_model=96, num_layers=1)
+    assert "dim_feedforward is missing" in refused(capsys, copied)
+    changed(copied, dim_feedforward=96)
     said = refused(capsys, copied)
     assert "lacks att_embed" not in said and "lacks model.decoder" in said and "which no layer wants" in said
 
@@ -278,7 +278,7 @@ def test_a_converted_run_is_evaluated_on_the_data_that_it_was_given(capsys, tran
     assert ended(evaluate.main, tmp_path / "run", "--beam", "2", "--json") == 0
     assert json.loads(capsys.readouterr().out)["images"] == 1
     (row,) = json.loads((tmp_path / "run" / "captions_test_beam2.json").read_text())
-    assert row["image_id"] == "391895"
+    assert row["image_id"] == 391895
     tokens = expected["391895"]["beam_2"]["token_ids"]
     assert row["caption"] == " ".join(f"w{token}" for token in tokens)
     assert row["score"] == pytest.approx(expected["391895"]["beam_2"]["logprob"], abs=1e-4)

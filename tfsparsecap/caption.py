@@ -87,7 +87,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     drawing.add_argument(
         "--temperature",
         type=float,
-        default=1.0,
+        default=None,
         metavar="T",
         help="below 1 bolder, above 1 wilder (default: 1)",
     )
@@ -132,7 +132,7 @@ def _run(given: argparse.Namespace) -> Opened:
     if given.sample is not None:
         search = trained.sampler(
             given.sample,
-            temperature=given.temperature,
+            temperature=1.0 if given.temperature is None else given.temperature,
             top_k=given.top_k,
             top_p=given.top_p,
             seed=given.seed,
@@ -172,24 +172,25 @@ def inputs_of(opened: Opened, given: argparse.Namespace) -> Iterator[tuple[str, 
         )
     from tfsparsecap.data.region_features import RegionFeatures
 
-    features = RegionFeatures(
-        Path(given.features),
-        given.images,
-        feature_size=opened.feature_size,
-        max_regions=opened.regions,
-        need_boxes="boxes" in opened.names,
-        need_pooled="pooled" in opened.names and (Path(given.features) / "cocobu_fc").is_dir(),
-    )
-    reasons = {entry.where: entry.why for entry in features.skipped}
-    for index, name in enumerate(given.images):
-        if not features.usable[index]:
-            yield name, InputError(reasons.get(name, f"the features of {name} cannot be read"))
-            continue
+    folder = Path(given.features)
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: give --features the one with cocobu_att/ in it")
+    for name in given.images:
         try:
-            row = features.one(index)
-            yield name, {key: row[key] for key in opened.names if key in row}
+            features = RegionFeatures(
+                folder,
+                [name],
+                feature_size=opened.feature_size,
+                max_regions=opened.regions,
+                on_bad_record="fail",
+                need_boxes="boxes" in opened.names,
+                need_pooled="pooled" in opened.names and (folder / "cocobu_fc").is_dir(),
+            )
+            row = features.one(0)
         except InputError as error:
             yield name, error
+        else:
+            yield name, {key: row[key] for key in opened.names if key in row}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -203,6 +204,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise InputError(f"--beam is {given.beam}: it must be at least 1")
     if given.beam is not None and given.sample is not None:
         raise InputError("--beam and --sample exclude each other: search for captions, or draw them")
+    for name in ("top_k", "top_p", "temperature", "seed"):
+        if getattr(given, name) is not None and given.sample is None:
+            raise InputError(
+                f"--{name.replace('_', '-')} is for captions drawn at random: give --sample N, too"
+            )
     code, results = DONE, []
     with only_json_on_stdout(given.json):
         opened = open_captioner(given)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,9 +146,14 @@ def convert(
     load_published(captioner, arrays)
     settings = _settings(captioner, published, output.name, data, features)
     folder = RunFolder(output)
-    folder.create(settings, words)
-    with atomic_path(folder.model) as temporary:
-        captioner.save(temporary)
+    try:
+        folder.create(settings, words)
+        with atomic_path(folder.model) as temporary:
+            captioner.save(temporary)
+    except BaseException:
+        # Half a run would be in the way of the next try.
+        shutil.rmtree(output, ignore_errors=True)
+        raise
     return {
         "run": str(output),
         "captioner": type(captioner).__name__,
@@ -208,10 +214,12 @@ def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkp
                 f"{name} is {size} in the configuration, but no tensor in {checkpoint} is so large: give the"
                 " config.json of this checkpoint"
             )
-    layers = published.get("num_layers", 0)
-    if isinstance(layers, int) and layers > len(arrays):
+    for name in ("num_layers", "logit_layers"):
+        layers = published.get(name, 0)
+        if not isinstance(layers, int) or layers <= len(arrays):
+            continue
         raise InputError(
-            f"num_layers is {layers} in the configuration, and {checkpoint} has {len(arrays)} tensors: give"
+            f"{name} is {layers} in the configuration, and {checkpoint} has {len(arrays)} tensors: give"
             " the config.json of this checkpoint"
         )
     length = published.get("max_seq_length", _USUAL_LENGTH)

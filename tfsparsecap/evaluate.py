@@ -96,6 +96,8 @@ def _run_folder(given: argparse.Namespace) -> tuple[dict, list, Path]:
         raise InputError("--config is for a .tflite file: a run has settings of its own")
     if given.data is not None:
         trained.config.data.folder = given.data
+    if given.features is not None and trained.config.model.encoder is not None:
+        raise InputError(f"--features is for a run without an encoder: {given.captioner} takes images")
     if given.features is not None:
         trained.config.data.features = given.features
     _check_beam(given.beam)

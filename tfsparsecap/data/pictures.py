@@ -18,6 +18,8 @@ from tfsparsecap.errors import InputError
 
 #: Bytes that decoded images may take in memory; above it they are read from their files in every epoch.
 MEMORY_LIMIT = 1 << 30
+# Files of region features that are looked into before a training: boxes in pixels are wrong in every one.
+_PROBED = 8
 
 
 class Pictures(Protocol):
@@ -128,6 +130,20 @@ class RegionPictures:
             self.specs["pooled"] = tf.TensorSpec((size,), tf.float32)
         self.usable, self.skipped = features.usable, features.skipped
         self.groups = features.bucket(features.regions)
+        self._probe()
+
+    def _probe(self) -> None:
+        """Looks into a few files. Raises InputError where all of them hold what cannot be used."""
+        said = None
+        for index in np.flatnonzero(self.usable)[:_PROBED]:
+            try:
+                self._features.one(index)
+            except InputError as error:
+                said = said or error
+            else:
+                return
+        if said is not None:
+            raise said
 
     def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         regions = int(self.groups[indices].max(initial=1))

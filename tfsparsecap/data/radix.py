@@ -117,6 +117,9 @@ class RadixTokenizer(Tokenizer):
         ids = np.asarray(ids).reshape(-1).tolist()
         if self.end_id in ids:
             ids = ids[: ids.index(self.end_id)]
+        else:
+            # Cut at the largest length there is, perhaps inside a word: half of it would be another word.
+            ids = ids[: len(ids) // self.digits * self.digits]
         digits = [max(token - 1, 0) for token in ids]
         digits += [0] * (-len(digits) % self.digits)
         words = []
@@ -130,9 +133,9 @@ class RadixTokenizer(Tokenizer):
     def to_words(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Ids of `words` for the digits that a captioner has predicted.
 
-        Everything up to the first `end_id` counts: what is no digit is digit 0 (start: one more than the
-        largest), digits missing at the end are 0, a number that is no word's is the unknown word. Made of
-        operations that TensorFlow Lite has.
+        Everything up to the first `end_id` counts; without one, all whole words. What is no digit is digit 0
+        (start: one more than the largest), digits missing before the end are 0, a number that is no word's is
+        the unknown word. Made of operations that TensorFlow Lite has.
 
         Args:
             token_ids: int32 [..., T], `T` known to the graph.
@@ -149,8 +152,12 @@ class RadixTokenizer(Tokenizer):
         token_ids = tf.convert_to_tensor(token_ids)
         length = token_ids.shape[-1]
         groups = -(-length // self.digits)
-        end = tf.where(token_ids == self.end_id, tf.range(length), length)
-        end = tf.reduce_min(end, axis=-1, keepdims=True)
+        end = tf.reduce_min(
+            tf.where(token_ids == self.end_id, tf.range(length), length), axis=-1, keepdims=True
+        )
+        ended = end < length
+        # A caption that has no end was cut there, perhaps inside a word: half of it would be another word.
+        end = tf.where(ended, end, length // self.digits * self.digits)
         digits = tf.where(tf.range(length) < end, tf.maximum(token_ids - 1, 0), 0)
         missing = [[0, 0]] * (token_ids.shape.rank - 1) + [[0, groups * self.digits - length]]
         digits = tf.pad(digits, missing)
@@ -160,7 +167,7 @@ class RadixTokenizer(Tokenizer):
         numbers = tf.reduce_sum(digits * tf.constant(self._places, tf.int32), axis=-1)
         words = tf.where(numbers < self._unknown, numbers + _SPECIAL, self._words.unknown_id)
         first = tf.range(groups) * self.digits
-        after = tf.where(first - self.digits < end, self._words.end_id, self._words.pad_id)
+        after = tf.where(ended & (first - self.digits < end), self._words.end_id, self._words.pad_id)
         return tf.where(first < end, words, after)
 
 

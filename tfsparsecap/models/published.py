@@ -91,16 +91,20 @@ def published_captioner(config: Mapping) -> Captioner:
 
 
 def _transformer(config: Mapping) -> ObjectRelationTransformer:
-    if config.get("no_box_trigonometric_embedding"):
-        raise InputError("no_box_trigonometric_embedding is set: boxes without sines are not supported")
+    if config.get("no_box_trigonometric_embedding") or config.get("box_trigonometric_embedding") is False:
+        raise InputError(
+            "the configuration has boxes without sines (box_trigonometric_embedding): unsupported"
+        )
     for name in ("share_layer_encoder", "share_layer_decoder"):
         order = config.get(name)
         whole = isinstance(order, list) and all(isinstance(index, int) and index >= 0 for index in order)
         if order is not None and not whole:
             raise InputError(f"{name} is {order!r} in the configuration: it must be a list of whole numbers")
     dropout = _share(config, "drop_prob_src")
+    # Configurations of before version 0.6 name no heads: there were 8.
+    sizes = {"num_heads": 8, **config}
     return ObjectRelationTransformer(
-        **{ours: _whole(config, theirs, least=1) for theirs, ours in _TRANSFORMER_SIZES.items()},
+        **{ours: _whole(sizes, theirs, least=1) for theirs, ours in _TRANSFORMER_SIZES.items()},
         **{ours: _whole(config, theirs) for theirs, ours in _SPECIAL_IDS.items()},
         share_encoder_layers=config.get("share_layer_encoder"),
         share_decoder_layers=config.get("share_layer_decoder"),

@@ -108,8 +108,9 @@ class SharedAttention(keras.layers.Layer):
         Returns:
             [B, Q, size].
         """
-        queries = self._split(queries) * (self.size // self.heads) ** -0.5
-        scores = ops.matmul(queries, ops.transpose(self._split(keys), (0, 1, 3, 2)))
+        scores = ops.matmul(self._split(queries), ops.transpose(self._split(keys), (0, 1, 3, 2)))
+        # Not the queries: an exporter would make the factor part of their kernel.
+        scores = scores * (self.size // self.heads) ** -0.5
         weights = ops.softmax(scores if bias is None else scores + bias, axis=-1)
         mixed = ops.matmul(self.dropout(weights, training=training), self._split(values))
         mixed = ops.transpose(mixed, (0, 2, 1, 3))

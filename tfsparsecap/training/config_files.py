@@ -41,9 +41,11 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
         reason = str(error).splitlines()[0]
         raise InputError(f"{source} and {' '.join(overrides)} do not go together: {reason}") from error
 
+    beyond = " or what it extends" if path is not None and "extends" in _loaded(path) else ""
+
     def where(key: str) -> str:
         given = any(key == name or key.startswith(f"{name}.") for name in overridden)
-        return "on the command line" if given or path is None else f"in {path}"
+        return "on the command line" if given or path is None else f"in {path}{beyond}"
 
     return checked_config(content, where)
 
@@ -127,7 +129,7 @@ def _read(path: str | Path | None, extending: tuple[Path, ...] = ()) -> Any:
 def _merged(below: Any, above: Any) -> Any:
     """Settings changed by others. Of another captioner's own settings only the encoder's stay."""
     kinds = [OmegaConf.select(settings, "model.kind") for settings in (below, above)]
-    if kinds[1] not in (None, kinds[0]) and OmegaConf.is_dict(below.get("model")):
+    if kinds[1] not in (None, kinds[0] or "soft_attention") and OmegaConf.is_dict(below.get("model")):
         below.model = {name: below.model[name] for name in ("encoder",) if name in below.model}
     return OmegaConf.merge(below, above)
 

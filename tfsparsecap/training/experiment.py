@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -53,14 +54,32 @@ def check_sections(config: Config) -> None:
         raise InputError(
             "data.augmentation and training.fine_tune need images, and features are given: leave them out"
         )
-    source = sources.SOURCES[data.kind]
-    check_options("data", data.options, source, ("folder", "on_bad_record"))
-    if data.folder is None and data.kind != "scenes":
-        raise InputError(f"data.folder is not set: say where the {data.kind} data lies, data.folder=FOLDER")
+    _checked_options(config)
+    if config.training.clip_norm and config.training.clip_value:
+        raise InputError(
+            "training.clip_norm and training.clip_value are both set (clip_norm by default): set one of them"
+            " to null"
+        )
     if config.pruning is not None:
         method = registry.METHODS[config.pruning.method]
         reserved = ("sparsity", "total_steps", "block_shape")
         check_options("pruning", config.pruning.options, method.__init__, reserved)
+
+
+def _checked_options(config: Config) -> dict[str, Any]:
+    """The free keys of `data`, which belong to its source.
+
+    Raises:
+        InputError: an unknown key or a wrong type, or no folder.
+    """
+    data = config.data
+    options = check_options("data", data.options, sources.SOURCES[data.kind], ("folder", "on_bad_record"))
+    if data.folder is None and data.kind != "scenes":
+        raise InputError(
+            f"data.folder is not set: say where the {data.kind} data lies, data.folder=FOLDER (or --data"
+            " FOLDER)"
+        )
+    return options
 
 
 def load_data(config: Config) -> CaptionData:
@@ -70,7 +89,7 @@ def load_data(config: Config) -> CaptionData:
         InputError: the folder is missing or of another form, see `tfsparsecap.data`.
     """
     data = config.data
-    options = dict(data.options)
+    options = _checked_options(config)
     if data.kind != "scenes":
         options["on_bad_record"] = data.on_bad_record
     if data.kind == "coco" and config.model.encoder is None:

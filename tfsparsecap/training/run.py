@@ -89,8 +89,9 @@ def train_run(
     for sentence in (data.summary(), *data.notes):
         say(sentence)
     start = None
-    if config.training.start_from is not None and not resume:
-        start = Trained.load(config.training.start_from)
+    resumed = resume and newest_whole(folder.checkpoint_files())[0] is not None
+    if config.training.start_from is not None and not resumed:
+        start = _start(config)
         tokenizer = start.tokenizer
     else:
         tokenizer = (
@@ -221,6 +222,19 @@ class _Training:
         patience = self.config.training.early_stopping
         callbacks.append(SaveEpoch(self.folder, optimizer, self.history, phase.name, self.sparsity, patience))
         return callbacks
+
+
+def _start(config: Config) -> Trained:
+    """The run that this one starts with. Raises InputError where its words are written otherwise."""
+    start = Trained.load(config.training.start_from)
+    for name in ("radix_base", "sentencepiece"):
+        theirs, own = getattr(start.config.data, name), getattr(config.data, name)
+        if (theirs is None) != (own is None) or (name == "radix_base" and theirs != own):
+            raise InputError(
+                f"training.start_from: the run in {config.training.start_from} has"
+                f" data.{name}={theirs or 'null'}, this one {own or 'null'}: set the same"
+            )
+    return start
 
 
 def _take_weights(captioner: Captioner, start: Captioner, where: str) -> None:

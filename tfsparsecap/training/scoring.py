@@ -124,8 +124,14 @@ def scores_of(
 
 
 def as_rows(captions: Iterable[ImageCaption]) -> list[dict[str, Any]]:
-    """What `captions_SPLIT.json` holds: a COCO result file with the references beside the captions."""
-    return [asdict(caption) for caption in captions]
+    """What `captions_SPLIT.json` holds: a COCO result file with the references beside the captions.
+
+    Ids that are all numbers, as MS-COCO's, are written as numbers.
+    """
+    rows = [asdict(caption) for caption in captions]
+    if all(row["image_id"].isdecimal() and str(int(row["image_id"])) == row["image_id"] for row in rows):
+        rows = [{**row, "image_id": int(row["image_id"])} for row in rows]
+    return rows
 
 
 def coco_results(results: Any, references: Any) -> list[ImageCaption]:

@@ -26,7 +26,7 @@ class Trained:
     """A captioner with all that it needs to say what is on a picture.
 
     Attributes:
-        captioner: takes images, has no gates.
+        captioner: has no gates.
         tokenizer: its vocabulary.
         config: of the run it comes from.
 
