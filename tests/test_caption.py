@@ -94,3 +94,11 @@ def test_a_run_folder_captions_with_its_model(capsys, pictures, tiny_run):
 def test_help_teaches_with_examples(capsys):
     assert ended("--help") == 0
     assert "python -m tfsparsecap.caption model.tflite photo.jpg" in capsys.readouterr().out
+
+
+def test_options_of_a_draw_without_a_draw_are_refused(capsys, pictures, exported):
+    for option in (["--top-k", "3"], ["--top-p", "0.5"], ["--temperature", "2"], ["--seed", "1"]):
+        assert ended(exported, pictures / "a.jpg", *option) == 2
+        assert f"{option[0]} is for captions drawn at random" in capsys.readouterr().err
+    assert ended(exported, pictures / "a.jpg", "--sample", "2") == 2
+    assert "--sample is for a run folder" in capsys.readouterr().err

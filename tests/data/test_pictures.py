@@ -252,3 +252,10 @@ def test_threads_that_find_the_same_bad_file_name_it_once(folder):
         for thread in threads:
             thread.join()
     assert len(left_out(warned)) == len(source.skipped) == 1
+
+
+def test_boxes_in_pixels_are_said_before_a_training_begins(folder):
+    for file in (folder / BOX).glob("*.npy"):
+        np.save(file, np.load(file) * 600)
+    with pytest.raises(InputError, match="divide pixels by its width and height"):
+        opened(folder)

@@ -165,6 +165,25 @@ def test_regions_with_boxes_are_filled_up_to_what_the_file_takes(tmp_path):
         file.token_ids(features=np.zeros((10, 6), "float32"), boxes=np.zeros((9, 4), "float32"))
 
 
+def test_caches_that_layers_share_are_checked_as_they_are_decoded(tmp_path):
+    keras.utils.set_random_seed(3)
+    captioner = ObjectRelationTransformer(
+        30,
+        size=16,
+        hidden_size=16,
+        layers=3,
+        heads=2,
+        max_length=8,
+        feature_size=8,
+        share_encoder_layers=[0, 0, 0],
+        share_decoder_layers=[0, 0, 0],
+        shared_caches=True,
+    )
+    inputs = {"features": (5, 8), "boxes": (5, 4)}
+    report = export_model(captioner, tmp_path / "a.tflite", "dense", beam=1, max_length=8, inputs=inputs)
+    assert report.verification.equal == 1 and report.verification.error < 1e-3
+
+
 def test_a_model_without_zeros_becomes_a_dense_file_and_that_is_said(tmp_path):
     model = SoftAttention(40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24)
     report = export_model(model, tmp_path / "a.tflite", inputs={"features": (5, 24)}, max_length=5)

@@ -146,11 +146,26 @@ def test_a_run_starts_with_what_another_one_has_learnt(tiny_settings, tiny_run, 
         np.testing.assert_allclose(own, np.where(own == 0, 0, other), atol=1e-4)
 
 
+def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_as_it_was_to(
+    tiny_settings, tiny_run, tmp_path
+):
+    still = ["training.epochs=1", "training.learning_rate=1e-9", "pruning=null"]
+    config = load_config(None, [*tiny_settings, f"training.start_from={tiny_run}", *still])
+    train_run(config, runs=tmp_path, verbose=0, say=str)
+    for left in (tmp_path / "tiny" / "checkpoints").iterdir():
+        left.unlink()
+    train_run(config, resume=True, runs=tmp_path, verbose=0, say=str)
+    found, start = (Trained.load(run).captioner.trainable_weights for run in (tmp_path / "tiny", tiny_run))
+    for own, other in zip(found, start, strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-4)
+
+
 def test_a_start_of_other_sizes_or_none_at_all_is_said(tiny_settings, tiny_run, tmp_path):
     for wrong, message in (
         ("model.rnn_size=24", "is another one .* give model settings as in its config.yaml"),
         ("model.cell=gru", "is another one"),
         (f"training.start_from={tmp_path / 'absent'}", "absent"),
+        ("data.radix_base=5", r"has data\.radix_base=null, this one 5: set the same"),
     ):
         settings = [*tiny_settings, f"training.start_from={tiny_run}", wrong]
         with pytest.raises(InputError, match=message):
