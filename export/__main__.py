@@ -72,7 +72,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--regions",
         type=int,
         metavar="N",
-        help="for a captioner without an encoder: regions an image has at most (default: as in training)",
+        help="for a captioner without an encoder: regions an image has at most, of more the first ones count"
+        " (default: as in training)",
     )
     options.add_argument(
         "--batch",

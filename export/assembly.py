@@ -101,7 +101,7 @@ def encode(
                 shape=(*weight.shape[:-1], columns),
                 pattern=str(pattern),
                 weights=min(source.weights, weight.values.size // weight.shape[-1] * columns),
-                nonzeros=pattern.nonzeros,
+                nonzeros=pattern.nonzeros if source.weights else 0,
                 encoding=choice.encoding,
                 bytes=stored,
                 expected_ms=formats.expected_ms(

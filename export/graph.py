@@ -179,6 +179,9 @@ def weight_sources(model: keras.Model) -> dict[bytes, Source]:
         if values.ndim == 2:
             found.setdefault(content_key(values.T), source)
         found.setdefault(content_key(values), source)
+    if isinstance(model, Captioner):
+        tables = model.constant_tables().items()
+        found |= {content_key(table): Source(f"{model.name}/{name}", 0) for name, table in tables}
     for name, matrix, weights in cells.matrices(model):
         found[content_key(matrix.T)] = Source(name, weights)
     return found

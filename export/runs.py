@@ -113,6 +113,8 @@ def validation_of(run: Run, inputs: dict[str, tf.TensorSpec], count: int) -> tup
     config = run.config
     if config is None:
         return None, "made-up inputs"
+    if config.data.folder is None and config.data.kind != "scenes":
+        return None, "made-up inputs, because the run names no data"
     folders = (config.data.folder, config.data.features if "features" in inputs else None)
     for folder in folders:
         if folder is not None and not Path(folder).expanduser().is_dir():

@@ -148,6 +148,19 @@ def test_files_that_are_missing_or_damaged_are_named(capsys, copied):
     assert "name it with --config" in refused(capsys, copied)
 
 
+def test_folders_that_are_none_are_said_at_once(capsys, copied):
+    for option in ("--data", "--features"):
+        assert f"give {option} one that is there" in refused(capsys, copied, option, copied / "absent")
+    assert ended(convert.main, copied, "--output", copied / "runs" / "new") == 2
+    assert "is a folder: name the .pth file in it" in capsys.readouterr().err
+
+
+def test_the_beam_of_the_checkpoint_becomes_the_run_s(converted):
+    from tfsparsecap.training.run_folder import RunFolder
+
+    assert RunFolder(converted).load_config().decoding.beam == 2
+
+
 def test_what_exists_is_left_as_it_is(capsys, copied):
     (copied / "kept").mkdir()
     (copied / "kept" / "file").write_text("mine")

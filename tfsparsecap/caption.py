@@ -170,16 +170,19 @@ def inputs_of(opened: Opened, given: argparse.Namespace) -> Iterator[tuple[str, 
             f"{given.captioner} takes features, not pictures: give --features FOLDER and the IDs of the"
             " images, or train and export a captioner with an encoder"
         )
+    from tfsparsecap.data.records import REMEDY
     from tfsparsecap.data.region_features import RegionFeatures
 
     folder = Path(given.features)
+    if folder.name == "cocobu_att" and folder.is_dir():
+        folder = folder.parent
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: give --features the one with cocobu_att/ in it")
     for name in given.images:
         try:
             features = RegionFeatures(
                 folder,
-                [name],
+                [Path(name).name.removesuffix(".npy").removesuffix(".npz")],
                 feature_size=opened.feature_size,
                 max_regions=opened.regions,
                 on_bad_record="fail",
@@ -188,7 +191,7 @@ def inputs_of(opened: Opened, given: argparse.Namespace) -> Iterator[tuple[str, 
             )
             row = features.one(0)
         except InputError as error:
-            yield name, error
+            yield name, InputError(str(error).removesuffix(REMEDY))
         else:
             yield name, {key: row[key] for key in opened.names if key in row}
 

@@ -5,6 +5,7 @@ import errno
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import NoReturn
@@ -28,6 +29,8 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         Traceback (most recent call last):
         SystemExit: 0
     """
+    # What a library would show with a line of its code is one sentence here, too.
+    warnings.formatwarning = lambda message, *rest, **more: f"warning: {message}\n"
     try:
         code = main() or DONE
         sys.stdout.flush()

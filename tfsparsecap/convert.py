@@ -78,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 str(given.output),
                 [
                     ("captioner", made["captioner"]),
-                    ("parameters", f"{made['parameters']:,}".replace(",", " ")),
-                    ("sparsity", f"{made['sparsity']:.2%}, {made['nonzero_weights']:,} weights left"),
+                    ("parameters", _spaced(made["parameters"])),
+                    ("sparsity", f"{made['sparsity']:.2%}, {_spaced(made['nonzero_weights'])} weights left"),
                     ("tokens", f"{made['tokens']}, a caption has at most {made['max_length']}"),
                 ],
             )
@@ -118,7 +118,13 @@ def convert(
     # What is cheap to check comes first.
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output} exists: give --output a folder that does not")
-    published = _read_config(config or checkpoint.parent / "config.json")
+    if checkpoint.is_dir():
+        raise InputError(f"{checkpoint} is a folder: name the .pth file in it")
+    for option, folder in (("--data", data), ("--features", features)):
+        if folder is not None and not Path(folder).expanduser().is_dir():
+            raise InputError(f"there is no folder {folder}: give {option} one that is there, or leave it out")
+    config = config or checkpoint.parent / "config.json"
+    published = _read_config(config)
     tokenizer = tokenizer or _tokenizer_beside(checkpoint)
     from tfsparsecap.torch_archive import read_checkpoint
 
@@ -131,7 +137,13 @@ def convert(
     from tfsparsecap.training.trained import weight_counts
 
     words = _read_tokenizer(published, tokenizer)
-    captioner = published_captioner(published)
+    try:
+        captioner = published_captioner(published)
+    except InputError as error:
+        raise InputError(
+            f"{config}: {error}; if it is the configuration of another checkpoint, name the right one with"
+            " --config"
+        ) from error
     for name in ("start_id", "end_id", "pad_id"):
         if getattr(words, name) != getattr(captioner, name):
             raise InputError(
@@ -162,6 +174,10 @@ def convert(
         "tokens": len(words),
         "max_length": settings.data.max_length,
     }
+
+
+def _spaced(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -240,6 +256,8 @@ def _settings(captioner, published: Mapping[str, Any], name: str, data: str | No
     sizes = captioner.get_config()
     model = {key: sizes[key] for key in MODELS[kind].model_fields if key in sizes}
     radix = published.get("radix_base") if published.get("tokenizer") == "radix" else None
+    beam = published.get("beam_size_test", 1)
+    beam = beam if isinstance(beam, int) and 1 <= beam <= 100 else 1
     content = {
         "name": name,
         "model": {**model, "kind": kind, "encoder": None},
@@ -250,6 +268,7 @@ def _settings(captioner, published: Mapping[str, Any], name: str, data: str | No
             "radix_base": radix,
             "max_length": published.get("max_seq_length", _USUAL_LENGTH),
         },
+        "decoding": {"beam": beam},
         "pruning": None,
     }
     return checked_config(content)

@@ -142,6 +142,18 @@ def test_a_transformer_of_digits_gives_words(format, tmp_path, transformer_capti
         np.testing.assert_allclose([score for _, score in found], scores, atol=0.05)
         words, _ = file.token_ids(sample["image"][0])
         np.testing.assert_array_equal(words, digits.to_words(token_ids))
+    # The table of positions is not among the weights.
+    known = {weight.path: np.asarray(weight) for weight in transformer_captioner.weights}
+    counted = [layer for layer in report.layers if layer.role != "convolution" and layer.weights]
+    assert report.sparsity == pytest.approx(
+        1
+        - sum(np.count_nonzero(known[layer.name]) for layer in counted)
+        / sum(known[layer.name].size for layer in counted)
+    )
+    assert [layer.name.rpartition("/")[2] for layer in report.layers if not layer.weights] in (
+        [],
+        ["positions"],
+    )
     assert len(said) > 1 and report.verification.samples == len(pictures)
     with pytest.raises(InputError, match="the vocabulary has 80 tokens, the model 12"):
         export_model(transformer_captioner, tmp_path / "b.tflite", vocabulary=digits.vocabulary)

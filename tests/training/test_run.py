@@ -160,6 +160,18 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_as_it_was_to(
         np.testing.assert_allclose(own, other, atol=1e-4)
 
 
+def test_a_run_whose_test_pictures_cannot_be_read_is_kept_and_said(tiny_settings, tmp_path, monkeypatch):
+    def evaluate(self, *arguments, **options):
+        raise InputError("none of them can be read: mend them")
+
+    monkeypatch.setattr(Trained, "evaluate", evaluate)
+    said = []
+    config = load_config(None, [*tiny_settings, "training.epochs=1"])
+    row = train_run(config, runs=tmp_path, verbose=0, say=said.append)
+    assert row["epoch"] == 1 and (tmp_path / "tiny" / "model.keras").is_file()
+    assert any("was not evaluated: none of them can be read" in sentence for sentence in said)
+
+
 def test_a_start_of_other_sizes_or_none_at_all_is_said(tiny_settings, tiny_run, tmp_path):
     for wrong, message in (
         ("model.rnn_size=24", "is another one .* give model settings as in its config.yaml"),

@@ -85,6 +85,10 @@ class CaptionData:
         return f"{self.name}: {'; '.join(parts)}{left_out}"
 
 
+#: What is said behind a bad record that ends a training.
+REMEDY = "; mend it, or set on_bad_record=skip to go on without it"
+
+
 class BadRecords:
     """Collects what a source cannot use, or raises at the first one where `on_bad_record` is `"fail"`."""
 
@@ -101,7 +105,7 @@ class BadRecords:
             InputError: `on_bad_record` is `"fail"`.
         """
         if self.on_bad_record == "fail":
-            raise InputError(f"{where}: {why}; mend it, or set on_bad_record=skip to go on without it")
+            raise InputError(f"{where}: {why}{REMEDY}")
         self.skipped.append(Skipped(where, why))
 
 

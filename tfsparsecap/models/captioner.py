@@ -1,6 +1,7 @@
 """The one contract in the middle: what decoding, evaluation, training and export ask of a captioner."""
 
 import keras
+import numpy as np
 
 #: Ids of the special tokens in every word vocabulary of this package.
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
@@ -86,6 +87,10 @@ class Captioner(keras.Model):
             "end_id": self.end_id,
             "pad_id": self.pad_id,
         }
+
+    def constant_tables(self) -> dict[str, np.ndarray]:
+        """Tables in the graph that nobody learnt: an exporter does not count them among the weights."""
+        return {}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects=None) -> "Captioner":

@@ -242,6 +242,9 @@ class ObjectRelationTransformer(Captioner):
     def _positions(self, length: int | None = None):
         return tf.constant(positions(max(length or 0, self.max_length), self.size))
 
+    def constant_tables(self) -> dict[str, np.ndarray]:
+        return {"positions": positions(self.max_length, self.size)}
+
     def _logits(self, x):
         return ops.cast(self.output_layer(self.decoder_norm(x)), "float32")
 

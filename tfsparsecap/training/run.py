@@ -126,7 +126,13 @@ def train_run(
         say(f"{data.name} has no test split: {folder.model} was not evaluated")
         _name_skipped(folder, supply, say, write=True)
         return {"run": str(folder.path), **training.history[-1]}
-    scores, captions = trained.evaluate(data, progress=verbose == 1, supply=supply)
+    try:
+        scores, captions = trained.evaluate(data, progress=verbose == 1, supply=supply)
+    except InputError as error:
+        # What was trained is kept, and said, whatever is wrong with the test pictures.
+        say(f"{folder.model} was not evaluated: {error}")
+        _name_skipped(folder, supply, say, write=True)
+        return {"run": str(folder.path), **training.history[-1]}
     # Pictures of other splits, and what was wrong inside files, came to light since.
     _name_skipped(folder, supply, say, write=True)
     folder.write_json("captions_test", as_rows(captions))
@@ -146,6 +152,9 @@ class _Training:
     def prepare(self) -> None:
         """Reads the pictures and puts on the gates: what can fail does so before the folder is made."""
         first = phases(self.config)[0]
+        test = self.supply.data.split("test")
+        if self.config.model.encoder is None and test:
+            self.supply.pictures(test, from_images=False)  # looks at the headers of their files
         self.batches = self.supply.training(from_images=first.from_images, batch_size=first.batch_size)
         with self.strategy.scope():
             prune_captioner(self.captioner, self.config, first.epochs * self.batches.steps_per_epoch)
