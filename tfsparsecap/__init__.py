@@ -12,8 +12,11 @@ import sys
 
 #: Public name -> the module that it comes from.
 _PUBLIC = {
+    "Gradual": "tfsparsecap.pruning",
+    "Magnitude": "tfsparsecap.pruning",
     "ObjectRelationTransformer": "tfsparsecap.models",
     "PruningMethod": "tfsparsecap.pruning",
+    "SNIP": "tfsparsecap.pruning",
     "SoftAttention": "tfsparsecap.models",
     "Supermask": "tfsparsecap.pruning",
     "SupermaskLoss": "tfsparsecap.pruning",

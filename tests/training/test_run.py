@@ -14,6 +14,7 @@ from tfsparsecap.training import run as running
 from tfsparsecap.training.callbacks import SaveEpoch
 from tfsparsecap.training.config_files import load_config
 from tfsparsecap.training.run import phases, train_run
+from tfsparsecap.training.run_folder import RunFolder
 from tfsparsecap.training.trained import Trained
 
 #: Everything that has state: gates, dropout, a learning rate schedule, cached features, then fine-tuning.
@@ -337,3 +338,18 @@ def test_a_bad_picture_stops_a_run_from_features_where_asked(bottom_up, tmp_path
     with pytest.raises(InputError, match=f"^{MISSING}: there is no .*; mend it, or set on_bad_record=skip"):
         train_run(on_features(bottom_up, "soft_attention", *fail), runs=tmp_path, verbose=0, say=str)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", ["gradual", "magnitude", "snip"])
+def test_baselines_land_in_the_loop_and_after_a_stop(method, tiny_settings, tmp_path):
+    config = load_config(None, [*tiny_settings, f"pruning.method={method}", "pruning.sparsity=0.7"])
+    scores = train_run(config, runs=tmp_path / "whole", verbose=0, say=str)
+    assert scores["sparsity"] == pytest.approx(0.7, abs=0.01)
+    train_run(config, runs=tmp_path / "stopped", verbose=0, say=str)
+    folder = RunFolder(tmp_path / "stopped" / "tiny")
+    folder.checkpoint(2).unlink()  # as if it had been stopped in the second epoch
+    folder.model.unlink()
+    train_run(config, resume=True, runs=tmp_path / "stopped", verbose=0, say=str)
+    whole, resumed = (Trained.load(tmp_path / name / "tiny").captioner for name in ("whole", "stopped"))
+    for one, other in zip(whole.get_weights(), resumed.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)

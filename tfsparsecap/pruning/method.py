@@ -75,6 +75,10 @@ class PruningMethod:
             )
         return PruningOptimizer(optimizer, self)
 
+    def weights_learn(self) -> tf.Tensor | None:
+        """Whether the step that is being taken trains the weights, bool scalar; None where all steps do."""
+        return None
+
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         """Moves the gates once, inside the compiled training step.
 

@@ -47,6 +47,10 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         weight_gradients, gate_gradients = self._split(grads, variables)
         weights, _ = self._split(variables, variables)
         gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]
+        learn = self.method.weights_learn()
+        if learn is not None:
+            # Gradients of zero move nothing, and need no branch, which not every strategy allows.
+            weight_gradients = [_zero_unless(learn, gradient) for gradient in weight_gradients]
         self.inner_optimizer.apply(weight_gradients, weights)
         self.method.step(gate_gradients)
 
@@ -94,3 +98,10 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     def from_config(cls, config: dict, custom_objects=None) -> keras.optimizers.Optimizer:
         """The inner optimizer: the method belongs to a model, which wraps it again."""
         return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)
+
+
+def _zero_unless(learn: tf.Tensor, gradient):
+    if gradient is None:
+        return None
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    return tf.math.scalar_mul(tf.cast(learn, values.dtype), gradient)

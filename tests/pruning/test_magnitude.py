@@ -1,0 +1,91 @@
+"""One-shot pruning by size closes what NumPy says, in one or after some steps, and retrains the rest."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import Magnitude, prune, strip_pruning
+
+
+@pytest.fixture
+def model():
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Dense(48, "relu"), keras.layers.Dense(32, "relu"), keras.layers.Dense(5)]
+    model = keras.Sequential([keras.Input((64,)), *layers])
+    for scale, layer in zip((1.0, 4.0, 0.2), model.layers, strict=True):
+        layer.kernel.assign(keras.random.normal(layer.kernel.shape, stddev=scale))
+    return model
+
+
+def kernels(model):
+    return [np.asarray(layer.kernel) for layer in model.layers]
+
+
+def expected(weights, sparsity, scheme):
+    """Which weights stay, by sorting."""
+    if scheme == "uniform":
+        return [np.abs(w) > np.sort(np.abs(w), axis=None)[round(sparsity * w.size) - 1] for w in weights]
+    scaled = [np.abs(w) / (w.std() if scheme == "distribution" else 1.0) for w in weights]
+    together = np.sort(np.concatenate([w.ravel() for w in scaled]))
+    limit = together[round(sparsity * together.size) - 1]
+    return [w > limit for w in scaled]
+
+
+@pytest.mark.parametrize("sparsity", [0.5, 0.9])
+@pytest.mark.parametrize("scheme", ["blind", "uniform", "distribution"])
+def test_the_smallest_weights_go_as_numpy_sorts_them(model, sparsity, scheme):
+    before = kernels(model)
+    stripped = strip_pruning(prune(model, "magnitude", sparsity=sparsity, scheme=scheme))
+    for own, weight, kept in zip(kernels(stripped), before, expected(before, sparsity, scheme), strict=True):
+        np.testing.assert_array_equal(own, np.where(kept, weight, 0))
+
+
+def test_blocks_go_by_the_mean_size_of_their_weights(model):
+    before = kernels(model)
+    stripped = strip_pruning(prune(model, Magnitude(0.75, block_shape=(16, 1))))
+    means = [np.abs(w).reshape(-1, 16, w.shape[1]).mean(1) for w in before]
+    limit = np.sort(np.concatenate([mean.ravel() for mean in means]))
+    # A block that would go beyond the sparsity stays.
+    limit = limit[int(0.75 * limit.size) - 1]
+    for own, weight, mean in zip(kernels(stripped), before, means, strict=True):
+        np.testing.assert_array_equal(own, np.where(np.repeat(mean > limit, 16, axis=0), weight, 0))
+
+
+def test_what_is_left_is_trained_on_and_what_is_gone_stays_gone(model):
+    pruned = prune(model, Magnitude(0.8))
+    closed = [np.asarray(layer.kernel) == 0 for layer in pruned.layers]
+    pruned.compile("adam", "mse")
+    random = np.random.default_rng(0)
+    before = [np.asarray(gate.logits) for gate in pruned.pruning.gates]
+    history = pruned.fit(random.normal(size=(64, 64)), random.normal(size=(64, 5)), epochs=3, verbose=0)
+    assert history.history["loss"][-1] < history.history["loss"][0]
+    assert history.history["sparsity"] == pytest.approx([0.8] * 3, abs=1e-3)
+    for gate, logits in zip(pruned.pruning.gates, before, strict=True):
+        np.testing.assert_array_equal(gate.logits, logits)
+    for layer, gone in zip(strip_pruning(pruned).layers, closed, strict=True):
+        assert (np.asarray(layer.kernel)[gone] == 0).all()
+
+
+def test_training_is_dense_until_the_step_that_was_asked_for(model):
+    pruned = prune(model, Magnitude(0.6, total_steps=10, at=0.5))
+    pruned.compile("sgd", "mse")
+    seen = []
+    for _ in range(8):
+        pruned.train_on_batch(np.ones((4, 64)), np.ones((4, 5)))
+        seen.append(float(pruned.pruning.current_sparsity()))
+    assert seen[:5] == [0.0] * 5 and seen[5:] == pytest.approx([0.6] * 3, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scheme": "layer"}, "choose one of blind, uniform, distribution"),
+        ({"at": 1.0}, "from 0 to below 1"),
+        ({"at": 0.5}, "total_steps is not given"),
+        ({"sparsity": 1.0}, "below 1"),
+    ],
+)
+def test_arguments_out_of_range_are_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Magnitude(**{"sparsity": 0.5, **arguments})

@@ -1,0 +1,109 @@
+"""SNIP removes what a finite difference of the loss says matters least, before any weight has moved."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import SNIP, prune, strip_pruning
+
+RANDOM = np.random.default_rng(0)
+INPUTS, TARGETS = RANDOM.normal(size=(32, 16)), RANDOM.normal(size=(32, 3))
+
+
+def made():
+    keras.utils.set_random_seed(4)
+    layers = [keras.layers.Dense(32, "tanh"), keras.layers.Dense(3)]
+    return keras.Sequential([keras.Input((16,)), *layers])
+
+
+def loss(model, weights, inputs=INPUTS, targets=TARGETS):
+    first, bias, second, last = weights
+    hidden = np.tanh(inputs @ first + bias)
+    return np.mean((hidden @ second + last - targets) ** 2)
+
+
+def sensitivities(model, block=1, batches=((INPUTS, TARGETS),)):
+    """dL/dc of each connection (or block of inputs), by central differences in double precision."""
+    weights = [np.asarray(weight, np.float64) for weight in model.get_weights()]
+    found = []
+    for index in (0, 2):
+        rows, columns = weights[index].shape
+        slopes = np.zeros((rows // block, columns))
+        for place in np.ndindex(*slopes.shape):
+            for sign in (1, -1):
+                changed = [weight.copy() for weight in weights]
+                changed[index][place[0] * block : (place[0] + 1) * block, place[1]] *= 1 + sign * 1e-4
+                slopes[place] += sum(sign * loss(model, changed, *batch) / 2e-4 for batch in batches)
+        found.append(np.abs(slopes) / block)
+    return found
+
+
+def kept(model, sparsity, block=1, batches=((INPUTS, TARGETS),)):
+    scores = sensitivities(model, block, batches)
+    together = np.sort(np.concatenate([score.ravel() for score in scores]))
+    limit = together[round(sparsity * together.size) - 1]
+    return [np.repeat(score > limit, block, axis=0) for score in scores]
+
+
+@pytest.mark.parametrize(("sparsity", "block"), [(0.5, 1), (0.9, 1), (0.75, 16)])
+def test_the_least_sensitive_connections_go_before_the_training(sparsity, block):
+    model = made()
+    before, expected = model.get_weights(), kept(model, sparsity, block)
+    pruned = prune(model, "snip", sparsity=sparsity, block_shape=(block, 1))
+    pruned.compile(keras.optimizers.Adam(0.1), "mse")
+    pruned.train_on_batch(INPUTS, TARGETS)
+    after = strip_pruning(pruned).get_weights()
+    for place, mask in zip((0, 2), expected, strict=True):
+        np.testing.assert_array_equal(after[place], np.where(mask, before[place], 0))
+    np.testing.assert_array_equal(after[1], before[1])
+
+
+def test_several_batches_are_added_up():
+    model = made()
+    batches = [(INPUTS[part], TARGETS[part]) for part in (slice(0, 8), slice(8, 20), slice(20, 32))]
+    expected = kept(model, 0.6, batches=batches)
+    pruned = prune(model, SNIP(0.6, batches=3))
+    pruned.compile("sgd", "mse")
+    for number, batch in enumerate(batches, 1):
+        pruned.train_on_batch(*batch)
+        assert float(pruned.pruning.current_sparsity()) == pytest.approx(
+            0.6 if number == 3 else 0.0, abs=2e-3
+        )
+    for gate, mask in zip(pruned.pruning.gates, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(gate.logits) > 0, mask)
+
+
+def test_the_rest_is_trained_and_what_is_gone_stays_gone():
+    pruned = prune(made(), SNIP(0.5, total_steps=40))
+    pruned.compile(keras.optimizers.Adam(0.01), "mse")
+    pruned.train_on_batch(INPUTS, TARGETS)
+    masks = [np.asarray(gate.logits) > 0 for gate in pruned.pruning.gates]
+    history = pruned.fit(INPUTS, TARGETS, epochs=20, verbose=0).history
+    assert history["loss"][-1] < 0.8 * history["loss"][0]
+    for gate, mask in zip(pruned.pruning.gates, masks, strict=True):
+        np.testing.assert_array_equal(np.asarray(gate.logits) > 0, mask)
+
+
+def test_tables_learn_nothing_while_the_loss_is_looked_at():
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Embedding(20, 16), keras.layers.Flatten(), keras.layers.Dense(2)]
+    pruned = prune(keras.Sequential([keras.Input((3,), dtype="int32"), *layers]), SNIP(0.5, batches=2))
+    pruned.compile("adam", "mse")
+    before = [np.array(weight) for weight in pruned.get_weights()]
+    pruned.train_on_batch(np.ones((4, 3), "int32"), np.ones((4, 2)))
+    for one, other in zip(pruned.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batches": 0}, "batches must be at least 1"),
+        ({"batches": 5, "total_steps": 5}, "the training has 5 steps"),
+        ({"sparsity": -0.1}, "at least 0"),
+    ],
+)
+def test_arguments_out_of_range_are_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        SNIP(**{"sparsity": 0.5, **arguments})
