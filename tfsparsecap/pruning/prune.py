@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import warnings
 from collections.abc import Iterable
 
@@ -128,11 +127,11 @@ def _warn_of_unfinished(model: keras.Model) -> None:
         return
     steps, reached = int(method.steps_done), float(method.current_sparsity())
     total = getattr(method, "total_steps", None)
-    if 0 < steps < (total or math.inf) and reached < method.sparsity - 0.01:
-        of_total = f" of the {total}" if total else ""
+    # A method that prunes at once has no steps to wait for.
+    if total is not None and 0 < steps < total and reached < method.sparsity - 0.01:
         warnings.warn(
-            f"the training stopped after {steps}{of_total} steps that the pruning was to take, at a sparsity"
-            f" of {reached:.1%} instead of {method.sparsity:.1%}: train on, or give the method"
+            f"the training stopped after {steps} of the {total} steps that the pruning was to take, at a"
+            f" sparsity of {reached:.1%} instead of {method.sparsity:.1%}: train on, or give the method"
             f" total_steps={steps}",
             stacklevel=3,
         )
