@@ -13,6 +13,7 @@ import sys
 #: Public name -> the module that it comes from.
 _PUBLIC = {
     "Gradual": "tfsparsecap.pruning",
+    "LotteryTicket": "tfsparsecap.pruning",
     "Magnitude": "tfsparsecap.pruning",
     "ObjectRelationTransformer": "tfsparsecap.models",
     "PruningMethod": "tfsparsecap.pruning",

@@ -340,7 +340,7 @@ def test_a_bad_picture_stops_a_run_from_features_where_asked(bottom_up, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("method", ["gradual", "magnitude", "snip"])
+@pytest.mark.parametrize("method", ["gradual", "lottery", "magnitude", "snip"])
 def test_baselines_land_in_the_loop_and_after_a_stop(method, tiny_settings, tmp_path):
     config = load_config(None, [*tiny_settings, f"pruning.method={method}", "pruning.sparsity=0.7"])
     scores = train_run(config, runs=tmp_path / "whole", verbose=0, say=str)

@@ -1,6 +1,7 @@
 """Pruning methods, and how they get onto a model and off it."""
 
 from tfsparsecap.pruning.gradual import Gradual
+from tfsparsecap.pruning.lottery import LotteryTicket
 from tfsparsecap.pruning.magnitude import Magnitude
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.prune import prune, strip_pruning
@@ -11,6 +12,7 @@ from tfsparsecap.pruning.supermask_loss import SupermaskLoss
 __all__ = [
     "SNIP",
     "Gradual",
+    "LotteryTicket",
     "Magnitude",
     "PruningMethod",
     "Supermask",

@@ -5,6 +5,9 @@ import tensorflow as tf
 
 from tfsparsecap.gates import INITIAL_LOGIT, gated_layers
 from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.selection import keep_masks
+
+SCHEMES = ("blind", "uniform", "distribution")
 
 
 class FixedMask(PruningMethod):
@@ -28,6 +31,31 @@ class FixedMask(PruningMethod):
             for gate, weight in zip(self.gates, self.weights, strict=True)
         ]
 
+    def smallest_kept(self, sparsity: float | tf.Tensor, scheme: str) -> list[tf.Tensor]:
+        """Which gates stay open when the smallest weights go; gates that are closed already go first.
+
+        Args:
+            sparsity: share of the weights that go.
+            scheme: `"blind"` compares all weights with each other, `"uniform"` those of a layer,
+                `"distribution"` all by how many deviations of their layer's weights they are large.
+
+        Returns:
+            Bool tensors of the logits' shapes.
+        """
+        sizes, scores = [gate.block_size for gate in self.gates], self.magnitudes()
+        if scheme == "distribution":
+            deviations = [tf.math.reduce_std(tf.cast(weight, tf.float32)) for weight in self.weights]
+            scores = [score / (one + 1e-30) for score, one in zip(scores, deviations, strict=True)]
+        scores = [
+            tf.where(gate.logits > 0.0, score, 0.0) for gate, score in zip(self.gates, scores, strict=True)
+        ]
+        if scheme != "uniform":
+            return keep_masks(scores, sizes, _share_of(sparsity, self.gated_size))
+        return [
+            keep_masks([score], [size], _share_of(sparsity, gate.size))[0]
+            for score, size, gate in zip(scores, sizes, self.gates, strict=True)
+        ]
+
     def close(self, keep: list[tf.Tensor]) -> None:
         """Sets the gates: bool tensors of the logits' shapes, true for those that are open."""
         for gate, kept in zip(self.gates, keep, strict=True):
@@ -35,3 +63,7 @@ class FixedMask(PruningMethod):
 
     def step(self, gate_gradients):
         self.steps_done.assign_add(1)
+
+
+def _share_of(sparsity: float | tf.Tensor, size: int) -> tf.Tensor:
+    return tf.cast(tf.round(tf.cast(sparsity, tf.float64) * size), tf.int64)

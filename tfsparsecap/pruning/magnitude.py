@@ -6,11 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning.fixed_mask import FixedMask
+from tfsparsecap.pruning.fixed_mask import SCHEMES, FixedMask
 from tfsparsecap.pruning.registry import register
-from tfsparsecap.pruning.selection import keep_masks
-
-SCHEMES = ("blind", "uniform", "distribution")
 
 
 @register("magnitude")
@@ -79,20 +76,7 @@ class Magnitude(FixedMask):
         super().step(gate_gradients)
 
     def _prune(self) -> tf.Operation:
-        scores, sizes = self.magnitudes(), [gate.block_size for gate in self.gates]
-        if self.scheme == "distribution":
-            scores = [
-                score / (tf.math.reduce_std(tf.cast(weight, tf.float32)) + 1e-30)
-                for score, weight in zip(scores, self.weights, strict=True)
-            ]
-        if self.scheme == "uniform":
-            keep = [
-                keep_masks([score], [size], tf.constant(round(self.sparsity * gate.size), tf.int64))[0]
-                for score, size, gate in zip(scores, sizes, self.gates, strict=True)
-            ]
-        else:
-            keep = keep_masks(scores, sizes, tf.constant(round(self.sparsity * self.gated_size), tf.int64))
-        self.close(keep)
+        self.close(self.smallest_kept(self.sparsity, self.scheme))
         return tf.no_op()
 
     def get_config(self) -> dict:

@@ -169,15 +169,15 @@ class Pruning(_Section):
     """How the captioner is pruned while it trains. Keys that are not listed are options of the method.
 
     Attributes:
-        method: `supermask`; `supermask_loss`, SMP as in the papers; `gradual`; `magnitude`, all at once; or
-            `snip`, before the training.
+        method: `supermask`; `supermask_loss`, SMP as in the papers; `gradual`; `magnitude`, all at once;
+            `lottery`; or `snip`, before the training.
         sparsity: share of the weights that is gone in the end.
         block_shape: weights that are kept or pruned together, in (inputs, outputs).
         encoder: prune the encoder as well, where it is trained from the start.
     """
 
     model_config = ConfigDict(extra="allow")
-    method: Literal["supermask", "supermask_loss", "gradual", "magnitude", "snip"] = "supermask"
+    method: Literal["supermask", "supermask_loss", "gradual", "lottery", "magnitude", "snip"] = "supermask"
     sparsity: Share = 0.9
     block_shape: tuple[Size, Size] = (1, 1)
     encoder: bool = False
