@@ -1,5 +1,6 @@
 """Gradual pruning is tensorflow-model-optimization's: same schedule, same masks, on Keras 3."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +13,11 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Gradual, prune, strip_pruning, tfmot
 
-pytest.importorskip("tensorflow_model_optimization")
+# Not imported here: that would have every later test get Keras 2.
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow_model_optimization") is None,
+    reason="tensorflow-model-optimization is not installed",
+)
 
 
 def made(rows=64, columns=48):
@@ -71,8 +76,10 @@ def test_ends_at_the_sparsity_whatever_the_length(steps):
 
 
 def test_the_environment_is_as_before():
+    # What the package would break is augmentation: keras-cv on Keras 2.
     code = (
         "import os; from tfsparsecap.pruning import tfmot; tfmot.load();"
+        "from tfsparsecap.data.augmentation import Augmentation; Augmentation(['RandomHue'], 32);"
         "print(os.environ.get('TF_USE_LEGACY_KERAS'))"
     )
     environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}

@@ -1,5 +1,6 @@
 """The one place that imports tensorflow-model-optimization."""
 
+import contextlib
 import importlib
 import os
 from types import ModuleType
@@ -13,12 +14,15 @@ _PACKAGE = "tensorflow_model_optimization.python.core.sparsity.keras"
 def load() -> tuple[ModuleType, ModuleType]:
     """Its schedules and its mask update, as modules `(pruning_schedule, pruning_impl)`.
 
-    Importing it sets an environment variable that has TensorFlow give Keras 2 to whatever is imported later,
-    child processes too: it is put back.
+    Importing it has TensorFlow give Keras 2 to whatever is imported later, by an environment variable that
+    child processes would get, too (it is put back), and in this process for good. keras-cv, which augments
+    pictures, would break by that: it is imported before.
 
     Raises:
         InputError: the package is not installed.
     """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("keras_cv")
     before = os.environ.get(_LEGACY)
     try:
         return tuple(
