@@ -234,7 +234,7 @@ def _length(options: argparse.Namespace, loaded) -> int:
     if options.max_length is None:
         trained = loaded.config.data.max_length if loaded.config else loaded.model.max_length
         return trained or 20
-    digits = getattr(loaded.tokenizer, "digits", 1)
+    digits = 1 if loaded.tokenizer is None else loaded.tokenizer.digits
     return (options.max_length - 1) * digits + 1
 
 

@@ -107,16 +107,15 @@ def export_model(
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
     is_captioner = isinstance(model, Captioner)
-    tokens = REPORTED_WORDS * getattr(tokenizer, "digits", 1)
+    tokens = REPORTED_WORDS * (1 if tokenizer is None else tokenizer.digits)
     words, notes = min(tokens, max_length), []
     with _float32_computation(model):
         if is_captioner:
             specs = caption_inputs(model, inputs)
-            size = len(vocabulary) if tokenizer is None and vocabulary is not None else None
-            size = len(tokenizer) if tokenizer is not None else size
-            if size not in (None, model.vocabulary_size):
+            given = vocabulary if tokenizer is None else tokenizer
+            if given is not None and len(given) != model.vocabulary_size:
                 raise InputError(
-                    f"the vocabulary has {size} tokens, the model {model.vocabulary_size}:"
+                    f"the vocabulary has {len(given)} tokens, the model {model.vocabulary_size}:"
                     " give the vocabulary that the model was trained with"
                 )
             if tokenizer is not None:

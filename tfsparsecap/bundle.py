@@ -21,13 +21,25 @@ DESCRIPTION, VOCABULARY = "captioner.json", "vocabulary.txt"
 FORMAT_VERSION = 1
 SIGNATURE = "caption"
 
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+
+
+def _joined_pieces(tokens: list[str]) -> str:
+    """SentencePiece's text: a letter of its own is the space, and what has no piece is spelt in bytes."""
+    found = (_BYTE.fullmatch(token) for token in tokens)
+    parts = [
+        bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
+        for token, byte in zip(tokens, found, strict=True)
+    ]
+    return b"".join(parts).decode("utf-8", "replace").strip(" ")
+
+
 # How tokens become a caption, by the name that the description has for it.
 _JOINS: dict[str, Callable[[list[str]], str]] = {
     "words": " ".join,
     # SentencePiece marks where words begin.
-    "pieces": lambda tokens: _joined_pieces(tokens),
+    "pieces": _joined_pieces,
 }
-_BYTE = re.compile("<0x([0-9A-F]{2})>")
 _LARGEST_IMAGE = 4096
 _IDENTIFIER = b"TFL3"
 # Bytes, and files, far beyond any bundle: they keep a hostile archive from filling the memory, where a byte
@@ -221,16 +233,6 @@ class TFLiteCaptioner:
             if token not in unsaid:
                 words.append(self.vocabulary[token])
         return _JOINS[self.metadata["join"]](words)
-
-
-def _joined_pieces(tokens: list[str]) -> str:
-    """SentencePiece's text: a letter of its own is the space, and what has no piece is spelt in bytes."""
-    found = (_BYTE.fullmatch(token) for token in tokens)
-    parts = [
-        bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
-        for token, byte in zip(tokens, found, strict=True)
-    ]
-    return b"".join(parts).decode("utf-8", "replace").strip(" ")
 
 
 def _check_description(description: dict, path: Path) -> None:

@@ -1,6 +1,7 @@
 """python -m tfsparsecap.caption: what is on a picture, said by a trained run or an exported file."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -178,18 +179,24 @@ def inputs_of(opened: Opened, given: argparse.Namespace) -> Iterator[tuple[str, 
         folder = folder.parent
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: give --features the one with cocobu_att/ in it")
-    for name in given.images:
+    index = partial(
+        RegionFeatures,
+        folder,
+        feature_size=opened.feature_size,
+        max_regions=opened.regions,
+        need_boxes="boxes" in opened.names,
+        need_pooled="pooled" in opened.names and (folder / "cocobu_fc").is_dir(),
+    )
+    ids = [Path(name).name.removesuffix(".npy").removesuffix(".npz") for name in given.images]
+    features = None
+    with contextlib.suppress(InputError):  # none can be used: each is asked for its reason below
+        features = index(ids)
+    for number, name in enumerate(given.images):
         try:
-            features = RegionFeatures(
-                folder,
-                [Path(name).name.removesuffix(".npy").removesuffix(".npz")],
-                feature_size=opened.feature_size,
-                max_regions=opened.regions,
-                on_bad_record="fail",
-                need_boxes="boxes" in opened.names,
-                need_pooled="pooled" in opened.names and (folder / "cocobu_fc").is_dir(),
-            )
-            row = features.one(0)
+            if features is not None and features.usable[number]:
+                row = features.one(number)
+            else:
+                row = index([ids[number]], on_bad_record="fail").one(0)
         except InputError as error:
             yield name, InputError(str(error).removesuffix(REMEDY))
         else:

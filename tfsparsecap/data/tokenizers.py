@@ -75,6 +75,7 @@ class Tokenizer(abc.ABC):
             and what is `\u2581` in them is a space.
         pad_id, start_id, end_id: the special ones among the ids that a captioner is given.
         unknown_id: what words outside the vocabulary become; None where that takes more than one id.
+        digits: ids that a token of `vocabulary` takes.
     """
 
     vocabulary: list[str]
@@ -83,6 +84,7 @@ class Tokenizer(abc.ABC):
     start_id: int
     end_id: int
     unknown_id: int | None
+    digits: int = 1
 
     @abc.abstractmethod
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfsparsecap.gates import INITIAL_LOGIT, gated_layers
+from tfsparsecap.gates import gated_layers
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.selection import keep_masks
 
@@ -55,11 +55,6 @@ class FixedMask(PruningMethod):
             keep_masks([score], [size], _share_of(sparsity, gate.size))[0]
             for score, size, gate in zip(scores, sizes, self.gates, strict=True)
         ]
-
-    def close(self, keep: list[tf.Tensor]) -> None:
-        """Sets the gates: bool tensors of the logits' shapes, true for those that are open."""
-        for gate, kept in zip(self.gates, keep, strict=True):
-            gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
 
     def step(self, gate_gradients):
         self.steps_done.assign_add(1)

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import Gate, as_block_shape, gates
+from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gates
 from tfsparsecap.pruning.optimizer import PruningOptimizer
 
 
@@ -90,6 +90,11 @@ class PruningMethod:
                 since Keras's optimizers sum over replicas.
         """
         raise NotImplementedError
+
+    def close(self, keep: list[tf.Tensor]) -> None:
+        """Sets the gates: bool tensors of the logits' shapes, true for those that are open."""
+        for gate, kept in zip(self.gates, keep, strict=True):
+            gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
 
     def current_sparsity(self) -> tf.Tensor:
         """Share of the gated weights that rounded gates remove: float32 scalar in [0, 1]."""

@@ -4,7 +4,6 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import INITIAL_LOGIT
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.selection import keep_masks
@@ -83,9 +82,7 @@ class SNIP(PruningMethod):
             for slope, gate in zip(self._slopes, self.gates, strict=True)
         ]
         closed = tf.constant(round(self.sparsity * self.gated_size), tf.int64)
-        keep = keep_masks(scores, [gate.block_size for gate in self.gates], closed)
-        for gate, kept in zip(self.gates, keep, strict=True):
-            gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
+        self.close(keep_masks(scores, [gate.block_size for gate in self.gates], closed))
         return tf.no_op()
 
     def get_config(self) -> dict:

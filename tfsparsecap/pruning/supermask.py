@@ -141,9 +141,7 @@ class Supermask(PruningMethod):
         progress = tf.cast(step - self.first_step, tf.float32) / (self.last_step - self.first_step)
         share = self.sparsity * (1.0 - (1.0 - tf.clip_by_value(progress, 0.0, 1.0)) ** 3)
         closed = tf.cast(tf.round(tf.cast(share, tf.float64) * self.gated_size), tf.int64)
-        keep = keep_masks(self._scores(), [gate.block_size for gate in self.gates], closed)
-        for gate, kept in zip(self.gates, keep, strict=True):
-            gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
+        self.close(keep_masks(self._scores(), [gate.block_size for gate in self.gates], closed))
         self._reached.assign(self.current_sparsity())
         return tf.no_op()
 
