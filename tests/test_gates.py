@@ -193,6 +193,23 @@ def test_a_frozen_gate_always_rounds(freeze):
     np.testing.assert_array_equal(gate(tf.ones([20, 20]), training=True), tf.ones([20, 20]))
 
 
+@pytest.mark.parametrize("trainable", [True, False])
+def test_an_independent_gate_does_not_go_with_its_layer(trainable):
+    layer = GatedDense(3)
+    layer.build((None, 4))
+    gate = layer.kernel_gate
+    gate.trainable = trainable
+    gate.independent = True
+    for value in (True, False, True):
+        layer.trainable = value
+        assert layer._kernel.trainable == value
+        assert gate.trainable == gate.logits.trainable == trainable
+    gate.independent = False
+    for value in (False, True):
+        layer.trainable = value
+        assert gate.trainable == gate.logits.trainable == value
+
+
 def test_equal_seeds_make_equal_gates_and_none_follows_keras():
     def masks(seed):
         gate = Gate(initial_logit=0.0, seed=seed)

@@ -103,6 +103,7 @@ def test_only_command_lines_use_the_demo_and_nobody_a_command_line():
         "tfsparsecap.caption",
         "tfsparsecap.convert",
         "tfsparsecap.demo",
+        "tfsparsecap.study",
     }
     for name, file in MODULES:
         assert not {

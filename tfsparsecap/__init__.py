@@ -13,10 +13,13 @@ import sys
 #: Public name -> the module that it comes from.
 _PUBLIC = {
     "Gradual": "tfsparsecap.pruning",
+    "L1Pruning": "tfsparsecap.pruning",
+    "L2Pruning": "tfsparsecap.pruning",
     "LotteryTicket": "tfsparsecap.pruning",
     "Magnitude": "tfsparsecap.pruning",
     "ObjectRelationTransformer": "tfsparsecap.models",
     "PruningMethod": "tfsparsecap.pruning",
+    "Relevance": "tfsparsecap.pruning",
     "SNIP": "tfsparsecap.pruning",
     "SoftAttention": "tfsparsecap.models",
     "Supermask": "tfsparsecap.pruning",

@@ -144,6 +144,10 @@ class Gate(keras.layers.Layer):
         #: Whether the gradient passes straight through to weights behind closed gates, too, so that they
         #: go on learning.
         self.closed_weights_learn = False
+        #: Whether it stays as it is, whatever method prunes the other gates of the model.
+        self.fixed = False
+        #: Whether `trainable` stays as it is when the layer around is frozen or thawed.
+        self.independent = False
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, weight_shape, rows: int | None = None) -> None:
@@ -164,6 +168,21 @@ class Gate(keras.layers.Layer):
             dtype="float32",
             autocast=False,
         )
+
+    def fix(self) -> None:
+        """Has it stay as it is: rounded, not trained, left alone by pruning methods."""
+        self.fixed, self.samples, self.trainable = True, False, False
+        self.independent = True
+
+    @property
+    def trainable(self) -> bool:
+        """Whether it learns; set with the layer around it, unless it is `independent`."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        if not self.independent:
+            keras.layers.Layer.trainable.fset(self, value)
 
     @property
     def size(self) -> int:

@@ -37,6 +37,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--resume", action="store_true", help="go on with the run in runs/NAME from its last checkpoint"
     )
     options.add_argument(
+        "--runs", metavar="FOLDER", default="runs", help="where run folders lie (default: runs)"
+    )
+    options.add_argument(
         "--json", action="store_true", help="print the scores as JSON, everything else on standard error"
     )
     options.add_argument("--quiet", action="store_true", help="no progress bars")
@@ -61,9 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         verbose = 0 if given.quiet else 1 if sys.stdout.isatty() else 2
         try:
-            scores = train_run(config, resume=given.resume, verbose=verbose)
+            scores = train_run(config, resume=given.resume, runs=given.runs, verbose=verbose)
         except KeyboardInterrupt:
-            print(f"stopped; go on with --config runs/{config.name}/config.yaml --resume", file=sys.stderr)
+            where = f"--config {given.runs}/{config.name}/config.yaml --runs {given.runs}"
+            print(f"stopped; go on with {where} --resume", file=sys.stderr)
             raise
         if not given.json and "split" in scores:
             print_table(scores["run"], describe(scores))

@@ -1,9 +1,15 @@
 """An int8 encoder in front of a float decoder: one file, and what it computes."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export import encoder, flatfile, graph, sparse
+from tfsparsecap_export import encoder, export_model, flatfile, graph, sparse
+
+from tfsparsecap.bundle import TFLiteCaptioner
+from tfsparsecap.decoding import beam_search
+from tfsparsecap.models import InceptionV1Encoder, SoftAttention
+from tfsparsecap.pruning import prune, strip_pruning
 
 from .conftest import BEAM, IMAGE_SIZE, MAX_LENGTH
 
@@ -58,3 +64,62 @@ def test_the_report_counts_the_encoders_weights(files, blocks_captioner):
     assert row.weights == sum(int(np.prod(weight.shape)) for weight in kernels)
     assert row.weights <= row.bytes < len(files[0])
     assert (row.name, row.encoding) == ("encoder", sparse.INT8) and "6 pictures" in row.reason
+
+
+@pytest.fixture(scope="module")
+def inception_captioner():
+    """Looks through an Inception-V1 that was pruned, its weights being frozen."""
+    keras.utils.set_random_seed(3)
+    encoder = InceptionV1Encoder("Mixed_3c", image_size=64)
+    captioner = SoftAttention(30, embedding_size=8, rnn_size=16, attention_size=8, encoder=encoder)
+    prune(captioner, "magnitude", sparsity=0.5, scheme="uniform", prune_frozen=True)
+    strip_pruning(captioner)
+    random = np.random.default_rng(4)
+    for layer in encoder.backbone.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.moving_mean.assign(random.normal(0, 0.3, layer.moving_mean.shape))
+            layer.moving_variance.assign(random.uniform(0.5, 2, layer.moving_variance.shape))
+            layer.beta.assign(random.normal(0, 0.3, layer.beta.shape))
+    for weight in captioner.output_layer.weights:
+        weight.assign(weight * 8)  # or it would say the same about every picture
+    return captioner
+
+
+@pytest.fixture(scope="module")
+def photos():
+    patches = np.random.default_rng(5).integers(0, 256, (4, 4, 4, 3), np.uint8)
+    return [np.kron(patch, np.ones((16, 16, 1), np.uint8)) for patch in patches]
+
+
+@pytest.mark.parametrize("format", ["dense", "compact"])
+def test_a_captioner_with_inception_says_the_same_from_its_file(
+    inception_captioner, photos, tmp_path, format
+):
+    path = tmp_path / "inception.tflite"
+    samples = [{"image": photo[None]} for photo in photos]
+    report = export_model(inception_captioner, path, format, beam=2, max_length=5, samples=samples)
+    assert report.verification.equal == 1.0
+    stored = [layer for layer in report.layers if layer.role == sparse.CONVOLUTION]
+    kernels = [weight for weight in inception_captioner.encoder.weights if len(weight.shape) == 4]
+    assert sorted(layer.weights for layer in stored) == sorted(np.prod(kernel.shape) for kernel in kernels)
+    assert sum(layer.nonzeros for layer in stored) == sum(map(np.count_nonzero, kernels))
+    runner, said = TFLiteCaptioner(path), set()
+    for photo in photos:
+        expected, scores = beam_search(inception_captioner, {"image": photo[None]}, 2, 5)
+        token_ids, given = runner.token_ids(photo)
+        np.testing.assert_array_equal(token_ids[0], expected[0][0])
+        np.testing.assert_allclose(given, scores[0], atol=0.05)
+        said.add(tuple(token_ids[0]))
+    assert len(said) > 1
+
+
+def test_int8_features_of_inception_are_those_of_keras_to_int8s_steps(
+    inception_captioner, photos, interpreter
+):
+    image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
+    run = interpreter(graph.encoder_graph(inception_captioner, image, [photo[None] for photo in photos]))
+    for photo in photos:
+        expected = np.asarray(inception_captioner.encoder(photo[None]))
+        np.testing.assert_allclose(
+            run(image=photo[None])["features"], expected, atol=0.06 * np.abs(expected).max()
+        )

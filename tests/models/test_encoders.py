@@ -1,5 +1,6 @@
-"""The MobileNet-V1 encoder against keras.applications, its freezing, and what does not exist."""
+"""Encoders against the networks that they are, frozen and thawed, gated, and what does not exist."""
 
+import csv
 import os
 import subprocess
 import sys
@@ -7,9 +8,13 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import MobileNetV1Encoder
+from tfsparsecap.gates import gated_layers
+from tfsparsecap.models import InceptionV1Encoder, MobileNetV1Encoder, published_layer_name
+from tfsparsecap.models.inception_v1 import inception_v1
+from tfsparsecap.pruning import Supermask, SupermaskLoss, prune, strip_pruning
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +26,13 @@ def small(**changes):
     return MobileNetV1Encoder(
         **{"width": 0.25, "layer": "conv_pw_5_relu", "image_size": 64, "weights": None, **changes}
     )
+
+
+def small_inception(**changes):
+    return InceptionV1Encoder(**{"layer": "Mixed_3c", "image_size": 64, "weights": None, **changes})
+
+
+BOTH = pytest.mark.parametrize("make", [small, small_inception])
 
 
 def test_equals_keras_applications_with_imagenet_weights(shared):
@@ -60,8 +72,9 @@ def test_bytes_and_floats_are_the_same_image(images):
     np.testing.assert_allclose(encoder(images), encoder(images.astype("float32")), atol=1e-6)
 
 
-def test_frozen_batch_normalisation_does_not_move(images):
-    encoder = small()
+@BOTH
+def test_frozen_batch_normalisation_does_not_move(make, images):
+    encoder = make()
     before = encoder.get_weights()
     features = encoder(images, training=True)
     assert encoder.trainable_variables == []
@@ -70,25 +83,81 @@ def test_frozen_batch_normalisation_does_not_move(images):
         np.testing.assert_array_equal(old, new)
 
 
-def test_thawed_encoder_trains_and_its_averages_move_at_the_given_pace(images):
-    encoder = small(batch_norm_momentum=0.5)
+@pytest.mark.parametrize(
+    ("make", "first"), [(small, "conv1_bn"), (small_inception, "Conv2d_1a_7x7_BatchNorm")]
+)
+def test_thawed_encoder_trains_and_its_averages_move_at_the_given_pace(make, first, images):
+    encoder = make(batch_norm_momentum=0.5)
     encoder.trainable = True
     assert len(encoder.trainable_variables) > 10
-    norm = encoder.backbone.get_layer("conv1_bn")
+    norm = encoder.backbone.get_layer(first)
     encoder(images, training=True)
     assert norm.momentum == 0.5
     assert np.all(np.asarray(norm.moving_variance) <= 0.5 + 0.5 * 4)
     assert np.abs(norm.moving_mean).max() > 0
 
 
-def test_configuration_brings_no_imagenet_weights_and_keeps_the_policy():
-    encoder = small(trainable=True, dtype="mixed_bfloat16")
+@BOTH
+def test_configuration_brings_no_published_weights_and_keeps_the_policy(make):
+    encoder = make(trainable=True, dtype="mixed_bfloat16")
     config = keras.saving.serialize_keras_object(encoder)
     again = keras.saving.deserialize_keras_object(config)
     assert again.get_config() == encoder.get_config()
     assert again.get_config()["weights"] is None and again.trainable
     assert again.backbone.layers[1].dtype_policy.name == "mixed_bfloat16"
     assert keras.config.dtype_policy().name == "float32"
+
+
+def test_a_mobilenet_saved_before_there_were_other_encoders_still_loads():
+    saved = {
+        "module": "tfsparsecap.models.encoders",
+        "class_name": "MobileNetV1Encoder",
+        "config": {
+            "name": "encoder",
+            "trainable": False,
+            "dtype": "float32",
+            "width": 0.25,
+            "layer": "conv_pw_3_relu",
+            "image_size": 32,
+            "weights": None,
+            "batch_norm_momentum": 0.9,
+        },
+        "registered_name": "tfsparsecap>MobileNetV1Encoder",
+        "build_config": {"input_shape": [None, 32, 32, 3]},
+    }
+    encoder = keras.saving.deserialize_keras_object(saved)
+    assert type(encoder) is MobileNetV1Encoder
+    assert encoder.features_shape == (64, 32) and not encoder.trainable
+    assert encoder.backbone.get_layer("conv1_bn").momentum == 0.9
+
+
+def test_inception_sees_the_image_from_minus_one_to_one(images):
+    network = inception_v1(64)
+    encoder = InceptionV1Encoder("Mixed_5c", image_size=64)
+    encoder.backbone.set_weights(network.get_weights())
+    expected = network(images / np.float32(127.5) - 1)
+    assert np.std(expected) > 0.1
+    np.testing.assert_allclose(encoder(images), np.reshape(expected, (2, 4, 1024)), atol=1e-4)
+
+
+def test_inception_attends_to_what_the_paper_attends_to():
+    encoder = InceptionV1Encoder()
+    assert (encoder.layer, encoder.image_size, encoder.features_shape) == ("Mixed_4f", 224, (14 * 14, 832))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layer": "mixed_4f"}, 'Inception-V1 has no layer "mixed_4f": did you mean Mixed_4f'),
+        ({"layer": "block5"}, "did you mean Mixed_4f"),
+        ({"image_size": 31}, "Inception-V1 needs images of at least 32"),
+        ({"weights": "imagenet"}, "Keras does not have for Inception-V1"),
+        ({"weights": "absent.ckpt"}, r"there is no checkpoint absent\.ckpt"),
+    ],
+)
+def test_what_does_not_exist_of_inception_is_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        small_inception(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -118,3 +187,174 @@ def test_weights_that_cannot_be_had(monkeypatch):
     monkeypatch.setattr(keras.applications, "MobileNet", unreachable)
     with pytest.raises(InputError, match=r"\(URL fetch failure\): set KERAS_HOME"):
         small(weights="imagenet")
+
+
+def convolutions(encoder):
+    kinds = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
+    return [layer for layer in encoder.backbone.layers if isinstance(layer, kinds)]
+
+
+def published_rows(shared, network):
+    name = f"layerwise__Layer-wise_Sparsities_of_Soft-Attention_{network}_MS-COCO_.tsv"
+    with (shared / "fixtures" / "published_curves" / name).open() as lines:
+        rows = {row.pop("Layer"): row for row in csv.DictReader(lines, delimiter="\t")}
+    return {name.removesuffix("/mask").rpartition("/")[0]: row for name, row in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "network", "count"),
+    [
+        (lambda: MobileNetV1Encoder(1.0, image_size=32, weights=None), "MobileNet-V1", 27),
+        (lambda: InceptionV1Encoder("Mixed_5c", image_size=32), "Inception-V1", 57),
+    ],
+)
+def test_layers_go_by_their_published_names(shared, encoder, network, count):
+    layers = {published_layer_name(layer): layer for layer in convolutions(encoder())}
+    rows = published_rows(shared, network)
+    assert set(layers) == set(rows) and len(rows) == count
+    for name, layer in layers.items():
+        # A sparsity, given to six digits at least, is a whole number of weights of that many.
+        size = np.prod(layer.kernel.shape)
+        if size < 100_000:
+            closed = np.array([float(value) for value in rows[name].values()]) * size
+            np.testing.assert_allclose(closed, np.round(closed), atol=1e-3 + 1e-6 * size, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["conv1_bn", "Mixed_3b", "output", "xConv2d_1a_7x7", "conv_pw_1_relu"])
+def test_what_is_no_convolution_has_no_published_name(name):
+    with pytest.raises(InputError, match=f"{name} is no convolution"):
+        published_layer_name(name)
+    with pytest.raises(InputError, match=f"{name} is no convolution"):
+        published_layer_name(keras.layers.ReLU(name=name))
+
+
+def classifier(encoder):
+    image = keras.Input((encoder.image_size, encoder.image_size, 3))
+    x = keras.layers.GlobalAveragePooling1D()(encoder(image))
+    return keras.Model(image, keras.layers.Dense(3, name="head")(x))
+
+
+def kernels_and_statistics(encoder):
+    return {weight.path: np.asarray(weight) for weight in encoder.weights if "gate" not in weight.path}
+
+
+def gates_of(encoder):
+    return [layer.kernel_gate for layer in convolutions(encoder)]
+
+
+MOBILENET = [("conv1", "GatedConv2D")] + [
+    (f"conv_{kind}_{number}", "GatedDepthwiseConv2D" if kind == "dw" else "GatedConv2D")
+    for number in range(1, 14)
+    for kind in ("dw", "pw")
+]
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_every_convolution_of_mobilenet_is_gated(frozen):
+    encoder = MobileNetV1Encoder(0.25, image_size=32, weights=None, trainable=not frozen)
+    prune(classifier(encoder), Supermask(0.5, total_steps=10), prune_frozen=frozen, skip="head")
+    assert [(layer.name, type(layer).__name__) for layer in convolutions(encoder)] == MOBILENET
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_every_convolution_of_inception_is_gated(frozen):
+    encoder = InceptionV1Encoder("Mixed_5c", image_size=32, trainable=not frozen)
+    prune(classifier(encoder), Supermask(0.5, total_steps=10), prune_frozen=frozen, skip="head")
+    assert len(convolutions(encoder)) == 57
+    assert {type(layer).__name__ for layer in convolutions(encoder)} == {"GatedConv2D"}
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        lambda: MobileNetV1Encoder(0.25, image_size=64, weights=None),
+        lambda: InceptionV1Encoder("Mixed_5c", image_size=64),
+    ],
+)
+def test_a_gated_convolution_is_that_of_its_masked_kernel(encoder, images):
+    encoder = encoder()
+    rng = np.random.default_rng(2)
+    kernels = {layer.name: np.asarray(layer.kernel) for layer in convolutions(encoder)}
+    model = prune(classifier(encoder), Supermask(0.5, total_steps=10), prune_frozen=True)
+    layers = convolutions(encoder)
+    masks = {}
+    for layer in layers:
+        masks[layer.name] = rng.random(layer.kernel.shape) < 0.6
+        logits = np.where(masks[layer.name], 1.0, -1.0)
+        layer.kernel_gate.logits.assign(logits.reshape(layer.kernel_gate.logits.shape))
+    inside = keras.Model(encoder.backbone.input, [(layer.input, layer.output) for layer in layers])
+    for layer, (given, output) in zip(layers, inside(images / np.float32(127.5) - 1), strict=True):
+        kernel, padding = kernels[layer.name] * masks[layer.name], layer.padding.upper()
+        if "Depthwise" in type(layer).__name__:
+            expected = tf.nn.depthwise_conv2d(given, kernel, (1, *layer.strides, 1), padding)
+        else:
+            expected = tf.nn.conv2d(given, kernel, layer.strides, padding)
+        assert np.any(np.asarray(expected) != 0), layer.name
+        np.testing.assert_allclose(output, expected, atol=1e-5 * np.abs(expected).max(), err_msg=layer.name)
+    before = np.asarray(model(images))
+    strip_pruning(model)
+    np.testing.assert_allclose(model(images), before, atol=1e-5 * np.abs(before).max())
+    for layer in layers:
+        np.testing.assert_array_equal(layer.kernel, kernels[layer.name] * masks[layer.name])
+
+
+@pytest.mark.parametrize(
+    ("make", "layer", "policy"),
+    [(small, "conv_pw_2_relu", "mixed_bfloat16"), (small_inception, "Mixed_3b", "float32")],
+)
+def test_gates_of_a_frozen_encoder_learn_while_its_weights_and_averages_stay(make, layer, policy, images):
+    keras.utils.set_random_seed(4)
+    encoder = make(layer=layer, dtype=policy)
+    model = classifier(encoder)
+    head = np.asarray(model.get_layer("head").kernel)
+    before = kernels_and_statistics(encoder)
+    prune(model, Supermask(0.7, total_steps=8), prune_frozen=True)
+    assert "it is not trainable" not in model.pruning.left_alone.values()
+    trained = {id(variable) for variable in model.trainable_variables}
+    assert trained == {
+        *(id(gate.logits) for gate in gates_of(encoder)),
+        *(id(weight) for weight in model.get_layer("head").trainable_variables),
+    }
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    labels = np.array([0, 1])
+    history = model.fit(images, labels, batch_size=1, epochs=4, verbose=0).history
+    assert history["sparsity"][-1] == pytest.approx(0.7, abs=1e-3)
+    assert any(np.any(np.asarray(gate.logits) < 0) for gate in gates_of(encoder))
+    after = kernels_and_statistics(encoder)
+    assert set(after) == set(before)
+    for path, values in before.items():
+        np.testing.assert_array_equal(after[path], values, err_msg=path)
+    assert np.any(model.get_layer("head").kernel != head)
+
+    # Thawed, all of it is trained.
+    encoder.trainable = True
+    assert len(model.trainable_variables) == len(trained) + len(encoder.backbone.trainable_variables) - len(
+        gates_of(encoder)
+    )
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    model.fit(images, labels, verbose=0)
+    moved = [
+        path for path, values in kernels_and_statistics(encoder).items() if np.any(values != before[path])
+    ]
+    assert any("moving_mean" in path for path in moved) and any("kernel" in path for path in moved)
+
+    # And frozen again, only the gates are.
+    encoder.trainable = False
+    assert {id(variable) for variable in model.trainable_variables} == trained
+    strip_pruning(model)
+    assert not gated_layers(model) and encoder.trainable_variables == []
+    kernels = [np.asarray(layer.kernel) for layer in [*convolutions(encoder), model.get_layer("head")]]
+    zeros = 1 - sum(map(np.count_nonzero, kernels)) / sum(kernel.size for kernel in kernels)
+    assert zeros == pytest.approx(0.7, abs=1e-3)
+
+
+@BOTH
+def test_gates_of_a_frozen_encoder_are_drawn_in_training(make, images):
+    encoder = make()
+    model = prune(classifier(encoder), SupermaskLoss(0.5, total_steps=100), prune_frozen=True)
+    for gate in gates_of(encoder):
+        gate.logits.assign(gate.logits * 0.4)  # sigmoid(2): one in eight is drawn closed
+    rounded = np.asarray(model(images))
+    np.testing.assert_array_equal(model(images, training=False), rounded)
+    first, second = np.asarray(model(images, training=True)), np.asarray(model(images, training=True))
+    assert np.any(first != rounded) and np.any(first != second)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfsparsecap import Supermask, SupermaskLoss, layers, prune, strip_pruning
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates
-from tfsparsecap.pruning import PruningMethod
+from tfsparsecap.pruning import SNIP, Gradual, LotteryTicket, Magnitude, PruningMethod
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 3, 8)).astype("float32")
@@ -507,3 +507,147 @@ def test_a_training_that_stopped_before_the_sparsity_was_reached_is_said():
         UserWarning, match=r"after 8 of the 1000 steps .* 0.0% instead of 50.0%.*total_steps=8"
     ):
         strip_pruning(model)
+
+
+def frozen_below():
+    """Three convolutions and batch normalisation that are frozen, under an output layer that is not."""
+    below = keras.Sequential(
+        [
+            keras.Input((3, 8)),
+            keras.layers.Conv1D(8, 2, padding="same", use_bias=False),
+            keras.layers.BatchNormalization(),
+            keras.layers.Conv1D(16, 1, activation="relu"),
+            keras.layers.Dense(8, name="dense_below"),
+        ],
+        name="below",
+    )
+    below(X, training=True)  # moves the averages off their start
+    below.trainable = False
+    return keras.Sequential(
+        [keras.Input((3, 8)), below, keras.layers.Flatten(), keras.layers.Dense(3, "softmax")]
+    )
+
+
+def without_gates(model):
+    return {weight.path: np.asarray(weight) for weight in model.weights if "gate" not in weight.path}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda: Supermask(0.6, total_steps=12),
+        lambda: SupermaskLoss(0.6, total_steps=12, land_at=0.5),
+        lambda: Gradual(0.6, total_steps=12),
+        lambda: Magnitude(0.6),
+        lambda: Magnitude(0.6, total_steps=12, at=0.5),
+        lambda: SNIP(0.6),
+        lambda: LotteryTicket(0.6, total_steps=12),
+    ],
+)
+def test_gates_of_frozen_layers_close_and_nothing_else_of_them_moves(method):
+    keras.utils.set_random_seed(6)
+    model = frozen_below()
+    below, head = model.layers[0], model.layers[-1]
+    frozen, kernel = without_gates(below), np.asarray(head.kernel)
+    prune(model, method(), prune_frozen=True)
+    assert len(gates(below)) == 3 and len(gates(model)) == 4
+    model.compile(keras.optimizers.Adam(0.01, weight_decay=0.1), LOSS)
+    model.fit(X, Y, batch_size=4, epochs=3, verbose=0)
+    assert float(model.pruning.current_sparsity()) == pytest.approx(0.6, abs=0.01)
+    opened = [float(gate.open_count()) / gate.size for gate in gates(below)]
+    assert min(opened) < 1
+    for path, values in without_gates(below).items():
+        np.testing.assert_array_equal(values, frozen[path], err_msg=path)
+    masks = {
+        layer.name: np.asarray(layer.kernel_gate.expand(layer.kernel_gate.mask()))
+        for layer in gated_layers(model)
+    }
+    predicted = np.asarray(model(X))
+    strip_pruning(model)
+    np.testing.assert_allclose(model(X), predicted, atol=1e-6)
+    for layer in below.layers:
+        if layer.name in masks:
+            np.testing.assert_array_equal(layer.kernel, frozen[layer.kernel.path] * masks[layer.name])
+    assert np.any(np.asarray(head.kernel) != kernel) and not below.trainable_variables
+
+
+def test_frozen_layers_are_left_alone_unless_asked_for():
+    model = frozen_below()
+    prune(model, Supermask(0.5, total_steps=10))
+    assert len(gates(model)) == 1
+    assert list(model.pruning.left_alone.values()).count("it is not trainable") == 3
+    strip_pruning(model)
+    prune(model, Supermask(0.5, total_steps=10), prune_frozen=True, skip="dense_below")
+    assert len(gates(model)) == 3
+    assert sorted(model.pruning.left_alone.values()) == ["BatchNormalization has no gated form", "asked for"]
+
+
+def test_gates_of_frozen_layers_stay_trainable_whatever_is_frozen_or_thawed():
+    model = frozen_below()
+    prune(model, SupermaskLoss(0.5, total_steps=10), prune_frozen=True)
+    below, head = model.layers[0], model.layers[-1]
+    logits = {id(gate.logits) for gate in gates(below)}
+    weights = {
+        id(variable) for variable in below._flatten_layers() for variable in variable._trainable_variables
+    }
+    for trainable in (True, False, False, True):
+        below.trainable = trainable
+        now = {id(variable) for variable in model.trainable_variables}
+        assert logits <= now
+        assert (weights - logits <= now) == trainable
+    # A gate of a layer that was not frozen then goes with its layer, as ever.
+    head.trainable = False
+    assert not head.kernel_gate.trainable and id(head.kernel_gate.logits) not in {
+        id(variable) for variable in model.trainable_variables
+    }
+
+
+@pytest.mark.parametrize("method", [Supermask, SupermaskLoss])
+def test_a_model_that_is_frozen_as_a_whole_learns_its_gates(method):
+    keras.utils.set_random_seed(1)
+    model = functional()
+    model.trainable = False
+    weights = without_gates(model)
+    options = {"land_at": 0.5} if method is SupermaskLoss else {}
+    prune(model, method(0.6, total_steps=12, **options), prune_frozen=True)
+    logits = [id(gate.logits) for gate in gates(model)]
+    assert [id(variable) for variable in model.trainable_variables] == logits
+    assert [id(variable) for variable in model.trainable_weights] == logits
+    assert len(model.weights) == len(model.trainable_weights) + len(model.non_trainable_weights)
+    assert len(model.variables) == len(model.trainable_variables) + len(model.non_trainable_variables)
+    model.compile("adam", LOSS)
+    model.fit(X, Y, batch_size=4, epochs=3, verbose=0)
+    assert float(model.pruning.current_sparsity()) == pytest.approx(0.6, abs=0.01)
+    for path, values in without_gates(model).items():
+        np.testing.assert_array_equal(values, weights[path], err_msg=path)
+
+
+def test_gates_of_frozen_layers_are_drawn_and_learn_after_saving_too(tmp_path):
+    keras.utils.set_random_seed(1)
+    model = frozen_below()
+    prune(model, SupermaskLoss(0.5, total_steps=8, land_at=0.5), prune_frozen=True)
+    model.compile("adam", LOSS)
+    model.fit(X, Y, batch_size=4, epochs=1, verbose=0)
+    model.save(tmp_path / "pruned.keras")
+    again = keras.saving.load_model(tmp_path / "pruned.keras")
+    assert [gate.independent for gate in gates(again)] == [True, True, True, False]
+    assert len(again.trainable_variables) == len(model.trainable_variables) == 4 + 2
+    for one in (model, again):
+        one.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
+        assert float(one.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
+    for mine, other in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-6, err_msg=mine.path)
+    for gate in gates(again):
+        gate.logits.assign(tf.zeros_like(gate.logits))
+    first, second = (np.asarray(again(X, training=True)) for _ in range(2))
+    assert np.any(first != second)
+
+
+def test_gates_that_were_put_on_frozen_layers_by_hand_learn_when_asked_for():
+    model = keras.Sequential(
+        [keras.Input((8,)), layers.GatedDense(8, name="mine"), keras.layers.Dense(3, "softmax")]
+    )
+    mine = model.get_layer("mine")
+    mine.trainable = False
+    prune(model, Supermask(0.5, total_steps=10), prune_frozen=True)
+    assert mine.kernel_gate.trainable and not mine._trainable_variables[0].trainable

@@ -100,7 +100,64 @@ def test_a_rate_that_cannot_reach_the_target_is_said_before_training():
         trained(SupermaskLoss(0.9, 500, gate_learning_rate=100.0))
 
 
-@pytest.mark.parametrize("arguments", [{"land_at": 1.0}, {"paper": "lightcap"}, {"total_steps": 0}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"land_at": 1.0},
+        {"freeze_at": -0.1},
+        {"paper": "lightcap"},
+        {"total_steps": 0},
+        {"sparsity_weight": -1.0},
+    ],
+)
 def test_arguments_out_of_range_are_refused(arguments):
     with pytest.raises(ValueError, match="got"):
         SupermaskLoss(**{"sparsity": 0.9, "total_steps": 100, **arguments})
+
+
+def stepped(method, steps, seed=0):
+    """Logits after steps with gradients that open some gates and close others."""
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, use_bias=False)])
+    prune(model, method)
+    gradient = np.random.default_rng(seed).normal(size=(6, 4)).astype("float32")
+    for _ in range(steps):
+        method.step([tf.constant(gradient)])
+    return np.array(method.gates[0].logits), gradient
+
+
+def test_without_its_loss_gates_follow_the_models_loss_alone():
+    method = SupermaskLoss(0.9, 40, gate_learning_rate=0.5, sparsity_weight=0.0)
+    logits, gradient = stepped(method, 20)
+    # Where the loss falls with an open gate it opens further, elsewhere it closes; nothing pulls to 90 %.
+    np.testing.assert_array_equal(logits < 5.0, gradient > 0)
+    assert float(method.sparsity_loss()) == 0
+    assert SupermaskLoss(0.9, 40, sparsity_weight=None).sparsity_weight == pytest.approx(5)
+
+
+def test_gates_start_where_they_are_told_to():
+    logits, _ = stepped(SupermaskLoss(0.5, 40, initial_logit=-0.25), 0)
+    np.testing.assert_array_equal(logits, np.full((6, 4), -0.25, "float32"))
+    assert float(stepped_sparsity(initial_logit=-0.25)) == 1.0
+    assert float(stepped_sparsity(initial_logit=0.25)) == 0.0
+
+
+def stepped_sparsity(**options):
+    method = SupermaskLoss(0.5, 40, **options)
+    stepped(method, 0)
+    return method.current_sparsity()
+
+
+def test_frozen_gates_stay_at_the_sparsity_that_there_was():
+    options = {"gate_learning_rate": 30.0, "sparsity_weight": 0.0}
+    before, _ = stepped(SupermaskLoss(0.9, 40, **options), 10)
+    method = SupermaskLoss(0.9, 40, freeze_at=0.25, **options)
+    after, _ = stepped(method, 40)
+    assert 0 < (before > 0).sum() < 24
+    np.testing.assert_array_equal(after, np.where(before > 0, 100.0, -100.0))
+    for training in (True, False):  # and no draw changes them
+        np.testing.assert_array_equal(method.gates[0].mask(training), before > 0)
+
+
+def test_landing_and_freezing_exclude_each_other():
+    with pytest.raises(ValueError, match="not both"):
+        SupermaskLoss(0.9, 100, land_at=0.5, freeze_at=0.5)

@@ -10,7 +10,11 @@ from tfsparsecap.training.config_files import load_config
 from tfsparsecap.training.experiment import check_sections, make_captioner
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
-FILES = sorted(str(file.relative_to(CONFIGS).with_suffix("")) for file in CONFIGS.rglob("*.yaml"))
+FILES = sorted(
+    str(file.relative_to(CONFIGS).with_suffix(""))
+    for file in CONFIGS.rglob("*.yaml")
+    if file.parent.name != "studies"
+)
 #: With a vocabulary of 10 000 words and features of 2048 numbers: the papers' own figures, and for base-4 and
 #: base-2 what a layer of encoder and decoder has, left away.
 PARAMETERS = {

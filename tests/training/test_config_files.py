@@ -170,3 +170,23 @@ def test_free_keys_are_checked_against_the_function_that_takes_them():
 def test_values_of_another_form_are_said_in_the_words_of_a_settings_file(setting, message):
     with pytest.raises(InputError, match=message):
         load_config(None, [setting])
+
+
+def test_an_encoder_takes_the_layer_of_its_network_where_none_is_named(tmp_path):
+    assert load_config().model.encoder.layer == "conv_pw_5_relu"
+    inception = load_config(None, ["model.encoder.network=inception_v1"])
+    assert inception.model.encoder.layer == "Mixed_4f"
+    named = load_config(None, ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3c"])
+    assert named.model.encoder.layer == "Mixed_3c"
+    # What a run folder keeps is the layer itself, and a folder of before knows of no network.
+    kept = tmp_path / "config.yaml"
+    kept.write_text(save_config(inception))
+    assert load_config(kept) == inception
+    kept.write_text("model: {encoder: {width: 0.25, layer: conv_pw_11_relu, weights: imagenet}}\n")
+    encoder = load_config(kept).model.encoder
+    assert (encoder.network, encoder.layer, encoder.weights) == (
+        "mobilenet_v1",
+        "conv_pw_11_relu",
+        "imagenet",
+    )
+    assert "it should be 'mobilenet_v1' or 'inception_v1'" in sentence(["model.encoder.network=resnet"])

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
+from tfsparsecap.models import InceptionV1Encoder, MobileNetV1Encoder
 from tfsparsecap.training.config_files import load_config
 from tfsparsecap.training.experiment import (
     Supply,
@@ -11,8 +13,8 @@ from tfsparsecap.training.experiment import (
     load_data,
     make_captioner,
     make_tokenizer,
-    prune_captioner,
 )
+from tfsparsecap.training.gating import gate_captioner
 
 
 def configured(tiny_settings, *more):
@@ -64,7 +66,7 @@ def test_gates_go_on_the_decoder_and_on_the_encoder_only_when_asked(tiny_setting
     def gated(*more):
         config = configured(tiny_settings, *more)
         captioner = make_captioner(config, 12)
-        prune_captioner(captioner, config, 10)
+        gate_captioner(captioner, config, 10)
         assert captioner.encoder.trainable
         inside = {id(layer) for layer in captioner.encoder._flatten_layers()}
         layers = gated_layers(captioner)
@@ -75,14 +77,14 @@ def test_gates_go_on_the_decoder_and_on_the_encoder_only_when_asked(tiny_setting
     assert gated("pruning.encoder=true")[1] > 0
     config = configured(tiny_settings, "pruning=null")
     captioner = make_captioner(config, 12)
-    prune_captioner(captioner, config, 10)
+    gate_captioner(captioner, config, 10)
     assert not gated_layers(captioner)
 
 
 def test_what_a_method_refuses_names_the_setting(tiny_settings):
     config = configured(tiny_settings, "pruning.begin=0.9", "pruning.end=0.2")
     with pytest.raises(InputError, match=r"pruning\.method=supermask: begin and end"):
-        prune_captioner(make_captioner(config, 12), config, 10)
+        gate_captioner(make_captioner(config, 12), config, 10)
 
 
 def test_a_frozen_encoder_supplies_features_and_a_trained_one_images(tiny_settings, tmp_path):
@@ -116,3 +118,57 @@ def test_augmentation_of_cached_features_is_refused(tiny_settings, tmp_path):
     supply = Supply(config, data, tokenizer, make_captioner(config, 12).encoder, progress=False)
     with pytest.raises(InputError, match="cannot be augmented"):
         supply.training(from_images=False, batch_size=5)
+
+
+INCEPTION = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
+
+
+def test_an_encoder_is_the_network_that_is_named(tiny_settings):
+    encoder = make_captioner(configured(tiny_settings, *INCEPTION), 12).encoder
+    assert type(encoder) is InceptionV1Encoder and encoder.name == "encoder"
+    assert (encoder.layer, encoder.image_size, encoder.batch_norm_momentum) == ("Mixed_3b", 32, 0.9)
+    assert encoder.trainable and encoder.features_shape == (16, 256)
+    assert type(make_captioner(configured(tiny_settings), 12).encoder) is MobileNetV1Encoder
+    with pytest.raises(InputError, match=r'model\.encoder: Inception-V1 has no layer "conv_pw_3_relu"'):
+        make_captioner(configured(tiny_settings, INCEPTION[0]), 12)
+    with pytest.raises(InputError, match=r"model\.encoder: there is no checkpoint absent\.ckpt"):
+        make_captioner(configured(tiny_settings, *INCEPTION, "model.encoder.weights=absent.ckpt"), 12)
+    absent = configured(tiny_settings, *INCEPTION, "model.encoder.weights=absent.ckpt")
+    assert make_captioner(absent, 12, weights=False).encoder.layer == "Mixed_3b"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([*INCEPTION, "model.encoder.width=0.5"], r"encoder\.width is 0\.5, and an Inception has one width"),
+        ([*INCEPTION, "model.encoder.weights=imagenet"], r"weights is 'imagenet', which is for mobilenet_v1"),
+        (["model.encoder.weights=a.ckpt"], r"weights is 'a\.ckpt': give imagenet or null"),
+    ],
+)
+def test_what_only_the_other_network_has_is_refused(tiny_settings, more, message):
+    with pytest.raises(InputError, match=message):
+        check_sections(configured(tiny_settings, *more))
+    check_sections(configured(tiny_settings, *INCEPTION, "model.encoder.weights=a.ckpt"))
+
+
+def test_features_of_two_networks_are_cached_apart(tiny_settings, tmp_path):
+    frozen = [f"data.cache_folder={tmp_path / 'cache'}", "model.encoder.trainable=false"]
+    first = configured(tiny_settings, *frozen)
+    data = load_data(first)
+    tokenizer = make_tokenizer(first, data)
+    weights, seen = [], []
+    for more in ([], INCEPTION, INCEPTION):
+        config = configured(tiny_settings, *frozen, *more)
+        encoder = make_captioner(config, len(tokenizer)).encoder
+        if len(seen) == 2:  # as the one before, but for one of its weights
+            encoder.set_weights(weights)
+            encoder.weights[-1].assign(encoder.weights[-1] + 1)
+        weights = encoder.get_weights()
+        cache = Supply(config, data, tokenizer, encoder, progress=False).features()
+        record = data.records[0]
+        picture = read_image(record.image, 32)[None]
+        np.testing.assert_allclose(
+            cache.features[cache.rows([record.image_id])], encoder(picture), rtol=1e-2, atol=1e-3
+        )
+        seen.append(cache.path)
+    assert len(set(seen)) == 3

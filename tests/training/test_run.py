@@ -353,3 +353,33 @@ def test_baselines_land_in_the_loop_and_after_a_stop(method, tiny_settings, tmp_
     whole, resumed = (Trained.load(tmp_path / name / "tiny").captioner for name in ("whole", "stopped"))
     for one, other in zip(whole.get_weights(), resumed.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_lottery_ticket_is_drawn_from_a_run_and_starts_as_it_did(tiny_settings, tmp_path):
+    def trained(*more):
+        config = load_config(None, [*tiny_settings, "training.validation_images=0", *more])
+        train_run(config, runs=tmp_path, verbose=0, say=lambda text: None)
+        return tmp_path / config.name
+
+    dense = trained("name=dense", "pruning=null", "training.keep_initial=true")
+    start = ["training.start_from=" + str(dense), "pruning.method=lottery", "pruning.rounds=0"]
+    # At a rate of almost nothing the ticket stays where it began.
+    still = ["training.learning_rate=1e-12", "training.schedule=constant", "pruning.sparsity=0.7"]
+    ticket = Trained.load(trained("name=ticket", *start, *still)).captioner
+    with np.load(dense / "checkpoints" / "initial.npz", allow_pickle=False) as file:
+        initial = [file[name] for name in file.files if name != "notes"]
+    ends = Trained.load(dense).captioner.get_weights()
+    decoder = [
+        (own, first, last)
+        for own, first, last, variable in zip(
+            ticket.get_weights(), initial, ends, ticket.weights, strict=True
+        )
+        if own.ndim == 2 and not variable.path.endswith("bias") and "encoder" not in variable.path
+    ]
+    sizes = np.sort(np.concatenate([np.abs(last).ravel() for _, _, last in decoder]))
+    limit = sizes[round(0.7 * sizes.size) - 1]
+    for own, first, last in decoder:
+        np.testing.assert_allclose(own, np.where(np.abs(last) > limit, first, 0.0), atol=1e-6)
+    with pytest.raises(InputError, match=r"no checkpoints/initial\.npz: train it with"):
+        trained("name=other", f"training.start_from={tmp_path / 'ticket'}", *start[1:])
+    assert not (tmp_path / "other").exists()

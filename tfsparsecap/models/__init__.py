@@ -1,9 +1,17 @@
 """Captioners and the encoders they look through."""
 
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.encoders import MobileNetV1Encoder
+from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder, published_layer_name
 from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
 
-__all__ = ["Captioner", "MobileNetV1Encoder", "ObjectRelationTransformer", "SoftAttention", "UpDown"]
+__all__ = [
+    "Captioner",
+    "InceptionV1Encoder",
+    "MobileNetV1Encoder",
+    "ObjectRelationTransformer",
+    "SoftAttention",
+    "UpDown",
+    "published_layer_name",
+]

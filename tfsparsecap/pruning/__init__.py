@@ -1,22 +1,29 @@
 """Pruning methods, and how they get onto a model and off it."""
 
+from tfsparsecap.pruning.frozen import FrozenMask
 from tfsparsecap.pruning.gradual import Gradual
 from tfsparsecap.pruning.lottery import LotteryTicket
 from tfsparsecap.pruning.magnitude import Magnitude
 from tfsparsecap.pruning.method import PruningMethod
-from tfsparsecap.pruning.prune import prune, strip_pruning
+from tfsparsecap.pruning.prune import fix_zeros, prune, strip_pruning
+from tfsparsecap.pruning.relevance import L1Pruning, L2Pruning, Relevance
 from tfsparsecap.pruning.snip import SNIP
 from tfsparsecap.pruning.supermask import Supermask
 from tfsparsecap.pruning.supermask_loss import SupermaskLoss
 
 __all__ = [
     "SNIP",
+    "FrozenMask",
     "Gradual",
+    "L1Pruning",
+    "L2Pruning",
     "LotteryTicket",
     "Magnitude",
     "PruningMethod",
+    "Relevance",
     "Supermask",
     "SupermaskLoss",
+    "fix_zeros",
     "prune",
     "strip_pruning",
 ]

@@ -3,7 +3,6 @@
 import keras
 import tensorflow as tf
 
-from tfsparsecap.gates import gated_layers
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.selection import keep_masks
 
@@ -19,7 +18,6 @@ class FixedMask(PruningMethod):
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
-        self.weights = [layer.stored_weight(name) for layer in gated_layers(model) for name in layer.gate_of]
         for gate in self.gates:
             gate.samples = False
             gate.trainable = False

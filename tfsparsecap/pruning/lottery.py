@@ -1,13 +1,19 @@
 """Lottery tickets: the weights that grew large, from the values that they started with."""
 
 import math
+from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.gates import gates
 from tfsparsecap.pruning.fixed_mask import SCHEMES, FixedMask
+from tfsparsecap.pruning.gradual import Gradual
 from tfsparsecap.pruning.registry import register
+
+TICKETS = (*SCHEMES, "gradual")
 
 
 @register("lottery")
@@ -19,17 +25,26 @@ class LotteryTicket(FixedMask):
     too, become what they were at the start; what the optimizer remembers of them is forgotten. Its learning
     rate is not: a schedule goes on, and does not begin again with each round.
 
+    With `rounds=0` the model that `prune` gets is trained already: the ticket is drawn from it at once, its
+    weights become `initial_weights`, and all of the training is the ticket's. In a configuration
+    `training.start_from` names a run that was trained with `training.keep_initial=true`.
+
     Args:
         sparsity: share of the gated weights to remove in the end.
-        total_steps: optimizer steps of all rounds together; at least `rounds + 1`.
+        total_steps: optimizer steps of all rounds together; at least `rounds + 1`. None is enough for
+            `rounds=0`.
         block_shape: (inputs, outputs) of a block; blocks go by the mean size of their weights.
-        scheme: which weights are compared with each other, see `Magnitude`.
-        rounds: 1 is one-shot; more is iterative.
+        scheme: which weights win. By size, compared with each other as in `Magnitude`: `"blind"`,
+            `"uniform"`, `"distribution"`. Or `"gradual"`: those that gradual pruning, which the first round
+            then is, keeps; with `rounds=0` those that are not zero.
+        rounds: 1 is one-shot; more is iterative; 0 draws from a trained model.
         rewind_to: where the values that weights go back to are taken, as a share of the first round: 0 is the
             initialisation, a little more is late rewinding.
+        initial_weights: for `rounds=0`, what `model.get_weights()` gave before the training.
 
     Raises:
-        InputError: an argument out of range.
+        InputError: an argument out of range; `rounds=0` without initial weights, or with those of another
+            model; a gradual ticket from a model with fewer zeros than asked for.
 
     Reference:
         Frankle and Carbin, "The Lottery Ticket Hypothesis", https://arxiv.org/abs/1803.03635; late rewinding:
@@ -43,34 +58,56 @@ class LotteryTicket(FixedMask):
     def __init__(
         self,
         sparsity: float,
-        total_steps: int,
+        total_steps: int | None = None,
         *,
         block_shape=(1, 1),
         scheme: str = "blind",
         rounds: int = 1,
         rewind_to: float = 0.0,
+        initial_weights: Sequence[np.ndarray] | None = None,
     ):
         super().__init__(sparsity, block_shape=block_shape)
-        if scheme not in SCHEMES:
-            raise InputError(f"scheme is {scheme!r}: choose one of {', '.join(SCHEMES)}")
-        if rounds < 1:
-            raise InputError(f"rounds must be at least 1: got {rounds!r}")
-        if total_steps < rounds + 1:
+        if scheme not in TICKETS:
+            raise InputError(f"scheme is {scheme!r}: choose one of {', '.join(TICKETS)}")
+        if rounds < 0:
+            raise InputError(f"rounds must be 0 (a ticket from a trained model) or more: got {rounds!r}")
+        if scheme == "gradual" and rounds > 1:
+            raise InputError(f"a gradual ticket is drawn in one round: got rounds={rounds!r}")
+        if rounds and (total_steps is None or total_steps < rounds + 1):
             raise InputError(
                 f"total_steps is {total_steps!r}: {rounds} rounds and the training of the ticket need at"
                 f" least {rounds + 1}"
             )
         if not 0.0 <= rewind_to < 1.0:
             raise InputError(f"rewind_to is a share of the first round, 0 to below 1: got {rewind_to!r}")
-        self.total_steps, self.scheme = int(total_steps), scheme
-        self.rounds, self.rewind_to = rounds, rewind_to
-        span = self.total_steps / (rounds + 1)
+        if not rounds and rewind_to:
+            raise InputError(
+                "rewind_to is for tickets that are drawn while training: with rounds=0 give the"
+                " initial_weights to go back to"
+            )
+        if rounds and initial_weights is not None:
+            raise InputError("initial_weights are for rounds=0, which draws the ticket from a trained model")
+        self.total_steps, self.scheme = total_steps, scheme
+        self.rounds, self.rewind_to, self.initial_weights = rounds, rewind_to, initial_weights
+        span = (total_steps or 0) / (rounds + 1)
         #: After how many steps weights go.
         self.pruning_steps = [math.floor(span * number) for number in range(1, rounds + 1)]
         self.rewind_step = math.floor(span * rewind_to)
+        #: Whether a ticket with `rounds=0` has been drawn, or comes drawn from a file.
+        self.drawn = False
 
     def attach(self, model: keras.Model) -> None:
+        initial = self._checked_initial(model)
         super().attach(model)
+        if self.rounds == 0:
+            if initial:
+                self._draw_at_once(initial)
+            return
+        self._gradual: Gradual | None = None
+        if self.scheme == "gradual":
+            self._gradual = Gradual(self.sparsity, self.pruning_steps[0], block_shape=self.block_shape)
+            self._gradual.attach(model)
+            self.variables.extend(self._gradual.variables)
         logits = {id(gate.logits) for gate in self.gates}
         self._moving = [variable for variable in model.trainable_variables if id(variable) not in logits]
         self._start = [
@@ -86,7 +123,51 @@ class LotteryTicket(FixedMask):
             self._optimizer = inner
         return wrapped
 
+    def _checked_initial(self, model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
+        """The model's variables, gates left out, each with the value to go back to."""
+        if self.rounds or self.drawn:
+            return []
+        if self.initial_weights is None:
+            raise InputError(
+                "a lottery ticket is rewound to its initial weights, and there are none: give"
+                " initial_weights=, what model.get_weights() gave before the training, or rounds=1 to train"
+                " the model first"
+            )
+        logits = {id(gate.logits) for gate in gates(model)}
+        variables = [variable for variable in model.weights if id(variable) not in logits]
+        shapes = [tuple(np.shape(values)) for values in self.initial_weights]
+        if shapes != [tuple(variable.shape) for variable in variables]:
+            raise InputError(
+                f"initial_weights are those of another model: {len(shapes)} arrays, and {model.name} has"
+                f" {len(variables)} weights of other shapes; give what its get_weights() gave before training"
+            )
+        return list(zip(variables, self.initial_weights, strict=True))
+
+    def _draw_at_once(self, initial: list[tuple[keras.Variable, np.ndarray]]) -> None:
+        if self.scheme == "gradual":
+            keep = [size > 0.0 for size in self.magnitudes()]
+            self.close(keep)
+            reached = float(self.current_sparsity())
+            if abs(reached - self.sparsity) > 0.005:
+                raise InputError(
+                    f"{reached:.1%} of the weights are zero, so no ticket of sparsity {self.sparsity:.1%} can"
+                    " be taken from what gradual pruning left: give a model that was pruned to that sparsity,"
+                    ' or scheme="uniform"'
+                )
+        else:
+            self.close(self.smallest_kept(self.sparsity, self.scheme))
+        for variable, values in initial:
+            variable.assign(values)
+        self.drawn = True
+        self.initial_weights = None
+
     def step(self, gate_gradients):
+        if self.rounds == 0:
+            super().step(gate_gradients)
+            return
+        if self._gradual is not None:
+            first = tf.convert_to_tensor(self.steps_done) < self.pruning_steps[0]
+            tf.cond(first, lambda: self._gradual_step(gate_gradients), lambda: tf.no_op())
         super().step(gate_gradients)
         done = tf.convert_to_tensor(self.steps_done)
         if self.rewind_step:
@@ -95,13 +176,18 @@ class LotteryTicket(FixedMask):
             sparsity = 1.0 - (1.0 - self.sparsity) ** (number / self.rounds)
             tf.cond(tf.equal(done, after), lambda sparsity=sparsity: self._draw(sparsity), lambda: tf.no_op())
 
+    def _gradual_step(self, gate_gradients) -> tf.Operation:
+        self._gradual.step(gate_gradients)
+        return tf.no_op()
+
     def _remember(self) -> tf.Operation:
         for start, variable in zip(self._start, self._moving, strict=True):
             start.assign(variable)
         return tf.no_op()
 
     def _draw(self, sparsity: float) -> tf.Operation:
-        self.close(self.smallest_kept(sparsity, self.scheme))
+        if self._gradual is None:
+            self.close(self.smallest_kept(sparsity, self.scheme))
         for start, variable in zip(self._start, self._moving, strict=True):
             variable.assign(start)
         # Momentum of the training before would carry the ticket away from its start.
@@ -118,3 +204,10 @@ class LotteryTicket(FixedMask):
             "rounds": self.rounds,
             "rewind_to": self.rewind_to,
         }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "LotteryTicket":
+        method = super().from_config(config)
+        # Weights and gates of what was saved come from its file.
+        method.drawn = method.rounds == 0
+        return method

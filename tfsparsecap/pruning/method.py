@@ -1,10 +1,12 @@
 """What every pruning method is: gates it writes, a state of its own, and a step after each optimizer step."""
 
+from collections.abc import Iterable
+
 import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gates
+from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gated_layers
 from tfsparsecap.pruning.optimizer import PruningOptimizer
 
 
@@ -32,20 +34,83 @@ class PruningMethod:
         self.block_shape = as_block_shape(block_shape)
         self.gates: list[Gate] = []
         self.variables: list[keras.Variable] = []
+        #: The gated weights, in the order of `gates`.
+        self.weights: list[keras.Variable] = []
         #: Path -> reason of the layers with weights that `prune` put no gates on.
         self.left_alone: dict[str, str] = {}
 
     def attach(self, model: keras.Model) -> None:
-        """Takes over the gates of `model` and makes the method's own state."""
+        """Takes over the gates of `model`, fixed ones left out, and makes the method's own state."""
         if self.gates:
             raise InputError(
                 "this pruning method already prunes a model: give every model a method of its own"
             )
-        self.gates = gates(model)
+        pairs = [
+            (gate, layer.stored_weight(name))
+            for layer in gated_layers(model)
+            for name, gate in layer.gate_of.items()
+            if not gate.fixed
+        ]
+        self.gates, self.weights = [gate for gate, _ in pairs], [weight for _, weight in pairs]
         self.gated_size = sum(gate.size for gate in self.gates)
+        self._check_reachable()
         for gate in self.gates:
             gate.supports_jit = self.supports_jit
         self.steps_done = self.add_state("steps_done", (), "int64")
+
+    def classes(self) -> list[tuple[str, int, tuple[int, int]]]:
+        """The classes of weights, a kernel or an embedding table each: path, weights, (inputs, outputs) of
+        the blocks that they are gated in.
+
+        Example:
+            >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="score")])
+            >>> prune(model, Magnitude(0.5)).pruning.classes()
+            [('score/kernel', 32, (1, 1))]
+        """
+        return [
+            (weight.path, gate.size, gate.block)
+            for gate, weight in zip(self.gates, self.weights, strict=True)
+        ]
+
+    def describe(self) -> str:
+        """Which weights belong to which class, and what was left alone and why: lines to print.
+
+        Example:
+            >>> layers = [keras.Input((8,)), keras.layers.Dense(4, name="score")]
+            >>> print(prune(keras.Sequential(layers, name="net"), Magnitude(0.5)).pruning.describe())
+            32 weights have gates, in 1 class:
+              net/score/kernel  32
+        """
+        classes = self.classes()
+        width = max(len(path) for path, *_ in classes)
+        digits = max(len(str(size)) for _, size, _ in classes)
+        lines = [
+            f"{self.gated_size} weights have gates, in {len(classes)} class{'es' if classes[1:] else ''}:"
+        ]
+        for path, size, block in classes:
+            blocks = "" if block == (1, 1) else f"  in blocks of {block}"
+            lines.append(f"  {path:{width}}  {size:>{digits}}{blocks}")
+        reasons: dict[str, list[str]] = {}
+        for path, reason in self.left_alone.items():
+            reasons.setdefault(reason, []).append(path)
+        for reason, paths in reasons.items():
+            more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+            lines.append(f"left alone: {', '.join(paths[:3])}{more} ({reason})")
+        return "\n".join(lines)
+
+    def _check_reachable(self) -> None:
+        """Raises InputError where blocks are too coarse for the sparsity."""
+        if not self.gates or self.sparsity == 0.0:
+            return
+        finest = min(gate.block_size for gate in self.gates)
+        blocks = self.gated_size / finest
+        nearest = round(self.sparsity * blocks) / blocks
+        if nearest in (0.0, 1.0) or abs(nearest - self.sparsity) > 0.02:
+            raise InputError(
+                f"the {self.gated_size} weights are switched in blocks of {finest} at least: a sparsity of"
+                f" {self.sparsity} is out of reach, {nearest:.3f} being the nearest: give a smaller"
+                " block_shape"
+            )
 
     def add_state(self, name: str, shape: tuple, dtype: str = "float32", value=0) -> keras.Variable:
         """Makes a variable that is saved with the optimizer's and restored on resuming."""
@@ -75,9 +140,78 @@ class PruningMethod:
             )
         return PruningOptimizer(optimizer, self)
 
+    @property
+    def target(self) -> float | None:
+        """The sparsity that a training is to end with; None where it is whatever is reached."""
+        return self.sparsity
+
+    @property
+    def finished(self) -> bool:
+        """Whether the method has stopped the training by what `validated` said."""
+        return False
+
     def weights_learn(self) -> tf.Tensor | None:
         """Whether the step that is being taken trains the weights, bool scalar; None where all steps do."""
         return None
+
+    def before_weights(self, gradients: list[tf.Tensor | None]) -> None:
+        """Moves the gated weights by itself, just before the optimizer moves all weights.
+
+        Called inside the compiled training step where a method has its own; the others are never asked and
+        the gradients never put together. What the optimizer then does starts from the weights as they are.
+        An optimizer that accumulates gradients has it called for every batch, with that batch's gradients.
+
+        Args:
+            gradients: of the loss, in the order of `weights`, of their shapes and dense; None for a weight
+                that is not trained. They are whole (of all replicas, not scaled) and not clipped.
+        """
+
+    def validated(self, logs: dict[str, float]) -> bool:
+        """Takes notice of how the model does on validation data, between two compiled steps.
+
+        Called after each epoch, by `feedback.Feedback`, which `fit` of a pruned model adds where a method has
+        its own; a training loop of your own calls it itself. What it changes must be in variables that
+        `add_state` made, so that a resumed training goes on alike.
+
+        Args:
+            logs: the epoch's, name -> value; without validation scores where the epoch had no validation.
+
+        Returns:
+            True to stop the training.
+        """
+        return False
+
+    def check_metric(self, names: Iterable[str]) -> None:
+        """Checks before a training that the logs given to `validated` will have what this method looks for.
+
+        Args:
+            names: what there will be.
+
+        Raises:
+            InputError: it is not among them.
+        """
+
+    @classmethod
+    def has_own(cls, hook: str) -> bool:
+        """Whether the class overrides a method of this base class that does nothing."""
+        return getattr(cls, hook) is not getattr(PruningMethod, hook)
+
+    def settle(self) -> str | None:
+        """Puts the model into the state to keep, where that is not the last one; `strip_pruning` calls it.
+
+        Returns:
+            A sentence to warn with, where the training ended before the pruning did.
+        """
+        steps, reached = int(tf.convert_to_tensor(self.steps_done)), float(self.current_sparsity())
+        total = getattr(self, "total_steps", None)
+        # A method that prunes at once has no steps to wait for.
+        if total is None or not 0 < steps < total or reached >= self.sparsity - 0.01:
+            return None
+        return (
+            f"the training stopped after {steps} of the {total} steps that the pruning was to take, at a"
+            f" sparsity of {reached:.1%} instead of {self.sparsity:.1%}: train on, or give the method"
+            f" total_steps={steps}"
+        )
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         """Moves the gates once, inside the compiled training step.

@@ -47,6 +47,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         weight_gradients, gate_gradients = self._split(grads, variables)
         weights, _ = self._split(variables, variables)
         gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]
+        if self.method.has_own("before_weights"):
+            self.method.before_weights(self._of_gated_weights(weight_gradients, weights))
         learn = self.method.weights_learn()
         if learn is not None:
             # Gradients of zero move nothing, and need no branch, which not every strategy allows.
@@ -54,7 +56,14 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer.apply(weight_gradients, weights)
         self.method.step(gate_gradients)
 
-    def _of_all_replicas(self, gradient) -> tf.Tensor | None:
+    def _of_gated_weights(self, gradients, weights) -> list[tf.Tensor | None]:
+        """Whole gradients of the weights that have gates, in the method's order."""
+        found = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
+        # Keras's optimizers sum over replicas, too.
+        whole = tf.distribute.ReduceOp.SUM
+        return [self._of_all_replicas(found.get(id(weight)), whole) for weight in self.method.weights]
+
+    def _of_all_replicas(self, gradient, reduce=tf.distribute.ReduceOp.MEAN) -> tf.Tensor | None:
         """The same unscaled gradient on every replica: the method runs on each and must move them alike."""
         if gradient is None:
             return None
@@ -63,7 +72,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
             gradient = gradient / self.inner_optimizer.loss_scale_factor
         replica = tf.distribute.get_replica_context()
         if replica is not None and replica.num_replicas_in_sync > 1:
-            gradient = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
+            gradient = replica.all_reduce(reduce, gradient)
         return gradient
 
     def scale_loss(self, loss):

@@ -9,24 +9,29 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import Gate, gated_layers
+from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
 from tfsparsecap.pruning.method import PruningMethod
-from tfsparsecap.pruning.pruned_model import PrunedModel, turn_pruned, turn_stock
+from tfsparsecap.pruning.pruned_model import PrunedModel, attach, turn_pruned, turn_stock
 
 _LOG = logging.getLogger(__name__)
 
 
 def prune(
-    model: keras.Model, method: PruningMethod | str, *, skip: str | Iterable[str] = (), **options
+    model: keras.Model,
+    method: PruningMethod | str,
+    *,
+    skip: str | Iterable[str] = (),
+    prune_frozen: bool = False,
+    **options,
 ) -> keras.Model:
     """Puts gates on the weights of `model` and has `method` close them while the model trains.
 
     The model itself is converted, as Keras's own `quantize` and `enable_lora` convert it: functional,
     sequential and subclassed models alike, nested layers too. Kernels and embedding tables of the stock Keras
-    layers get gates; biases, normalisation and layers that are not trainable are left alone. `compile` and
-    `fit` it as before (or train it with a loop of your own and the optimizer that
+    layers get gates; biases, normalisation and, unless `prune_frozen`, layers that are not trainable are left
+    alone. `compile` and `fit` it as before (or train it with a loop of your own and the optimizer that
     `model.pruning.wrap(optimizer)` gives), then call `strip_pruning`. A model that is compiled already stays
     so, with a fresh optimizer of the same settings.
 
@@ -35,6 +40,9 @@ def prune(
         method: a pruning method, or its name with `options` for its arguments.
         skip: names (or ends of paths, such as `"decoder/output"`) of layers to leave alone, with all that is
             in them.
+        prune_frozen: put gates on layers that are not trainable, too. Their weights stay as they are, and
+            their batch normalisation in inference mode; their gates learn, and go on learning when the layers
+            are thawed. A published network is pruned so without being trained.
 
     Returns:
         `model`. Its new attribute `model.pruning` is the method; `model.pruning.left_alone` says which layers
@@ -66,14 +74,17 @@ def prune(
             raise InputError(
                 f"{part.name} is pruned already: call strip_pruning first to prune it another way"
             )
-    chosen, left_alone = _sort_layers(model, skip)
-    if not chosen and not gated_layers(model):
-        raise InputError(f"{model.name} has no layer that can be pruned: {_sentence(left_alone)}")
+    chosen, left_alone = _sort_layers(model, skip, prune_frozen)
+    there = gates(model)
+    if not chosen and all(gate.fixed for gate in there):
+        why = "the gates that it has are fixed" if there else _sentence(left_alone)
+        raise InputError(f"{model.name} has no layer that can be pruned: {why}")
     with contextlib.ExitStack() as undo, _strategy_of(model):
         for layer in chosen:
             gate_in_place(layer, method.block_shape)
             undo.callback(ungate_in_place, layer, masked=False)
-        method.attach(model)
+        frozen = [layer for layer in gated_layers(model) if prune_frozen and not layer.trainable]
+        attach(method, model, frozen)
         undo.pop_all()
         method.left_alone = left_alone
         turn_pruned(model, method)
@@ -84,6 +95,40 @@ def prune(
         len(gated_layers(model)),
         _sentence(left_alone) if left_alone else "none",
     )
+    return model
+
+
+def fix_zeros(model: keras.Model, *, skip: str | Iterable[str] = (), block_shape=(1, 1)) -> keras.Model:
+    """Puts gates on that stay as they are: closed where all weights of a block are zero.
+
+    For a model of which one part is pruned already and another one is to be: `prune` leaves these gates
+    alone. Where the whole model keeps its zeros, prune it with `FrozenMask`.
+
+    Args:
+        model: a built Keras 3 model.
+        skip: names of layers to leave alone, as `prune` takes them.
+        block_shape: (inputs, outputs) of a block.
+
+    Returns:
+        `model`.
+
+    Raises:
+        InputError: `skip` names no layer.
+
+    Example:
+        >>> layers = [keras.Input((8,)), keras.layers.Dense(64, name="old"), keras.layers.Dense(2)]
+        >>> model = fix_zeros(keras.Sequential(layers), skip="old")
+        >>> [type(layer).__name__ for layer in model.layers]
+        ['Dense', 'GatedDense']
+    """
+    chosen, _ = _sort_layers(model, skip)
+    with _strategy_of(model):
+        for layer in chosen:
+            gate_in_place(layer, block_shape)
+            for name, gate in layer.gate_of.items():
+                size = gate.block_sum(tf.abs(tf.cast(layer.stored_weight(name), tf.float32)))
+                gate.logits.assign(tf.where(size > 0.0, INITIAL_LOGIT, -INITIAL_LOGIT))
+                gate.fix()
     return model
 
 
@@ -108,7 +153,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         >>> type(model.layers[0]) is keras.layers.Dense
         True
     """
-    _warn_of_unfinished(model)
+    _settle(model)
     parts = list(model._flatten_layers())
     for layer in gated_layers(model):
         ungate_in_place(layer)
@@ -120,24 +165,19 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     return model
 
 
-def _warn_of_unfinished(model: keras.Model) -> None:
-    """Warns where training stopped before the sparsity was reached."""
+def _settle(model: keras.Model) -> None:
+    """Has the method settle, and warns where the training stopped before the pruning was done."""
     method = getattr(model, "pruning", None)
     if not isinstance(method, PruningMethod) or not method.gates:
         return
-    steps, reached = int(method.steps_done), float(method.current_sparsity())
-    total = getattr(method, "total_steps", None)
-    # A method that prunes at once has no steps to wait for.
-    if total is not None and 0 < steps < total and reached < method.sparsity - 0.01:
-        warnings.warn(
-            f"the training stopped after {steps} of the {total} steps that the pruning was to take, at a"
-            f" sparsity of {reached:.1%} instead of {method.sparsity:.1%}: train on, or give the method"
-            f" total_steps={steps}",
-            stacklevel=3,
-        )
+    sentence = method.settle()
+    if sentence is not None:
+        warnings.warn(sentence, stacklevel=3)
 
 
-def _sort_layers(model: keras.Model, skip: str | Iterable[str]) -> tuple[list[keras.Layer], dict[str, str]]:
+def _sort_layers(
+    model: keras.Model, skip: str | Iterable[str], prune_frozen: bool = False
+) -> tuple[list[keras.Layer], dict[str, str]]:
     """The layers to put gates on, and path -> reason for those with weights that are left alone."""
     skipped = _named(model, (skip,) if isinstance(skip, str) else tuple(skip))
     chosen, left_alone = {}, {}
@@ -146,7 +186,7 @@ def _sort_layers(model: keras.Model, skip: str | Iterable[str]) -> tuple[list[ke
             layer._trainable_variables or type(layer) in GATED_FORMS
         ):
             continue
-        reason = "asked for" if id(layer) in skipped else _why_not(layer)
+        reason = "asked for" if id(layer) in skipped else _why_not(layer, prune_frozen)
         if reason is None:
             chosen[id(layer)] = layer
         else:
@@ -154,12 +194,12 @@ def _sort_layers(model: keras.Model, skip: str | Iterable[str]) -> tuple[list[ke
     return list(chosen.values()), left_alone
 
 
-def _why_not(layer: keras.Layer) -> str | None:
+def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
     if type(layer) not in GATED_FORMS:
         return f"{type(layer).__name__} has no gated form"
     if not layer.built:
         return "it is not built: the model was never called through it"
-    if not layer.trainable:
+    if not (layer.trainable or prune_frozen):
         return "it is not trainable"
     if layer._remat_mode is not None:
         return "it is rematerialized (keras.RematScope), which the gradients of gates do not survive"

@@ -1,10 +1,14 @@
 """What a model is while it is pruned: its own class, with `PrunedModel` before it."""
 
+import functools
+import inspect
+
 import keras
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import Gate, drawn, gated_layers
+from tfsparsecap.gates import Gate, drawn, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
+from tfsparsecap.pruning.feedback import with_feedback
 from tfsparsecap.pruning.method import PruningMethod
 
 
@@ -19,6 +23,28 @@ class PrunedModel:
         with drawn(self, kwargs.get("training")):
             return super().call(*args, **kwargs)
 
+    @property
+    def trainable_variables(self):
+        # Of a model that is frozen as a whole Keras has none, but its gates may be independent of that.
+        return super().trainable_variables or self._learning_logits()
+
+    @property
+    def trainable_weights(self):
+        return super().trainable_weights or self._learning_logits()
+
+    @property
+    def non_trainable_variables(self):
+        learning = {id(variable) for variable in self.trainable_variables}
+        return [variable for variable in self.variables if id(variable) not in learning]
+
+    @property
+    def non_trainable_weights(self):
+        learning = {id(variable) for variable in self.trainable_weights}
+        return [variable for variable in self.weights if id(variable) not in learning]
+
+    def _learning_logits(self) -> list[keras.Variable]:
+        return [gate.logits for gate in gates(self) if gate.trainable]
+
     def compile(self, *args, **kwargs):
         super().compile(*args, **kwargs)
         if self.optimizer is not None:
@@ -32,6 +58,16 @@ class PrunedModel:
         # user gave them.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
+
+    def fit(self, *args, **kwargs):
+        if not self.pruning.has_own("validated"):
+            return super().fit(*args, **kwargs)
+        signature = inspect.signature(super().fit)
+        if "callbacks" not in signature.parameters:  # a class that hands on *args and **kwargs to Keras
+            signature = inspect.signature(functools.partial(keras.Model.fit, self))
+        given = signature.bind(*args, **kwargs)
+        given.arguments["callbacks"] = with_feedback(self, given.arguments)
+        return super().fit(*given.args, **given.kwargs)
 
     def train_step(self, *args, **kwargs):
         return {**super().train_step(*args, **kwargs), **self.pruning.logs()}
@@ -55,6 +91,12 @@ class PrunedModel:
             "build_config": self.get_build_config(),
             "method": keras.saving.serialize_keras_object(self.pruning),
             "gated": [order[id(layer)] for layer in gated_layers(self)],
+            "frozen": [
+                order[id(layer)]
+                for layer in gated_layers(self)
+                if any(gate.independent for gate in layer.gate_of.values())
+            ],
+            "fixed": [order[id(layer)] for layer in gated_layers(self) if _is_fixed(layer)],
             "left_alone": self.pruning.left_alone,
         }
 
@@ -80,10 +122,27 @@ class PrunedModel:
             # Layers that a functional model lists come with their gates.
             if type(layers[index]) in GATED_FORMS:
                 gate_in_place(layers[index], method.block_shape)
-        method.attach(model)
+        for index in config.get("fixed", ()):
+            for gate in layers[index].gate_of.values():
+                gate.fix()
+        attach(method, model, [layers[index] for index in config.get("frozen", ())])
         method.left_alone = config["left_alone"]
         turn_pruned(model, method)
         return model
+
+
+def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer]) -> None:
+    """Gives the gates of a model to a method.
+
+    Args:
+        frozen: layers whose gates learn although they do not, if the method has gates that learn.
+    """
+    held = [gate for layer in frozen for gate in layer.gate_of.values() if not gate.fixed]
+    for gate in held:
+        gate.trainable = True
+    method.attach(model)
+    for gate in held:
+        gate.independent = True
 
 
 def turn_pruned(model: keras.Model, method: PruningMethod) -> None:
@@ -110,6 +169,10 @@ def turn_stock(model: keras.Model) -> None:
 def _forget_compiled_functions(model: keras.Model) -> None:
     """Functions that Keras has traced know the layers as they were."""
     model.train_function = model.test_function = model.predict_function = None
+
+
+def _is_fixed(layer: keras.Layer) -> bool:
+    return all(gate.fixed for gate in layer.gate_of.values())
 
 
 def _layers_but_gates(model: keras.Model) -> list[keras.Layer]:

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import INITIAL_LOGIT, gated_layers
+from tfsparsecap.gates import INITIAL_LOGIT
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.selection import keep_masks
@@ -102,7 +102,6 @@ class Supermask(PruningMethod):
                 "smaller block_shape is finer",
                 stacklevel=3,
             )
-        self._weights = [layer.stored_weight(name) for layer in gated_layers(model) for name in layer.gate_of]
         self._worth = [self.add_state("worth", tuple(gate.logits.shape)) for gate in self.gates]
         self._reached = self.add_state("sparsity_reached", ())
         for gate in self.gates:
@@ -132,7 +131,9 @@ class Supermask(PruningMethod):
         return tf.no_op()
 
     def _shrink_closed_weights(self) -> tf.Operation:
-        for gate, weight in zip(self.gates, self._weights, strict=True):
+        for gate, weight in zip(self.gates, self.weights, strict=True):
+            if not weight.trainable:
+                continue  # it does not learn, so nothing makes it large, and it must not change
             closed = tf.cast(gate.logits < 0.0, tf.float32)
             weight.assign(weight * gate.expand(1.0 - self.closed_decay * closed))
         return tf.no_op()
@@ -147,7 +148,7 @@ class Supermask(PruningMethod):
 
     def _scores(self) -> list[tf.Tensor]:
         scores = []
-        for gate, weight, worth in zip(self.gates, self._weights, self._worth, strict=True):
+        for gate, weight, worth in zip(self.gates, self.weights, self._worth, strict=True):
             # Weights that no gradient ever reached (rare words) are all worth nothing: the larger ones go
             # last.
             size = gate.block_sum(tf.square(tf.cast(weight, tf.float32)))

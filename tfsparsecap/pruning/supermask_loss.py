@@ -31,10 +31,11 @@ class SupermaskLoss(PruningMethod):
         sparsity_weight * alpha(n) * |sparsity - s|,    alpha(n) = 1 - (1 + cos(pi n / total_steps)) / 2
 
     The gates have an Adam of their own, with a constant learning rate and an epsilon of 1e-2 (with Keras's
-    1e-7 it diverges). The
-    sparsity that a run ends at is a balance of the two losses: half a million steps reach the target, a
-        thousand do not. `land_at`
-    makes it exact; `Supermask` gets there gradually.
+    1e-7 it diverges). The sparsity that a run ends at is a balance of the two losses: half a million steps
+    reach the target, a thousand do not. `land_at` makes it exact; `Supermask` gets there gradually.
+
+    With `sparsity_weight=0` it is Supermask as Zhou et al. have it: gates learned for the model's loss alone,
+    at whatever sparsity they end; `sparsity` is then only what `land_at` cuts at.
 
     Args:
         sparsity: the target, share of the gated weights.
@@ -42,20 +43,26 @@ class SupermaskLoss(PruningMethod):
         block_shape: (inputs, outputs) weights to a gate.
         gate_learning_rate: of the gates; "auto" is seven times the least rate that takes a gate from its
             start to 0 within `total_steps`, the ratio of the papers' runs.
-        sparsity_weight: `lambda_s`; "auto" is `max(5, 0.5 / (1 - sparsity))`, the papers' for soft attention.
+        sparsity_weight: `lambda_s`; "auto" is `max(5, 0.5 / (1 - sparsity))`, the papers' for soft attention;
+            0 leaves the sparsity loss out.
+        initial_logit: of all gates.
         clip_value: largest size of a gate's gradient; None does not clip.
         epsilon: of the gates' Adam.
         land_at: share of `total_steps` after which the gates are ranked, cut at exactly the sparsity and
             frozen, and the weights are fine-tuned; None never does.
+        freeze_at: share of `total_steps` after which the gates, rounded, stay as they are, at whatever
+            sparsity there is, and the weights are fine-tuned; None has them learn to the end.
         paper: name of a captioner of the papers (`"soft_attention"`, `"up_down"`,
             `"object_relation_transformer"`): its published settings for the arguments that are not passed.
 
     Raises:
         InputError: an argument out of range; on pruning, a learning rate that cannot close a gate within
-        `total_steps`.
+            `total_steps`.
 
     Reference:
-        Tan et al., "End-to-End Supermask Pruning: Learning to Prune Image Captioning Models", section 4.
+        Tan et al., "End-to-End Supermask Pruning: Learning to Prune Image Captioning Models", section 4;
+        without its loss Zhou et al., "Deconstructing Lottery Tickets", https://arxiv.org/abs/1905.01067,
+        section 5.
 
     Example:
         >>> SupermaskLoss(sparsity=0.95, total_steps=530_000, paper="soft_attention").gate_learning_rate
@@ -72,7 +79,9 @@ class SupermaskLoss(PruningMethod):
         sparsity_weight: float | str | None = None,
         clip_value: float | None = None,
         epsilon: float = 1e-2,
+        initial_logit: float = INITIAL_LOGIT,
         land_at: float | None = None,
+        freeze_at: float | None = None,
         paper: str | None = None,
     ):
         super().__init__(sparsity, block_shape=block_shape)
@@ -82,14 +91,21 @@ class SupermaskLoss(PruningMethod):
             )
         if land_at is not None and not 0.0 < land_at < 1.0:
             raise InputError(f"land_at is a share of total_steps between 0 and 1: got {land_at!r}")
+        if freeze_at is not None and not 0.0 <= freeze_at < 1.0:
+            raise InputError(f"freeze_at is a share of total_steps, 0 to below 1: got {freeze_at!r}")
+        if freeze_at is not None and land_at is not None:
+            raise InputError("land_at freezes the gates, too: give land_at or freeze_at, not both")
         if paper is not None and paper not in PAPER_SETTINGS:
             raise InputError(f"paper must be one of {sorted(PAPER_SETTINGS)}: got {paper!r}")
         settings = PAPER_SETTINGS.get(paper, {})
         self.total_steps, self.epsilon, self.land_at = int(total_steps), epsilon, land_at
+        self.initial_logit, self.freeze_at = float(initial_logit), freeze_at
         self.gate_learning_rate = gate_learning_rate or settings.get("gate_learning_rate", "auto")
         self.clip_value = clip_value or settings.get("clip_value")
-        weight = sparsity_weight or settings.get("sparsity_weight", "auto")
+        weight = settings.get("sparsity_weight", "auto") if sparsity_weight is None else sparsity_weight
         self.sparsity_weight = max(5.0, 0.5 / (1.0 - self.sparsity)) if weight == "auto" else float(weight)
+        if self.sparsity_weight < 0.0:
+            raise InputError(f"sparsity_weight must be 0 or more: got {sparsity_weight!r}")
 
     def least_learning_rate(self, size: int) -> float:
         """The least gate learning rate that takes gates from their start to 0 under the sparsity loss alone.
@@ -102,19 +118,23 @@ class SupermaskLoss(PruningMethod):
             size: how many gates the model has, blocks of equal size assumed.
         """
         way = 2.0 * INITIAL_LOGIT + math.exp(INITIAL_LOGIT) - math.exp(-INITIAL_LOGIT)
-        return 2.0 * way * self.epsilon * size / (self.sparsity_weight * self.total_steps)
+        # Without a sparsity loss the gates are to be as quick as with the papers' smallest.
+        return 2.0 * way * self.epsilon * size / ((self.sparsity_weight or 5.0) * self.total_steps)
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
         # A gate's pull weighs its block: what counts is how many gates there are, not how many weights.
         least = self.least_learning_rate(sum(int(np.prod(gate.logits.shape)) for gate in self.gates))
         rate = 7.0 * least if self.gate_learning_rate == "auto" else float(self.gate_learning_rate)
-        if self.sparsity > 0 and self.land_at is None and rate < least:
+        driven = self.sparsity_weight > 0.0 and self.initial_logit >= INITIAL_LOGIT
+        if self.sparsity > 0 and driven and self.land_at is None and rate < least:
             raise InputError(
                 f"a gate_learning_rate of {rate:g} cannot close a gate of this model within "
                 f"{self.total_steps} steps, so a sparsity of {self.sparsity} is out of reach: at least "
                 f'{least:.3g} is needed; pass "auto", or prune with Supermask'
             )
+        for gate in self.gates:
+            gate.logits.assign(tf.fill(gate.logits.shape, self.initial_logit))
         self._optimizer = keras.optimizers.Adam(rate, epsilon=self.epsilon, clipvalue=self.clip_value)
         self._optimizer.build([gate.logits for gate in self.gates])
         self.variables.extend(self._optimizer.variables)
@@ -135,6 +155,18 @@ class SupermaskLoss(PruningMethod):
 
     def step(self, gate_gradients):
         step = tf.convert_to_tensor(self.steps_done)
+        if self.freeze_at is None:
+            self._learn(step, gate_gradients)
+        else:
+            begin = math.floor(self.freeze_at * self.total_steps)
+            tf.cond(step < begin, lambda: self._learn(step, gate_gradients), lambda: tf.no_op())
+            tf.cond(tf.equal(step, begin), self._freeze, lambda: tf.no_op())
+        if self.land_at is not None:
+            landing = step >= math.floor(self.land_at * self.total_steps)
+            tf.cond(landing, self._land, lambda: tf.no_op())
+        self.steps_done.assign_add(1)
+
+    def _learn(self, step: tf.Tensor, gate_gradients: list[tf.Tensor | None]) -> tf.Operation:
         # The term's gradient is written out rather than traced, so that SMP works in any training loop,
         # compute_loss or not. Optimizers sum gradients over replicas: each adds its part.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -150,18 +182,21 @@ class SupermaskLoss(PruningMethod):
             total = pull * (gate.block_size / self.gated_size) * probability * (1.0 - probability)
             gradients.append(total if gradient is None else total + gradient)
         self._optimizer.apply(gradients, [gate.logits for gate in self.gates])
-        if self.land_at is not None:
-            landing = step >= math.floor(self.land_at * self.total_steps)
-            tf.cond(landing, self._land, lambda: tf.no_op())
-        self.steps_done.assign_add(1)
+        return tf.no_op()
+
+    def _freeze(self) -> tf.Operation:
+        return self._fix([tf.convert_to_tensor(gate.logits) > 0.0 for gate in self.gates])
 
     def _land(self) -> tf.Operation:
-        """Cuts at exactly the sparsity and freezes: such logits always draw the same and have no gradient."""
+        """Cuts at exactly the sparsity and freezes."""
         scores = [
             tf.exp(tf.clip_by_value(tf.convert_to_tensor(gate.logits), -60.0, 60.0)) for gate in self.gates
         ]
         closed = tf.constant(round(self.sparsity * self.gated_size), tf.int64)
-        keep = keep_masks(scores, [gate.block_size for gate in self.gates], closed)
+        return self._fix(keep_masks(scores, [gate.block_size for gate in self.gates], closed))
+
+    def _fix(self, keep: list[tf.Tensor]) -> tf.Operation:
+        """Sets logits that always draw the same and have no gradient."""
         for gate, kept in zip(self.gates, keep, strict=True):
             gate.logits.assign(tf.where(kept, 100.0, -100.0))
         return tf.no_op()
@@ -178,5 +213,7 @@ class SupermaskLoss(PruningMethod):
             "sparsity_weight": self.sparsity_weight,
             "clip_value": self.clip_value,
             "epsilon": self.epsilon,
+            "initial_logit": self.initial_logit,
             "land_at": self.land_at,
+            "freeze_at": self.freeze_at,
         }

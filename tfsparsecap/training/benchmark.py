@@ -20,7 +20,19 @@ from tfsparsecap.command import parser, run
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS, PaperCaptioner
-from tfsparsecap.pruning import PruningMethod, Supermask, SupermaskLoss, prune
+from tfsparsecap.pruning import (
+    SNIP,
+    Gradual,
+    L1Pruning,
+    L2Pruning,
+    LotteryTicket,
+    Magnitude,
+    PruningMethod,
+    Relevance,
+    Supermask,
+    SupermaskLoss,
+    prune,
+)
 from tfsparsecap.training.loop import Loop
 
 DENSE = "dense"
@@ -30,6 +42,13 @@ VARIANTS: dict[str, Callable[[int], PruningMethod | None]] = {
     "Supermask, (16, 1) gates": lambda steps: Supermask(0.95, steps, block_shape=(16, 1)),
     "SupermaskLoss, single gates": lambda steps: SupermaskLoss(0.95, steps),
     "SupermaskLoss, (16, 1) gates": lambda steps: SupermaskLoss(0.95, steps, block_shape=(16, 1)),
+    "gradual": lambda steps: Gradual(0.95, steps),
+    "magnitude": lambda steps: Magnitude(0.95),
+    "SNIP": lambda steps: SNIP(0.95),
+    "lottery": lambda steps: LotteryTicket(0.95, steps),
+    "relevance": lambda steps: Relevance(0.95, steps, lower_bound=0.0, metric="validation_CIDEr"),
+    "L2": lambda steps: L2Pruning(0.95, steps, lower_bound=0.0, metric="validation_CIDEr"),
+    "L1": lambda steps: L1Pruning(0.95, steps, lower_bound=0.0, metric="validation_CIDEr"),
 }
 #: Captioners of features: an encoder's steps would cover what is measured.
 CAPTIONERS = {name: paper for name, paper in PAPER_CAPTIONERS.items() if "features" in paper.inputs}

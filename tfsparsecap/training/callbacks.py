@@ -27,6 +27,9 @@ class Validation(keras.callbacks.Callback):
         max_length: tokens of a caption at most.
     """
 
+    #: What it adds to the logs.
+    NAMES = ("validation_CIDEr", "validation_BLEU-4")
+
     def __init__(
         self,
         captioner: keras.Model,
@@ -42,8 +45,8 @@ class Validation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         captions = caption_records(self.decoder, self.records, self.batches, self.tokenizer)
         scores = scores_of(captions)
-        for name in ("CIDEr", "BLEU-4"):
-            logs[f"validation_{name}"] = scores[name]
+        for name in self.NAMES:
+            logs[name] = scores[name.removeprefix("validation_")]
 
 
 class SaveEpoch(keras.callbacks.Callback):

@@ -40,6 +40,33 @@ def save_checkpoint(path: Path, model: keras.Model, optimizer: keras.Optimizer, 
         np.savez(file, notes=np.array(content), **arrays)
 
 
+def save_weights(path: Path, weights: dict[str, np.ndarray]) -> None:
+    """Writes what `named_weights` gave, whole or not at all."""
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, notes=np.array(json.dumps({"format": _FORMAT})), **weights)
+
+
+def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
+    """The values of `model.weights` in their order, by names that do not depend on the process."""
+    return {
+        f"{place:04d}/{_COUNTER.sub('', variable.path)}": np.asarray(keras.ops.convert_to_numpy(variable))
+        for place, variable in enumerate(model.weights)
+    }
+
+
+def load_weights(path: Path, model: keras.Model) -> list[np.ndarray]:
+    """The arrays of `save_weights`, as `model.get_weights()` gives them; the model stays as it is.
+
+    Raises:
+        InputError: the file is missing, not whole, or of another model.
+    """
+    _, arrays = _read(path)
+    shapes = {name: values.shape for name, values in arrays.items()}
+    if shapes != {name: values.shape for name, values in named_weights(model).items()}:
+        raise InputError(f"{path} holds the weights of another model: give model settings as in its run")
+    return list(arrays.values())
+
+
 def load_checkpoint(path: Path, model: keras.Model, optimizer: keras.Optimizer | None = None) -> dict:
     """Reads a checkpoint into a model and, where one is given, its optimizer.
 

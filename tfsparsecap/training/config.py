@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
@@ -63,24 +63,35 @@ class Data(_Section):
 
 
 class Encoder(_Section):
-    """MobileNet-V1, from an image to a map of features.
+    """A convolutional network, from an image to a map of features.
 
     Attributes:
-        width: channels of each layer as a share of the full network's.
-        layer: name of the `keras.applications` layer whose output is the map of features.
+        network: `mobilenet_v1` or `inception_v1`.
+        width: of a MobileNet only: channels of each layer as a share of the full network's.
+        layer: name of the layer whose output is the map of features, as `tfsparsecap.models` has it. Where it
+            is not set, a MobileNet takes `conv_pw_5_relu` and an Inception `Mixed_4f`.
         image_size: side of the square images in pixels.
-        weights: `imagenet`, or null for random weights.
+        weights: null for random weights; for a MobileNet `imagenet`; for an Inception the path of a TF-Slim
+            checkpoint, relative to the working directory.
         trainable: train it from the first epoch; a frozen one is run once and its features are cached.
         batch_norm_momentum: of the moving averages of batch normalisation; short runs from scratch need less
             than Keras's 0.99.
     """
 
+    network: Literal["mobilenet_v1", "inception_v1"] = "mobilenet_v1"
     width: Rate = 0.75
     layer: str = "conv_pw_5_relu"
     image_size: Annotated[int, Field(ge=32)] = 48
-    weights: Literal["imagenet"] | None = None
+    weights: str | None = None
     trainable: bool = True
     batch_norm_momentum: Share = 0.9
+
+    @model_validator(mode="before")
+    @classmethod
+    def _layer_of_network(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("network") == "inception_v1":
+            return {"layer": "Mixed_4f", **given}
+        return given
 
 
 class SoftAttentionModel(_Section):
@@ -170,17 +181,32 @@ class Pruning(_Section):
 
     Attributes:
         method: `supermask`; `supermask_loss`, SMP as in the papers; `gradual`; `magnitude`, all at once;
-            `lottery`; or `snip`, before the training.
-        sparsity: share of the weights that is gone in the end.
+            `lottery`; `snip`, before the training; `relevance`, `l1` or `l2`, which prune as long as a score
+            of the validation is good enough; or `frozen`, which keeps zeros of `training.start_from`.
+        sparsity: share of the weights that is gone in the end; at most, with those that go by a score.
         block_shape: weights that are kept or pruned together, in (inputs, outputs).
-        encoder: prune the encoder as well, where it is trained from the start.
+        encoder: true prunes the encoder as well, where it is trained from the start. A, B and C are the SMP
+            paper's schemes for one that is frozen until `training.fine_tune`: A prunes encoder and decoder
+            while the decoder is trained, and fine-tunes what is left of both; B prunes both in fine-tuning;
+            C prunes the decoder while it is trained, the encoder in fine-tuning.
     """
 
     model_config = ConfigDict(extra="allow")
-    method: Literal["supermask", "supermask_loss", "gradual", "lottery", "magnitude", "snip"] = "supermask"
+    method: Literal[
+        "supermask",
+        "supermask_loss",
+        "gradual",
+        "lottery",
+        "magnitude",
+        "snip",
+        "relevance",
+        "l1",
+        "l2",
+        "frozen",
+    ] = "supermask"
     sparsity: Share = 0.9
     block_shape: tuple[Size, Size] = (1, 1)
-    encoder: bool = False
+    encoder: bool | Literal["A", "B", "C"] = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -208,6 +234,8 @@ class Training(_Section):
     Attributes:
         start_from: run folder of a finished training whose weights and vocabulary this one starts with, such
             as a dense one that is to be pruned; null starts with random weights.
+        keep_initial: keep the weights that the run starts with, in `checkpoints/initial.npz`, for a lottery
+            ticket to be drawn from it.
         epochs: times that every caption is seen, fine-tuning not counted.
         batch_size: captions a step, over all devices together.
         learning_rate: of Adam, at the start.
@@ -229,6 +257,7 @@ class Training(_Section):
     """
 
     start_from: str | None = None
+    keep_initial: bool = False
     epochs: Size = 2
     batch_size: Size = 32
     learning_rate: Rate = 3e-3

@@ -17,13 +17,16 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.training.config import MODELS, Config
 
 
-def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+def load_config(
+    path: str | Path | None = None, overrides: Sequence[str] = (), source: str = "on the command line"
+) -> Config:
     """Reads and checks a run's settings.
 
     Args:
         path: a YAML file; None starts from the defaults, which are the quickstart. Its key `extends:
             FILE.yaml` names another one, from its own folder on, whose settings it changes.
         overrides: `section.key=value`, values in YAML; they win over the file.
+        source: where the overrides come from, for the message.
 
     Raises:
         InputError: the file is missing or no YAML, a key is unknown, a value is of the wrong type.
@@ -33,19 +36,19 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
         3
     """
     overridden = [_checked_override(text) for text in overrides]
-    source = str(path) if path is not None else "the settings"
+    file = str(path) if path is not None else "the settings"
     try:
         merged = _merged(_read(path), OmegaConf.from_dotlist(list(overrides)))
         content = OmegaConf.to_container(merged, resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{source} and {' '.join(overrides)} do not go together: {reason}") from error
+        raise InputError(f"{file} and {' '.join(overrides)} do not go together: {reason}") from error
 
     beyond = " or what it extends" if path is not None and "extends" in _loaded(path) else ""
 
     def where(key: str) -> str:
         given = any(key == name or key.startswith(f"{name}.") for name in overridden)
-        return "on the command line" if given or path is None else f"in {path}{beyond}"
+        return source if given or path is None else f"in {path}{beyond}"
 
     return checked_config(content, where)
 
@@ -65,7 +68,7 @@ def checked_config(
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        raise InputError(_sentence(error, Config, where)) from error
+        raise InputError(sentence_of(error, Config, where)) from error
 
 
 def check_options(section: str, options: dict[str, Any], function: Callable, reserved: Sequence[str]) -> dict:
@@ -94,9 +97,21 @@ def check_options(section: str, options: dict[str, Any], function: Callable, res
     try:
         checked = model.model_validate(options)
     except ValidationError as error:
-        message = _sentence(error, Config, lambda key: "among the settings", section, list(fields))
+        message = sentence_of(error, Config, lambda key: "among the settings", section, list(fields))
         raise InputError(message) from error
     return {name: getattr(checked, name) for name in options}
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """What a YAML file says, with what it `extends`, unchecked.
+
+    Raises:
+        InputError: it is missing, no YAML, or holds no keys and values.
+    """
+    try:
+        return OmegaConf.to_container(_read(path), resolve=True)
+    except OmegaConfBaseException as error:
+        raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
 
 def save_config(config: Config) -> str:
@@ -183,7 +198,7 @@ _RULES = {
 }
 
 
-def _sentence(
+def sentence_of(
     error: ValidationError,
     schema: type[BaseModel],
     where: Callable[[str], str],

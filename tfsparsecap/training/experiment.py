@@ -18,11 +18,17 @@ from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import MobileNetV1Encoder, ObjectRelationTransformer, SoftAttention, UpDown
+from tfsparsecap.models import (
+    InceptionV1Encoder,
+    MobileNetV1Encoder,
+    ObjectRelationTransformer,
+    SoftAttention,
+    UpDown,
+)
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.pruning import prune, registry
-from tfsparsecap.training.config import Config
+from tfsparsecap.training.config import Config, Encoder
 from tfsparsecap.training.config_files import check_options
+from tfsparsecap.training.gating import check_pruning
 
 #: Captioners by the `kind` that a configuration gives them.
 CAPTIONERS = {
@@ -54,16 +60,36 @@ def check_sections(config: Config) -> None:
         raise InputError(
             "data.augmentation and training.fine_tune need images, and features are given: leave them out"
         )
+    if config.model.encoder is not None:
+        _check_encoder(config.model.encoder)
     _checked_options(config)
     if config.training.clip_norm and config.training.clip_value:
         raise InputError(
             "training.clip_norm and training.clip_value are both set (clip_norm by default): set one of them"
             " to null"
         )
-    if config.pruning is not None:
-        method = registry.METHODS[config.pruning.method]
-        reserved = ("sparsity", "total_steps", "block_shape")
-        check_options("pruning", config.pruning.options, method.__init__, reserved)
+    check_pruning(config)
+
+
+def _check_encoder(settings: Encoder) -> None:
+    """Raises InputError where an encoder is given what only the other network has."""
+    if settings.network == "mobilenet_v1":
+        if settings.weights not in (None, "imagenet"):
+            raise InputError(
+                f"model.encoder.weights is {settings.weights!r}: give imagenet or null; a checkpoint is for"
+                " model.encoder.network=inception_v1"
+            )
+        return
+    if settings.weights == "imagenet":
+        raise InputError(
+            "model.encoder.weights is 'imagenet', which is for mobilenet_v1: give the path of TF-Slim's"
+            " inception_v1.ckpt, or null"
+        )
+    if settings.width != Encoder.model_fields["width"].default:
+        raise InputError(
+            f"model.encoder.width is {settings.width}, and an Inception has one width only: leave it out, or"
+            " set model.encoder.network=mobilenet_v1"
+        )
 
 
 def _checked_options(config: Config) -> dict[str, Any]:
@@ -144,16 +170,7 @@ def make_captioner(
     encoder = None
     if model.encoder is not None:
         sizes["feature_size"] = None  # the encoder says it
-        encoder = MobileNetV1Encoder(
-            model.encoder.width,
-            model.encoder.layer,
-            model.encoder.image_size,
-            model.encoder.weights if weights else None,
-            trainable=model.encoder.trainable,
-            batch_norm_momentum=model.encoder.batch_norm_momentum,
-            dtype=policy,
-            name="encoder",
-        )
+        encoder = make_encoder(model.encoder, policy, weights)
     size = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
     try:
         return CAPTIONERS[model.kind](size, **sizes, encoder=encoder, dtype=policy, name="captioner")
@@ -161,33 +178,39 @@ def make_captioner(
         raise InputError(f"model.kind={model.kind}: {error}") from error
 
 
-def prune_captioner(captioner: Captioner, config: Config, total_steps: int) -> None:
-    """Puts gates on the captioner as `config.pruning` says; null leaves it dense.
+def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.layers.Layer:
+    """The encoder of a captioner.
+
+    Args:
+        policy: Keras dtype policy.
+        weights: False leaves out published weights.
 
     Raises:
-        InputError: the method cannot do what is asked of it.
+        InputError: there is no such layer or width, or the weights cannot be had.
     """
-    settings = config.pruning
-    if settings is None:
-        return
-    encoder = captioner.encoder
-    trainable = encoder is not None and encoder.trainable
-    if trainable and not settings.encoder:
-        encoder.trainable = False  # prune leaves what is frozen alone
+    arguments = {
+        "layer": settings.layer,
+        "image_size": settings.image_size,
+        "weights": settings.weights if weights else None,
+        "trainable": settings.trainable,
+        "batch_norm_momentum": settings.batch_norm_momentum,
+        "dtype": policy,
+        "name": "encoder",
+    }
     try:
-        prune(
-            captioner,
-            settings.method,
-            sparsity=settings.sparsity,
-            total_steps=total_steps,
-            block_shape=settings.block_shape,
-            **settings.options,
-        )
+        if settings.network == "inception_v1":
+            return InceptionV1Encoder(**arguments)
+        return MobileNetV1Encoder(settings.width, **arguments)
     except InputError as error:
-        raise InputError(f"pruning.method={settings.method}: {error}") from error
-    finally:
-        if trainable:
-            encoder.trainable = True
+        raise InputError(f"model.encoder: {error}") from error
+
+
+def features_stay(config: Config) -> bool:
+    """Whether what the encoder says of an image stays the same, and may be cached, until fine-tuning."""
+    encoder, pruning = config.model.encoder, config.pruning
+    # In scheme A the encoder's weights stay, and its gates do not.
+    changing = encoder is None or encoder.trainable or (pruning is not None and pruning.encoder == "A")
+    return not changing and config.data.cache_folder is not None
 
 
 @dataclass
@@ -257,7 +280,7 @@ class Supply:
     def features(self) -> FeatureCache | None:
         """What the encoder says of every image, or None where it is trained or nothing is to be cached."""
         data = self.config.data
-        if self.config.model.encoder.trainable or data.cache_folder is None:
+        if not features_stay(self.config):
             return None
         if self._cache is None:
             self._cache = cached_features(

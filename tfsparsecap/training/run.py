@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfsparsecap.data.records import shown
 from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
@@ -14,17 +15,26 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import strip_pruning
+from tfsparsecap.pruning.feedback import Feedback
 from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
-from tfsparsecap.training.checkpoints import load_checkpoint, newest_whole, read_notes
+from tfsparsecap.training.checkpoints import (
+    load_checkpoint,
+    load_weights,
+    named_weights,
+    newest_whole,
+    read_notes,
+    save_weights,
+)
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.experiment import (
     Supply,
     check_sections,
+    features_stay,
     load_data,
     make_captioner,
     make_tokenizer,
-    prune_captioner,
 )
+from tfsparsecap.training.gating import draws_from_run, gate_captioner, gate_for_fine_tuning
 from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
 from tfsparsecap.training.run_folder import RunFolder, best_epoch
 from tfsparsecap.training.scoring import as_rows
@@ -46,10 +56,13 @@ class Phase:
 def phases(config: Config) -> list[Phase]:
     """The phases of a run in their order."""
     training, tuning = config.training, config.training.fine_tune
-    encoder = config.model.encoder
-    cached = encoder is not None and not encoder.trainable and config.data.cache_folder is not None
     first = Phase(
-        "train", training.epochs, training.batch_size, training.learning_rate, training.schedule, not cached
+        "train",
+        training.epochs,
+        training.batch_size,
+        training.learning_rate,
+        training.schedule,
+        not features_stay(config),
     )
     if not tuning.epochs:
         return [first]
@@ -105,17 +118,17 @@ def train_run(
             say(f"starting with the weights of {config.training.start_from}")
     supply = Supply(config, data, tokenizer, captioner.encoder, progress=verbose == 1)
     training = _Training(config, folder, supply, captioner, strategy, verbose, say)
-    training.prepare()
+    training.prepare(resumed)
     _name_skipped(folder, supply, say, write=False)
     if resume:
         folder.save_config(config)  # the data may lie elsewhere now
     else:
         folder.create(config, tokenizer)
+        training.keep_initial()
     _name_skipped(folder, supply, say, write=True)
     training.run(resume)
 
-    sparsity = config.pruning.sparsity if config.pruning else None
-    best = best_epoch(training.history, sparsity)
+    best = best_epoch(training.history, training.target)
     if config.training.restore_best and best is not None:
         say(f"taking the weights of epoch {best}, the best on validation")
         load_checkpoint(folder.checkpoint(best), captioner)
@@ -147,17 +160,64 @@ class _Training:
         self.config, self.folder, self.supply, self.captioner = config, folder, supply, captioner
         self.strategy, self.verbose, self.say = strategy, verbose, say
         self.history: list[dict[str, Any]] = []
-        self.sparsity = config.pruning.sparsity if config.pruning else None
+        self._initial: dict[str, np.ndarray] = {}
 
-    def prepare(self) -> None:
+    @property
+    def target(self) -> float | None:
+        """The sparsity that an epoch must have to be the best; None where any will do."""
+        pruning = getattr(self.captioner, "pruning", None)
+        if pruning is None:
+            # In scheme B nothing is pruned at first, and none of those epochs is what was asked for.
+            return self.config.pruning.sparsity if self.config.pruning else None
+        return pruning.target
+
+    def prepare(self, resumed: bool) -> None:
         """Reads the pictures and puts on the gates: what can fail does so before the folder is made."""
         first = phases(self.config)[0]
         test = self.supply.data.split("test")
         if self.config.model.encoder is None and test:
             self.supply.pictures(test, from_images=False)  # looks at the headers of their files
         self.batches = self.supply.training(from_images=first.from_images, batch_size=first.batch_size)
+        initial = None
+        if self.config.training.keep_initial:
+            self._initial = named_weights(self.captioner)
+        if draws_from_run(self.config) and not resumed:
+            initial = _initial_weights(self.config, self.captioner)
         with self.strategy.scope():
-            prune_captioner(self.captioner, self.config, first.epochs * self.batches.steps_per_epoch)
+            gate_captioner(
+                self.captioner,
+                self.config,
+                first.epochs * self.batches.steps_per_epoch,
+                initial_weights=initial,
+                restored=resumed,
+            )
+        self._check_metric()
+        self._say_gates()
+
+    def _check_metric(self) -> None:
+        """Before the training: whether validation gives the score that the pruning goes by, if any."""
+        pruning = getattr(self.captioner, "pruning", None)
+        if pruning is None or not pruning.has_own("validated"):
+            return
+        limit = self.config.training.validation_images
+        names = Validation.NAMES if self.supply.data.split("validation")[:limit] else ()
+        if not names and pruning.metric in Validation.NAMES:
+            raise InputError(
+                f"pruning.method={self.config.pruning.method} goes by {pruning.metric}, and nothing is"
+                " validated: set training.validation_images, and give data with a validation split"
+            )
+        pruning.check_metric(["loss", *names])
+
+    def _say_gates(self) -> None:
+        pruning = getattr(self.captioner, "pruning", None)
+        if pruning is not None:
+            self.say(pruning.describe())
+
+    def keep_initial(self) -> None:
+        """Writes the weights that the run starts with, where that is asked for."""
+        if self._initial:
+            save_weights(self.folder.initial, self._initial)
+            self._initial = {}
 
     def run(self, resume: bool) -> None:
         checkpoint, reached = self._last_checkpoint() if resume else (None, "")
@@ -185,6 +245,10 @@ class _Training:
             self.captioner.encoder.trainable = True
             self.batches = self.supply.training(from_images=True, batch_size=phase.batch_size)
         steps = phase.epochs * self.batches.steps_per_epoch
+        if phase.name == "fine_tune":
+            with self.strategy.scope():
+                gate_for_fine_tuning(self.captioner, self.config, steps, restored=checkpoint is not None)
+            self._say_gates()
         with self.strategy.scope():
             optimizer = make_optimizer(
                 steps,
@@ -199,12 +263,14 @@ class _Training:
                 clip_value=config.clip_value,
                 replicas=self.strategy.num_replicas_in_sync,
             )
-            if self.sparsity is not None:
+            if getattr(self.captioner, "pruning", None) is not None:
                 optimizer = self.captioner.pruning.wrap(optimizer)
         loop = Loop(self.captioner, optimizer, strategy=self.strategy, label_smoothing=config.label_smoothing)
         if checkpoint is not None:
             load_checkpoint(checkpoint, self.captioner, optimizer)
-            if ends_early(self.history, phase.name, self.sparsity, config.early_stopping):
+            if ends_early(self.history, phase.name, self.target, config.early_stopping):
+                return
+            if self.config.pruning is not None and self.captioner.pruning.finished:
                 return
         before = sum(row["phase"] != phase.name for row in self.history)
         loop.run(
@@ -228,8 +294,11 @@ class _Training:
             )
         if TensorBoard.available():
             callbacks.append(TensorBoard(self.folder.logs))
+        pruning = getattr(self.captioner, "pruning", None)
+        if pruning is not None and pruning.has_own("validated"):
+            callbacks.append(Feedback(pruning))
         patience = self.config.training.early_stopping
-        callbacks.append(SaveEpoch(self.folder, optimizer, self.history, phase.name, self.sparsity, patience))
+        callbacks.append(SaveEpoch(self.folder, optimizer, self.history, phase.name, self.target, patience))
         return callbacks
 
 
@@ -244,6 +313,18 @@ def _start(config: Config) -> Trained:
                 f" data.{name}={theirs or 'null'}, this one {own or 'null'}: set the same"
             )
     return start
+
+
+def _initial_weights(config: Config, captioner: Captioner) -> list[np.ndarray]:
+    """What the run that a lottery ticket is drawn from started with."""
+    folder = RunFolder(config.training.start_from)
+    if not folder.initial.is_file():
+        raise InputError(
+            f"a lottery ticket goes back to what its run started with, and {folder.path} has no"
+            f" checkpoints/{folder.initial.name}: train it with training.keep_initial=true, or let this run"
+            " train first (pruning.rounds=1, training.start_from=null)"
+        )
+    return load_weights(folder.initial, captioner)
 
 
 def _take_weights(captioner: Captioner, start: Captioner, where: str) -> None:

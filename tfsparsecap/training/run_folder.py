@@ -5,6 +5,7 @@ import csv
 import errno
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class RunFolder:
         self.config_file = self.path / "config.yaml"
         self.vocabulary = self.path / VOCABULARY
         self.checkpoints = self.path / "checkpoints"
+        self.initial = self.checkpoints / "initial.npz"
         self.history = self.path / "history.csv"
         self.logs = self.path / "logs"
         self.model = self.path / "model.keras"
@@ -159,7 +161,8 @@ def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | N
     landed = [
         row
         for row in history
-        if "validation_CIDEr" in row and (sparsity is None or abs(row["sparsity"] - sparsity) <= 0.001)
+        if "validation_CIDEr" in row
+        and (sparsity is None or abs(row.get("sparsity", math.inf) - sparsity) <= 0.001)
     ]
     if not landed:
         return None

@@ -1,0 +1,193 @@
+"""What `fit` tells a pruning method after each epoch, and what it refuses before the first one."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import PruningMethod, Relevance, prune, strip_pruning
+from tfsparsecap.pruning.feedback import Feedback
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(40, 8)).astype("float32")
+Y = (X[:, 0] > 0).astype("int32")
+
+
+class Listener(PruningMethod):
+    """Remembers what it hears; stops the training after so many epochs."""
+
+    def __init__(self, stop_after=None, wanted=None):
+        super().__init__(0.5)
+        self.stop_after, self.wanted, self.heard = stop_after, wanted, []
+
+    def step(self, gate_gradients):
+        self.steps_done.assign_add(1)
+
+    def validated(self, logs):
+        self.heard.append(logs)
+        return len(self.heard) == self.stop_after
+
+    def check_metric(self, names):
+        if self.wanted and self.wanted not in names:
+            raise InputError(f"no {self.wanted} in {sorted(names)}")
+
+
+class Scores(keras.callbacks.Callback):
+    """A callback of the user that adds to the logs."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["val_score"] = 10.0 + epoch
+
+
+class Passes(keras.Sequential):
+    """A class that hands on what it takes."""
+
+    def fit(self, *args, **kwargs):
+        return super().fit(*args, **kwargs)
+
+
+def made(method, cls=keras.Sequential, **compiled):
+    keras.utils.set_random_seed(2)
+    layers = [keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(2, "softmax")]
+    model = prune(cls(layers), method)
+    model.compile(
+        keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"], **compiled
+    )
+    return model
+
+
+@pytest.mark.parametrize("cls", [keras.Sequential, Passes])
+def test_fit_tells_the_logs_of_each_epoch_as_its_history_has_them(cls):
+    method = Listener()
+    history = made(method, cls).fit(X, Y, validation_data=(X, Y), epochs=3, verbose=0).history
+    names = {"loss", "accuracy", "val_loss", "val_accuracy", "sparsity"}
+    assert [set(logs) for logs in method.heard] == [names] * 3
+    for name in names:
+        assert [logs[name] for logs in method.heard] == history[name]
+
+
+def test_fit_stops_when_the_method_says_so():
+    model = made(Listener(stop_after=2))
+    assert len(model.fit(X, Y, epochs=5, verbose=0).epoch) == 2
+    assert len(model.fit(X, Y, epochs=3, verbose=0).epoch) == 3
+
+
+@pytest.mark.parametrize("positional", [False, True])
+def test_it_comes_after_the_callbacks_of_the_user(positional):
+    method = Listener(wanted="val_score")
+    if positional:
+        made(method).fit(X, Y, 8, 2, 0, [Scores()])
+    else:
+        made(method).fit(X, Y, epochs=2, verbose=0, callbacks=Scores())
+    assert [logs["val_score"] for logs in method.heard] == [10.0, 11.0]
+
+
+def test_a_list_of_callbacks_made_by_hand_is_kept():
+    method = Listener()
+    model = made(method)
+    callbacks = keras.callbacks.CallbackList([Scores()], add_history=True, model=model, epochs=1)
+    for _ in range(2):
+        model.fit(X, Y, verbose=0, callbacks=callbacks)
+    assert [logs["val_score"] for logs in method.heard] == [10.0, 10.0]
+    assert sum(isinstance(callback, Feedback) for callback in callbacks.callbacks) == 1
+
+
+def test_it_is_not_added_twice_nor_to_methods_that_do_not_listen(monkeypatch):
+    method = Listener()
+    made(method).fit(X, Y, verbose=0, callbacks=[Feedback(method)])
+    assert len(method.heard) == 1
+    given = []
+    monkeypatch.setattr(keras.Sequential, "fit", lambda self, *args, **kwargs: given.append((args, kwargs)))
+    keras.utils.set_random_seed(2)
+    model = prune(keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)]), "magnitude", sparsity=0.5)
+    model.fit(X, Y, callbacks=None)
+    assert len(given) == 1 and given[0][0][0] is X and given[0][1] == {"callbacks": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"validation_data": (X, Y)},
+            "there will be accuracy, loss, sparsity, val_accuracy, val_loss; did you",
+        ),
+        ({"validation_split": 0.5}, "did you mean 'val_accuracy'"),
+        ({}, "there will be accuracy, loss, sparsity; give fit validation_data= or validation_split="),
+        ({"callbacks": [keras.callbacks.TerminateOnNaN()]}, "give fit validation_data="),
+    ],
+)
+def test_a_metric_that_there_will_not_be_is_refused_before_the_training(given, message):
+    model = made(Relevance(lower_bound=0.5, metric="val_acuracy"))
+    before = model.get_weights()
+    with pytest.raises(InputError, match=message):
+        model.fit(X, Y, verbose=0, **given)
+    assert int(model.optimizer.iterations) == 0
+    for own, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(own, value)
+
+
+def test_names_are_those_that_the_model_really_makes():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = keras.layers.Dense(2, "softmax"), keras.layers.Dense(2, "softmax")
+
+        def call(self, x):
+            return {"one": self.one(x), "two": self.two(x)}
+
+    model = Own()
+    model(X)
+    prune(model, Relevance(lower_bound=0.5, metric="val_two_acc"))
+    loss = "sparse_categorical_crossentropy"
+    model.compile("adam", {"one": loss, "two": loss}, metrics={"two": ["acc"]})
+    data = tf.data.Dataset.from_tensor_slices((X, {"one": Y, "two": Y})).batch(8)
+    history = model.fit(data, validation_data=data, epochs=1, verbose=0).history
+    assert "val_two_acc" in history
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_what_callbacks_add_is_waited_for():
+    model = made(Relevance(lower_bound=12.0, metric="val_score", pruning_percentage=0.5))
+    sparsity = model.fit(X, Y, epochs=5, verbose=0, callbacks=[Scores()]).history["sparsity"]
+    # Met after the third epoch; every step of the next one but the first is without what goes.
+    assert sparsity == pytest.approx([0, 0, 0, 0.5, 0.75])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"callbacks": [Scores()]},
+        {"validation_data": ((X[i : i + 8], Y[i : i + 8]) for i in [0, 8]), "validation_steps": 1},
+    ],
+    ids=["callback", "generator"],
+)
+def test_what_turns_out_to_be_missing_is_warned_of(given):
+    model = made(Relevance(lower_bound=0.5, metric="val_other"))
+    with pytest.warns(UserWarning, match="as far as the first epochs tell: Relevance .* 'val_other'"):
+        model.fit(X, Y, epochs=2, verbose=0, **given)
+
+
+def test_validation_every_other_epoch_counts_every_other_epoch():
+    method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.5)
+    model = made(method)
+    history = model.fit(X, Y, validation_data=(X, Y), validation_freq=2, epochs=5, verbose=0).history
+    assert history["sparsity"] == pytest.approx([0, 0, 0.5, 0.5, 0.75])
+
+
+def test_plain_fit_prunes_down_to_the_bound_and_ends_by_itself():
+    options = {"pruning_percentage": 0.3, "patience": 2, "finetune_validations": 2}
+    model = made(Relevance(lower_bound=0.9, metric="val_accuracy", **options), steps_per_execution=5)
+    history = model.fit(
+        X, Y, batch_size=8, validation_data=(X, Y), epochs=200, shuffle=False, verbose=0
+    ).history
+    assert len(history["loss"]) < 200 and model.pruning.finished
+    scored = model.evaluate(X, Y, verbose=0, return_dict=True)["accuracy"]
+    assert scored >= 0.9
+    sparsity = model.pruning.target
+    assert 0.5 < sparsity < 0.99
+    stripped = strip_pruning(model)
+    kept = sum(np.count_nonzero(layer.kernel) for layer in stripped.layers)
+    assert kept == round((1 - sparsity) * (8 * 16 + 16 * 2))
+    stripped.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    assert stripped.evaluate(X, Y, verbose=0, return_dict=True)["accuracy"] == pytest.approx(scored)

@@ -1,0 +1,89 @@
+"""A mask that stays as it is."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import FrozenMask, Magnitude, fix_zeros, prune, strip_pruning
+
+RANDOM = np.random.default_rng(0)
+INPUTS, TARGETS = RANDOM.normal(size=(32, 16)), RANDOM.normal(size=(32, 4))
+
+
+def made():
+    keras.utils.set_random_seed(4)
+    return keras.Sequential(
+        [
+            keras.Input((16,)),
+            keras.layers.Dense(32, "tanh", name="first"),
+            keras.layers.Dense(4, name="second"),
+        ]
+    )
+
+
+def sparse(share=0.75):
+    model = strip_pruning(prune(made(), Magnitude(share)))
+    return model, [np.array(layer.kernel) != 0 for layer in model.layers]
+
+
+def trained(model, steps=5):
+    model.compile(keras.optimizers.Adam(0.02), "mse")
+    for _ in range(steps):
+        model.train_on_batch(INPUTS, TARGETS)
+    return model
+
+
+def test_zeros_stay_zero_and_everything_else_learns():
+    model, kept = sparse()
+    before = [np.array(layer.kernel) for layer in model.layers]
+    model = strip_pruning(trained(prune(model, "frozen")))
+    for layer, mask, old in zip(model.layers, kept, before, strict=True):
+        np.testing.assert_array_equal(np.asarray(layer.kernel) != 0, mask)
+        # All but those whose unit leads nowhere any more.
+        assert (np.asarray(layer.kernel)[mask] != old[mask]).mean() > 0.8
+
+
+def test_the_sparsity_is_the_models_and_may_be_asked_for():
+    assert prune(sparse()[0], FrozenMask()).pruning.sparsity == pytest.approx(0.75, abs=2e-3)
+    assert prune(sparse()[0], FrozenMask(0.75)).pruning.target == pytest.approx(0.75, abs=2e-3)
+    with pytest.raises(InputError, match=r"75\.0% of the weights of .* are zero, not 90\.0%"):
+        prune(sparse()[0], FrozenMask(0.9))
+
+
+def test_a_dense_model_has_no_mask_to_keep_and_stays_as_it_was():
+    model = made()
+    with pytest.raises(InputError, match=r"none of the weights of .* are zero"):
+        prune(model, "frozen")
+    assert [type(layer) for layer in model.layers] == [keras.layers.Dense] * 2
+
+
+def test_a_saved_model_goes_on_with_its_mask(tmp_path):
+    model, kept = sparse()
+    trained(prune(model, "frozen")).save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for _ in range(3):
+        loaded.train_on_batch(INPUTS, TARGETS)
+    for layer, mask in zip(strip_pruning(loaded).layers, kept, strict=True):
+        np.testing.assert_array_equal(np.asarray(layer.kernel) != 0, mask)
+
+
+def test_a_part_that_is_pruned_stays_while_another_one_is_pruned(tmp_path):
+    model, (kept, _) = sparse()
+    second = model.get_layer("second")
+    second.kernel.assign(RANDOM.normal(size=(32, 4)))  # dense again
+    fix_zeros(model, skip="second")
+    model = prune(model, Magnitude(0.5))
+    assert [path.split("/")[-2:] for path, *_ in model.pruning.classes()] == [["second", "kernel"]]
+    assert model.pruning.gated_size == 128
+    trained(model).save(tmp_path / "model.keras")
+    for one in (model, keras.models.load_model(tmp_path / "model.keras")):
+        one.train_on_batch(INPUTS, TARGETS)
+        stripped = strip_pruning(one)
+        np.testing.assert_array_equal(np.asarray(stripped.get_layer("first").kernel) != 0, kept)
+        assert np.count_nonzero(np.asarray(stripped.get_layer("second").kernel)) == 64
+
+
+def test_a_model_whose_gates_are_all_fixed_has_nothing_to_prune():
+    with pytest.raises(InputError, match="the gates that it has are fixed"):
+        prune(fix_zeros(sparse()[0]), Magnitude(0.5))

@@ -1,0 +1,205 @@
+"""Inception-V1 with batch normalisation: the network that TF-Slim published, and its checkpoints."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+
+#: Channels of each mixed block (GoogLeNet paper, table 1): 1x1; 1x1 and the 3x3 after it; 1x1 and the 3x3
+#: after it, where the paper has a 5x5; 1x1 after the pool.
+_BLOCKS = {
+    "Mixed_3b": (64, 96, 128, 16, 32, 32),
+    "Mixed_3c": (128, 128, 192, 32, 96, 64),
+    "Mixed_4b": (192, 96, 208, 16, 48, 64),
+    "Mixed_4c": (160, 112, 224, 24, 64, 64),
+    "Mixed_4d": (128, 128, 256, 24, 64, 64),
+    "Mixed_4e": (112, 144, 288, 32, 64, 64),
+    "Mixed_4f": (256, 160, 320, 32, 128, 128),
+    "Mixed_5b": (256, 160, 320, 32, 128, 128),
+    "Mixed_5c": (384, 192, 384, 48, 128, 128),
+}
+#: Pools before a block: name and size; all have a stride of 2.
+_POOLS = {"Mixed_4b": ("MaxPool_4a_3x3", 3), "Mixed_5b": ("MaxPool_5a_2x2", 2)}
+_NORM = "_BatchNorm"
+
+
+def inception_v1(
+    image_size: int = 224,
+    weights: str | None = None,
+    *,
+    batch_norm_momentum: float = 0.9997,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> keras.Model:
+    """Inception-V1 without its classifier, as a functional model of stock Keras layers.
+
+    Each of its 57 convolutions has no bias and is followed by batch normalisation without scale and by ReLU.
+    They are named as published, with `_` for `/`, which Keras does not allow (`published_name` puts it back):
+    `Conv2d_1a_7x7`, `Mixed_3b_Branch_0_Conv2d_0a_1x1`. Behind a convolution NAME come `NAME_BatchNorm` and
+    `NAME_Relu`; a block ends in the layer that bears its name, `Mixed_3b` to `Mixed_5c`.
+
+    Args:
+        image_size: height and width S of the images in pixels.
+        weights: path of a TF-Slim checkpoint, see `load_slim_checkpoint`; None for random ones.
+        batch_norm_momentum: of the moving averages; the default is TF-Slim's.
+        dtype: Keras dtype policy of all layers; None takes the global one.
+
+    Returns:
+        A model float [B, S, S, 3], RGB from -1 to 1, -> [B, S / 32, S / 32, 1024], sizes rounded up.
+
+    Raises:
+        InputError: the checkpoint cannot be read, or is of another network.
+
+    Reference:
+        Szegedy et al., "Going Deeper with Convolutions", https://arxiv.org/abs/1409.4842; batch
+        normalisation: Ioffe and Szegedy, https://arxiv.org/abs/1502.03167.
+
+    Example:
+        >>> network = inception_v1(64)
+        >>> network.get_layer("Mixed_4f").output.shape, network.output.shape
+        ((None, 4, 4, 832), (None, 2, 2, 1024))
+    """
+
+    def convolution(x, channels: int, size: int, name: str, strides: int = 1):
+        x = keras.layers.Conv2D(
+            channels,
+            size,
+            strides,
+            padding="same",
+            use_bias=False,
+            kernel_initializer="he_normal",
+            dtype=dtype,
+            name=name,
+        )(x)
+        x = keras.layers.BatchNormalization(
+            momentum=batch_norm_momentum, epsilon=1e-3, scale=False, dtype=dtype, name=name + _NORM
+        )(x)
+        return keras.layers.ReLU(dtype=dtype, name=f"{name}_Relu")(x)
+
+    def pool(x, size: int, strides: int, name: str):
+        return keras.layers.MaxPooling2D(size, strides, padding="same", dtype=dtype, name=name)(x)
+
+    def block(x, name: str):
+        alone, before, after, narrow, wide, pooled = _BLOCKS[name]
+        branch = [f"{name}_Branch_{number}_" for number in range(4)]
+        # The name of this one convolution is a slip in what was published, and all checkpoints have it.
+        last = "Conv2d_0a_3x3" if name == "Mixed_5b" else "Conv2d_0b_3x3"
+        first = convolution(x, alone, 1, branch[0] + "Conv2d_0a_1x1")
+        second = convolution(x, before, 1, branch[1] + "Conv2d_0a_1x1")
+        second = convolution(second, after, 3, branch[1] + "Conv2d_0b_3x3")
+        third = convolution(x, narrow, 1, branch[2] + "Conv2d_0a_1x1")
+        third = convolution(third, wide, 3, branch[2] + last)
+        fourth = pool(x, 3, 1, branch[3] + "MaxPool_0a_3x3")
+        fourth = convolution(fourth, pooled, 1, branch[3] + "Conv2d_0b_1x1")
+        return keras.layers.Concatenate(dtype=dtype, name=name)([first, second, third, fourth])
+
+    image = keras.Input((image_size, image_size, 3), name="image")
+    x = convolution(image, 64, 7, "Conv2d_1a_7x7", strides=2)
+    x = pool(x, 3, 2, "MaxPool_2a_3x3")
+    x = convolution(x, 64, 1, "Conv2d_2b_1x1")
+    x = convolution(x, 192, 3, "Conv2d_2c_3x3")
+    x = pool(x, 3, 2, "MaxPool_3a_3x3")
+    for name in _BLOCKS:
+        if name in _POOLS:
+            pool_name, size = _POOLS[name]
+            x = pool(x, size, 2, pool_name)
+        x = block(x, name)
+    network = keras.Model(image, x, name="inception_v1")
+    if weights is not None:
+        load_slim_checkpoint(network, weights)
+    return network
+
+
+def published_name(name: str) -> str:
+    """The name that TF-Slim gave a convolution, from that of its Keras layer.
+
+    Example:
+        >>> published_name("Mixed_3b_Branch_0_Conv2d_0a_1x1"), published_name("Conv2d_1a_7x7")
+        ('Mixed_3b/Branch_0/Conv2d_0a_1x1', 'Conv2d_1a_7x7')
+    """
+    return re.sub(r"^(Mixed_\d[a-z])_(Branch_\d)_", r"\1/\2/", name)
+
+
+def load_slim_checkpoint(network: keras.Model, path: str | Path) -> None:
+    """Puts the weights of a TF-Slim checkpoint into Inception-V1, or into the part of it that a model has.
+
+    The published one is `inception_v1.ckpt` in `inception_v1_2016_08_28.tar.gz` of
+    https://github.com/tensorflow/models (`research/slim`). It was not at hand where this was written: what is
+    tested are checkpoints of its names and shapes. Tensors of the classifier and of optimizers are not read.
+
+    Args:
+        network: of `inception_v1`, or cut from it.
+        path: the checkpoint: its file, or, where it lies in several, their common beginning or the `.index`
+            one.
+
+    Raises:
+        InputError: no checkpoint, a damaged one, or one of another network. The network is then as it was.
+    """
+    prefix, wanted = _prefix(Path(path).expanduser()), _tensors(network)
+    with _reading_errors(path):
+        reader = tf.train.load_checkpoint(prefix)
+        shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    missing = [name for name in wanted if name not in shapes]
+    if missing:
+        raise InputError(
+            f"the checkpoint {path} has no {missing[0]} ({len(missing)} of {len(wanted)} tensors are"
+            " missing): give one of TF-Slim's Inception-V1"
+        )
+    for name, variable in wanted.items():
+        if tuple(shapes[name]) != tuple(variable.shape) or not types[name].is_floating:
+            raise InputError(
+                f"{name} in the checkpoint {path} is {types[name].name} {list(shapes[name])}, and"
+                f" Inception-V1 has float32 {list(variable.shape)}: give a checkpoint of TF-Slim's"
+            )
+    with _reading_errors(path):
+        values = {name: reader.get_tensor(name) for name in wanted}
+    for name, value in values.items():
+        if not np.all(np.isfinite(value)) or (name.endswith("variance") and np.any(value < 0)):
+            raise InputError(
+                f"{name} in the checkpoint {path} holds values that are no numbers or, as a variance,"
+                " negative: give a checkpoint of a training that went well"
+            )
+    for name, variable in wanted.items():
+        variable.assign(values[name])
+
+
+@contextlib.contextmanager
+def _reading_errors(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    # The reader says what is wrong with a file in exceptions of Python, too, a different one for each kind.
+    except (tf.errors.OpError, ValueError, RuntimeError, LookupError, TypeError, MemoryError) as error:
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise InputError(
+            f"the checkpoint {path} cannot be read ({reason}): download and unpack it again"
+        ) from error
+
+
+def _prefix(path: Path) -> str:
+    """What TensorFlow takes as a checkpoint's name. Raises InputError where there is none of it."""
+    prefix = re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path))
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: give the path of the checkpoint in it, inception_v1.ckpt")
+    if not (Path(prefix).is_file() or Path(f"{prefix}.index").is_file()):
+        raise InputError(
+            f"there is no checkpoint {path}: give the path of inception_v1.ckpt, or none for random weights"
+        )
+    return prefix
+
+
+def _tensors(network: keras.Model) -> dict[str, keras.Variable]:
+    """Name in a TF-Slim checkpoint -> the variable that it is for."""
+    found = {}
+    for layer in network.layers:
+        scope = f"InceptionV1/{published_name(layer.name.removesuffix(_NORM))}"
+        if isinstance(layer, keras.layers.Conv2D):
+            found[f"{scope}/weights"] = layer.kernel
+        elif isinstance(layer, keras.layers.BatchNormalization):
+            for name in ("beta", "moving_mean", "moving_variance"):
+                found[f"{scope}/BatchNorm/{name}"] = getattr(layer, name)
+    return found

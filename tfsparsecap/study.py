@@ -1,0 +1,158 @@
+"""python -m tfsparsecap.study: a grid of trainings, stopped and gone on with, one table and one picture."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfsparsecap.command import fail, only_json_on_stdout, parser, print_table, run, start_tensorflow
+
+if TYPE_CHECKING:
+    from tfsparsecap.training.study import GridRun, Study
+    from tfsparsecap.training.study_table import Result
+
+EXAMPLES = [
+    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml", "drawn scenes: half an hour"),
+    (
+        "python -m tfsparsecap.study --config configs/studies/flickr8k_small.yaml --jobs 2",
+        "hours; stop it whenever you like, the same command goes on",
+    ),
+    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml --dry-run", "what would be trained"),
+    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml --tables", "tables of what is there"),
+]
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line of a study."""
+    options = parser(
+        "python -m tfsparsecap.study",
+        "Trains a grid of runs (captioners x methods x sparsities x seeds), each a run folder in\n"
+        "runs/NAME/, goes on where it was stopped, skips what is done, and writes table.md, table.csv,\n"
+        "runs.csv, plot.png and plot.svg there.\n"
+        "What a study's file can say: tfsparsecap/training/study.py.",
+        EXAMPLES,
+    )
+    options.add_argument("--config", metavar="FILE.yaml", required=True, help="one of configs/studies/")
+    options.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
+    options.add_argument(
+        "--runs", metavar="FOLDER", default="runs", help="where the study's folder lies (default: runs)"
+    )
+    options.add_argument("--dry-run", action="store_true", help="list the runs and train nothing")
+    options.add_argument("--tables", action="store_true", help="write tables and plot and train nothing")
+    options.add_argument("--json", action="store_true", help="print the finished runs' results as JSON")
+    options.add_argument("--quiet", action="store_true", help="no progress bar")
+    return options.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a study as the command line says; returns 1 where a run failed.
+
+    Raises:
+        InputError: the study's file, or a run's settings, are wrong.
+    """
+    given = arguments(argv)
+    with only_json_on_stdout(given.json):
+        from tfsparsecap.training.study import grid, load_study
+
+        study = load_study(given.config)
+        runs = grid(study, given.config, given.runs)
+        folder = Path(given.runs) / study.name
+        if given.dry_run:
+            rows = [(one.name, f"after {one.start_from}" if one.start_from else "") for one in runs]
+            print_table(f"{len(runs)} runs in {folder}", rows)
+            return 0
+        start_tensorflow()
+        from tfsparsecap.training.experiment import check_sections
+        from tfsparsecap.training.study_runner import run_study
+
+        for one in runs:
+            check_sections(one.config)
+        failed: dict[str, str] = {}
+        if not given.tables:
+            outcome = run_study(
+                runs,
+                folder,
+                jobs=given.jobs,
+                progress=not given.quiet,
+                after_each=lambda: _write(study, runs, folder, Path(given.config)),
+            )
+            failed = outcome.failed
+        results, written = _write(study, runs, folder, Path(given.config))
+        for name, reason in failed.items():
+            fail(f"{name}: {reason}")
+        for file in written:
+            print(f"written: {file}")
+    if given.json:
+        print(json.dumps([vars(result) for result in results]))
+    elif results:
+        _show(study, results)
+    return 1 if failed else 0
+
+
+def _results(runs: Sequence["GridRun"], folder: Path) -> tuple[list["Result"], list]:
+    """What finished runs scored, and which runs there are not yet."""
+    from tfsparsecap.training.study_runner import finished_run
+    from tfsparsecap.training.study_table import Missing, Result
+
+    results, missing = [], []
+    for one in runs:
+        place = (one.captioner, one.method, one.sparsity, one.seed)
+        finished = finished_run(one, folder)
+        if finished is None:
+            missing.append(Missing(*place, setting=one.variant))
+            continue
+        scores = finished.scores
+        results.append(
+            Result(
+                *place,
+                scores={name: scores[name] for name in ("CIDEr", "BLEU-4", "BLEU-1") if name in scores},
+                final_sparsity=scores["sparsity"],
+                nonzero_weights=scores["nonzero_weights"],
+                weights=scores["weights"],
+                seconds=finished.seconds,
+                run=str(finished.folder),
+                setting=one.variant,
+            )
+        )
+    return results, missing
+
+
+def _write(
+    study: "Study", runs: Sequence["GridRun"], folder: Path, source: Path
+) -> tuple[list["Result"], list[Path]]:
+    """Writes tables and plot of what is finished: the results, and the files."""
+    from tfsparsecap.training.study_plot import plot
+    from tfsparsecap.training.study_table import write_tables
+
+    results, missing = _results(runs, folder)
+    if not results:
+        return results, []
+    title, score = study.title or study.name, study.plot.score
+    written = write_tables(results, folder, title, missing=missing, score=score)
+    where = source.parent / study.plot.published_folder
+    published = {label: where / name for label, name in study.plot.published.items()}
+    return results, [
+        *written,
+        *plot(results, folder / "plot.png", score=score, published=published, title=title),
+    ]
+
+
+def _show(study: "Study", results: list["Result"]) -> None:
+    from tfsparsecap.training.study_table import aggregate
+
+    def value(row) -> str:
+        score = row.scores.get(study.plot.score)
+        spread = row.spreads.get(study.plot.score)
+        shown = "no score" if score is None else f"{study.plot.score} {100 * score:.1f}"
+        return shown + (f" ± {100 * spread:.1f}" if spread else "") + f", sparsity {row.final_sparsity:.1%}"
+
+    rows = [
+        (", ".join(part for part in (row.captioner, row.method, row.setting) if part), value(row))
+        for row in aggregate(results)
+    ]
+    print_table(study.title or study.name, rows)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,173 @@
+"""Which gates a run has in which phase: the captioner's, and the encoder's by the SMP paper's schemes."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import keras
+import numpy as np
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
+from tfsparsecap.training.config import Config
+from tfsparsecap.training.config_files import check_options
+
+#: Schemes of encoder pruning, in the order of the SMP paper's section 5.4.
+SCHEMES = ("A", "B", "C")
+_METHODS_OF_SCHEMES = ("gradual", "magnitude", "supermask", "supermask_loss")
+# What `total_steps` and the others are, the run knows itself.
+_RESERVED = ("sparsity", "total_steps", "block_shape", "initial_weights")
+
+
+def check_pruning(config: Config) -> None:
+    """Checks `config.pruning` before anything is read: options of the method, and what must go together.
+
+    Raises:
+        InputError: an unknown or wrong option, or settings that exclude each other.
+    """
+    settings = config.pruning
+    if settings is None:
+        return
+    method = registry.METHODS[settings.method]
+    check_options("pruning", settings.options, method.__init__, _RESERVED)
+    _from_trained(config)
+    if settings.encoder not in SCHEMES:
+        return
+    scheme, encoder = f"pruning.encoder={settings.encoder}", config.model.encoder
+    if settings.method not in _METHODS_OF_SCHEMES:
+        raise InputError(
+            f"{scheme} is for the methods {', '.join(_METHODS_OF_SCHEMES)}, not for {settings.method}: choose"
+            " one of them, or pruning.encoder=false"
+        )
+    if encoder is None or encoder.trainable:
+        raise InputError(
+            f"{scheme} needs an encoder that is frozen at first: "
+            + ("the captioner has none" if encoder is None else "set model.encoder.trainable=false")
+        )
+    if not config.training.fine_tune.epochs:
+        raise InputError(
+            f"{scheme} prunes or trains the encoder in fine-tuning: set training.fine_tune.epochs"
+        )
+
+
+def _from_trained(config: Config) -> None:
+    settings = config.pruning
+    needs = {"frozen": True, "lottery": settings.options.get("rounds") == 0}
+    if needs.get(settings.method) and config.training.start_from is None:
+        raise InputError(
+            f"pruning.method={settings.method}"
+            + (" with pruning.rounds=0" if settings.method == "lottery" else "")
+            + " starts from a trained run: set training.start_from=runs/NAME"
+        )
+
+
+def draws_from_run(config: Config) -> bool:
+    """Whether the run draws a lottery ticket from the run that it starts from, and so needs what that one
+    started with."""
+    pruning = config.pruning
+    return pruning is not None and pruning.method == "lottery" and pruning.options.get("rounds") == 0
+
+
+def gate_captioner(
+    captioner: Captioner,
+    config: Config,
+    total_steps: int,
+    *,
+    initial_weights: Sequence[np.ndarray] | None = None,
+    restored: bool = False,
+) -> None:
+    """Puts the gates of the first phase on, as `config.pruning` says; null leaves the captioner dense.
+
+    Args:
+        total_steps: optimizer steps of the phase.
+        initial_weights: for a lottery ticket from a trained run, see `draws_from_run`.
+        restored: weights and masks come from a checkpoint afterwards.
+
+    Raises:
+        InputError: the method cannot do what is asked of it.
+    """
+    settings = config.pruning
+    if settings is None or settings.encoder == "B":
+        return
+    method = _method(config, total_steps, initial_weights, restored)
+    with _for_a_while(captioner.encoder, trainable=settings.encoder is True):
+        _prune(captioner, config, method, prune_frozen=settings.encoder == "A")
+
+
+def gate_for_fine_tuning(
+    captioner: Captioner, config: Config, total_steps: int, *, restored: bool = False
+) -> None:
+    """Changes the gates for the phase in which the encoder is trained, too.
+
+    - Scheme A: encoder and decoder are pruned in the first phase, the encoder's weights being frozen; here
+      all masks stay as they are.
+    - Scheme B: nothing is pruned in the first phase; here everything is.
+    - Scheme C: the decoder is pruned in the first phase; here its mask stays, and the encoder is pruned.
+
+    Without a scheme the gates of the first phase go on. Call it with an encoder that is trainable.
+
+    Args: as of `gate_captioner`.
+    """
+    settings = config.pruning
+    if settings is None or settings.encoder not in SCHEMES:
+        return
+    if settings.encoder != "B":
+        strip_pruning(captioner)
+    if settings.encoder == "A":
+        method = FrozenMask(block_shape=settings.block_shape)
+        method.restored = restored
+    else:
+        method = _method(config, total_steps)
+    if settings.encoder == "C":
+        fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
+    _prune(captioner, config, method)
+
+
+def _method(
+    config: Config,
+    total_steps: int,
+    initial_weights: Sequence[np.ndarray] | None = None,
+    restored: bool = False,
+) -> PruningMethod:
+    settings = config.pruning
+    options = dict(settings.options)
+    if initial_weights is not None:
+        options["initial_weights"] = initial_weights
+    with _named(config):
+        method = registry.get(
+            settings.method,
+            sparsity=settings.sparsity,
+            total_steps=total_steps,
+            block_shape=settings.block_shape,
+            **options,
+        )
+    if restored:
+        # A method that looks at the weights to choose its mask has chosen long ago.
+        method = type(method).from_config(method.get_config())
+    return method
+
+
+def _prune(captioner: Captioner, config: Config, method: PruningMethod, **options) -> None:
+    with _named(config):
+        prune(captioner, method, **options)
+
+
+@contextlib.contextmanager
+def _named(config: Config) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"pruning.method={config.pruning.method}: {error}") from error
+
+
+@contextlib.contextmanager
+def _for_a_while(encoder: keras.Layer | None, trainable: bool) -> Iterator[None]:
+    """`prune` leaves what is frozen alone: an encoder that is trained but not pruned is frozen meanwhile."""
+    frozen = encoder is not None and encoder.trainable and not trainable
+    if frozen:
+        encoder.trainable = False
+    try:
+        yield
+    finally:
+        if frozen:
+            encoder.trainable = True
