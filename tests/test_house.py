@@ -19,7 +19,7 @@ MAY_USE = {
     "tfsparsecap.gates": {"tfsparsecap.draws"},
     "tfsparsecap.layers": {"tfsparsecap.gates"},
     "tfsparsecap.pruning": {"tfsparsecap.gates", "tfsparsecap.layers"},
-    "tfsparsecap.metrics": set(),
+    "tfsparsecap.metrics": {"tfsparsecap.gates", "tfsparsecap.layers", "tfsparsecap.models.captioner"},
     "tfsparsecap.data": {"tfsparsecap.models.captioner"},
     "tfsparsecap.models": {"tfsparsecap.gates", "tfsparsecap.layers"},
     "tfsparsecap.decoding": {"tfsparsecap.gates", "tfsparsecap.models.captioner"},

@@ -29,6 +29,7 @@ _PUBLIC = {
     "layers": "tfsparsecap.layers",
     "prune": "tfsparsecap.pruning",
     "strip_pruning": "tfsparsecap.pruning",
+    "summary": "tfsparsecap.metrics.cost",
 }
 __all__ = sorted(_PUBLIC)
 

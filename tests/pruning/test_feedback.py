@@ -47,13 +47,14 @@ class Passes(keras.Sequential):
         return super().fit(*args, **kwargs)
 
 
-def made(method, cls=keras.Sequential, **compiled):
+def made(method, cls=keras.Sequential, **options):
     keras.utils.set_random_seed(2)
     layers = [keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(2, "softmax")]
     model = prune(cls(layers), method)
-    model.compile(
-        keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"], **compiled
-    )
+    # Eager, where it is not the steps that are tested: compiling takes longer than these trainings.
+    options = options or {"run_eagerly": True}
+    optimizer, loss = keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy"
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
     return model
 
 

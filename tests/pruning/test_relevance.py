@@ -26,11 +26,16 @@ def dense():
     return keras.Sequential([keras.Input((8,)), *layers])
 
 
-def with_method(make=dense, cls=Relevance, *, optimizer=None, **options):
+def with_method(make=dense, cls=Relevance, *, optimizer=None, compiled=True, **options):
     options = {"lower_bound": 0.5, "metric": METRIC, **options}
     model = prune(make(), cls(**options))
-    model.compile(optimizer or keras.optimizers.SGD(0.01), "mse")
+    model.compile(optimizer or keras.optimizers.SGD(0.01), "mse", run_eagerly=not compiled)
     return model
+
+
+def scripted(**options):
+    """For tests of what `validated` does, in which compiling would take most of the time."""
+    return with_method(compiled=False, **options)
 
 
 def stored(model):
@@ -181,7 +186,7 @@ def test_exactly_the_smallest_of_those_that_are_left_go(block):
 
 
 def test_a_closed_gate_stays_closed_though_others_reach_zero():
-    model = with_method(pruning_percentage=0.1, optimizer=keras.optimizers.SGD(0.0), cls=L2Pruning)
+    model = scripted(pruning_percentage=0.1, optimizer=keras.optimizers.SGD(0.0), cls=L2Pruning)
     hear(model, 1.0)
     model.train_on_batch(X, Y)
     closed = [~mask for mask in masks(model)]
@@ -194,7 +199,7 @@ def test_a_closed_gate_stays_closed_though_others_reach_zero():
 
 
 def test_nothing_goes_below_the_bound_or_without_a_score_and_never_more_than_the_cap():
-    model = with_method(sparsity=0.3, pruning_percentage=0.2)
+    model = scripted(sparsity=0.3, pruning_percentage=0.2)
     seen = []
     for score in (0.4, None, 0.5, 0.4, None, 0.7):
         if score is not None:
@@ -234,7 +239,7 @@ def test_lambda_falls_exponentially_between_validations_and_starts_anew_when_wei
 
 
 def test_it_goes_back_to_the_sparsest_state_that_met_the_bound_and_fine_tunes_that():
-    model = with_method(pruning_percentage=0.2, patience=2, finetune_validations=3)
+    model = scripted(pruning_percentage=0.2, patience=2, finetune_validations=3)
     model.train_on_batch(X, Y)
     hear(model, 0.6)
     model.train_on_batch(X, Y)
@@ -273,7 +278,7 @@ def test_it_goes_back_to_the_sparsest_state_that_met_the_bound_and_fine_tunes_th
 
 
 def test_fine_tuning_keeps_the_better_of_what_met_the_bound():
-    model = with_method(sparsity=0.1, pruning_percentage=0.2, finetune_validations=2)
+    model = scripted(sparsity=0.1, pruning_percentage=0.2, finetune_validations=2)
     for score in (0.6, 0.6):
         hear(model, score)
         model.train_on_batch(X, Y)
@@ -286,7 +291,7 @@ def test_fine_tuning_keeps_the_better_of_what_met_the_bound():
 
 
 def test_a_bound_that_is_never_met_is_said_and_leaves_the_model_dense():
-    model = with_method(lower_bound=0.9, patience=2)
+    model = scripted(lower_bound=0.9, patience=2)
     weights = None
     # As long as the metric gets better the model is still learning.
     for score, stops in ((0.1, False), (0.3, False), (0.2, False), (0.4, False), (0.4, False), (0.3, True)):
@@ -306,7 +311,7 @@ def test_a_bound_that_is_never_met_is_said_and_leaves_the_model_dense():
 
 
 def test_no_number_is_a_miss_and_a_dense_end_is_said():
-    model = with_method(patience=2)
+    model = scripted(patience=2)
     hear(model, 0.6)
     model.train_on_batch(X, Y)
     assert not hear(model, float("nan"))
@@ -322,7 +327,7 @@ def test_no_number_is_a_miss_and_a_dense_end_is_said():
     [("val_loss", "auto", 0.4), ("val_mean_absolute_error", "auto", 0.4), ("val_x", "min", 0.5)],
 )
 def test_losses_and_errors_are_better_when_low(metric, mode, score):
-    model = with_method(metric=metric, mode=mode, patience=1)
+    model = scripted(metric=metric, mode=mode, patience=1)
     model.pruning.validated({metric: 0.6})
     model.train_on_batch(X, Y)
     assert float(model.pruning.current_sparsity()) == 0.0
@@ -347,9 +352,9 @@ def play(model, scores):
 def test_a_training_that_goes_on_from_a_file_ends_alike(tmp_path, cut):
     scores = [0.3, 0.6, 0.7, 0.4, 0.6, 0.3, 0.3, 0.6, 0.7]
     options = {"patience": 2, "pruning_percentage": 0.3, "cls": L1Pruning, "weight_decay": 0.01}
-    whole = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
+    whole = scripted(optimizer=keras.optimizers.Adam(0.02), **options)
     play(whole, scores)
-    model = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
+    model = scripted(optimizer=keras.optimizers.Adam(0.02), **options)
     play(model, scores[:cut])
     model.save(tmp_path / "pruned.keras")
     again = keras.models.load_model(tmp_path / "pruned.keras")
@@ -367,7 +372,7 @@ def test_a_training_that_goes_on_from_a_file_ends_alike(tmp_path, cut):
 
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_a_training_that_ends_while_all_is_well_is_stripped_as_it_is():
-    model = with_method(pruning_percentage=0.5)
+    model = scripted(pruning_percentage=0.5)
     play(model, [0.6, 0.6])
     weights = [np.array(layer.kernel) for layer in model.layers]
     strip_pruning(model)
@@ -379,7 +384,7 @@ def test_a_training_that_ends_while_all_is_well_is_stripped_as_it_is():
 
 @pytest.mark.parametrize("end", [lambda model: play(model, [0.4]), lambda model: model.train_on_batch(X, Y)])
 def test_a_training_that_ends_in_the_middle_of_pruning_is_stripped_to_what_met_the_bound(end):
-    model = with_method(pruning_percentage=0.5)
+    model = scripted(pruning_percentage=0.5)
     play(model, [0.6, 0.6])
     weights = [np.array(layer.kernel) for layer in model.layers]
     end(model)
@@ -390,7 +395,7 @@ def test_a_training_that_ends_in_the_middle_of_pruning_is_stripped_to_what_met_t
 
 
 def test_stripping_says_that_nothing_was_pruned():
-    model = with_method()
+    model = scripted()
     model.train_on_batch(X, Y)
     with pytest.warns(UserWarning, match="no validation gave val_accuracy"):
         strip_pruning(model)

@@ -201,6 +201,52 @@ def training_batches(
     )
 
 
+def numbered_batches(
+    source: Pictures,
+    records: Sequence[Record],
+    *,
+    batch_size: int,
+    augment: Augmentation | None = None,
+    seed: int = 0,
+) -> TrainingBatches:
+    """Batches of the pictures of a split, each once an epoch and with its number in place of captions, for
+    training on rewards.
+
+    Args:
+        source, records, batch_size, augment, seed: as of `training_batches`, a picture being an example.
+            Records without captions are left out.
+
+    Returns:
+        Batches whose targets, int32 [B, 1], are the places among the records; -1 for a picture that turned
+        out to be unreadable. Their tokens mean nothing.
+
+    Raises:
+        InputError: there are fewer pictures than `batch_size`.
+
+    Example:
+        >>> batches = numbered_batches(source, records, batch_size=10)  # doctest: +SKIP
+    """
+    captioned = np.array([bool(record.captions) for record in records])
+    places = np.flatnonzero(source.usable & captioned)
+    if len(places) < batch_size:
+        raise InputError(
+            f"there are {len(places)} pictures to train on, fewer than one batch of {batch_size}: give more"
+            " data or set a smaller batch_size"
+        )
+    return TrainingBatches(
+        source=source,
+        tokens=np.zeros((len(places), 1), np.int32),
+        targets=places.astype(np.int32)[:, None],
+        record_of=places,
+        batch_size=batch_size,
+        lengths=(1,),
+        seed=seed,
+        pad_id=-1,
+        augment=augment,
+        skipped=source.skipped,
+    )
+
+
 def image_batches(source: Pictures, *, batch_size: int) -> tf.data.Dataset:
     """Pictures without captions, in the order of their records, for decoding; the last batch may be smaller.
 

@@ -195,7 +195,8 @@ def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
         )
     for name, gate in layer.gate_of.items() if masked else ():
         weight = layer.stored_weight(name)
-        weight.assign(gate.call(tf.convert_to_tensor(weight), training=False))
+        # Negative weights times 0 are -0, which compresses badly in files.
+        weight.assign(gate.call(tf.convert_to_tensor(weight), training=False) + 0.0)
     layer._tracker.unlock()
     for name, gate in layer.gate_of.items():
         delattr(layer, f"{name}_gate")

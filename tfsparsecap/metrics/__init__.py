@@ -1,5 +1,14 @@
-"""How good captions are."""
+"""How good captions are, and what a model costs."""
 
-from tfsparsecap.metrics.scores import exact_match, score
+from typing import Any
 
 __all__ = ["exact_match", "score"]
+
+
+def __getattr__(name: str) -> Any:
+    # `tfsparsecap` itself has `cost` in its public names, and pycocoevalcap takes its time to import.
+    if name in __all__:
+        from tfsparsecap.metrics import scores
+
+        return getattr(scores, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -235,7 +235,8 @@ class Relevance(FixedMask):
         if not float(_value(self._best_sparsity)):
             warnings.warn(
                 f"{self.metric} missed {self.lower_bound:g} as soon as weights had gone, so the model is"
-                " dense: set another lower_bound, a smaller pruning_percentage or weight_decay, or have patience",
+                " dense: set another lower_bound, a smaller pruning_percentage or weight_decay, or more"
+                " patience",
                 stacklevel=2,
             )
         return False

@@ -228,6 +228,26 @@ class FineTune(_Section):
     batch_size: Size | None = None
 
 
+class SCST(_Section):
+    """Self-critical sequence training: captions are drawn, and rewarded for being like people's.
+
+    Attributes:
+        samples: captions drawn of an image at each step.
+        baseline: what a caption's reward is compared with: the mean of the image's `others`, of `all`, or
+            that of the `greedy` caption.
+        cider_d, bleu_4: weights of the two in the reward; CIDEr-D goes from 0 to 10, BLEU-4 from 0 to 1.
+        count_end: the end of a caption counts as a word of it, so that one that breaks off is no better.
+        temperature: of the draw.
+    """
+
+    samples: Size = 5
+    baseline: Literal["others", "all", "greedy"] = "others"
+    cider_d: Annotated[float, Field(ge=0)] = 1.0
+    bleu_4: Annotated[float, Field(ge=0)] = 0.0
+    count_end: bool = False
+    temperature: Rate = 1.0
+
+
 class Training(_Section):
     """The optimisation.
 
@@ -254,6 +274,8 @@ class Training(_Section):
         early_stopping: epochs without a better validation CIDEr that end the training; null never does.
         restore_best: end with the weights of the best validation CIDEr at the final sparsity, not the last.
         fine_tune: later epochs in which the encoder learns too.
+        scst: train the captioner of `start_from` on rewards, in all epochs; a step then takes `batch_size`
+            images, an epoch each image once. null trains on people's captions.
     """
 
     start_from: str | None = None
@@ -276,6 +298,7 @@ class Training(_Section):
     early_stopping: Size | None = None
     restore_best: bool = False
     fine_tune: FineTune = FineTune()
+    scst: SCST | None = None
 
 
 class Decoding(_Section):

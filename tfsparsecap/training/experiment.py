@@ -11,7 +11,7 @@ from tfsparsecap import data as sources
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.feature_cache import FeatureCache, cached_features
 from tfsparsecap.data.pictures import FeaturePictures, ImagePictures, Pictures, RegionPictures
-from tfsparsecap.data.pipeline import TrainingBatches, image_batches, training_batches
+from tfsparsecap.data.pipeline import TrainingBatches, image_batches, numbered_batches, training_batches
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.records import CaptionData, Record, Skipped
 from tfsparsecap.data.region_features import RegionFeatures
@@ -29,6 +29,7 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.training.config import Config, Encoder
 from tfsparsecap.training.config_files import check_options
 from tfsparsecap.training.gating import check_pruning
+from tfsparsecap.training.rewards import check_scst
 
 #: Captioners by the `kind` that a configuration gives them.
 CAPTIONERS = {
@@ -69,6 +70,7 @@ def check_sections(config: Config) -> None:
             " to null"
         )
     check_pruning(config)
+    check_scst(config)
 
 
 def _check_encoder(settings: Encoder) -> None:
@@ -238,8 +240,13 @@ class Supply:
         if data.augmentation:
             augment = Augmentation(data.augmentation, self.config.model.encoder.image_size)
         records = self.data.split("train")
+        pictures = self.pictures(records, from_images=from_images)
+        if self.config.training.scst is not None:
+            return numbered_batches(
+                pictures, records, batch_size=batch_size, augment=augment, seed=self.config.seed
+            )
         return training_batches(
-            self.pictures(records, from_images=from_images),
+            pictures,
             records,
             self.tokenizer,
             batch_size=batch_size,

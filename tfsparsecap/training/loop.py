@@ -153,6 +153,11 @@ class Loop:
             penalty = tf.add_n(self.model.losses) if self.model.losses else 0.0
             loss += penalty / replica.num_replicas_in_sync
             scaled = self.optimizer.scale_loss(loss)
+        self._apply(tape, scaled, replica)
+        return loss
+
+    def _apply(self, tape: tf.GradientTape, scaled: tf.Tensor, replica: tf.distribute.ReplicaContext) -> None:
+        """One step of the optimizer, alike on all devices."""
         variables = self.model.trainable_variables
         gradients = tape.gradient(scaled, [variable.value for variable in variables])
         if replica.num_replicas_in_sync > 1:
@@ -161,7 +166,6 @@ class Loop:
             # devices).
             gradients = [_mean_of_replicas(replica, gradient) for gradient in gradients]
         self.optimizer.apply(gradients, variables)
-        return loss
 
 
 def masked_cross_entropy(logits, targets, pad_id: int, label_smoothing: float = 0.0) -> tf.Tensor:

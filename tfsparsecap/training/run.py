@@ -36,8 +36,10 @@ from tfsparsecap.training.experiment import (
 )
 from tfsparsecap.training.gating import draws_from_run, gate_captioner, gate_for_fine_tuning
 from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
+from tfsparsecap.training.rewards import make_reward
 from tfsparsecap.training.run_folder import RunFolder, best_epoch
 from tfsparsecap.training.scoring import as_rows
+from tfsparsecap.training.scst import SCSTLoop
 from tfsparsecap.training.trained import Trained
 
 
@@ -265,7 +267,7 @@ class _Training:
             )
             if getattr(self.captioner, "pruning", None) is not None:
                 optimizer = self.captioner.pruning.wrap(optimizer)
-        loop = Loop(self.captioner, optimizer, strategy=self.strategy, label_smoothing=config.label_smoothing)
+        loop = self._loop(optimizer)
         if checkpoint is not None:
             load_checkpoint(checkpoint, self.captioner, optimizer)
             if ends_early(self.history, phase.name, self.target, config.early_stopping):
@@ -279,6 +281,24 @@ class _Training:
             first_epoch=len(self.history),
             callbacks=self._callbacks(phase, optimizer),
             verbose=self.verbose,
+        )
+
+    def _loop(self, optimizer: keras.optimizers.Optimizer) -> Loop:
+        config = self.config.training
+        if config.scst is None:
+            return Loop(
+                self.captioner, optimizer, strategy=self.strategy, label_smoothing=config.label_smoothing
+            )
+        return SCSTLoop(
+            self.captioner,
+            optimizer,
+            reward=make_reward(self.config, self.supply.data.split("train"), self.supply.tokenizer),
+            max_length=self.config.data.max_length,
+            samples=config.scst.samples,
+            baseline=config.scst.baseline,
+            temperature=config.scst.temperature,
+            seed=self.config.seed,
+            strategy=self.strategy,
         )
 
     def _callbacks(self, phase: Phase, optimizer) -> list[keras.callbacks.Callback]:

@@ -1,0 +1,86 @@
+"""The reward of self-critical training as the settings have it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from tfsparsecap.data.records import Record
+from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
+from tfsparsecap.errors import InputError
+from tfsparsecap.metrics.caption_words import CaptionWords
+from tfsparsecap.metrics.document_frequencies import DocumentFrequencies, cached_frequencies
+from tfsparsecap.metrics.references import References
+from tfsparsecap.metrics.reward import CaptionReward
+from tfsparsecap.training.config import Config
+
+
+def check_scst(config: Config) -> None:
+    """Checks the settings of self-critical training before anything is read.
+
+    Raises:
+        InputError: there is nothing to start from, nothing to reward, or too few captions are drawn.
+    """
+    scst = config.training.scst
+    if scst is None:
+        return
+    if config.training.start_from is None:
+        raise InputError(
+            "training.scst makes a trained captioner better, and training.start_from is not set: set it to a"
+            " finished run, training.start_from=runs/NAME"
+        )
+    if not scst.cider_d and not scst.bleu_4:
+        raise InputError("training.scst rewards nothing: set cider_d or bleu_4 above 0")
+    if scst.samples < 2 and scst.baseline != "greedy":
+        raise InputError(
+            f"training.scst.samples is {scst.samples}, and the baseline is the mean of an image's captions:"
+            " draw 2 or more, or set training.scst.baseline=greedy"
+        )
+
+
+def make_reward(config: Config, records: Sequence[Record], tokenizer: Tokenizer) -> CaptionReward:
+    """What scores the captions that are drawn of training images.
+
+    Words are compared, whatever tokens they are written in. Document frequencies are those of the records'
+    captions, counted once and kept in `data.cache_folder`.
+
+    Args:
+        records: the images, in the order of their numbers; one without captions rewards nothing.
+        tokenizer: of the captioner.
+
+    Raises:
+        InputError: the end of captions is to count, and tokens are pieces of words.
+    """
+    scst, words = config.training.scst, tokenizer.words
+    captions = [caption for record in records for caption in record.captions]
+    if isinstance(words, WordTokenizer):
+        ends = words.end_id if scst.count_end else None
+        reading = CaptionWords(words.vocabulary, unknown_id=words.unknown_id, end_id=ends)
+        texts = iter(words.normalise_all(captions))
+        to_words = (
+            None if tokenizer is words else lambda tokens: tokenizer.to_words(tf.constant(tokens)).numpy()
+        )
+    else:
+        if scst.count_end:
+            raise InputError(
+                "training.scst.count_end is for vocabularies of words, and this one has pieces of words: set"
+                " it to false"
+            )
+        reading = None
+        texts = iter([words.decode(ids) for ids in words.encode(tf.constant(captions))] if captions else [])
+        to_words = lambda tokens: [tokenizer.decode(row) for row in tokens]  # noqa: E731
+    references = [[next(texts) for _ in record.captions] or [""] for record in records]
+    folder = config.data.cache_folder
+    if folder is None:
+        frequencies = DocumentFrequencies.from_references(references, reading)
+    else:
+        frequencies = cached_frequencies(references, Path(folder).expanduser(), reading)
+    return CaptionReward(
+        References(references, frequencies),
+        end_id=words.end_id,
+        pad_id=words.pad_id,
+        start_id=words.start_id,
+        to_words=to_words,
+        cider_d=scst.cider_d,
+        bleu=(0.0, 0.0, 0.0, scst.bleu_4),
+    )
