@@ -40,7 +40,7 @@ from tfsparsecap.training.rewards import make_reward
 from tfsparsecap.training.run_folder import RunFolder, best_epoch
 from tfsparsecap.training.scoring import as_rows
 from tfsparsecap.training.scst import SCSTLoop
-from tfsparsecap.training.trained import Trained
+from tfsparsecap.training.trained import Trained, weight_counts
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,12 @@ def train_run(
         if start is not None:
             _take_weights(captioner, start.captioner, config.training.start_from)
             say(f"starting with the weights of {config.training.start_from}")
+            zeros = weight_counts(captioner)["sparsity"]
+            if config.pruning is None and zeros > 0.2:
+                say(
+                    f"{zeros:.0%} of its weights are zero and will not stay so: pruning.method=frozen"
+                    f" pruning.sparsity={zeros:.3g} keeps them"
+                )
     supply = Supply(config, data, tokenizer, captioner.encoder, progress=verbose == 1)
     training = _Training(config, folder, supply, captioner, strategy, verbose, say)
     training.prepare(resumed)

@@ -1,0 +1,101 @@
+"""Every method by its name, on a model that has every kind of layer with weights."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.layers.gated import GatedLayer
+from tfsparsecap.pruning import registry
+from tfsparsecap.pruning.prune import prune, strip_pruning
+
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.normal(size=(16, 8, 8, 4)).astype("float32")
+WORDS = RANDOM.integers(0, 30, (16, 6))
+LABELS = RANDOM.integers(0, 3, 16)
+
+#: What each needs besides sparsity and steps.
+OPTIONS = {
+    "relevance": {"lower_bound": 0.0, "metric": "val_accuracy", "pruning_percentage": 0.4},
+    "l1": {"lower_bound": 0.0, "metric": "val_accuracy", "pruning_percentage": 0.4},
+    "l2": {"lower_bound": 0.0, "metric": "val_accuracy", "pruning_percentage": 0.4},
+    "supermask_loss": {"land_at": 0.7},
+    "frozen": {},
+}
+EPOCHS = 4
+
+
+def everything():
+    keras.utils.set_random_seed(2)
+    image, words = keras.Input((8, 8, 4)), keras.Input((6,), dtype="int32")
+    seen = keras.layers.Conv2D(8, 3, use_bias=False)(image)
+    seen = keras.layers.BatchNormalization()(seen)
+    seen = keras.layers.DepthwiseConv2D(3)(seen)
+    seen = keras.layers.GlobalAveragePooling2D()(seen)
+    read = keras.layers.Embedding(30, 16)(words)
+    read = keras.layers.Conv1D(16, 2, padding="same")(read)
+    read = keras.layers.MultiHeadAttention(2, 8)(read, read)
+    read = keras.layers.RNN([keras.layers.LSTMCell(8), keras.layers.GRUCell(8)])(read)
+    both = keras.layers.LayerNormalization()(keras.layers.Concatenate()([seen, read]))
+    return keras.Model([image, words], keras.layers.Dense(3, activation="softmax")(both))
+
+
+def kernels(model):
+    return [
+        np.asarray(weight)
+        for weight in model.trainable_weights
+        if len(weight.shape) >= 2 and not weight.path.endswith("bias") and "normalization" not in weight.path
+    ]
+
+
+def biases(model):
+    wanted = {id(weight) for weight in model.trainable_weights if len(weight.shape) >= 2}
+    return [np.asarray(weight) for weight in model.trainable_weights if id(weight) not in wanted]
+
+
+@pytest.mark.parametrize("name", sorted(registry.METHODS))
+@pytest.mark.parametrize("block_shape", [(1, 1), (4, 1)])
+def test_every_method_prunes_every_layer_in_fit_and_comes_off(name, block_shape):
+    model = everything()
+    types = [type(layer) for layer in model.layers]
+    if name == "frozen":
+        model = strip_pruning(prune(model, "magnitude", sparsity=0.5, block_shape=block_shape))
+    model = prune(
+        model, name, sparsity=0.5, total_steps=EPOCHS, block_shape=block_shape, **OPTIONS.get(name, {})
+    )
+    gated = {type(layer).__name__ for layer in model._flatten_layers() if isinstance(layer, GatedLayer)}
+    assert gated == {
+        "GatedConv2D",
+        "GatedDepthwiseConv2D",
+        "GatedEmbedding",
+        "GatedConv1D",
+        "GatedEinsumDense",
+        "GatedLSTMCell",
+        "GatedGRUCell",
+        "GatedDense",
+    }
+    assert len(model.pruning.classes()) == len(model.pruning.gates) == 13
+    model.compile(
+        keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"], run_eagerly=True
+    )
+    given = [IMAGES, WORDS]
+    model.fit(given, LABELS, batch_size=16, epochs=EPOCHS, validation_data=(given, LABELS), verbose=0)
+    reached = float(model.pruning.current_sparsity())
+    model = strip_pruning(model)
+    assert [type(layer) for layer in model.layers] == types
+    weights = kernels(model)
+    zeros = 1 - sum(map(np.count_nonzero, weights)) / sum(weight.size for weight in weights)
+    assert zeros == pytest.approx(reached, abs=1e-3)
+    assert zeros == pytest.approx(0.5, abs=0.02)
+    assert all(np.count_nonzero(bias) for bias in biases(model))
+    if block_shape == (4, 1):
+        dense = np.asarray(model.layers[-1].kernel) != 0
+        blocks = dense.reshape(-1, 4, 3)
+        assert (blocks.all(1) | ~blocks.any(1)).all()
+
+
+def test_a_name_that_is_none_is_answered_with_the_nearest():
+    with pytest.raises(InputError, match="no pruning method 'gradul'; did you mean 'gradual'"):
+        registry.get("gradul")
+    with pytest.raises(InputError, match="choose one of"):
+        registry.get("xyz")
