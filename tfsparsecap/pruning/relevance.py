@@ -87,7 +87,7 @@ class Relevance(FixedMask):
     """
 
     #: `weight_decay` where none is given.
-    default_weight_decay = 1e-3
+    default_weight_decay = 1e-4
 
     def __init__(
         self,
