@@ -46,7 +46,9 @@ class Validation(keras.callbacks.Callback):
         captions = caption_records(self.decoder, self.records, self.batches, self.tokenizer)
         scores = scores_of(captions)
         for name in self.NAMES:
-            logs[name] = scores[name.removeprefix("validation_")]
+            # One image has no CIDEr.
+            if name.removeprefix("validation_") in scores:
+                logs[name] = scores[name.removeprefix("validation_")]
 
 
 class SaveEpoch(keras.callbacks.Callback):
@@ -60,7 +62,8 @@ class SaveEpoch(keras.callbacks.Callback):
         optimizer: whose variables are saved with the model's.
         history: rows of the epochs before; the new ones are appended.
         phase: `"train"` or `"fine_tune"`.
-        sparsity: the target of a pruned model: only epochs that have it can be the best.
+        sparsity: gives the target of a pruned model, None where any sparsity will do: only epochs that have
+            it can be the best. Asked each time, since some methods know it only in the end.
         patience: epochs without a better validation CIDEr after which training ends; None never does.
     """
 
@@ -70,7 +73,7 @@ class SaveEpoch(keras.callbacks.Callback):
         optimizer: keras.optimizers.Optimizer,
         history: list[dict[str, Any]],
         phase: str,
-        sparsity: float | None = None,
+        sparsity: Callable[[], float | None] = lambda: None,
         patience: int | None = None,
     ):
         super().__init__()
@@ -80,12 +83,13 @@ class SaveEpoch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         rate = float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
         self.history.append({"epoch": epoch + 1, "phase": self.phase, "learning_rate": rate, **logs})
-        best = best_epoch(self.history, self.sparsity)
+        target = self.sparsity()
+        best = best_epoch(self.history, target)
         notes = {"epoch": epoch + 1, "phase": self.phase, "history": self.history}
         save_checkpoint(self.folder.checkpoint(epoch + 1), self.model, self.optimizer, notes)
         self.folder.write_history(self.history)
         self.folder.drop_old_checkpoints(epoch + 1, best)
-        if ends_early(self.history, self.phase, self.sparsity, self.patience):
+        if ends_early(self.history, self.phase, target, self.patience):
             self.model.stop_training = True
 
 

@@ -278,7 +278,9 @@ class _Training:
             load_checkpoint(checkpoint, self.captioner, optimizer)
             if ends_early(self.history, phase.name, self.target, config.early_stopping):
                 return
-            if self.config.pruning is not None and self.captioner.pruning.finished:
+            pruning = getattr(self.captioner, "pruning", None)
+            # In fine-tuning a method that stopped the phase before has nothing to say any more.
+            if phase.name == "train" and pruning is not None and pruning.finished:
                 return
         before = sum(row["phase"] != phase.name for row in self.history)
         loop.run(
@@ -324,7 +326,9 @@ class _Training:
         if pruning is not None and pruning.has_own("validated"):
             callbacks.append(Feedback(pruning))
         patience = self.config.training.early_stopping
-        callbacks.append(SaveEpoch(self.folder, optimizer, self.history, phase.name, self.target, patience))
+        callbacks.append(
+            SaveEpoch(self.folder, optimizer, self.history, phase.name, lambda: self.target, patience)
+        )
         return callbacks
 
 
