@@ -29,7 +29,7 @@ MAY_USE = {
     "tfsparsecap.picture_sheet": {"tfsparsecap.data"},
 }
 # Tests of the repository as a whole.
-WITHOUT_MODULE = {"test_house.py", "test_packaging.py", "test_runtimes.py"}
+WITHOUT_MODULE = {"test_docs.py", "test_house.py", "test_packaging.py", "test_runtimes.py"}
 # Each of these runs code that a file brings along, or a second Keras.
 FORBIDDEN = (
     "pickle",
@@ -104,6 +104,7 @@ def test_only_command_lines_use_the_demo_and_nobody_a_command_line():
         "tfsparsecap.convert",
         "tfsparsecap.demo",
         "tfsparsecap.study",
+        "tfsparsecap.report",
     }
     for name, file in MODULES:
         assert not {
