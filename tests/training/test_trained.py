@@ -76,3 +76,27 @@ def test_an_empty_split_is_named(tiny_run):
     data.records[:] = data.split("train")
     with pytest.raises(InputError, match="the test split of scenes has no images"):
         trained.evaluate(data, "test")
+
+
+def test_the_table_says_what_is_absent_and_what_is_odd():
+    scores = {
+        "split": "given",
+        "images": 9,
+        "beam": None,
+        "CIDEr": 0.5,
+        "exact_match": 0.25,
+        "distinct": 1.0,
+        "mean_length": 4.2,
+        "vocabulary_used": 30,
+        "empty_captions": 2,
+        "references_without_caption": 7,
+        "without_references": ["a", "b"],
+        "not_computed": {"SPICE": "there is no Java"},
+    }
+    table = dict(describe(scores))
+    assert table["captions"] == (
+        "given, 9 images; 2 that have no word in a reference left out (a, b); 2 captions without a word,"
+        " which score 0; 7 more images have references and no caption"
+    )
+    assert table["CIDEr"] == "0.500" and table["SPICE"] == "not computed: there is no Java"
+    assert table["words"] == "4.2 a caption, 30 different ones" and "METEOR" not in table

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["exact_match", "score"]
+__all__ = ["every_score", "exact_match", "score"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,21 @@
-"""BLEU and CIDEr of captions, by pycocoevalcap, and how many captions are exactly right."""
+"""Scores of captions by pycocoevalcap and what it brings, and how many captions are exactly right."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.rouge.rouge import Rouge
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.metrics.java import find_java
+from tfsparsecap.metrics.meteor import meteor
+from tfsparsecap.metrics.rouge import rouge_1
+from tfsparsecap.metrics.spice import spice
+from tfsparsecap.metrics.spice_jars import spice_jars
 from tfsparsecap.metrics.tokenize import light_tokenize, ptb_tokenize
 
 # Words of all references and of one caption, by image.
@@ -15,39 +23,118 @@ _References = dict[Any, list[str]]
 _Captions = dict[Any, list[str]]
 
 
-def _bleu(references: _References, captions: _Captions) -> dict[str, float]:
-    scores, _ = Bleu(4).compute_score(references, captions, verbose=0)
+@dataclass(frozen=True)
+class Scores:
+    """What could be computed, and why the rest could not.
+
+    Attributes:
+        values: name -> score as a fraction: `BLEU-1` to `BLEU-4`, `METEOR`, `ROUGE-L`, `ROUGE-1` and `SPICE`
+            in [0, 1], `CIDEr` in [0, 10].
+        not_computed: metric -> reason; `PTB tokenizer` is there where it was wanted and could not be had.
+        tokenizer: `"ptb"` or `"light"`: which words were compared.
+    """
+
+    values: dict[str, float]
+    not_computed: dict[str, str]
+    tokenizer: str
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a metric is computed of, and how."""
+
+    references: _References
+    captions: _Captions
+    jars: Path | None
+    fetch: bool
+    progress: bool
+
+    @property
+    def said(self) -> dict[Any, str]:
+        return {image: caption for image, (caption,) in self.captions.items()}
+
+
+def _bleu(work: _Work) -> dict[str, float]:
+    scores, _ = Bleu(4).compute_score(work.references, work.captions, verbose=0)
     return {f"BLEU-{size}": float(value) for size, value in enumerate(scores, start=1)}
 
 
-def _cider(references: _References, captions: _Captions) -> dict[str, float]:
-    return {"CIDEr": float(Cider().compute_score(references, captions)[0])}
+def _meteor(work: _Work) -> dict[str, float]:
+    return {"METEOR": meteor(work.references, work.said, work.progress)}
 
 
-_METRICS: dict[str, Callable[[_References, _Captions], dict[str, float]]] = {"BLEU": _bleu, "CIDEr": _cider}
+def _rouge_l(work: _Work) -> dict[str, float]:
+    return {"ROUGE-L": float(Rouge().compute_score(work.references, work.captions)[0])}
+
+
+def _rouge_1(work: _Work) -> dict[str, float]:
+    return {"ROUGE-1": rouge_1(work.references, work.said)}
+
+
+def _cider(work: _Work) -> dict[str, float]:
+    images = iter(work.references.values())
+    first = _phrases(next(images))
+    if all(_phrases(references) == first for references in images):
+        raise InputError(
+            "CIDEr weighs words by how few images have them in their references, and here all images"
+            f" ({len(work.references)}) have the same: score more images together"
+        )
+    return {"CIDEr": float(Cider().compute_score(work.references, work.captions)[0])}
+
+
+def _phrases(references: Sequence[str]) -> set[tuple[str, ...]]:
+    """All n-grams of 1 to 4 words."""
+    split = [reference.split() for reference in references]
+    return {
+        tuple(words[start : start + size])
+        for words in split
+        for size in range(1, 5)
+        for start in range(len(words) - size + 1)
+    }
+
+
+def _spice(work: _Work) -> dict[str, float]:
+    find_java()  # before a large download
+    jars = spice_jars(work.jars, fetch=work.fetch, progress=work.progress)
+    return {"SPICE": spice(work.references, work.said, jars, work.progress)}
+
+
+_METRICS: dict[str, Callable[[_Work], dict[str, float]]] = {
+    "BLEU": _bleu,
+    "METEOR": _meteor,
+    "ROUGE-L": _rouge_l,
+    "ROUGE-1": _rouge_1,
+    "CIDEr": _cider,
+    "SPICE": _spice,
+}
 _TOKENIZERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "light": lambda captions: [light_tokenize(caption) for caption in captions],
     "ptb": ptb_tokenize,
 }
+#: All metrics, in the order in which papers have them.
+METRICS = tuple(_METRICS)
+#: Those that take no Java and little time.
+QUICK_METRICS = ("BLEU", "CIDEr")
 
 
 def score(
     references: Mapping[Any, Sequence[str]],
     captions: Mapping[Any, str],
-    metrics: Sequence[str] = ("BLEU", "CIDEr"),
+    metrics: Sequence[str] = QUICK_METRICS,
     tokenizer: str = "light",
 ) -> dict[str, float]:
-    """Scores of one caption an image against the image's references.
+    """Scores of one caption an image against the image's references: those that can be computed.
 
     Args:
         references: image id -> its reference captions, at least one with a word in it. They also give CIDEr
-            its word frequencies: scores of different sets of images do not compare, one image has CIDEr 0.
+            its word frequencies: scores of different sets of images do not compare.
         captions: the same image ids -> the caption to score; an empty one scores 0.
-        metrics: any of `"BLEU"` (gives BLEU-1 to BLEU-4) and `"CIDEr"`.
+        metrics: any of `METRICS`; `"BLEU"` gives BLEU-1 to BLEU-4.
         tokenizer: `"light"`, which needs no Java, or `"ptb"`, which published scores use.
 
     Returns:
-        Name -> score as a fraction: `"BLEU-1"` to `"BLEU-4"` in [0, 1], `"CIDEr"` in [0, 10].
+        Name -> score as a fraction, see `Scores`. A score that cannot be computed, such as the CIDEr of a
+        single image, is absent; `every_score` gives the reason.
 
     Raises:
         InputError: for an unknown metric or tokenizer, no captions, ids that do not match, or an image
@@ -58,14 +145,61 @@ def score(
         >>> round(score(references, {1: "a dog runs on grass", 2: "two men stand"})["BLEU-1"], 3)
         0.772
     """
-    unknown = [name for name in metrics if name not in _METRICS]
-    if unknown:
-        raise InputError(_unknown("metric", unknown[0], _METRICS))
-    words = _tokenized(references, captions, tokenizer)
-    result = {}
+    return every_score(references, captions, metrics, tokenizer).values
+
+
+def every_score(
+    references: Mapping[Any, Sequence[str]],
+    captions: Mapping[Any, str],
+    metrics: Sequence[str] = METRICS,
+    tokenizer: str | None = None,
+    *,
+    spice_folder: Path | None = None,
+    fetch_spice: bool = False,
+    progress: bool = False,
+) -> Scores:
+    """Scores as `score` gives them, and for those that cannot be computed the reason.
+
+    Args:
+        references, captions: see `score`.
+        metrics: any of `METRICS`. METEOR and SPICE take Java, SPICE archives besides.
+        tokenizer: see `score`; None is `"ptb"` where there is Java, as in published scores, else `"light"`.
+        spice_folder: where the archives lie; None is the cache, see `spice_jars`.
+        fetch_spice: fetch the archives if they are not there.
+        progress: show progress bars of what takes long.
+
+    Raises:
+        InputError: as `score`; of the PTB tokenizer only where it was asked for.
+
+    Example:
+        >>> found = every_score({1: ["a dog runs"]}, {1: "a dog"}, ["ROUGE-1", "CIDEr"], "light")
+        >>> found.values, list(found.not_computed)
+        ({'ROUGE-1': 0.8}, ['CIDEr'])
+    """
+    check_metrics(metrics)
+    values, not_computed = {}, {}
+    words = _tokenized(references, captions, tokenizer or "light")
+    if tokenizer is None:
+        tokenizer = "light"
+        # Behind the light one, so that input that nothing can score is not taken for a Java that fails.
+        try:
+            words, tokenizer = _tokenized(references, captions, "ptb"), "ptb"
+        except InputError as error:
+            not_computed["PTB tokenizer"] = str(error)
+    work = _Work(*words, spice_folder, fetch_spice, progress)
+    for name in dict.fromkeys(metrics):
+        try:
+            values.update(_METRICS[name](work))
+        except InputError as error:
+            not_computed[name] = str(error)
+    return Scores(values, not_computed, tokenizer)
+
+
+def check_metrics(metrics: Sequence[str]) -> None:
+    """Raises InputError where one of them is not of `METRICS`."""
     for name in metrics:
-        result.update(_METRICS[name](*words))
-    return result
+        if name not in _METRICS:
+            raise InputError(_unknown("metric", name, _METRICS))
 
 
 def exact_match(

