@@ -1,0 +1,434 @@
+"""The report command: its page is read by a parser, and looked at in a browser where there is one."""
+
+import base64
+import html
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from html.parser import HTMLParser
+from itertools import pairwise
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfsparsecap import report
+from tfsparsecap.command import run
+from tfsparsecap.training.config_files import load_config, save_config
+from tfsparsecap.training.experiment import load_data
+
+HOSTILE = '<script>alert("a")</script> & <img src="http://example.com/a.png">'
+HISTORY = {
+    "dense": "epoch,phase,loss,seconds,validation_CIDEr\n1,train,2.5,9,0.25\n2,train,1.5,9,0.75\n",
+    "pruned": "epoch,phase,loss,sparsity,validation_CIDEr\n1,train,3.5,0.125,\n2,train,2,0.9,0.5\n",
+}
+SCORES = {
+    "dense": {"images": 4, "beam": 1, "CIDEr": 0.75, "BLEU-1": 0.5, "sparsity": 0.0, "nonzero_weights": 5000},
+    "pruned": {
+        "images": 4,
+        "beam": 1,
+        "CIDEr": 0.5,
+        "BLEU-1": 0.625,
+        "sparsity": 0.9,
+        "nonzero_weights": 500,
+    },
+}
+WORD = "red"
+VOID = {"img", "meta", "link", "br"}
+
+
+class Reader(HTMLParser):
+    """What stands on a page: its elements with their attributes and text, in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.crossed = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        element = SimpleNamespace(
+            tag=tag, at=dict(attributes), text="", inside=[one.tag for one in self.open]
+        )
+        self.elements.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_endtag(self, tag):
+        if self.open.pop().tag != tag:
+            self.crossed.append(tag)
+
+    def handle_data(self, data):
+        for element in self.open:
+            element.text += data
+
+    def all(self, *tags):
+        return [one for one in self.elements if one.tag in tags]
+
+    def cells(self, caption):
+        """Rows of a table, as text."""
+        start = next(i for i, one in enumerate(self.elements) if one.tag == "caption" and caption in one.text)
+        rows = []
+        for one in self.elements[start:]:
+            if one.tag == "table":
+                break
+            if one.tag == "tr":
+                rows.append([])
+            elif one.tag in ("th", "td"):
+                rows[-1].append(" ".join(one.text.split()))
+        return rows
+
+
+def make_run(tiny_run, folder, name):
+    """A finished run like the tiny one, with scores, captions and a history."""
+    shutil.copytree(tiny_run, folder / name)
+    config = load_config(folder / name / "config.yaml")
+    config.name = name
+    if name == "dense":
+        config.pruning = None
+    (folder / name / "config.yaml").write_text(save_config(config), encoding="utf-8")
+    (folder / name / "history.csv").write_text(HISTORY[name], encoding="utf-8")
+    (folder / name / "scores_test.json").write_text(json.dumps(SCORES[name]), encoding="utf-8")
+    rows = [
+        {
+            "image_id": record.image_id,
+            "caption": HOSTILE if number == 0 and name == "pruned" else f"{name} says {number}",
+            "references": [*record.captions],
+        }
+        for number, record in enumerate(load_data(config).split("test"))
+    ]
+    (folder / name / "captions_test.json").write_text(json.dumps(rows), encoding="utf-8")
+    captioner = keras.saving.load_model(folder / name / "model.keras", compile=False)
+    # It always says the same word, and has no weight left that would say another.
+    bias = np.zeros(captioner.output_layer.bias.shape, "float32")
+    bias[(folder / name / "vocabulary.txt").read_text(encoding="utf-8").split("\n").index(WORD)] = 100
+    captioner.output_layer.bias.assign(bias)
+    if name == "pruned":
+        captioner.output_layer.kernel.assign(np.zeros(captioner.output_layer.kernel.shape))
+    captioner.save(folder / name / "model.keras")
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    found = [make_run(tiny_run, folder, name) for name in ("dense", "pruned")]
+    for run_folder, size in zip(found, (40_000, 10_000), strict=True):
+        content = io.BytesIO()
+        content.write(bytes(4) + b"TFL3" + bytes(size))
+        with zipfile.ZipFile(content, "a") as archive:
+            description = {"format_version": 1, "export_format": "auto", "max_length": 6, "int8": None}
+            archive.writestr("captioner.json", json.dumps(description))
+        (run_folder / "model.tflite").write_bytes(content.getvalue())
+    (found[1] / "broken.tflite").write_bytes(b"nothing")
+    return found
+
+
+@pytest.fixture(scope="module")
+def written(runs, tmp_path_factory):
+    """The page of both runs, and the folder that it lies in with its figures."""
+    folder = tmp_path_factory.mktemp("written")
+    report.main(
+        [
+            *map(str, runs),
+            *("--output", str(folder / "page.html"), "--figures", str(folder / "figures")),
+            *("--pictures=3", "--attention=1"),
+        ]
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(written):
+    return Reader((written / "page.html").read_text(encoding="utf-8"))
+
+
+def said(capsys, *arguments):
+    """What the command says when it ends with "the input is wrong"."""
+    with pytest.raises(SystemExit) as end:
+        run(lambda: report.main([str(argument) for argument in arguments]))
+    assert end.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_every_picture_is_in_the_page_and_says_what_is_to_be_seen(page):
+    pictures = page.all("img")
+    for picture in pictures:
+        kind, _, content = picture.at["src"].partition(";base64,")
+        with Image.open(io.BytesIO(base64.b64decode(content, validate=True))) as image:
+            assert kind == f"data:{image.get_format_mimetype()}"
+            image.load()
+        assert len(picture.at["alt"]) > 15
+    # Three of the gallery, three figures, and each word of a caption of each run.
+    assert len(pictures) == 3 + 3 + 2 * 6
+    assert sum("figure" in picture.at.get("class", "") for picture in pictures) == 3
+    seen = [picture.at["alt"] for picture in pictures if "looked at" in picture.at["alt"]]
+    assert len(seen) == 12 and all(
+        re.fullmatch(rf"at \u201c{WORD}\u201d it looked at: [a-z ]+", one) for one in seen
+    )
+
+
+def test_the_page_asks_for_nothing_else_and_runs_nothing(page):
+    for element in page.elements:
+        for name, value in element.at.items():
+            assert not name.startswith("on")
+            if name in ("src", "href", "srcset", "data", "action"):
+                assert value.startswith(("data:", "#")), value[:80]
+        assert element.tag not in ("script", "iframe", "object", "embed", "base")
+    (style,) = page.all("style")
+    assert "url(" not in style.text and "@import" not in style.text
+
+
+def test_a_hostile_caption_is_shown_and_not_obeyed(page):
+    assert HOSTILE in [one.text for one in page.all("dd")]
+
+
+def test_a_name_that_cannot_be_written_is_replaced(runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "run")
+    rows = [{"image_id": "\ud800<b>", "caption": "a \ud800 dog", "references": []}]
+    (tmp_path / "run" / "captions_test.json").write_text(json.dumps(rows), encoding="utf-8")
+    report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html")])
+    page = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert [one.text for one in page.all("h3")] == ["?<b>"]
+    assert [one.text for one in page.all("dd")] == ["a dog"] and not page.all("b")
+
+
+def test_the_page_has_an_outline_that_a_screen_reader_can_follow(page):
+    assert not page.crossed and not page.open
+    assert page.all("html")[0].at["lang"] == "en" and page.all("title")[0].text == "2 runs compared"
+    levels = [int(one.tag[1]) for one in page.all("h1", "h2", "h3", "h4")]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = [one.at["id"] for one in page.elements if "id" in one.at]
+    assert len(ids) == len(set(ids))
+    named = [one.at["aria-labelledby"] for one in page.elements if "aria-labelledby" in one.at]
+    links = [one.at["href"][1:] for one in page.all("a")]
+    assert set(named) | set(links) <= set(ids) and len(links) >= 8
+    assert all(one.at["scope"] in ("col", "row") for one in page.all("th"))
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert "width=device-width" in page.all("meta")[1].at["content"]
+
+
+def luminance(colour):
+    """Relative luminance after WCAG 2.1."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_letters_stand_out_in_light_and_in_darkness(page):
+    style = page.all("style")[0].text
+    schemes = [dict(re.findall(r"--(\w+): (#\w{6})", part)) for part in style.split("@media")[:2]]
+    assert schemes[0] != schemes[1]
+    for scheme in schemes:
+        for ground in ("paper", "shade"):
+            for ink in ("ink", "faint", "link"):
+                dark, light = sorted(luminance(scheme[name]) for name in (ground, ink))
+                assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
+
+
+def test_scores_stand_side_by_side_and_the_best_are_marked(page):
+    headings, dense, pruned = page.cells("Scores on the test split")
+    dense, pruned = (dict(zip(headings, row, strict=True)) for row in (dense, pruned))
+    assert (dense["run"], dense["CIDEr"], dense["BLEU-1"]) == ("dense", "0.750 (best)", "0.500")
+    assert (pruned["run"], pruned["CIDEr"], pruned["BLEU-1"]) == ("pruned", "0.500", "0.625 (best)")
+    assert pruned["sparsity"] == "90.00%" and pruned["weights left"] == "500"
+    assert dense["pictures, beam"] == "4, 1" and "METEOR" not in headings
+
+
+def test_settings_are_those_of_the_runs(page):
+    rows = {row[0]: row[1:] for row in page.cells("Settings of the runs")}
+    assert rows["setting"] == ["dense", "pruned"]
+    assert rows["pruning.method"] == ["none", "supermask"]
+    assert rows["pruning.sparsity"] == ["\u2013", "0.9"]
+    assert rows["model.rnn_size"] == ["16", "16"] and rows["training.epochs"] == ["2", "2"]
+
+
+def test_the_gallery_has_what_people_and_runs_say(page, runs):
+    rows = json.loads((runs[0] / "captions_test.json").read_text())
+    shown = [one.text for one in page.all("h3")][:3]
+    # Three of four, evenly.
+    assert shown == [rows[at]["image_id"] for at in (0, 1, 2)]
+    captions = [one.text for one in page.all("dd")]
+    assert captions[0::2] == [rows[at]["caption"] for at in (0, 1, 2)]
+    references = {one.text for one in page.all("li")}
+    summaries = [one.text for one in page.all("summary")]
+    assert f"{len(rows[0]['references'])} references: {rows[0]['references'][0]}" in summaries
+    assert set(rows[0]["references"][1:]) <= references
+
+
+def test_the_progression_has_every_epoch_and_says_what_is_not_logged(page):
+    rows = page.cells("Values of each epoch")
+    assert rows == [
+        ["run, epoch", "training loss", "sparsity, %", "CIDEr, validation split"],
+        ["dense, 1", "2.5", "\u2013", "0.25"],
+        ["dense, 2", "1.5", "\u2013", "0.75"],
+        ["pruned, 1", "3.5", "12.5", "\u2013"],
+        ["pruned, 2", "2", "90", "0.5"],
+    ]
+    assert "Not logged by any of the runs: mean gate value." in [one.text for one in page.all("p")]
+
+
+def test_layers_have_the_sparsity_of_their_weights(page):
+    rows = {row[0]: row[1:] for row in page.cells("Pruned weights of each layer")}
+    assert rows["layer"] == ["dense", "pruned"]
+    assert rows["output/kernel"] == ["0.00%", "100.00%"] and rows["lstm/kernel"] == ["0.00%", "0.00%"]
+    alts = [one.at["alt"] for one in page.all("img")]
+    assert any("dense: no layer has lost a weight." in alt and "output/kernel 100.0%" in alt for alt in alts)
+
+
+def test_exported_files_are_measured_against_dense_and_broken_ones_named(page, runs):
+    headings, dense, broken, pruned = page.cells("Exported files")
+    assert headings[:4] == ["run", "file", "MB", "size against dense"]
+    sizes = [(folder / "model.tflite").stat().st_size for folder in runs]
+    assert dense[1:4] == ["model.tflite", f"{sizes[0] / 1e6:.2f}", "100.0%"]
+    assert pruned[:4] == ["pruned", "model.tflite", f"{sizes[1] / 1e6:.2f}", f"{sizes[1] / sizes[0]:.1%}"]
+    assert broken[1] == "broken.tflite" and "is no .tflite file" in broken[4]
+
+
+def test_figures_are_written_as_png_and_svg(written):
+    files = sorted(file.name for file in (written / "figures").iterdir())
+    assert files == sorted(
+        f"{name}.{s}" for name in ("density", "layers", "progression") for s in ("png", "svg")
+    )
+    for name in ("density", "layers", "progression"):
+        with Image.open(written / "figures" / f"{name}.png") as image:
+            assert image.size[0] >= 1500
+        text = "".join(ElementTree.parse(written / "figures" / f"{name}.svg").getroot().itertext())
+        assert "dense" in text and "pruned" in text
+
+
+def test_an_unfinished_run_of_other_data_is_shown_as_far_as_it_got(runs, tiny_run, tmp_path):
+    other = tmp_path / "begun"
+    other.mkdir()
+    config = load_config(tiny_run / "config.yaml")
+    config.data.folder = str(tmp_path / "elsewhere")
+    (other / "config.yaml").write_text(save_config(config), encoding="utf-8")
+    report.main([str(runs[0]), str(other), "--output", str(tmp_path / "page.html"), "--pictures", "0"])
+    page = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    notes = " ".join(one.text for one in page.all("li"))
+    assert "begun is not finished" in notes and "of different data" in notes
+    rows = page.cells("Scores on the test split")
+    assert rows[1][2] == "0.750" and set(rows[2][1:]) == {"\u2013"}
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_pictures_of_the_same_name_in_different_data_are_not_mixed_up(runs, tiny_run, tmp_path):
+    """Both data sets have a test_00000.jpg; the scenes of another seed are other scenes."""
+    shutil.copytree(runs[0], tmp_path / "other")
+    config = load_config(runs[0] / "config.yaml", [f"data.folder={tmp_path / 'scenes'}", "data.seed=77"])
+    (tmp_path / "other" / "config.yaml").write_text(save_config(config), encoding="utf-8")
+    page = tmp_path / "page.html"
+    report.main(
+        [str(runs[0]), str(tmp_path / "other"), "--output", str(page), "--pictures=3", "--attention=0"]
+    )
+    read = Reader(page.read_text(encoding="utf-8"))
+    names = [one.text for one in read.all("h3")]
+    assert names == ["test_00000.jpg", "test_00002.jpg", "test_00000.jpg"]
+    pictures = [one.at["src"] for one in read.all("img") if one.at["alt"].startswith("test picture")]
+    assert len(set(pictures)) == 3 and "attention" not in [one.at.get("id") for one in read.elements]
+
+
+def test_without_its_data_the_page_has_captions_alone(runs, tmp_path):
+    config = load_config(runs[0] / "config.yaml")
+    config.data.kind = "flickr"
+    config.data.folder = str(tmp_path / "gone")
+    shutil.copytree(runs[0], tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").write_text(save_config(config), encoding="utf-8")
+    report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html"), "--pictures", "2"])
+    page = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "There are no pictures of run" in " ".join(one.text for one in page.all("li"))
+    assert len([one for one in page.all("p") if one.text == "The picture is not there."]) == 2
+    assert [one.text for one in page.all("dd")] == ["dense says 0", "dense says 2"]
+    assert all("figure" in one.at.get("class", "") for one in page.all("img"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("history.csv", "epoch,loss\n1,much\n", "history.csv"),
+        ("history.csv", "epoch,loss\n1,2,3\n", "line 2 does not fit"),
+        ("scores_test.json", '{"CIDEr": ', "scores_test.json"),
+        ("scores_test.json", '{"CIDEr": "high"}', "CIDEr is no number"),
+        ("scores_test.json", '{"CIDEr": NaN}', "CIDEr is no number"),
+        ("scores_test.json", f'{{"nonzero_weights": 1{400 * "0"}}}', "nonzero_weights is no number"),
+        ("scores_test.json", "[" * 100_000, "scores_test.json"),
+        ("captions_test.json", '[{"caption": 3}]', "captions_test.json"),
+        ("captions_test.json", b"\xff\xfe\x00", "captions_test.json"),
+    ],
+)
+def test_damaged_files_are_said_and_nothing_is_written(runs, tmp_path, capsys, name, content, message):
+    shutil.copytree(runs[0], tmp_path / "run")
+    content = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "run" / name).write_bytes(content)
+    error = said(capsys, tmp_path / "run", "--output", tmp_path / "page.html")
+    assert message in error and error.startswith("error: cannot read ") and error.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_what_is_no_run_and_where_nothing_can_be_written_is_said(runs, tmp_path, capsys):
+    assert "is no run folder" in said(capsys, tmp_path, "--output", tmp_path / "page.html")
+    assert "there is no folder" in said(capsys, runs[0], "--output", tmp_path / "none" / "page.html")
+    assert "0 or more" in said(capsys, runs[0], "--output", tmp_path / "page.html", "--pictures", "-1")
+    assert not list(tmp_path.iterdir())
+
+
+LOOK = """
+<script>
+addEventListener("load", () => {
+  const page = document.getElementById("page").contentDocument, found = [...page.images];
+  for (const part of page.querySelectorAll("details")) part.open = true;
+  const wide = [...page.querySelectorAll("body *")].filter(one => !one.closest(".wide, .unseen, .skip")
+    && one.getBoundingClientRect().right > page.documentElement.clientWidth + 1).map(one => one.outerHTML);
+  document.getElementById("result").textContent = JSON.stringify({
+    pictures: found.length, broken: found.filter(one => !one.complete || !one.naturalWidth).length,
+    scrolls: page.documentElement.scrollWidth > page.documentElement.clientWidth, wide: wide.slice(0, 3),
+    text: page.body.innerText.length });
+});
+</script>
+"""
+
+
+@pytest.fixture
+def browser():
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        assert "TFSPARSECAP_REQUIRE_BROWSER" not in os.environ, "there is no Chromium"
+        pytest.skip("no Chromium here: install the package chromium to have the page looked at")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_the_page_without_complaint(browser, written, page, tmp_path, width):
+    """On a phone nothing is wider than the screen but tables and figures, which scroll by themselves."""
+    text = (written / "page.html").read_text(encoding="utf-8")
+    frame = f'<iframe id="page" style="width:{width}px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
+    (tmp_path / "look.html").write_text(
+        f'<!DOCTYPE html><meta charset="utf-8"><pre id="result"></pre>{LOOK}{frame}', encoding="utf-8"
+    )
+    command = [
+        browser,
+        "--headless",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=20000",
+    ]
+    command += ["--no-sandbox"] if os.geteuid() == 0 else []
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", (tmp_path / "look.html").as_uri()]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "CONSOLE" not in ended.stderr, ended.stderr
+    (result,) = re.findall(r'<pre id="result">(.*?)</pre>', ended.stdout)
+    result = json.loads(html.unescape(result))
+    assert result["pictures"] == len(page.all("img")) and result["broken"] == 0
+    assert not result["scrolls"] and not result["wide"], result
+    assert result["text"] > 1000
