@@ -67,6 +67,8 @@ def test_the_sparsity_loss_is_the_papers():
     method.steps_done.assign(20)
     assert float(method.sparsity_loss()) == pytest.approx(50 * 0.5 * abs(0.9 - 0.25), rel=1e-5)
     assert float(method.logs()["sparsity"]) == pytest.approx(0.25)
+    mean = (6 / (1 + math.exp(1.0)) + 18 / (1 + math.exp(-1.0))) / 24
+    assert float(method.logs()["mean_gate"]) == pytest.approx(mean, rel=1e-6)
 
 
 def trained(method, size=784, epochs=10):

@@ -203,7 +203,13 @@ class SupermaskLoss(PruningMethod):
 
     def logs(self):
         sparsity = self.current_sparsity()
-        return {"sparsity": sparsity, "sparsity_loss": self.sparsity_loss(sparsity)}
+        # Summed up in double precision: single precision loses count at millions of gates.
+        opened = [
+            gate.block_size * tf.reduce_sum(tf.cast(tf.sigmoid(gate.logits), tf.float64))
+            for gate in self.gates
+        ]
+        mean = tf.cast(tf.add_n(opened) / self.gated_size, tf.float32)
+        return {"sparsity": sparsity, "sparsity_loss": self.sparsity_loss(sparsity), "mean_gate": mean}
 
     def get_config(self) -> dict:
         return {
