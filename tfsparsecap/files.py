@@ -1,13 +1,35 @@
-"""Writing files so that a crash or a full disk half-way leaves what was there before."""
+"""Writing files so that a crash or a full disk half-way leaves what was there before; what broken ones raise."""
 
 import contextlib
 import errno
+import lzma
 import os
 import tempfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from tfsparsecap.errors import InputError
+
+#: What NumPy, zipfile and json raise for broken `.npy` and `.npz` files.
+BROKEN_ARRAYS = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    SyntaxError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,9 @@
 import contextlib
 import functools
 import io
-import lzma
 import math
 import os
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,29 +14,13 @@ import numpy as np
 from numpy.lib import format as npy
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import BROKEN_ARRAYS
 
 #: Endings of the files that are read here.
 ENDINGS = (".npy", ".npz")
 
 # Bytes; most have 128. NumPy refuses longer ones too, because parsing them may take any time.
 _LONGEST_HEADER = 10_000
-# What NumPy and zipfile raise for broken files.
-_BROKEN = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    SyntaxError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    MemoryError,
-    RuntimeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
 
 
 class _Header(NamedTuple):
@@ -109,7 +90,7 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
         raise InputError(f"there is no {path}: check the path") from error
     except PermissionError as error:
         raise InputError(f"{path} may not be read: give it read permission") from error
-    except _BROKEN as error:
+    except BROKEN_ARRAYS as error:
         about = str(error) or type(error).__name__
         raise InputError(f"{path} is damaged ({about:.200}): download or make it again") from error
 

@@ -3,37 +3,19 @@
 import hashlib
 import json
 import os
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path
+from tfsparsecap.files import BROKEN_ARRAYS, atomic_path
 from tfsparsecap.metrics.caption_words import Caption, CaptionWords
 from tfsparsecap.metrics.ngrams import LIMIT, LONGEST, Captions, NgramTable
 
 # Part of every digest: raise it when what is counted or the layout of the file changes.
 _FORMAT = 1
-# What NumPy, zipfile and json raise for broken files.
-_BROKEN = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    SyntaxError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    MemoryError,
-    RuntimeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 class DocumentFrequencies:
@@ -146,7 +128,7 @@ class DocumentFrequencies:
             _check(piece, counts, images)
         except FileNotFoundError as error:
             raise InputError(f"there is no {path}: check the path") from error
-        except _BROKEN as error:
+        except BROKEN_ARRAYS as error:
             about = str(error) or type(error).__name__
             raise InputError(
                 f"{path} holds no whole document frequencies ({about:.200}): remove it and make it again"
