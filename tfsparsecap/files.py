@@ -1,4 +1,4 @@
-"""Writing files so that a crash or a full disk half-way leaves what was there before; what broken ones raise."""
+"""Writing files so that a crash or a full disk leaves what was there before; what broken ones raise."""
 
 import contextlib
 import errno
