@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -177,8 +176,8 @@ class _Process:
         return f"{said} (exit code {code}; all of it in {self.log})"
 
     def stop(self) -> None:
-        """Ends it as Ctrl-C would: its last whole epoch is kept."""
-        self.process.send_signal(signal.SIGINT)
+        """Ends it; its last whole epoch is kept. What runs in the background may ignore SIGINT."""
+        self.process.terminate()
         try:
             self.process.wait(timeout=30)
         except subprocess.TimeoutExpired:
