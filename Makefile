@@ -38,7 +38,7 @@ demo: $(READY) ## Draw, train, prune to 90 %, export and caption; ends with a ta
 #   apt-get install --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user    its arm64 library
 # Maven fetches the libraries themselves (6 MB) once; they are kept in .cache/.
 test: lint ## Check the style, then run all tests, slow ones too
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check .

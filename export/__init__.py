@@ -2,7 +2,7 @@
 
 __all__ = ["FORMATS", "ExportReport", "LayerReport", "export_model"]
 
-FORMATS = ("auto", "int8", "fast", "compact", "dense")
+FORMATS = ("auto", "int8", "fast", "compact", "dense", "dense-int8")
 
 
 def __getattr__(name: str):

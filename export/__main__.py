@@ -27,7 +27,8 @@ formats:
   int8     int8 weights everywhere: 1x16 blocks where that is faster, else dense; encoder int8
   fast     float weights only: compressed rows or 1x4 blocks where that is faster, else float16
   compact  the smallest float file: float16, zeros left out; expanded when loaded, dense speed
-  dense    float32, nothing left out: for comparison
+  dense, dense-int8
+           float32, or int8 weights, nothing left out: for comparison
 """
 
 _EXAMPLES = [
@@ -53,7 +54,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--format",
         default="auto",
         metavar="FORMAT",
-        help="auto, int8, fast, compact or dense (default: auto)",
+        help="auto, int8, fast, compact, dense or dense-int8 (default: auto)",
     )
     options.add_argument(
         "--beam",

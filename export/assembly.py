@@ -42,7 +42,7 @@ def encode(
 
     def format_of(weight):
         name = source_of(weight).name
-        return "fast" if whole(name) in keep_float and format in ("auto", "int8") else format
+        return "fast" if whole(name) in keep_float and format in ("auto", "int8", "dense-int8") else format
 
     cut = _cut_for_blocks(model, format_of, source_of, costs)
     weights = sparse.find_weights(model)

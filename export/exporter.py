@@ -23,7 +23,7 @@ from tfsparsecap.files import atomic_write
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
 
 #: Formats that store weights as int8.
-_CALIBRATED = ("auto", "int8")
+_CALIBRATED = ("auto", "int8", "dense-int8")
 #: Words of a caption for which expected milliseconds are given.
 REPORTED_WORDS = 10
 #: Which weights are rounded to float16, the next where captions change, and what is then said of it.
@@ -64,7 +64,7 @@ def export_model(
     Args:
         model: a built model without gates (`sc.strip_pruning`).
         path: where the file goes; what is there is replaced at once or not at all.
-        format: "auto", "int8", "fast", "compact" or "dense"; see `formats.choose`.
+        format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose`.
         beam: captions that a captioner's search keeps, and gives.
         max_length: words of a caption at most.
         inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its

@@ -93,7 +93,8 @@ def choose(
     `auto` takes int8 blocks for a layer pruned in 1x16 blocks, and else, among the float encodings, the one
     whose product of expected time and bytes is smallest: twice the time is worth half the bytes. `int8`
     takes the fastest of its encodings, `fast` the smallest of those that are nearly as fast as its fastest,
-    `compact` the smallest float encoding, `dense` leaves everything float32.
+    `compact` the smallest float encoding, `dense` leaves everything float32. `dense-int8` is what there is
+    without sparsity: int8 weights, every zero stored.
 
     Args:
         weight: the constant.
@@ -232,6 +233,8 @@ def _choose_layer(weight: Weight, pattern: Pattern, format: str, costs: Costs, p
     multiplied = (
         [sparse.CSR] if pattern.weights == 0 or 4 not in pattern.stored else [sparse.CSR, sparse.BLOCK4]
     )
+    if format == "dense-int8":
+        return Choice(sparse.INT8, "as asked")
     if format == "int8":
         if obstacle:
             return Choice(sparse.INT8, obstacle)
@@ -261,6 +264,8 @@ def _choose_table(weight: Weight, pattern: Pattern, format: str, int8_tables: bo
     candidates = [sparse.FLOAT16]
     if len(weight.shape) == 2:
         candidates.append(sparse.SPARSE32)
+        if format == "dense-int8":
+            return Choice(sparse.INT8, "as asked")
         if format == "int8" or (format == "auto" and int8_tables):
             candidates = [sparse.INT8, sparse.SPARSE_INT8]
     best = min(candidates, key=lambda encoding: expected_bytes(weight, pattern, encoding))

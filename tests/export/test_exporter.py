@@ -25,7 +25,7 @@ def test_every_format_captions_as_the_keras_model(format, pattern, request, expo
     assert report.bytes == path.stat().st_size
     stored = {layer.encoding for layer in report.layers}
     has_int8 = any("int8" in encoding for encoding in stored)
-    assert has_int8 == (format == "int8" or (format == "auto" and pattern == "blocks"))
+    assert has_int8 == (format in ("int8", "dense-int8") or (format == "auto" and pattern == "blocks"))
     runner = TFLiteCaptioner(path)
     equal = 0
     for picture in pictures:
@@ -54,6 +54,7 @@ def test_pictures_get_different_captions(blocks_captioner, pictures):
 def test_blocks_are_the_smallest_and_dense_the_largest(exported):
     sizes = {format: exported("blocks", format)[1].bytes for format in FORMATS}
     assert sizes["auto"] < sizes["compact"] < sizes["fast"] < sizes["dense"]
+    assert sizes["int8"] < sizes["dense-int8"] < sizes["dense"]
 
 
 def test_the_same_model_gives_the_same_file(tmp_path, blocks_captioner, export_options, exported):
@@ -136,7 +137,7 @@ def test_a_transformer_of_digits_gives_words(format, tmp_path, transformer_capti
         token_ids, scores = (values.numpy()[0] for values in decode(sample))
         found = file.caption(sample["image"][0])
         said.add(found[0][0])
-        if format in ("auto", "int8"):
+        if format == "auto" or "int8" in format:
             continue
         assert [text for text, _ in found] == [digits.decode(row) for row in token_ids]
         np.testing.assert_allclose([score for _, score in found], scores, atol=0.05)
@@ -218,11 +219,11 @@ def test_any_other_keras_model(tmp_path, interpreter):
         outputs = run(**values)
         for i, expected in enumerate(model([values["left"], values["right"]])):
             np.testing.assert_allclose(
-                outputs[f"output_{i}"], expected, atol=0.1 if format == "int8" else 0.01
+                outputs[f"output_{i}"], expected, atol=0.1 if "int8" in format else 0.01
             )
 
 
-@pytest.mark.parametrize("format", ["auto", "fast", "int8", "compact", "dense"])
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("block", [1, 16])
 def test_any_number_of_examples(format, block, tmp_path, interpreter):
     keras.utils.set_random_seed(0)

@@ -167,7 +167,7 @@ def test_a_captioner_says_the_same_in_every_format(
     pattern, beam, format, runtime, litert, captioner_file, samples
 ):
     path = captioner_file(pattern, beam, format)
-    tolerance = {"auto": INT8, "int8": DENSE_INT8}.get(format, FLOAT)
+    tolerance = {"auto": INT8, "int8": DENSE_INT8, "dense-int8": DENSE_INT8}.get(format, FLOAT)
     assert_same_captions(runtime(path, samples), litert(path, samples), tolerance)
 
 
@@ -177,7 +177,8 @@ def test_any_other_model_gives_the_same_in_every_format(format, runtime, litert,
     for one, other in zip(runtime(path, samples), litert(path, samples), strict=True):
         assert one.keys() == other.keys() == {"output_0", "output_1"}
         for name, expected in other.items():
-            share = {"auto": INT8_SHARE, "int8": DENSE_INT8_SHARE}.get(format, FLOAT_SHARE)
+            shares = {"auto": INT8_SHARE, "int8": DENSE_INT8_SHARE, "dense-int8": DENSE_INT8_SHARE}
+            share = shares.get(format, FLOAT_SHARE)
             np.testing.assert_allclose(one[name], expected, atol=share * np.abs(expected).max(), rtol=0)
 
 
@@ -239,7 +240,8 @@ def test_a_transformer_says_the_same_in_every_format(
     beam, format, runtime, litert, transformer_file, samples
 ):
     path = transformer_file(format, beam)
-    tolerance = {"auto": INT8, "int8": DENSE_INT8_DEEP}.get(format, FLOAT)
+    tolerances = {"auto": INT8, "int8": DENSE_INT8_DEEP, "dense-int8": DENSE_INT8_DEEP}
+    tolerance = tolerances.get(format, FLOAT)
     assert_same_captions(runtime(path, samples), litert(path, samples), tolerance)
 
 
