@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Builds the app without the Android SDK: Debian's aapt2, zipalign and apksigner, and what Maven fetches.
+# `build.sh apk` does everything (`make apk` calls it); Maven calls the other steps, one each. Variables:
+#   MODEL, DENSE                  bundles that go into the app instead of the ones in models/
+#   KEYSTORE, KEY_ALIAS,          a release key; without one a debug key is made once and used
+#   KEYSTORE_PASSWORD             (asked for where it is not set)
+#   MAVEN_ARGS                    more for mvn, such as -o (no network)
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+main=$here/app/src/main
+target=$here/app/target
+aar=$here/runtime/target/aar
+unsigned=$target/apk/unsigned.apk
+
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 2
+}
+
+# Commands and the Debian packages that have them.
+tools() {
+    local missing=() entry
+    for entry in aapt2:aapt zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven zip:zip unzip:unzip xz:xz-utils; do
+        command -v "${entry%%:*}" >/dev/null || missing+=("$entry")
+    done
+    if ((${#missing[@]})); then
+        fail "The app cannot be built without ${missing[*]%%:*}. On Debian or Ubuntu:" \
+            "  apt-get install --no-install-recommends ${missing[*]#*:}"
+    fi
+}
+
+# The classes of TFLite's Android packages, and their native libraries beside them.
+runtime() {
+    local package
+    mkdir -p "$here/runtime/target/classes"
+    for package in tensorflow-lite tensorflow-lite-api; do
+        unzip -qo "$aar/$package.aar" -d "$aar/$package"
+        unzip -qo "$aar/$package/classes.jar" -d "$here/runtime/target/classes"
+    done
+}
+
+# The models as assets: the user's, else the ones in models/.
+models() {
+    local new=$target/assets.new
+    rm -rf "$new"
+    mkdir -p "$new"
+    if [[ -n ${MODEL:-} ]]; then
+        cp "$MODEL" "$new/sparse.tflite"
+        if [[ -n ${DENSE:-} ]]; then cp "$DENSE" "$new/dense.tflite"; fi
+    else
+        tar -xJf "$here/models/models.tar.xz" -C "$new"
+    fi
+    rm -rf "$target/assets"
+    mv "$new" "$target/assets"
+}
+
+# Resources, manifest and models as an APK without code, and R.java. $1: android.jar
+resources() {
+    local java=$target/generated-sources/aapt2
+    models
+    mkdir -p "$target/apk" "$java"
+    aapt2 compile --dir "$main/res" -o "$target/apk/compiled.zip"
+    # It warns of a chunk in android.jar that it does not know and does not need.
+    aapt2 link -o "$target/apk/linked.apk" -I "$1" --manifest "$main/AndroidManifest.xml" --java "$java" \
+        --min-sdk-version 24 --target-sdk-version 34 -A "$target/assets" -0 .tflite "$target/apk/compiled.zip" \
+        2> >(grep -v "Unknown chunk type" >&2)
+    # For tests, which map the models from it as phones do from the whole APK.
+    align "$target/apk/linked.apk" "$target/apk/resources.apk"
+}
+
+# Everything that is not compressed begins on a memory page, on phones with pages of 16 KB, too.
+align() {
+    zipalign -f 16384 "$1" "$2"
+}
+
+# What tests on the JVM run TFLite with, and classes that Robolectric needs.
+test_runtime() {
+    local package
+    for package in monitor espresso-idling-resource; do
+        unzip -qo "$target/test-aars/$package.aar" classes.jar -d "$target/test-aars/$package"
+    done
+    python3 "$here/../tests/runtimes/jvm_library.py" "$aar/tensorflow-lite" "$target/jni"
+}
+
+# Code, resources, models and native libraries as one aligned APK. $1: android.jar
+package() {
+    local stage=$target/apk/stage java_home abi
+    java_home=$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
+    rm -rf "$stage"
+    mkdir -p "$stage"
+    find "$target/classes" -name '*.class' -print0 | sort -z | xargs -0 \
+        java -Xmx1g -cp "$target/tools/r8.jar" com.android.tools.r8.D8 --release --min-api 24 \
+        --lib "$java_home" --lib "$1" --output "$stage" "$here"/runtime/target/runtime-*.jar
+    for abi in arm64-v8a armeabi-v7a x86_64; do
+        mkdir -p "$stage/lib/$abi"
+        cp "$aar/tensorflow-lite/jni/$abi/libtensorflowlite_jni.so" "$stage/lib/$abi/"
+    done
+    # The same input gives the same file: no times, no owners, one order.
+    find "$stage" -exec touch -d '1981-01-01 00:00:00 UTC' {} +
+    cp "$target/apk/resources.apk" "$unsigned.new"
+    (
+        cd "$stage"
+        export TZ=UTC
+        zip -qX "$unsigned.new" classes*.dex
+        find lib -type f | sort | zip -qX -0 "$unsigned.new" -@
+    )
+    align "$unsigned.new" "$unsigned"
+    rm -rf "$unsigned.new" "$stage"
+}
+
+sign() {
+    local output=$1 key=("$here/.debug.keystore") password=pass:android
+    if [[ -n ${KEYSTORE:-} ]]; then
+        key=("$KEYSTORE")
+        if [[ -n ${KEY_ALIAS:-} ]]; then key+=(--ks-key-alias "$KEY_ALIAS"); fi
+        password=stdin
+        if [[ -n ${KEYSTORE_PASSWORD:-} ]]; then password=env:KEYSTORE_PASSWORD; fi
+    elif [[ ! -e ${key[0]} ]]; then
+        keytool -genkeypair -keystore "${key[0]}.new" -storetype PKCS12 -storepass android -alias androiddebugkey \
+            -keyalg RSA -keysize 2048 -validity 10000 -dname 'CN=Android Debug' 2>/dev/null
+        mv "${key[0]}.new" "${key[0]}"
+    fi
+    mkdir -p "$(dirname "$output")"
+    apksigner sign --ks "${key[@]}" --ks-pass "$password" --min-sdk-version 24 --v4-signing-enabled false \
+        --out "$output.new" "$unsigned"
+    apksigner verify --min-sdk-version 24 "$output.new"
+    mv "$output.new" "$output"
+}
+
+apk() {
+    local output=$here/build/tfsparsecap.apk
+    tools
+    # shellcheck disable=SC2086  # several arguments
+    mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
+    sign "$output"
+    printf '%s: %d bytes\n' "$output" "$(stat -c %s "$output")"
+}
+
+case ${1:-} in
+    tools | runtime | models | resources | package | sign | apk) "$@" ;;
+    test-runtime) test_runtime ;;
+    *) fail "usage: build.sh apk (the other steps are Maven's)" ;;
+esac

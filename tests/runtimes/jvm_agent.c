@@ -1,0 +1,29 @@
+/* Lets a JVM on the desktop load the library of TFLite's Android package.
+
+   An agent of the JVM (-agentpath) that is linked with bionic.c. It bears the name of Android's liblog.so, the one
+   library that the Android library still asks for (jvm_library.py), and loads it before anyone else does, so that
+   it finds what it imports here first and then in glibc, while the JVM itself goes on with glibc alone.
+   System.loadLibrary later gets what is loaded by then. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY "libtensorflowlite_jni.so"
+
+/* The signature that the JVM calls: (JavaVM *, char *options, void *reserved). */
+int Agent_OnLoad(void *machine, char *options, void *reserved) {
+  (void)machine, (void)options, (void)reserved;
+  Dl_info own;
+  char path[4096];
+  if (!dladdr((void *)Agent_OnLoad, &own)) return 1;
+  const char *slash = strrchr(own.dli_fname, '/');
+  int folder = slash ? (int)(slash - own.dli_fname) + 1 : 0;
+  int length = snprintf(path, sizeof path, "%.*s%s", folder, own.dli_fname, LIBRARY);
+  if (length < 0 || length >= (int)sizeof path) return 1;
+  if (!dlopen(path, RTLD_NOW | RTLD_DEEPBIND)) {
+    fprintf(stderr, "%s\n", dlerror());
+    return 1;
+  }
+  return 0;
+}

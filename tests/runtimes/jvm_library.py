@@ -1,0 +1,38 @@
+"""TFLite's Android library for a JVM on the desktop: `python3 jvm_library.py PACKAGE_FOLDER OUTPUT_FOLDER`.
+
+PACKAGE_FOLDER is an unpacked Android package (AAR). OUTPUT_FOLDER gets the x86_64 library, loadable under glibc
+(`bionic.py`), and the agent that the JVM takes to load it, `liblog.so` (`jvm_agent.c`, `bionic.c`). Needs Python
+and Debian's `gcc libc6-dev`, nothing else: Android builds call it without this project's environment.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from bionic import without_bionic  # beside this file
+
+_HERE = Path(__file__).resolve().parent
+_AGENT = "liblog.so"
+_LIBRARY = "libtensorflowlite_jni.so"
+
+
+def make(package: Path, output: Path) -> None:
+    """Writes the library and the agent.
+
+    Raises:
+        OSError: a file is absent, or gcc.
+        subprocess.CalledProcessError: gcc failed, and has said why.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    library = (package / "jni" / "x86_64" / _LIBRARY).read_bytes()
+    (output / _LIBRARY).write_bytes(without_bionic(library, _AGENT))
+    command = ["gcc", "-O2", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"]
+    # What bionic.c calls of itself must not be glibc's.
+    command += [f"-Wl,-soname,{_AGENT}", "-Wl,-Bsymbolic", "-Wl,--no-as-needed", "-o", str(output / _AGENT)]
+    subprocess.run(
+        [*command, str(_HERE / "jvm_agent.c"), str(_HERE / "bionic.c"), "-lm", "-ldl"], check=True
+    )
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), Path(sys.argv[2]))
