@@ -16,8 +16,8 @@ def without_bionic(library: bytes, stand_in: str | None = None) -> bytes:
 
     Args:
         library: the content of a 64-bit little-endian ELF file.
-        stand_in: the one of those libraries that it still asks for, where a program that is not ours loads it:
-            a library of that name then brings `bionic.c` (`jvm_agent.c`).
+        stand_in: the one of those libraries that it still asks for, where a program that is not ours loads
+            it: a library of that name then brings `bionic.c` (`jvm_agent.c`).
 
     Raises:
         ValueError: it is no such file.

@@ -1,8 +1,8 @@
 """TFLite's Android library for a JVM on the desktop: `python3 jvm_library.py PACKAGE_FOLDER OUTPUT_FOLDER`.
 
-PACKAGE_FOLDER is an unpacked Android package (AAR). OUTPUT_FOLDER gets the x86_64 library, loadable under glibc
-(`bionic.py`), and the agent that the JVM takes to load it, `liblog.so` (`jvm_agent.c`, `bionic.c`). Needs Python
-and Debian's `gcc libc6-dev`, nothing else: Android builds call it without this project's environment.
+PACKAGE_FOLDER is an unpacked Android package (AAR). OUTPUT_FOLDER gets the x86_64 library, loadable under
+glibc (`bionic.py`), and the agent that the JVM takes to load it, `liblog.so` (`jvm_agent.c`, `bionic.c`). Needs
+Python and Debian's `gcc libc6-dev`, nothing else: Android builds call it without this project's environment.
 """
 
 import subprocess
@@ -29,9 +29,7 @@ def make(package: Path, output: Path) -> None:
     command = ["gcc", "-O2", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"]
     # What bionic.c calls of itself must not be glibc's.
     command += [f"-Wl,-soname,{_AGENT}", "-Wl,-Bsymbolic", "-Wl,--no-as-needed", "-o", str(output / _AGENT)]
-    subprocess.run(
-        [*command, str(_HERE / "jvm_agent.c"), str(_HERE / "bionic.c"), "-lm", "-ldl"], check=True
-    )
+    subprocess.run([*command, str(_HERE / "jvm_agent.c"), str(_HERE / "bionic.c"), "-lm", "-ldl"], check=True)
 
 
 if __name__ == "__main__":
