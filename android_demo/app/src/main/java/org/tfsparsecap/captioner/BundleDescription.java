@@ -1,66 +1,167 @@
 package org.tfsparsecap.captioner;
 
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalDouble;
 import java.util.OptionalInt;
+import java.util.Set;
+import org.json.JSONObject;
+import org.tfsparsecap.captioner.BundleException.Reason;
 
 /** What the file says of itself: a typed view of its {@code captioner.json}. Immutable. */
 public final class BundleDescription {
-  BundleDescription() {}
+  /** The newest version of the bundle's layout that is read here. */
+  public static final int FORMAT_VERSION = 1;
 
-  /** Name of the training run, such as {@code soft_attention_lstm-smp-0.9-s1}. */
-  public Optional<String> name() {
-    return Optional.empty();
+  private static final int LARGEST_IMAGE = 4096;
+
+  private final String text;
+  private final JSONObject json;
+  private final TokenJoin join;
+  private final int endId;
+  private final Set<Integer> unsaidIds;
+  private final int imageSize;
+
+  /**
+   * @param text the content of {@code captioner.json}.
+   * @throws BundleException it is damaged, of a newer format, or of a captioner that takes no pictures.
+   */
+  BundleDescription(String text) throws BundleException {
+    this.text = text;
+    json = JsonText.parse(text);
+    checkVersion();
+    if (json.optString("input").equals("features")) {
+      throw new BundleException(Reason.TAKES_FEATURES, "the bundle takes features of regions, not pictures");
+    }
+    JSONObject special = json.optJSONObject("special_ids");
+    OptionalInt end = special == null ? OptionalInt.empty() : integer(special, "end");
+    if (!end.isPresent()) {
+      throw new BundleException(Reason.DAMAGED, "the description does not name the special tokens");
+    }
+    endId = end.getAsInt();
+    unsaidIds = Collections.unmodifiableSet(unsaid(special));
+    join = TokenJoin.named(json.opt("join"));
+    imageSize = integer(json, "image_size").orElse(0);
+    if (imageSize < 1 || imageSize > LARGEST_IMAGE) {
+      throw new BundleException(
+          Reason.DAMAGED, "the image size is " + json.opt("image_size") + ", not 1 to " + LARGEST_IMAGE);
+    }
   }
 
-  /** Class of the captioner, such as {@code SoftAttentionLSTM}. */
+  private void checkVersion() throws BundleException {
+    Object version = json.opt("format_version");
+    if (!(version instanceof Integer) && !(version instanceof Long)) {
+      throw new BundleException(Reason.DAMAGED, "the description has no format version");
+    }
+    if (((Number) version).longValue() > FORMAT_VERSION) {
+      throw new BundleException(
+          Reason.NEWER_FORMAT, "format version " + version + ", read are those up to " + FORMAT_VERSION);
+    }
+  }
+
+  private Set<Integer> unsaid(JSONObject special) {
+    Set<Integer> ids = new HashSet<>();
+    for (Iterator<String> names = special.keys(); names.hasNext(); ) {
+      integer(special, names.next()).ifPresent(ids::add);
+    }
+    // Older files say nothing of it.
+    integer(json, "unknown_id").ifPresent(ids::add);
+    return ids;
+  }
+
+  /** Name of the training run, such as {@code soft_attention-smp-0.9-s1}. */
+  public Optional<String> name() {
+    return string("run");
+  }
+
+  /** Class of the captioner, such as {@code SoftAttention}. */
   public Optional<String> model() {
-    return Optional.empty();
+    return string("model");
   }
 
   /** The data that it was trained on, such as {@code flickr8k: flickr8k}. */
   public Optional<String> trainedOn() {
-    return Optional.empty();
+    return string("trained_on");
   }
 
   /** Share of the weights that are zero, 0 to 1. */
   public OptionalDouble sparsity() {
-    return OptionalDouble.empty();
+    Object value = json.opt("sparsity");
+    return value instanceof Number
+        ? OptionalDouble.of(((Number) value).doubleValue())
+        : OptionalDouble.empty();
   }
 
   /** How the weights are stored, such as {@code int8}. */
   public Optional<String> exportFormat() {
-    return Optional.empty();
+    return string("export_format");
   }
 
-  /** Scores on test pictures by name, in the order of the file; empty where it has none. */
+  /**
+   * Numbers of the evaluation on test pictures by name, such as {@code CIDEr} or {@code images}, in the order of
+   * the file; cannot be changed; empty where the file has none.
+   */
   public Map<String, Double> scores() {
-    return java.util.Collections.emptyMap();
+    Map<String, Double> numbers = new LinkedHashMap<>();
+    JSONObject scores = json.optJSONObject("scores");
+    if (scores != null) {
+      for (Iterator<String> names = scores.keys(); names.hasNext(); ) {
+        String name = names.next();
+        Object value = scores.opt(name);
+        if (value instanceof Number) {
+          numbers.put(name, ((Number) value).doubleValue());
+        }
+      }
+    }
+    return Collections.unmodifiableMap(numbers);
   }
 
   /** Side of the square pictures that the graph takes, in pixels. */
   public int imageSize() {
-    return 0;
+    return imageSize;
   }
 
   /** How many captions the graph looks for. */
   public OptionalInt beam() {
-    return OptionalInt.empty();
+    return integer(json, "beam");
   }
 
   /** Most words of a caption. */
   public OptionalInt maxLength() {
-    return OptionalInt.empty();
+    return integer(json, "max_length");
   }
 
   /** Id of the token that ends a caption. */
   public int endId() {
-    return 0;
+    return endId;
   }
 
   /** The whole of {@code captioner.json}, as it is in the file. */
   public String json() {
-    return "";
+    return text;
+  }
+
+  /** How tokens become text. */
+  TokenJoin join() {
+    return join;
+  }
+
+  /** Ids of tokens that are not said: special ones and the unknown word. */
+  Set<Integer> unsaidIds() {
+    return unsaidIds;
+  }
+
+  private Optional<String> string(String name) {
+    Object value = json.opt(name);
+    return value instanceof String ? Optional.of((String) value) : Optional.empty();
+  }
+
+  private static OptionalInt integer(JSONObject object, String name) {
+    Object value = object.opt(name);
+    return value instanceof Integer ? OptionalInt.of((Integer) value) : OptionalInt.empty();
   }
 }

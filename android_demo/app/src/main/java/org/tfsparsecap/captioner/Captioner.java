@@ -1,40 +1,180 @@
 package org.tfsparsecap.captioner;
 
 import android.graphics.Bitmap;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.tensorflow.lite.DataType;
+import org.tensorflow.lite.Interpreter;
+import org.tensorflow.lite.Tensor;
+import org.tfsparsecap.captioner.BundleException.Reason;
 
 /**
  * Captions pictures.
  *
- * <p>Use it off the main thread: a picture takes from milliseconds to seconds. It does one thing at a time:
- * a second caller, and {@link #close()}, wait until the first is done.
+ * <p>Use it off the main thread: a picture takes from milliseconds to seconds. Any thread will do, and it does
+ * one thing at a time: a second caller, and {@link #close()}, wait until the first is done.
+ *
+ * <pre>{@code
+ * try (Captioner captioner = new Captioner(bundle, 2)) {
+ *   Bitmap photo = PhotoReader.read(resolver, uri, bundle.description().imageSize());
+ *   Caption best = captioner.caption(photo).captions().get(0);
+ * }
+ * }</pre>
  */
 public final class Captioner implements AutoCloseable {
+  private static final String SIGNATURE = "caption";
+  private static final String IMAGE = "image";
+  private static final String TOKEN_IDS = "token_ids";
+  private static final String SCORES = "scores";
+
+  private final CaptionerBundle bundle;
+  private final TokenText text;
+  private final int side;
+  private final ByteBuffer pixels;
+  /** Null when closed. */
+  private Interpreter interpreter;
+
   /**
+   * Makes the bundle ready to run; takes milliseconds to seconds.
+   *
    * @param bundle what to run.
    * @param threads CPU threads that the runtime may use, at least 1.
    * @throws BundleException the runtime cannot run the bundle, or it does not fit its description.
    */
   public Captioner(CaptionerBundle bundle, int threads) throws BundleException {
-    throw new UnsupportedOperationException();
+    if (threads < 1) {
+      throw new IllegalArgumentException("threads is " + threads + ": give at least 1");
+    }
+    this.bundle = bundle;
+    text = new TokenText(bundle);
+    side = bundle.description().imageSize();
+    interpreter = interpreter(bundle, threads);
+    try {
+      checkSignature();
+      interpreter.allocateTensors();
+    } catch (IllegalArgumentException | IllegalStateException error) {
+      close();
+      throw notRunnable(error);
+    } catch (BundleException error) {
+      close();
+      throw error;
+    }
+    pixels = ByteBuffer.allocateDirect(3 * side * side).order(ByteOrder.nativeOrder());
+  }
+
+  private static Interpreter interpreter(CaptionerBundle bundle, int threads) throws BundleException {
+    try {
+      return new Interpreter(bundle.model(), new Interpreter.Options().setNumThreads(threads));
+    } catch (IllegalArgumentException | IllegalStateException | LinkageError error) {
+      // LinkageError: the app has no library for this machine's processor.
+      throw notRunnable(error);
+    }
+  }
+
+  private void checkSignature() throws BundleException {
+    if (!Arrays.asList(interpreter.getSignatureKeys()).contains(SIGNATURE)) {
+      throw new BundleException(Reason.DAMAGED, "the graph has no signature " + SIGNATURE);
+    }
+    List<String> inputs = Arrays.asList(interpreter.getSignatureInputs(SIGNATURE));
+    if (inputs.contains("features")) {
+      throw new BundleException(Reason.TAKES_FEATURES, "the graph takes " + inputs);
+    }
+    if (!inputs.equals(Collections.singletonList(IMAGE))) {
+      throw new BundleException(Reason.DAMAGED, "the graph takes " + inputs + ", not an image alone");
+    }
+    Tensor image = interpreter.getInputTensorFromSignature(IMAGE, SIGNATURE);
+    int[] shape = {1, side, side, 3};
+    if (image.dataType() != DataType.UINT8 || !Arrays.equals(image.shape(), shape)) {
+      throw new BundleException(
+          Reason.DAMAGED,
+          "the graph takes " + image.dataType() + Arrays.toString(image.shape()) + ", its description says UINT8"
+              + Arrays.toString(shape));
+    }
+    if (!Arrays.asList(interpreter.getSignatureOutputs(SIGNATURE)).containsAll(Arrays.asList(TOKEN_IDS, SCORES))) {
+      throw new BundleException(Reason.DAMAGED, "the graph does not give " + TOKEN_IDS + " and " + SCORES);
+    }
   }
 
   /**
    * Captions a picture.
    *
-   * @param upright any size, any config; resized as the pictures of the training were.
+   * @param upright any size, any config; resized as the pictures of the training were, with white behind what
+   *     is transparent. It is not changed and not kept.
    * @throws BundleException the bundle fails on this picture, or gives tokens that it has no words for.
    * @throws IllegalStateException it is closed.
    */
-  public Captioning caption(Bitmap upright) throws BundleException {
-    throw new UnsupportedOperationException();
+  public synchronized Captioning caption(Bitmap upright) throws BundleException {
+    if (interpreter == null) {
+      throw new IllegalStateException("this captioner is closed");
+    }
+    long start = System.nanoTime();
+    pixels.clear();
+    PillowScaler.scale(upright, side, pixels);
+    pixels.clear();
+    long scaled = System.nanoTime();
+    Map<String, Object> inputs = Collections.singletonMap(IMAGE, pixels);
+    try {
+      // Outputs are read where they lie, because graphs may give them a size only when they have run.
+      interpreter.runSignature(inputs, new HashMap<>(), SIGNATURE);
+    } catch (IllegalArgumentException | IllegalStateException error) {
+      throw notRunnable(error);
+    }
+    long run = System.nanoTime();
+    List<Caption> captions = captions();
+    return new Captioning(captions, (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
+  }
+
+  private List<Caption> captions() throws BundleException {
+    Tensor ids = interpreter.getOutputTensorFromSignature(TOKEN_IDS, SIGNATURE);
+    Tensor sums = interpreter.getOutputTensorFromSignature(SCORES, SIGNATURE);
+    int[] shape = ids.shape();
+    if (ids.dataType() != DataType.INT32
+        || sums.dataType() != DataType.FLOAT32
+        || shape.length != 2
+        || sums.numElements() != shape[0]) {
+      throw new BundleException(
+          Reason.DAMAGED,
+          "the graph gave " + ids.dataType() + Arrays.toString(shape) + " and " + sums.dataType()
+              + Arrays.toString(sums.shape()) + ", not tokens and scores of captions");
+    }
+    IntBuffer tokens = ids.asReadOnlyBuffer().order(ByteOrder.nativeOrder()).asIntBuffer();
+    FloatBuffer scores = sums.asReadOnlyBuffer().order(ByteOrder.nativeOrder()).asFloatBuffer();
+    List<Caption> captions = new ArrayList<>();
+    int[] row = new int[shape[1]];
+    for (int beam = 0; beam < shape[0]; beam++) {
+      tokens.get(row);
+      float score = scores.get(beam);
+      // A beam that found no caption has the probability zero.
+      if (!Float.isNaN(score) && !Float.isInfinite(score)) {
+        captions.add(text.caption(row, score));
+      }
+    }
+    return captions;
   }
 
   /** What is run. */
   public CaptionerBundle bundle() {
-    throw new UnsupportedOperationException();
+    return bundle;
   }
 
   /** Frees the native memory; waits for a picture that is being captioned. May be called again. */
   @Override
-  public void close() {}
+  public synchronized void close() {
+    if (interpreter != null) {
+      interpreter.close();
+      interpreter = null;
+    }
+  }
+
+  private static BundleException notRunnable(Throwable error) {
+    return new BundleException(Reason.NOT_RUNNABLE, "the runtime refuses it: " + error.getMessage(), error);
+  }
 }
