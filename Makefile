@@ -3,15 +3,27 @@
 
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
+# What the environment happens to call MODEL is not meant.
+MODEL =
+DENSE =
+KEYSTORE =
+KEY_ALIAS =
+MAVEN_ARGS ?=
 
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 SOURCES := tfsparsecap export tests
+APP := android_demo
+APK := $(APP)/build/tfsparsecap.apk
+APK_CHOICES := $(APP)/build/choices.txt
+# Folders, too, so that a file that is gone counts.
+APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/pom.xml \
+  $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format wheel clean
+.PHONY: help setup demo test lint format wheel apk test-android clean FORCE
 
 help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned while they train, in sparse .tflite files"
@@ -19,11 +31,14 @@ help: ## Show this help
 	@echo "Start with 'make demo': it installs everything into $(VENV), draws pictures, trains on them,"
 	@echo "and shows what a dense and a 90 % sparse captioner say about new ones (under ten minutes)."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables:"
 	@echo "  PYTHON=...        the Python 3.11 to set up with            (now: $(PYTHON))"
 	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/data'"
+	@echo "  MODEL=... DENSE=...   your own bundles for make apk, DENSE to compare with (now: those of the project)"
+	@echo "  KEYSTORE=... KEY_ALIAS=...   a release key for make apk; its password is asked for, or in KEYSTORE_PASSWORD"
+	@echo "  MAVEN_ARGS=...    more for mvn: -o does not look at the network, -Dmaven.repo.local=FOLDER"
 	@echo
 	@echo "Then, in the environment ('. $(VENV)/bin/activate'), each command explains itself with --help:"
 	@echo "  python -m tfsparsecap.train | .evaluate | .caption      tfsparsecap-export"
@@ -52,8 +67,31 @@ wheel: $(READY) ## Build dist/tfsparsecap-*.whl, which runs without this folder
 	$(BIN)/python -m build --wheel --no-isolation
 	@ls dist/*.whl
 
+# The app needs nothing of .venv, unless bundles are given, which are checked first. Debian's packages for it:
+#   apt-get install --no-install-recommends aapt apksigner zipalign default-jdk-headless maven unzip xz-utils zip
+# and for its tests what is named above 'test' as well. android_demo/README.md says more.
+apk: $(APK) ## Build the Android app (see android_demo/README.md), with MODEL=my.tflite around your own bundle
+	@printf '%s: %s bytes, signed with %s\n' $< "$$(stat -c %s $<)" '$(or $(KEYSTORE),a debug key)'
+
+$(APK): $(APK_SOURCES) $(APK_CHOICES) $(wildcard $(MODEL) $(DENSE) $(KEYSTORE)) $(if $(MODEL),$(READY))
+ifneq ($(MODEL),)
+	@$(BIN)/python -m tfsparsecap_export.android '$(MODEL)' $(if $(DENSE),'$(DENSE)')
+else ifneq ($(DENSE),)
+	@echo "DENSE goes beside a MODEL: make apk MODEL=sparse.tflite DENSE=dense.tflite" >&2; exit 2
+endif
+	@APK_MODEL='$(MODEL)' APK_DENSE='$(DENSE)' APK_KEYSTORE='$(KEYSTORE)' APK_KEY_ALIAS='$(KEY_ALIAS)' \
+	  MAVEN_ARGS='$(MAVEN_ARGS)' $(APP)/build.sh apk $@
+
+# Newer than the app where this call wants other content than the last one did.
+$(APK_CHOICES): FORCE
+	@mkdir -p $(@D)
+	@echo '$(MODEL) $(DENSE) $(KEYSTORE) $(KEY_ALIAS)' | cmp -s - $@ || echo '$(MODEL) $(DENSE) $(KEYSTORE) $(KEY_ALIAS)' > $@
+
+test-android: ## Run the app's own tests on the JVM, and nothing else
+	mvn -B $(MAVEN_ARGS) -f $(APP)/pom.xml test
+
 clean: ## Remove what was built and cached; .venv and runs stay
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache $(APP)/build $(APP)/*/target
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Without its stamp an environment is unfinished, and pip takes half-unpacked packages for installed ones:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds the app without the Android SDK: Debian's aapt2, zipalign and apksigner, and what Maven fetches.
-# `build.sh apk` does everything (`make apk` calls it); Maven calls the other steps, one each. Variables:
-#   MODEL, DENSE                  bundles that go into the app instead of the ones in models/
-#   KEYSTORE, KEY_ALIAS,          a release key; without one a debug key is made once and used
-#   KEYSTORE_PASSWORD             (asked for where it is not set)
-#   MAVEN_ARGS                    more for mvn, such as -o (no network)
+# `build.sh apk FILE` does everything (`make apk` calls it); Maven calls the other steps, one each. Variables:
+#   APK_MODEL, APK_DENSE            bundles that go into the app instead of the ones in models/; checked before
+#   APK_KEYSTORE, APK_KEY_ALIAS     a release key; without one a debug key is made once and used
+#   KEYSTORE_PASSWORD               its password, asked for where it is not set
+#   MAVEN_ARGS                      more for mvn, such as -o (no network)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -45,9 +45,9 @@ models() {
     local new=$target/assets.new
     rm -rf "$new"
     mkdir -p "$new"
-    if [[ -n ${MODEL:-} ]]; then
-        cp "$MODEL" "$new/sparse.tflite"
-        if [[ -n ${DENSE:-} ]]; then cp "$DENSE" "$new/dense.tflite"; fi
+    if [[ -n ${APK_MODEL:-} ]]; then
+        cp "$APK_MODEL" "$new/sparse.tflite"
+        if [[ -n ${APK_DENSE:-} ]]; then cp "$APK_DENSE" "$new/dense.tflite"; fi
     else
         tar -xJf "$here/models/models.tar.xz" -C "$new"
     fi
@@ -109,11 +109,13 @@ package() {
     rm -rf "$unsigned.new" "$stage"
 }
 
+# The aligned APK with a signature. $1: where it goes.
 sign() {
-    local output=$1 key=("$here/.debug.keystore") password=pass:android
-    if [[ -n ${KEYSTORE:-} ]]; then
-        key=("$KEYSTORE")
-        if [[ -n ${KEY_ALIAS:-} ]]; then key+=(--ks-key-alias "$KEY_ALIAS"); fi
+    local output=$1 key=("$here/.debug.keystore") password=pass:android said
+    if [[ -n ${APK_KEYSTORE:-} ]]; then
+        if [[ ! -f $APK_KEYSTORE ]]; then fail "KEYSTORE is $APK_KEYSTORE: no such file; give a key store"; fi
+        key=("$APK_KEYSTORE")
+        if [[ -n ${APK_KEY_ALIAS:-} ]]; then key+=(--ks-key-alias "$APK_KEY_ALIAS"); fi
         password=stdin
         if [[ -n ${KEYSTORE_PASSWORD:-} ]]; then password=env:KEYSTORE_PASSWORD; fi
     elif [[ ! -e ${key[0]} ]]; then
@@ -122,23 +124,31 @@ sign() {
         mv "${key[0]}.new" "${key[0]}"
     fi
     mkdir -p "$(dirname "$output")"
-    apksigner sign --ks "${key[@]}" --ks-pass "$password" --min-sdk-version 24 --v4-signing-enabled false \
-        --out "$output.new" "$unsigned"
+    # Since Android 7, minSdk, phones look at signatures of the whole file (v2 and later).
+    if ! said=$(apksigner sign --ks "${key[@]}" --ks-pass "$password" --min-sdk-version 24 \
+        --v1-signing-enabled false --v4-signing-enabled false --out "$output.new" "$unsigned" 2>&1); then
+        fail "The app is not signed, ${key[0]} gave no key (wrong password or alias?):" "${said%%$'\n'*}"
+    fi
     apksigner verify --min-sdk-version 24 "$output.new"
     mv "$output.new" "$output"
 }
 
+# $1: where the APK goes.
 apk() {
-    local output=$here/build/tfsparsecap.apk
+    local name
     tools
+    # Maven runs the steps in another folder.
+    for name in APK_MODEL APK_DENSE APK_KEYSTORE; do
+        if [[ -n ${!name:-} ]]; then export "$name=$(realpath -m "${!name}")"; fi
+    done
+    printf 'Building the app; with an empty Maven repository 220 MB are fetched first\n'
     # shellcheck disable=SC2086  # several arguments
     mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
-    sign "$output"
-    printf '%s: %d bytes\n' "$output" "$(stat -c %s "$output")"
+    sign "$1"
 }
 
 case ${1:-} in
     tools | runtime | models | resources | package | sign | apk) "$@" ;;
     test-runtime) test_runtime ;;
-    *) fail "usage: build.sh apk (the other steps are Maven's)" ;;
+    *) fail "usage: build.sh apk FILE (the other steps are Maven's)" ;;
 esac

@@ -1,8 +1,8 @@
 """TFLite's Android library for a JVM on the desktop: `python3 jvm_library.py PACKAGE_FOLDER OUTPUT_FOLDER`.
 
 PACKAGE_FOLDER is an unpacked Android package (AAR). OUTPUT_FOLDER gets the x86_64 library, loadable under
-glibc (`bionic.py`), and the agent that the JVM takes to load it, `liblog.so` (`jvm_agent.c`, `bionic.c`). Needs
-Python and Debian's `gcc libc6-dev`, nothing else: Android builds call it without this project's environment.
+glibc (`bionic.py`), and the agent that the JVM takes to load it, `liblog.so` (`jvm_agent.c`, `bionic.c`).
+Android builds call it without this project's environment: it needs Python and Debian's `gcc libc6-dev` only.
 """
 
 import subprocess

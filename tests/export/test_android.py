@@ -1,0 +1,61 @@
+"""Which files the app can use, and what is said of the others."""
+
+import pytest
+from tfsparsecap_export import android
+from tfsparsecap_export.bundle import bundled
+
+from tfsparsecap import command
+from tfsparsecap.bundle import TFLiteCaptioner
+
+
+@pytest.fixture(scope="module")
+def path(exported):
+    return exported("blocks", "auto")[0]
+
+
+def ended(*arguments) -> int:
+    with pytest.raises(SystemExit) as end:
+        command.run(lambda: android.main([str(argument) for argument in arguments]))
+    return end.value.code
+
+
+def test_a_captioner_of_pictures_can_be_used(path, capsys):
+    assert android.check_bundle(path) == []
+    assert ended(path, path) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_phones_may_not_take_is_said_and_no_reason_to_stop(path, capsys, monkeypatch):
+    monkeypatch.setattr(android, "warnings", lambda contents: [f"{contents.bytes} bytes"])
+    assert ended(path) == 0
+    assert capsys.readouterr().out == f"{path}: {path.stat().st_size} bytes\n"
+
+
+@pytest.mark.parametrize("case", ["absent", "text", "cut short", "features", "no vocabulary", "no model"])
+def test_a_file_that_the_app_cannot_use_is_one_sentence_and_exit_code_2(case, path, tmp_path, capsys):
+    captioner, content = TFLiteCaptioner(path), path.read_bytes()
+    graph = content[: content.index(b"PK\x03\x04")]
+    without_pictures = {key: value for key, value in captioner.metadata.items() if key != "image_size"}
+    file, expected = tmp_path / "model.tflite", ""
+    if case == "absent":
+        expected = "No such file"
+    elif case == "text":
+        file.write_text("a photograph, they said", encoding="utf-8")
+        expected = "is no .tflite file"
+    elif case == "cut short":
+        file.write_bytes(content[:-100])
+        expected = "cut short"
+    elif case == "features":
+        file.write_bytes(bundled(graph, without_pictures, captioner.vocabulary))
+        expected = "takes features"
+    elif case == "no vocabulary":
+        file.write_bytes(bundled(graph, captioner.metadata, None))
+        expected = "no vocabulary"
+    elif case == "no model":
+        file.write_bytes(bundled(b"\x08\0\0\0TFL3" + bytes(64), captioner.metadata, captioner.vocabulary))
+        expected = "the runtime cannot load"
+    assert ended(file) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert str(file) in error and expected in error
