@@ -1,0 +1,416 @@
+package org.tfsparsecap.demo;
+
+import android.content.SharedPreferences;
+import android.graphics.Bitmap;
+import android.net.Uri;
+import android.os.Bundle;
+import android.util.Log;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.function.Consumer;
+import java.util.function.UnaryOperator;
+import org.tfsparsecap.captioner.BundleException;
+import org.tfsparsecap.captioner.Caption;
+import org.tfsparsecap.captioner.PhotoException;
+
+/**
+ * What the first screen shows and does, without any view: it outlives the activity when the phone is turned.
+ *
+ * <p>Used on the main thread; photos are read and captioned on one background thread, one piece of work at a
+ * time. What is done next follows from the state alone, so work that nobody wants any more is never begun,
+ * and what comes out of work that was under way is dropped when its photo is gone.
+ */
+final class CaptionViewModel {
+  /** More photos than this would not fit the memory of a small phone. */
+  static final int MOST_PHOTOS = 50;
+
+  private static final String TAG = "CaptionViewModel";
+  private static final String ALOUD = "aloud";
+  private static final String PENDING = "pending_camera_photo";
+  // Of PhotoReader: pictures to look at then have at least 896 pixels on the short side.
+  private static final int SIDE_TO_SHOW = 224;
+  private static final int THUMBNAIL = 192;
+
+  private final Engine engine;
+  private final ModelStore models;
+  private final SharedPreferences settings;
+  private final Voice voice;
+  private final CameraFiles camera;
+  private final Worker worker = new Worker("captions");
+
+  private Consumer<UiState> screen;
+  private UiState state = UiState.EMPTY;
+  private Uri pendingCameraPhoto;
+  private long nextId;
+  private boolean busy;
+  private boolean closed;
+
+  // The background thread's own.
+  private Engine.Model model;
+  private String modelKey;
+  private Bitmap lastRead;
+  private long lastReadId = -1;
+  private int lastReadSide;
+
+  CaptionViewModel(
+      Engine engine,
+      ModelStore models,
+      SharedPreferences settings,
+      Voice voice,
+      CameraFiles camera) {
+    this.engine = engine;
+    this.models = models;
+    this.settings = settings;
+    this.voice = voice;
+    this.camera = camera;
+    state = state.withAloud(settings.getBoolean(ALOUD, false));
+  }
+
+  /** Gives every state from now on, beginning with the present one, to a screen; null for none. */
+  void attach(Consumer<UiState> screen) {
+    this.screen = screen;
+    if (screen != null) {
+      screen.accept(state);
+    }
+  }
+
+  /** The present state. */
+  UiState state() {
+    return state;
+  }
+
+  /** Shows photos in place of those shown before. */
+  void show(List<Uri> uris) {
+    Sentence notice = null;
+    if (uris.size() > MOST_PHOTOS) {
+      notice =
+          Sentence.of(Problem.TOO_MANY_PHOTOS, "" + MOST_PHOTOS, Integer.toString(uris.size()));
+    }
+    List<Photo> photos = new ArrayList<>();
+    for (Uri uri : uris.subList(0, Math.min(uris.size(), MOST_PHOTOS))) {
+      photos.add(Photo.unseen(nextId++, uri, false));
+    }
+    replace(photos, notice);
+  }
+
+  /** Shows another one of the photos large. */
+  void select(int index) {
+    if (index == state.selectedIndex()) {
+      return;
+    }
+    set(state.withSelected(index));
+    if (state.aloud()) {
+      speak();
+    }
+    work();
+  }
+
+  /** Tries the selected photo again. */
+  void retry() {
+    change(state.selected().id(), Photo::fresh);
+    work();
+  }
+
+  /** Says something that is not about one photo. */
+  void notice(Problem problem) {
+    set(state.withNotice(Sentence.of(problem)));
+  }
+
+  /** The person has read the notice. */
+  void dismissNotice() {
+    set(state.withNotice(null));
+  }
+
+  /** Reads captions aloud from now on, or not. Remembered. */
+  void setAloud(boolean aloud) {
+    if (aloud == state.aloud()) {
+      return;
+    }
+    settings.edit().putBoolean(ALOUD, aloud).apply();
+    set(state.withAloud(aloud));
+    if (aloud) {
+      speak();
+    } else {
+      voice.stop();
+    }
+  }
+
+  /** Says the caption of the selected photo. */
+  void speak() {
+    voice.stop();
+    Photo selected = state.selected();
+    if (selected != null && !selected.caption().isEmpty()) {
+      voice.speak(selected.caption(), this::onVoiceTrouble);
+    }
+  }
+
+  /** Says no more. */
+  void stopSpeaking() {
+    voice.stop();
+  }
+
+  /** Where the camera app is to put its photo; null where there is no room, which the notice then says. */
+  Uri prepareCamera() {
+    forgetPendingPhoto();
+    try {
+      pendingCameraPhoto = camera.create();
+    } catch (IOException noRoom) {
+      Log.w(TAG, noRoom);
+      notice(Problem.CAMERA_NO_ROOM);
+    }
+    return pendingCameraPhoto;
+  }
+
+  /** The camera app is back, or was never there. */
+  void cameraAnswered(boolean took) {
+    Uri photo = pendingCameraPhoto;
+    if (took && photo != null && camera.isFilled(photo)) {
+      pendingCameraPhoto = null;
+      replace(Collections.singletonList(Photo.unseen(nextId++, photo, true)), null);
+      return;
+    }
+    forgetPendingPhoto();
+    if (took) {
+      notice(Problem.CAMERA_GAVE_NOTHING);
+    }
+  }
+
+  /** Captions the photos again if another model is in use than the one that has captioned them. */
+  void refreshModel() {
+    work();
+  }
+
+  /** Writes down what has to outlive the process. */
+  void save(Bundle to) {
+    SavedState.save(state, to);
+    to.putParcelable(PENDING, pendingCameraPhoto);
+  }
+
+  /** Takes back what was written down. */
+  @SuppressWarnings("deprecation") // what replaces it is new in Android 13
+  void restore(Bundle from) {
+    UiState restored = SavedState.restore(from);
+    nextId = restored.photos().size();
+    pendingCameraPhoto = from.getParcelable(PENDING);
+    set(restored.withAloud(state.aloud()));
+    work();
+  }
+
+  /** Deletes what was left behind by a process that was killed. */
+  void sweep() {
+    worker.run(
+        () -> {
+          camera.sweep();
+          models.sweep();
+          return null;
+        },
+        nothing -> {},
+        this::unexpected);
+  }
+
+  /**
+   * Lets go of everything.
+   *
+   * @param forGood whether nobody comes back to these photos: those that the camera took are then deleted.
+   */
+  void close(boolean forGood) {
+    closed = true;
+    screen = null;
+    voice.close();
+    if (forGood) {
+      forgetPendingPhoto();
+      deleteCameraPhotos(state.photos());
+    }
+    worker.finish(this::closeModel);
+  }
+
+  private void replace(List<Photo> photos, Sentence notice) {
+    voice.stop();
+    deleteCameraPhotos(state.photos());
+    set(state.withPhotos(photos, 0).withNotice(notice));
+    work();
+  }
+
+  private void deleteCameraPhotos(List<Photo> photos) {
+    for (Photo photo : photos) {
+      if (photo.fromCamera()) {
+        camera.delete(photo.uri());
+      }
+    }
+  }
+
+  private void forgetPendingPhoto() {
+    if (pendingCameraPhoto != null) {
+      camera.delete(pendingCameraPhoto);
+      pendingCameraPhoto = null;
+    }
+  }
+
+  private void onVoiceTrouble(Problem problem) {
+    // The switch goes back, because it would promise what cannot be done.
+    settings.edit().putBoolean(ALOUD, false).apply();
+    set(state.withAloud(false).withNotice(Sentence.of(problem)));
+  }
+
+  private void set(UiState state) {
+    this.state = state;
+    if (screen != null) {
+      screen.accept(state);
+    }
+  }
+
+  private void change(long id, UnaryOperator<Photo> change) {
+    set(state.change(id, change));
+  }
+
+  /** Begins what is to be done next, if nothing is under way: first the photo that is looked at. */
+  private void work() {
+    if (busy || closed) {
+      return;
+    }
+    String key = models.key();
+    Photo selected = state.selected();
+    if (selected != null && state.picture() == null && selected.readable()) {
+      read(selected, key);
+      return;
+    }
+    if (selected != null && !key.equals(selected.triedWith())) {
+      caption(selected, key);
+      return;
+    }
+    for (Photo photo : state.photos()) {
+      if (photo.thumbnail() == null && photo.readable()) {
+        read(photo, key);
+        return;
+      }
+      if (!key.equals(photo.triedWith())) {
+        caption(photo, key);
+        return;
+      }
+    }
+  }
+
+  private void read(Photo photo, String key) {
+    run(
+        () -> {
+          Bitmap picture = readPicture(photo, SIDE_TO_SHOW);
+          return new Bitmap[] {picture, Pictures.thumbnail(picture, THUMBNAIL)};
+        },
+        read -> {
+          if (state.isSelected(photo.id())) {
+            state = state.withPicture(read[0]);
+          }
+          change(photo.id(), now -> now.withThumbnail(read[1]));
+        },
+        thrown -> change(photo.id(), now -> unreadable(now, thrown, key)));
+  }
+
+  private void caption(Photo photo, String key) {
+    ModelChoice choice = models.chosen();
+    if (choice == null) {
+      Sentence missing = Sentence.of(Problem.MODEL_MISSING);
+      change(photo.id(), now -> now.failed(missing, now.readable(), key));
+      work();
+      return;
+    }
+    run(
+        () -> {
+          openModel(choice, key);
+          return model.caption(readPicture(photo, model.facts().imageSize())).captions();
+        },
+        captions -> captioned(photo, captions, key),
+        thrown -> notCaptioned(photo, thrown, choice, key));
+  }
+
+  private void captioned(Photo photo, List<Caption> captions, String key) {
+    boolean silent = captions.isEmpty() || captions.get(0).text().isEmpty();
+    change(
+        photo.id(),
+        now ->
+            silent
+                ? now.captioned(Collections.emptyList(), Sentence.of(Problem.NO_WORDS), key)
+                : now.captioned(captions, null, key));
+    if (state.aloud() && screen != null && state.isSelected(photo.id())) {
+      speak();
+    }
+  }
+
+  private void notCaptioned(Photo photo, Throwable thrown, ModelChoice choice, String key) {
+    if (thrown instanceof PhotoException) {
+      change(photo.id(), now -> unreadable(now, thrown, key));
+      return;
+    }
+    boolean modelFailed =
+        thrown instanceof BundleException
+            || thrown instanceof IOException
+            || thrown instanceof LinkageError;
+    if (modelFailed && !key.equals(models.key())) {
+      return; // another model is in use by now
+    }
+    Sentence problem = Sentence.of(thrown);
+    if (modelFailed && models.fallBack(choice)) {
+      set(state.withNotice(problem.and(Problem.MODEL_FALLBACK)));
+    } else {
+      change(photo.id(), now -> now.failed(problem, now.readable(), key));
+    }
+  }
+
+  /** A photo that has its caption keeps it. */
+  private static Photo unreadable(Photo photo, Throwable thrown, String key) {
+    Sentence problem = Sentence.of(thrown);
+    return photo.failed(
+        photo.captions().isEmpty() ? problem : problem.and(Problem.PHOTO_FROM_BEFORE), false, key);
+  }
+
+  private <T> void run(Callable<T> job, Consumer<T> done, Consumer<Throwable> failed) {
+    busy = true;
+    worker.run(
+        job,
+        result -> finish(() -> done.accept(result)),
+        thrown -> finish(() -> failed.accept(thrown)));
+  }
+
+  private void finish(Runnable end) {
+    busy = false;
+    if (!closed) {
+      end.run();
+      work();
+    }
+  }
+
+  private void unexpected(Throwable thrown) {
+    if (!closed) {
+      set(state.withNotice(Sentence.of(thrown)));
+    }
+  }
+
+  // From here on: on the background thread.
+
+  private Bitmap readPicture(Photo photo, int side) throws PhotoException {
+    if (lastReadId != photo.id() || lastReadSide != side) {
+      lastRead = null; // before the next one is made: two large ones may not fit
+      lastRead = engine.read(photo.uri(), side);
+      lastReadId = photo.id();
+      lastReadSide = side;
+    }
+    return lastRead;
+  }
+
+  private void openModel(ModelChoice choice, String key) throws BundleException, IOException {
+    if (model == null || !key.equals(modelKey)) {
+      closeModel();
+      model = models.open(choice);
+      modelKey = key;
+    }
+  }
+
+  private void closeModel() {
+    if (model != null) {
+      model.close();
+      model = null;
+    }
+  }
+}

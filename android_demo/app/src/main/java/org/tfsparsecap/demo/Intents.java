@@ -1,0 +1,126 @@
+package org.tfsparsecap.demo;
+
+import android.content.ClipData;
+import android.content.Intent;
+import android.net.Uri;
+import android.os.Build;
+import android.os.Bundle;
+import android.os.ext.SdkExtensions;
+import android.provider.MediaStore;
+import android.util.Log;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+
+/** What is asked of other apps, and what comes from them. */
+final class Intents {
+  private static final String TAG = "Intents";
+  private static final String PICTURES = "image/*";
+
+  private Intents() {}
+
+  /** Ways to choose photos, the best first; a phone need not have all of them. */
+  static List<Intent> choosePhotos() {
+    List<Intent> ways = new ArrayList<>();
+    if (hasPhotoPicker()) {
+      int most = Math.min(CaptionViewModel.MOST_PHOTOS, MediaStore.getPickImagesMaxLimit());
+      ways.add(
+          new Intent(MediaStore.ACTION_PICK_IMAGES)
+              .setType(PICTURES)
+              .putExtra(MediaStore.EXTRA_PICK_IMAGES_MAX, most));
+    }
+    for (String action : Arrays.asList(Intent.ACTION_OPEN_DOCUMENT, Intent.ACTION_GET_CONTENT)) {
+      ways.add(
+          new Intent(action)
+              .setType(PICTURES)
+              .addCategory(Intent.CATEGORY_OPENABLE)
+              .putExtra(Intent.EXTRA_ALLOW_MULTIPLE, true));
+    }
+    return ways;
+  }
+
+  /** Chooses a file of any type: phones know no type of models. */
+  static Intent chooseModel() {
+    return new Intent(Intent.ACTION_OPEN_DOCUMENT)
+        .setType("*/*")
+        .addCategory(Intent.CATEGORY_OPENABLE);
+  }
+
+  /** Asks the camera app to put a photo into a place of ours. */
+  static Intent takePhoto(Uri into) {
+    Intent intent =
+        new Intent(MediaStore.ACTION_IMAGE_CAPTURE)
+            .putExtra(MediaStore.EXTRA_OUTPUT, into)
+            .addFlags(
+                Intent.FLAG_GRANT_READ_URI_PERMISSION | Intent.FLAG_GRANT_WRITE_URI_PERMISSION);
+    intent.setClipData(ClipData.newRawUri("", into));
+    return intent;
+  }
+
+  /** Gives a caption to whatever app the person chooses. */
+  static Intent shareText(String text, CharSequence title) {
+    Intent send = new Intent(Intent.ACTION_SEND).setType("text/plain");
+    return Intent.createChooser(send.putExtra(Intent.EXTRA_TEXT, text), title);
+  }
+
+  /** The documents that a picker gave; empty where it gave none. */
+  static List<Uri> picked(Intent answer) {
+    if (answer == null) {
+      return Collections.emptyList();
+    }
+    List<Uri> picked = fromClip(answer);
+    if (picked.isEmpty() && answer.getData() != null) {
+      picked.add(answer.getData());
+    }
+    return picked;
+  }
+
+  /** Whether another app shares something with this one. */
+  static boolean isShared(Intent intent) {
+    boolean fromHistory = (intent.getFlags() & Intent.FLAG_ACTIVITY_LAUNCHED_FROM_HISTORY) != 0;
+    String action = intent.getAction();
+    return !fromHistory
+        && (Intent.ACTION_SEND.equals(action) || Intent.ACTION_SEND_MULTIPLE.equals(action));
+  }
+
+  /** The photos that another app shares; empty where there are none in it. */
+  @SuppressWarnings("deprecation") // what replaces it is new in Android 13
+  static List<Uri> shared(Intent intent) {
+    List<Uri> shared = new ArrayList<>();
+    try {
+      Bundle extras = intent.getExtras();
+      Object stream = extras == null ? null : extras.get(Intent.EXTRA_STREAM);
+      List<?> streams = stream instanceof List ? (List<?>) stream : Collections.singletonList(stream);
+      for (Object each : streams) {
+        if (each instanceof Uri) {
+          shared.add((Uri) each);
+        }
+      }
+    } catch (RuntimeException unreadable) {
+      // Another app can put anything there, things of classes that this one lacks, too.
+      Log.w(TAG, "what is shared cannot be read", unreadable);
+    }
+    return shared.isEmpty() ? fromClip(intent) : shared;
+  }
+
+  private static List<Uri> fromClip(Intent intent) {
+    List<Uri> uris = new ArrayList<>();
+    ClipData clip = intent.getClipData();
+    for (int i = 0; clip != null && i < clip.getItemCount(); i++) {
+      if (clip.getItemAt(i).getUri() != null) {
+        uris.add(clip.getItemAt(i).getUri());
+      }
+    }
+    return uris;
+  }
+
+  private static boolean hasPhotoPicker() {
+    if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.TIRAMISU) {
+      return true;
+    }
+    // It came to Android 11 and 12 with an update of a part of the system.
+    return Build.VERSION.SDK_INT >= Build.VERSION_CODES.R
+        && SdkExtensions.getExtensionVersion(Build.VERSION_CODES.R) >= 2;
+  }
+}

@@ -1,0 +1,174 @@
+package org.tfsparsecap.demo;
+
+import android.app.Activity;
+import android.content.ActivityNotFoundException;
+import android.content.ClipData;
+import android.content.ClipboardManager;
+import android.content.Intent;
+import android.net.Uri;
+import android.os.Build;
+import android.os.Bundle;
+import android.util.Log;
+import android.view.Menu;
+import android.view.MenuItem;
+import android.widget.Toast;
+import android.widget.Toolbar;
+import java.util.List;
+
+/** Photos and their captions. Passes on what the person and other apps do; the view model knows what it means. */
+public final class MainActivity extends Activity implements MainScreen.Actions {
+  static final int CHOOSE = 1;
+  static final int TAKE = 2;
+
+  private static final String TAG = "MainActivity";
+
+  private CaptionViewModel viewModel;
+  private MainScreen screen;
+
+  @Override
+  protected void onCreate(Bundle saved) {
+    super.onCreate(saved);
+    setContentView(R.layout.main);
+    Edges.keepFree(findViewById(R.id.root));
+    setActionBar((Toolbar) findViewById(R.id.bar));
+    viewModel = (CaptionViewModel) getLastNonConfigurationInstance();
+    if (viewModel == null) {
+      CaptionApplication app = CaptionApplication.of(this);
+      viewModel =
+          new CaptionViewModel(
+              app.engine(), app.models(), app.settings(), app.makeVoice(), new CameraFiles(app));
+      if (saved != null) {
+        viewModel.restore(saved);
+      } else {
+        viewModel.sweep();
+        receive(getIntent());
+      }
+    }
+    screen = new MainScreen(this, viewModel, this);
+  }
+
+  @Override
+  protected void onStart() {
+    super.onStart();
+    viewModel.attach(screen::show);
+    viewModel.refreshModel();
+  }
+
+  @Override
+  protected void onStop() {
+    super.onStop();
+    viewModel.attach(null);
+    if (!isChangingConfigurations()) {
+      viewModel.stopSpeaking();
+    }
+  }
+
+  @Override
+  protected void onSaveInstanceState(Bundle out) {
+    super.onSaveInstanceState(out);
+    viewModel.save(out);
+  }
+
+  @Override
+  public Object onRetainNonConfigurationInstance() {
+    return viewModel;
+  }
+
+  @Override
+  protected void onDestroy() {
+    super.onDestroy();
+    if (!isChangingConfigurations()) {
+      viewModel.close(isFinishing());
+    }
+  }
+
+  @Override
+  protected void onActivityResult(int request, int result, Intent answer) {
+    if (request == TAKE) {
+      viewModel.cameraAnswered(result == RESULT_OK);
+    } else if (request == CHOOSE && result == RESULT_OK) {
+      List<Uri> picked = Intents.picked(answer);
+      if (!picked.isEmpty()) {
+        viewModel.show(picked);
+      }
+    }
+  }
+
+  @Override
+  public boolean onCreateOptionsMenu(Menu menu) {
+    getMenuInflater().inflate(R.menu.main, menu);
+    return true;
+  }
+
+  @Override
+  public boolean onOptionsItemSelected(MenuItem item) {
+    if (item.getItemId() == R.id.menu_models) {
+      Photo selected = viewModel.state().selected();
+      startActivity(ModelsActivity.intent(this, selected == null ? null : selected.uri()));
+    } else if (item.getItemId() == R.id.menu_about) {
+      startActivity(new Intent(this, AboutActivity.class));
+    } else {
+      return super.onOptionsItemSelected(item);
+    }
+    return true;
+  }
+
+  @Override
+  public void choosePhotos() {
+    for (Intent way : Intents.choosePhotos()) {
+      try {
+        startActivityForResult(way, CHOOSE);
+        return;
+      } catch (ActivityNotFoundException absent) {
+        Log.i(TAG, "no app for " + way.getAction()); // the next way may have one
+      }
+    }
+    viewModel.notice(Problem.NO_PICKER);
+  }
+
+  @Override
+  public void takePhoto() {
+    Uri into = viewModel.prepareCamera();
+    if (into == null) {
+      return;
+    }
+    try {
+      startActivityForResult(Intents.takePhoto(into), TAKE);
+    } catch (ActivityNotFoundException | SecurityException absent) {
+      Log.i(TAG, "no camera app", absent);
+      viewModel.cameraAnswered(false);
+      viewModel.notice(Problem.NO_CAMERA);
+    }
+  }
+
+  @Override
+  public void copy(String caption) {
+    ClipboardManager clipboard = getSystemService(ClipboardManager.class);
+    clipboard.setPrimaryClip(ClipData.newPlainText(getString(R.string.app_name), caption));
+    if (Build.VERSION.SDK_INT < Build.VERSION_CODES.TIRAMISU) { // later ones say so themselves
+      Toast.makeText(this, R.string.copied, Toast.LENGTH_SHORT).show();
+    }
+  }
+
+  @Override
+  public void share(String caption) {
+    try {
+      startActivity(Intents.shareText(caption, getString(R.string.share_title)));
+    } catch (ActivityNotFoundException absent) {
+      Log.i(TAG, "nothing to share with", absent);
+      viewModel.notice(Problem.NO_SHARE_TARGET);
+    }
+  }
+
+  private void receive(Intent intent) {
+    if (!Intents.isShared(intent)) {
+      return;
+    }
+    List<Uri> shared = Intents.shared(intent);
+    if (shared.isEmpty()) {
+      viewModel.notice(Problem.NOTHING_SHARED);
+    } else {
+      viewModel.show(shared);
+    }
+  }
+}

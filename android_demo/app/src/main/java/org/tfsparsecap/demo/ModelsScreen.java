@@ -1,0 +1,193 @@
+package org.tfsparsecap.demo;
+
+import android.app.Activity;
+import android.content.res.Configuration;
+import android.graphics.drawable.BitmapDrawable;
+import android.text.format.Formatter;
+import android.view.LayoutInflater;
+import android.view.View;
+import android.view.ViewGroup;
+import android.widget.ImageView;
+import android.widget.LinearLayout;
+import android.widget.TextView;
+import java.text.NumberFormat;
+
+/** The views of the models: draws a {@link ModelsState} and nothing else. */
+final class ModelsScreen {
+  // Narrower columns would break every other word.
+  private static final int NARROWEST_COLUMN = 160;
+
+  private final Activity activity;
+  private final ModelsViewModel viewModel;
+  private final Runnable remove;
+  private final NoticeCard notice;
+  private final ImageView photo;
+  private final TextView summary;
+  private final LinearLayout cards;
+  private final View open;
+
+  ModelsScreen(Activity activity, ModelsViewModel viewModel, Runnable chooseModel, Runnable remove) {
+    this.activity = activity;
+    this.viewModel = viewModel;
+    this.remove = remove;
+    notice = new NoticeCard(activity, viewModel::dismissNotice);
+    photo = activity.findViewById(R.id.compared);
+    summary = activity.findViewById(R.id.summary);
+    cards = activity.findViewById(R.id.cards);
+    open = activity.findViewById(R.id.open_model);
+    open.setOnClickListener(clicked -> chooseModel.run());
+  }
+
+  /** Draws a state. */
+  void show(ModelsState state) {
+    notice.show(state.notice());
+    MainScreen.visible(photo, state.photo() != null);
+    if (state.photo() != null && !shows(photo, state)) {
+      photo.setImageBitmap(state.photo());
+    }
+    MainScreen.setText(summary, summary(state));
+    open.setEnabled(!state.opening());
+    showCards(state);
+  }
+
+  private static boolean shows(ImageView view, ModelsState state) {
+    return view.getDrawable() instanceof BitmapDrawable
+        && ((BitmapDrawable) view.getDrawable()).getBitmap() == state.photo();
+  }
+
+  private void showCards(ModelsState state) {
+    int count = state.rows().size();
+    if (cards.getChildCount() != count) {
+      arrange(count);
+    }
+    for (int i = 0; i < count; i++) {
+      show(cards.getChildAt(i), state.rows().get(i), state);
+    }
+  }
+
+  /** Side by side where there is room for it, or below each other. */
+  private void arrange(int count) {
+    Configuration phone = activity.getResources().getConfiguration();
+    boolean columns = phone.screenWidthDp / phone.fontScale / Math.max(1, count) >= NARROWEST_COLUMN;
+    cards.setOrientation(columns ? LinearLayout.HORIZONTAL : LinearLayout.VERTICAL);
+    cards.removeAllViews();
+    for (int i = 0; i < count; i++) {
+      View card = LayoutInflater.from(activity).inflate(R.layout.card_model, cards, false);
+      LinearLayout.LayoutParams place = (LinearLayout.LayoutParams) card.getLayoutParams();
+      if (columns) {
+        place.width = 0;
+        place.weight = 1;
+        place.setMarginStart(i == 0 ? 0 : activity.getResources().getDimensionPixelSize(R.dimen.gap));
+      } else {
+        place.height = ViewGroup.LayoutParams.WRAP_CONTENT;
+      }
+      cards.addView(card, place);
+    }
+  }
+
+  private void show(View card, ModelRow row, ModelsState state) {
+    String title = title(row.choice());
+    boolean used = row.choice() == state.chosen();
+    boolean done = row.stage() == ModelRow.Stage.DONE;
+    ModelFacts facts = row.facts();
+    set(card, R.id.model_title, title);
+    set(
+        card,
+        R.id.model_size,
+        facts == null ? "" : Formatter.formatShortFileSize(activity, facts.bytes()));
+    set(
+        card,
+        R.id.model_sparsity,
+        facts == null || !facts.sparsity().isPresent()
+            ? ""
+            : activity.getString(
+                R.string.model_sparsity,
+                Sureness.percent(activity, facts.sparsity().getAsDouble())));
+    set(card, R.id.model_time, time(row, state));
+    set(
+        card,
+        R.id.model_caption,
+        row.caption() == null ? "" : MainScreen.inItsLanguage(row.caption().text()));
+    set(
+        card,
+        R.id.model_sure,
+        row.caption() == null ? "" : Sureness.text(activity, row.caption()));
+    View use = card.findViewById(R.id.model_use);
+    MainScreen.visible(use, !used && done);
+    use.setContentDescription(activity.getString(R.string.model_use_named, title));
+    use.setOnClickListener(clicked -> viewModel.use(row.choice()));
+    MainScreen.visible(card.findViewById(R.id.model_used), used);
+    View removal = card.findViewById(R.id.model_remove);
+    MainScreen.visible(removal, row.choice() == ModelChoice.OWN);
+    removal.setContentDescription(activity.getString(R.string.model_remove_named, ownName()));
+    removal.setOnClickListener(clicked -> remove.run());
+  }
+
+  private String time(ModelRow row, ModelsState state) {
+    switch (row.stage()) {
+      case WAITING:
+        return activity.getString(R.string.model_waiting);
+      case MEASURING:
+        return activity.getString(R.string.model_measuring);
+      case FAILED:
+        return row.problem().text(activity);
+      default:
+        if (Float.isNaN(row.milliseconds())) {
+          return state.hasPhoto() ? activity.getString(R.string.model_time_unknown) : "";
+        }
+        return activity.getString(
+            R.string.model_time, number(row.milliseconds(), row.milliseconds() < 10 ? 1 : 0));
+    }
+  }
+
+  private String summary(ModelsState state) {
+    if (state.opening()) {
+      return activity.getString(R.string.opening_model);
+    }
+    if (state.rows().isEmpty()) {
+      return activity.getString(R.string.problem_model_missing);
+    }
+    if (!state.hasPhoto()) {
+      return activity.getString(R.string.summary_choose_photo);
+    }
+    if (state.rows().size() == 1) {
+      return activity.getString(R.string.summary_one_model);
+    }
+    ModelRow sparse = state.row(ModelChoice.SPARSE);
+    ModelRow dense = state.row(ModelChoice.DENSE);
+    if (isMeasured(sparse) && isMeasured(dense)) {
+      float faster = dense.milliseconds() / sparse.milliseconds();
+      float smaller = (float) dense.facts().bytes() / sparse.facts().bytes();
+      return activity.getString(R.string.summary_compared, number(faster, 1), number(smaller, 1));
+    }
+    return activity.getString(R.string.summary_measuring);
+  }
+
+  private static boolean isMeasured(ModelRow row) {
+    return row != null && !Float.isNaN(row.milliseconds());
+  }
+
+  private String title(ModelChoice choice) {
+    return choice == ModelChoice.OWN
+        ? activity.getString(R.string.model_own_named, ownName())
+        : activity.getString(choice.title());
+  }
+
+  private String ownName() {
+    return CaptionApplication.of(activity).models().ownName();
+  }
+
+  private String number(float value, int digits) {
+    NumberFormat format =
+        NumberFormat.getInstance(activity.getResources().getConfiguration().getLocales().get(0));
+    format.setMinimumFractionDigits(digits);
+    format.setMaximumFractionDigits(digits);
+    return format.format(value);
+  }
+
+  private static void set(View card, int id, CharSequence text) {
+    TextView view = card.findViewById(id);
+    MainScreen.setText(view, text);
+    MainScreen.visible(view, text.length() > 0);
+  }
+}

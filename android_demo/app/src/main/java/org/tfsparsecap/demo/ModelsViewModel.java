@@ -1,0 +1,243 @@
+package org.tfsparsecap.demo;
+
+import android.graphics.Bitmap;
+import android.net.Uri;
+import android.os.Bundle;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.function.Consumer;
+import org.tfsparsecap.captioner.Caption;
+import org.tfsparsecap.captioner.Captioning;
+import org.tfsparsecap.captioner.PhotoException;
+
+/**
+ * Compares the models, chooses among them, opens others. Outlives its activity when the phone is turned.
+ *
+ * <p>Used on the main thread; models are opened and timed one at a time on one background thread, so that none
+ * slows another down.
+ */
+final class ModelsViewModel {
+  private static final String OPENING = "opening";
+  private static final String NOTICE = "notice";
+  private static final int SIDE_TO_SHOW = 64;
+  private static final int WARM_UPS = 2;
+  private static final int RUNS = 9;
+  // A slow phone, or a large model, gets fewer runs.
+  private static final long LONGEST_NANOSECONDS = 6_000_000_000L;
+
+  private final Engine engine;
+  private final ModelStore models;
+  private final Uri photo;
+  private final Worker worker = new Worker("models");
+
+  private Consumer<ModelsState> screen;
+  private ModelsState state;
+  private Uri toOpen;
+  private boolean busy;
+  private boolean closed;
+
+  /** @param photo that the models are compared on; null for none. */
+  ModelsViewModel(Engine engine, ModelStore models, Uri photo) {
+    this.engine = engine;
+    this.models = models;
+    this.photo = photo;
+    state = ModelsState.start(photo != null);
+    refresh();
+    work();
+  }
+
+  /** Gives every state from now on, beginning with the present one, to a screen; null for none. */
+  void attach(Consumer<ModelsState> screen) {
+    this.screen = screen;
+    if (screen != null) {
+      screen.accept(state);
+    }
+  }
+
+  /** The present state. */
+  ModelsState state() {
+    return state;
+  }
+
+  /** Uses a model from now on. */
+  void use(ModelChoice choice) {
+    models.choose(choice);
+    refresh();
+  }
+
+  /** Copies a bundle into the app, tries it and uses it. */
+  void open(Uri document) {
+    toOpen = document;
+    set(state.withOpening(true).withNotice(null));
+    work();
+  }
+
+  /** Forgets the person's own bundle. */
+  void removeOwn() {
+    models.removeOwn();
+    refresh();
+  }
+
+  /** Says something. */
+  void notice(Problem problem) {
+    set(state.withNotice(Sentence.of(problem)));
+  }
+
+  /** The person has read the notice. */
+  void dismissNotice() {
+    set(state.withNotice(null));
+  }
+
+  /** Writes down what has to outlive the process. */
+  void save(Bundle to) {
+    to.putBoolean(OPENING, state.opening());
+    if (state.notice() != null) {
+      to.putStringArrayList(NOTICE, state.notice().save());
+    }
+  }
+
+  /** Takes back what was written down, in a new process. */
+  void restore(Bundle from) {
+    Sentence notice = Sentence.restore(from.getStringArrayList(NOTICE));
+    boolean interrupted = from.getBoolean(OPENING);
+    set(
+        state.withNotice(
+            interrupted
+                ? Sentence.of(Problem.MODEL_INTERRUPTED).and(Problem.MODEL_KEPT)
+                : notice));
+  }
+
+  /** Lets go of everything; a bundle that is being copied is finished first. */
+  void close() {
+    closed = true;
+    screen = null;
+    worker.finish(() -> {});
+  }
+
+  private void set(ModelsState state) {
+    this.state = state;
+    if (screen != null) {
+      screen.accept(state);
+    }
+  }
+
+  /** Takes over which models there are; what is known of them stays. */
+  private void refresh() {
+    List<ModelRow> rows = new ArrayList<>();
+    for (ModelChoice choice : models.available()) {
+      ModelRow known = state.row(choice);
+      rows.add(known == null ? ModelRow.waiting(choice) : known);
+    }
+    set(state.withRows(rows, models.chosen()));
+  }
+
+  private void work() {
+    if (busy || closed) {
+      return;
+    }
+    if (toOpen != null) {
+      install();
+      return;
+    }
+    if (state.hasPhoto() && state.photo() == null) {
+      readPhoto();
+      return;
+    }
+    for (ModelRow row : state.rows()) {
+      if (row.stage() == ModelRow.Stage.WAITING) {
+        measure(row);
+        return;
+      }
+    }
+  }
+
+  private void install() {
+    Uri document = toOpen;
+    toOpen = null;
+    run(
+        () -> {
+          models.install(document);
+          return null;
+        },
+        nothing -> {
+          ModelRow fresh = ModelRow.waiting(ModelChoice.OWN);
+          Sentence opened = Sentence.of(Problem.MODEL_OPENED);
+          state = state.withRow(fresh).withOpening(toOpen != null).withNotice(opened);
+          refresh();
+        },
+        thrown ->
+            set(
+                state
+                    .withOpening(toOpen != null)
+                    .withNotice(Sentence.of(thrown).and(Problem.MODEL_KEPT))));
+  }
+
+  private void readPhoto() {
+    run(
+        () -> Pictures.thumbnail(engine.read(photo, SIDE_TO_SHOW), 4 * SIDE_TO_SHOW),
+        small -> set(state.withPhoto(small)),
+        thrown -> set(state.withPhoto(null).withNotice(Sentence.of(thrown))));
+  }
+
+  private void measure(ModelRow row) {
+    set(state.withRow(row.measuring()));
+    Uri measured = state.hasPhoto() ? photo : null;
+    run(
+        () -> measured(row, measured),
+        done -> set(state.withRow(done)),
+        thrown -> {
+          if (thrown instanceof PhotoException) { // it has gone since it was first read
+            set(state.withPhoto(null).withNotice(Sentence.of(thrown)).withRow(row));
+          } else {
+            set(state.withRow(row.failed(Sentence.of(thrown))));
+          }
+        });
+  }
+
+  /** On the background thread. */
+  private ModelRow measured(ModelRow row, Uri measured) throws Exception {
+    try (Engine.Model model = models.open(row.choice())) {
+      if (measured == null) {
+        return row.done(model.facts(), null, Float.NaN);
+      }
+      Bitmap picture = engine.read(measured, model.facts().imageSize());
+      long end = System.nanoTime() + LONGEST_NANOSECONDS;
+      Captioning captioning = null;
+      for (int i = 0; i < WARM_UPS; i++) {
+        captioning = model.caption(picture);
+      }
+      float[] times = new float[RUNS];
+      int runs = 0;
+      while (runs == 0 || (runs < RUNS && System.nanoTime() < end)) {
+        times[runs++] = model.caption(picture).runMilliseconds();
+      }
+      List<Caption> captions = captioning.captions();
+      return row.done(
+          model.facts(), captions.isEmpty() ? null : captions.get(0), median(times, runs));
+    }
+  }
+
+  private static float median(float[] values, int count) {
+    float[] sorted = Arrays.copyOf(values, count);
+    Arrays.sort(sorted);
+    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+  }
+
+  private <T> void run(Callable<T> job, Consumer<T> done, Consumer<Throwable> failed) {
+    busy = true;
+    worker.run(
+        job,
+        result -> finish(() -> done.accept(result)),
+        thrown -> finish(() -> failed.accept(thrown)));
+  }
+
+  private void finish(Runnable end) {
+    busy = false;
+    if (!closed) {
+      end.run();
+      work();
+    }
+  }
+}
