@@ -1,4 +1,9 @@
-"""Self-critical training: its loss and gradient against the probabilities that sampling itself gives."""
+"""Self-critical training: its loss and gradient against the probabilities that sampling itself gives; and
+whole runs, sparse ones and stopped ones among them."""
+
+import csv
+import functools
+import shutil
 
 import keras
 import numpy as np
@@ -10,7 +15,11 @@ from tfsparsecap.gates import drawn
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.pruning import Magnitude, SupermaskLoss, prune
 from tfsparsecap.sampling import sample
+from tfsparsecap.training.config_files import load_config
+from tfsparsecap.training.run import train_run
+from tfsparsecap.training.run_folder import RunFolder
 from tfsparsecap.training.scst import SCSTLoop
+from tfsparsecap.training.trained import Trained
 
 WORDS, LENGTH, SAMPLES, SEED = 12, 5, 3, 4
 RANDOM = np.random.default_rng(0)
@@ -173,3 +182,110 @@ def test_arguments_out_of_range_are_named(options, message):
     with pytest.raises(InputError, match=message):
         SCSTLoop(made(), keras.optimizers.SGD(), reward=by_words, max_length=LENGTH, **options)
     SCSTLoop(made(), keras.optimizers.SGD(), reward=by_words, max_length=LENGTH, samples=1, baseline="greedy")
+
+
+#: Sizes of the captioners of runs; in the last one words are digits and layers are shared.
+SIZES = {
+    "soft_attention": ["model.dropout=0.3"],
+    "acort": [
+        *("model.kind=object_relation_transformer", "model.size=16", "model.hidden_size=12"),
+        *("model.layers=2", "model.heads=2", "data.radix_base=4", "data.max_length=13"),
+        *("model.share_encoder_layers=[0,0]", "model.share_decoder_layers=[0,0]"),
+        *("model.share_encoder_attention=kv", "model.share_decoder_attention=kv"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def starts(tiny_settings, tmp_path_factory):
+    """`starts(kind)`: a run to start from, trained on people's captions, and the settings for the next one.
+
+    Seven of ten weights of its decoder are zeros.
+    """
+
+    @functools.cache
+    def get(kind):
+        # The transformer's sizes are other keys than those of the captioners with a cell.
+        own = SIZES[kind]
+        drop = ("model.", "data.max_length") if kind == "acort" else ("training.epochs",)
+        shared = [one for one in tiny_settings if not one.startswith(drop) or "encoder" in one]
+        settings = [*shared, *own, "training.validation_images=2"]
+        runs = tmp_path_factory.mktemp(kind)
+        first = ["name=start", "training.epochs=4", "pruning.method=magnitude", "pruning.sparsity=0.7"]
+        train_run(load_config(None, [*settings, *first]), runs=runs, verbose=0, say=str)
+        cache = f"data.cache_folder={runs / 'cache'}"
+        return runs / "start", [*settings, cache, f"training.start_from={runs / 'start'}"]
+
+    return get
+
+
+REWARDED = ["training.scst.samples=3", "training.batch_size=5", "training.epochs=2"]
+
+
+def kernels(folder):
+    """Name and value of what is pruned in a run's captioner."""
+    captioner = Trained.load(folder).captioner
+    skipped = {id(variable) for variable in captioner.encoder.variables}
+    return {
+        variable.path: np.array(variable)
+        for variable in captioner.weights
+        if id(variable) not in skipped and len(variable.shape) == 2 and not variable.path.endswith("bias")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SIZES)
+def test_a_run_goes_on_with_rewards_and_keeps_its_zeros(kind, starts, tmp_path):
+    start, settings = starts(kind)
+    frozen = ["pruning.method=frozen", "pruning.sparsity=0.7", "training.scst.bleu_4=0.5"]
+    said = []
+    config = load_config(None, [*settings, *REWARDED, *frozen])
+    scores = train_run(config, runs=tmp_path, verbose=0, say=said.append)
+    assert f"starting with the weights of {start}" in said
+    with (tmp_path / "tiny" / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 and all(0 < float(row["reward"]) < 10.5 for row in rows)
+    before, after = kernels(start), kernels(tmp_path / "tiny")
+    assert list(before) == list(after) and len(after) > 5
+    changed = 0
+    for name, kernel in after.items():
+        assert not kernel[before[name] == 0].any(), name
+        changed += (kernel != before[name]).sum() > (kernel != 0).sum() / 2
+    assert changed > 5 and scores["sparsity"] == pytest.approx(0.7, abs=0.01)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_ends_with_the_same_weights_and_prunes_to_the_end(starts, tmp_path):
+    _, settings = starts("soft_attention")
+    going_on = ["pruning.method=supermask", "pruning.sparsity=0.85", "training.scst.baseline=greedy"]
+    config = load_config(None, [*settings, *REWARDED, *going_on])
+    whole = train_run(config, runs=tmp_path / "whole", verbose=0, say=str)
+    assert whole["sparsity"] == pytest.approx(0.85, abs=0.001)
+    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
+    folder = RunFolder(tmp_path / "stopped" / "tiny")
+    folder.checkpoint(2).unlink()  # as if it had been stopped in the second epoch
+    folder.model.unlink()
+    said = []
+    resumed = train_run(config, resume=True, runs=tmp_path / "stopped", verbose=0, say=said.append)
+    assert "going on after epoch 1" in said
+    assert resumed["CIDEr"] == whole["CIDEr"] and resumed["sparsity"] == whole["sparsity"]
+    models = [Trained.load(tmp_path / name / "tiny").captioner for name in ("whole", "stopped")]
+    for one, other in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_a_dense_run_is_told_that_zeros_do_not_stay(starts, tmp_path):
+    _, settings = starts("soft_attention")
+    said = []
+    config = load_config(None, [*settings, "training.scst.samples=3", "pruning=null"])
+    with pytest.raises(InputError, match="fewer than one batch of 25"):
+        train_run(config, runs=tmp_path, verbose=0, say=said.append)
+    assert any("will not stay so: pruning.method=frozen" in sentence for sentence in said)
+
+
+def test_settings_without_a_start_are_named_and_leave_no_folder(tiny_settings, tmp_path):
+    config = load_config(None, [*tiny_settings, *REWARDED])
+    with pytest.raises(InputError, match="start_from is not set"):
+        train_run(config, runs=tmp_path, verbose=0, say=str)
+    assert not list(tmp_path.iterdir())
