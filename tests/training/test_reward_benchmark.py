@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
@@ -33,6 +34,18 @@ def test_a_table_is_printed(capsys):
     reward_benchmark.main(["--captions", "10"])
     printed = capsys.readouterr().out
     assert "10 captions with 5 references" in printed and "pycocoevalcap" in printed
+
+
+@pytest.mark.parametrize("base", [None, 6])
+def test_a_timed_reward_scores_captions_that_are_like_the_references(base):
+    reward = reward_benchmark.TimedReward(30, 100, 40, base)
+    drawn = np.full((60, 40), 7)
+    rewards = reward(drawn, np.repeat(np.arange(30), 2))
+    assert rewards.shape == (60,) and (rewards > 0.5).mean() > 0.9
+    np.testing.assert_array_equal(rewards[::2], rewards[1::2])
+    once = reward.seconds
+    reward(drawn, np.repeat(np.arange(30), 2))
+    assert reward.seconds > once > 0
 
 
 @pytest.mark.parametrize("name", ["--captions", "--batch-size", "--vocabulary"])

@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from tfsparsecap.command import parser, run
+from tfsparsecap.command import only_json_on_stdout, parser, run
 from tfsparsecap.decoding import Decoder
+from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS, PaperCaptioner
+from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS, RADIX_BASE, VOCABULARY, PaperCaptioner
 from tfsparsecap.pruning import (
     SNIP,
     Gradual,
@@ -34,8 +35,10 @@ from tfsparsecap.pruning import (
     prune,
 )
 from tfsparsecap.training.loop import Loop
+from tfsparsecap.training.reward_benchmark import TimedReward
+from tfsparsecap.training.scst import SCSTLoop
 
-DENSE = "dense"
+DENSE, SELF_CRITICAL, REWARD = "dense", "self-critical", "reward"
 VARIANTS: dict[str, Callable[[int], PruningMethod | None]] = {
     DENSE: lambda steps: None,
     "Supermask, single gates": lambda steps: Supermask(0.95, steps),
@@ -54,6 +57,8 @@ VARIANTS: dict[str, Callable[[int], PruningMethod | None]] = {
 CAPTIONERS = {name: paper for name, paper in PAPER_CAPTIONERS.items() if "features" in paper.inputs}
 BEAM = 3
 _FIRST_WORD = 4
+# Whose references a reward of the benchmark knows: as many as Flickr8k has for training.
+_REWARDED = 6000
 
 
 def measure(
@@ -64,9 +69,14 @@ def measure(
     total_steps: int = 1000,
     batch_size: int = 32,
     words: int = 16,
+    samples: int | None = None,
     **sizes,
 ) -> dict[tuple[str, str], list[float]]:
     """Seconds of each of `steps` training steps, by captioner and variant.
+
+    With `samples` there is a variant `"self-critical"` of each captioner, which learns from as many captions
+    as the others' steps, `samples` of them drawn of an image, by CIDEr-D; and `"reward"`, the part of it that
+    scoring them takes. Captions are drawn at full length.
 
     A method's steps are taken from the middle of a training of `total_steps`, where Supermask learns, ranks
     and shrinks.
@@ -77,8 +87,18 @@ def measure(
         steps: measured steps of each, after two that trace and warm up.
         total_steps: of the training that the steps are taken from.
         batch_size, words: captions a step, and words of each; ACORT takes two tokens for a word.
+        samples: captions of an image in a self-critical step; None measures none.
         sizes: other arguments of the captioners' classes; the papers' sizes by default.
+
+    Raises:
+        InputError: `samples` is below 2, or `batch_size` no multiple of it.
     """
+    if samples and batch_size % samples:
+        raise InputError(
+            f"{batch_size} captions a step are no whole number of images with {samples} captions each: give"
+            f" a batch size that is a multiple of {samples}"
+        )
+    rewards = {}
     compiled = {}
     for name in captioners:
         batch = random_batch(CAPTIONERS[name], batch_size, words)
@@ -91,14 +111,35 @@ def measure(
                 method.steps_done.assign(total_steps // 3)
                 optimizer = method.wrap(optimizer)
             compiled[name, variant] = Loop(captioner, optimizer).train_step, batch
-    seconds = {name: [] for name in compiled}
+        if samples is not None:
+            rewards[name], *compiled[name, SELF_CRITICAL] = _self_critical(
+                name, batch_size // samples, samples, words, **sizes
+            )
+    seconds = {name: [] for name in compiled} | {(name, REWARD): [] for name in rewards}
     for round_number in tqdm(range(steps + 2), desc="steps of each", unit="step"):
-        for name, (step, batch) in compiled.items():
+        for (name, variant), (step, batch) in compiled.items():
+            rewarded = rewards[name].seconds if variant == SELF_CRITICAL else 0.0
             began = time.perf_counter()
             float(step(batch)["loss"])
-            if round_number >= 2:  # the first traces, the second warms up
-                seconds[name].append(time.perf_counter() - began)
+            if round_number < 2:  # the first traces, the second warms up
+                continue
+            seconds[name, variant].append(time.perf_counter() - began)
+            if variant == SELF_CRITICAL:
+                seconds[name, REWARD].append(rewards[name].seconds - rewarded)
     return seconds
+
+
+def _self_critical(
+    name: str, images: int, samples: int, words: int, **sizes
+) -> tuple[TimedReward, Callable, tuple]:
+    """The reward of a self-critical step, the step, and its batch."""
+    paper, captioner = CAPTIONERS[name], _made(name, words, **sizes)
+    length = words * paper.tokens_a_word
+    base = RADIX_BASE if paper.tokens_a_word > 1 else None
+    reward = TimedReward(max(images, _REWARDED), VOCABULARY - _FIRST_WORD, length, base)
+    loop = SCSTLoop(captioner, keras.optimizers.Adam(1e-3), reward=reward, samples=samples, max_length=length)
+    inputs, _ = random_batch(paper, images, words)
+    return reward, loop.train_step, (inputs, tf.range(images)[:, None])
 
 
 def measure_decoding(
@@ -154,13 +195,18 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     command = parser(
         "python -m tfsparsecap.training.benchmark",
         "Times training steps of captioners at the papers' sizes, dense and with gates, side by side: the\n"
-        "median of each, and the median ratio to the dense step of the same round. With --decode: images a\n"
+        "median of each, and the median ratio to the dense step of the same round. With --scst: a step of\n"
+        "self-critical training beside them, and the share of it that rewards take. With --decode: images a\n"
         "second of a search with three beams.",
         [
             ("python -m tfsparsecap.training.benchmark", "Soft-Attention, 30 steps of each, some minutes"),
             (
                 "python -m tfsparsecap.training.benchmark --captioner ort acort --variants dense --steps 5",
                 "do ACORT's shared layers make a step shorter?",
+            ),
+            (
+                "python -m tfsparsecap.training.benchmark --scst --captioner up_down ort acort --steps 5",
+                "a self-critical step of 20 images with 5 captions beside one on 100 people's captions",
             ),
             ("python -m tfsparsecap.training.benchmark --decode --captioner up_down ort acort", "captions"),
         ],
@@ -177,13 +223,24 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--variants",
         nargs="+",
         choices=list(VARIANTS),
-        default=list(VARIANTS),
         metavar="NAME",
-        help=f"of the training step: {'; '.join(VARIANTS)} (default: all)",
+        help=f"of the training step: {'; '.join(VARIANTS)} (default: all; with --scst: dense)",
+    )
+    command.add_argument(
+        "--scst",
+        nargs="?",
+        type=int,
+        const=5,
+        metavar="SAMPLES",
+        help="time a self-critical step, too: as many captions, SAMPLES (default 5) drawn of each image",
     )
     command.add_argument("--decode", action="store_true", help="time the search for captions instead")
     command.add_argument("--steps", type=int, help="measured of each (default 30; batches of --decode: 5)")
-    command.add_argument("--batch-size", type=int, help="captions (default 32; images of --decode: 50)")
+    command.add_argument(
+        "--batch-size",
+        type=int,
+        help="captions (default 32; with --scst those of 20 images; images of --decode: 50)",
+    )
     command.add_argument("--words", type=int, default=16, help="of a caption (default 16)")
     command.add_argument("--json", action="store_true", help="print the medians and ratios as JSON")
     return command.parse_args(argv)
@@ -192,30 +249,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures as the command line says and prints a table."""
     options = _arguments(argv)
-    if options.decode:
-        size = options.batch_size or 50
-        seconds = measure_decoding(
-            options.captioner, steps=options.steps or 5, batch_size=size, words=options.words
-        )
-        rows = {name: {"images_a_second": size / statistics.median(times)} for name, times in seconds.items()}
-        title = f"Captions of {options.words} words, beam {BEAM}, {size} images at once"
-        columns = {"images a second": lambda row: f"{row['images_a_second']:.1f}"}
-    else:
-        size = options.batch_size or 32
-        seconds = measure(
-            options.captioner,
-            variants=options.variants,
-            steps=options.steps or 30,
-            batch_size=size,
-            words=options.words,
-        )
-        rows = {f"{name}, {variant}": row for (name, variant), row in _ratios(seconds).items()}
-        title = f"A training step, {size} captions of {options.words} words"
-        columns = {
-            "median ms": lambda row: f"{row['milliseconds']:.0f}",
-            "ratio to dense": lambda row: f"{row['ratio']:.2f}" if row["ratio"] else "",
-            "ratio to the first": lambda row: f"{row['to_first']:.2f}",
-        }
+    _check(options)
+    with only_json_on_stdout(options.json):
+        title, columns, rows = _decoding(options) if options.decode else _training(options)
     if options.json:
         print(json.dumps(rows))
         return
@@ -228,6 +264,55 @@ def main(argv: Sequence[str] | None = None) -> None:
     Console().print(table)
 
 
+# Heading of a column, and what a row has in it.
+_Columns = dict[str, Callable[[dict], str]]
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("steps", "batch_size", "words"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')} is {value}: give at least 1")
+    if options.scst is not None and options.scst < 2:
+        raise InputError(f"--scst is {options.scst}: draw 2 captions of an image or more")
+    if options.scst is not None and options.decode:
+        raise InputError("--scst times training steps and --decode the search: give one of them")
+
+
+def _decoding(options: argparse.Namespace) -> tuple[str, _Columns, dict[str, dict]]:
+    size = options.batch_size or 50
+    seconds = measure_decoding(
+        options.captioner, steps=options.steps or 5, batch_size=size, words=options.words
+    )
+    rows = {name: {"images_a_second": size / statistics.median(times)} for name, times in seconds.items()}
+    columns = {"images a second": lambda row: f"{row['images_a_second']:.1f}"}
+    return f"Captions of {options.words} words, beam {BEAM}, {size} images at once", columns, rows
+
+
+def _training(options: argparse.Namespace) -> tuple[str, _Columns, dict[str, dict]]:
+    samples = options.scst
+    size = options.batch_size or (20 * samples if samples else 32)
+    seconds = measure(
+        options.captioner,
+        variants=options.variants or ([DENSE] if samples else list(VARIANTS)),
+        steps=options.steps or 30,
+        batch_size=size,
+        words=options.words,
+        samples=samples,
+    )
+    rows = {f"{name}, {variant}": row for (name, variant), row in _ratios(seconds).items()}
+    columns = {
+        "median ms": lambda row: f"{row['milliseconds']:.0f}",
+        "ratio to dense": lambda row: f"{row['ratio']:.2f}" if row["ratio"] else "",
+        "ratio to the first": lambda row: f"{row['to_first']:.2f}",
+    }
+    title = f"A training step, {size} captions of {options.words} words"
+    if samples:
+        title += f"; self-critical: {samples} drawn of each of {size // samples} images"
+        columns["of it rewards"] = lambda row: f"{row['reward_share']:.1%}" if "reward_share" in row else ""
+    return title, columns, rows
+
+
 def _ratios(seconds: dict[tuple[str, str], list[float]]) -> dict[tuple[str, str], dict]:
     """Medians; ratios are taken pair by pair, because both steps of a pair saw the same machine."""
 
@@ -235,14 +320,19 @@ def _ratios(seconds: dict[tuple[str, str], list[float]]) -> dict[tuple[str, str]
         return statistics.median(time / other for time, other in zip(times, others, strict=True))
 
     first = next(iter(seconds.values()))
-    return {
+    rows = {
         (name, variant): {
             "milliseconds": 1000 * statistics.median(times),
             "ratio": ratio(times, seconds[name, DENSE]) if (name, DENSE) in seconds else None,
             "to_first": ratio(times, first),
         }
         for (name, variant), times in seconds.items()
+        if variant != REWARD
     }
+    for (name, variant), row in rows.items():
+        if variant == SELF_CRITICAL:
+            row["reward_share"] = ratio(seconds[name, REWARD], seconds[name, variant])
+    return rows
 
 
 if __name__ == "__main__":
