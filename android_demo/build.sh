@@ -142,7 +142,7 @@ apk() {
     for name in APK_MODEL APK_DENSE APK_KEYSTORE; do
         if [[ -n ${!name:-} ]]; then export "$name=$(realpath -m "${!name}")"; fi
     done
-    printf 'Building the app; with an empty Maven repository 220 MB are fetched first\n'
+    printf 'Building the app; with an empty Maven repository 200 MB are fetched first\n'
     # shellcheck disable=SC2086  # several arguments
     mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
     sign "$1"

@@ -9,6 +9,14 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Prints what tests have to say besides that they pass: `record_property("said", "…")`."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            said = [text for name, text in report.user_properties if name == "said" and report.when == "call"]
+            terminalreporter.write("".join(f"{text}\n" for text in said))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of data sets, weights and fixtures beside the repository; skips where it is absent."""

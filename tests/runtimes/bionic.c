@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,18 @@ size_t __strlen_chk(const char *text, size_t size) {
   size_t length = strlen(text);
   if (length >= size) abort();
   return length;
+}
+
+/* The x86_64 library asks for its kernels' parameters at less than the 64 bytes of a register of AVX-512, and then
+   reads them with instructions that need these: with glibc it is luck whether they lie well. */
+#define LEAST_ALIGNMENT 64
+
+static size_t raised(size_t alignment) { return alignment < LEAST_ALIGNMENT ? LEAST_ALIGNMENT : alignment; }
+
+void *memalign(size_t alignment, size_t size) { return GLIBC(memalign)(raised(alignment), size); }
+
+int posix_memalign(void **place, size_t alignment, size_t size) {
+  return GLIBC(posix_memalign)(place, raised(alignment), size);
 }
 
 /* The names of sysconf's values have other numbers in bionic. */

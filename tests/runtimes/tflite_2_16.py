@@ -152,7 +152,11 @@ def _outputs(stream: io.BytesIO) -> dict[str, np.ndarray]:
 
 def require(abi: str) -> None:
     """Skips the test that calls it where `run` cannot; fails it where TFSPARSECAP_REQUIRE_ANDROID is set."""
-    reason = missing(abi)
+    refuse(missing(abi))
+
+
+def refuse(reason: str | None) -> None:
+    """Skips or fails the test that calls it, for a reason, as `require` does; None is no reason."""
     if reason is not None:
         (pytest.fail if os.environ.get(REQUIRED) else pytest.skip)(reason)
 
@@ -170,14 +174,14 @@ def missing(abi: str) -> str | None:
             f" apt-get install --no-install-recommends {needed.packages}"
         )
     try:
-        _android_package()
+        android_package()
     except _NotFetched as error:
         return f"{_PACKAGE} is not in {_CACHE} and could not be fetched from Maven Central ({error})"
     return None
 
 
-def _android_package() -> bytes:
-    """The content of the AAR: from the cache, else from Maven Central."""
+def android_package() -> bytes:
+    """The content of the AAR: from the cache, else from Maven Central; call `require` before."""
     path = _CACHE / _PACKAGE
     if path.exists():
         content = path.read_bytes()
@@ -231,7 +235,7 @@ def _program(abi: str) -> tuple[str, ...]:
 
 
 def _build(folder: Path, needed: _Platform) -> None:
-    with zipfile.ZipFile(io.BytesIO(_android_package())) as package:
+    with zipfile.ZipFile(io.BytesIO(android_package())) as package:
         library = package.read(f"jni/{needed.folder}/libtensorflowlite_jni.so")
         headers = [name for name in package.namelist() if name.endswith(".h")]
         package.extractall(folder, headers)

@@ -1,0 +1,96 @@
+"""A copy of the app to build in, and the app that was built there."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..runtimes import tflite_2_16
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: Commands that the app is built and looked at with, and Debian's packages that have them.
+TOOLS = {
+    "make": "make",
+    "mvn": "maven",
+    "javac": "default-jdk-headless",
+    "aapt2": "aapt",
+    "apksigner": "apksigner",
+    "zipalign": "zipalign",
+    "zip": "zip",
+    "unzip": "unzip",
+    "xz": "xz-utils",
+    "gcc": "gcc libc6-dev",
+}
+_SECONDS = 900
+
+
+def require_tools() -> None:
+    """Skips the test that calls it where the app cannot be built; fails it in continuous integration."""
+    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if absent:
+        tflite_2_16.refuse(
+            f"the app is not built without {' and '.join(absent)}:"
+            f" apt-get install --no-install-recommends {' '.join(TOOLS[tool] for tool in absent)}"
+        )
+    tflite_2_16.require("x86_64")  # Maven Central, too
+
+
+class Checkout:
+    """A copy of what `make apk` and the app's own tests need."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.apk = path / "android_demo" / "build" / "tfsparsecap.apk"
+        for folder in ("android_demo", "tests/runtimes"):
+            shutil.copytree(
+                REPOSITORY / folder,
+                path / folder,
+                ignore=shutil.ignore_patterns("target", "build", "__pycache__", ".debug.keystore"),
+            )
+        shutil.copy(REPOSITORY / "Makefile", path)
+        # `make` takes the environment that these tests run in for its own, and for ready.
+        for name in ("pyproject.toml", "constraints.txt"):
+            (path / name).touch()
+        commands = path / ".venv" / "bin"
+        commands.mkdir(parents=True)
+        python = commands / "python"
+        python.write_text(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n", encoding="utf-8")
+        python.chmod(0o755)
+        (path / ".venv" / ".ready").touch()
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess:
+        """Runs a command in the copy; its output is text."""
+        # An outer `make test` would hand its own variables and job slots on.
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+        return subprocess.run(
+            command,
+            cwd=self.path,
+            env={**kept, **environment},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+
+    def build(self, *variables: str) -> subprocess.CompletedProcess:
+        """Runs `make apk`, which has to go well."""
+        result = self.run("make", "apk", *variables)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Checkout:
+    """A copy in which nothing is built yet."""
+    require_tools()
+    return Checkout(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="module")
+def apk(checkout, tmp_path_factory) -> Path:
+    """The app as `make apk` builds it; a copy, which later builds leave alone."""
+    checkout.build()
+    return Path(shutil.copy(checkout.apk, tmp_path_factory.mktemp("apk") / "default.apk"))

@@ -1,0 +1,240 @@
+"""The app: its own tests pass, and the APK that `make apk` builds is what its manifest and this file say."""
+
+import io
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ..runtimes import tflite_2_16
+from .conftest import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
+ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
+LIBRARY = "libtensorflowlite_jni.so"
+PAGE = 16384
+
+
+def output(*command: str | Path) -> str:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True).stdout
+
+
+def data_offset(file: Path, entry: zipfile.ZipInfo) -> int:
+    """Where in a zip archive an entry's data begins: behind its header there, which has its own lengths."""
+    with file.open("rb") as archive:
+        archive.seek(entry.header_offset)
+        header = archive.read(30)
+    name, extra = struct.unpack_from("<HH", header, 26)
+    return entry.header_offset + len(header) + name + extra
+
+
+def entries(apk: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(apk) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def assets(apk: Path) -> dict[str, bytes]:
+    prefix = "assets/"
+    return {name[len(prefix) :]: data for name, data in entries(apk).items() if name.startswith(prefix)}
+
+
+# --- the app's own tests
+
+
+def test_the_apps_own_tests_pass(checkout, record_property):
+    command = ("mvn", "-B", "-q", "-f", "android_demo/pom.xml", "test")
+    # The photographs that some tests caption lie beside the repository, not beside a copy of it.
+    shared = os.environ.get("TFSPARSECAP_SHARED", str(REPOSITORY.parent / "shared"))
+    result = checkout.run(*command, TFSPARSECAP_SHARED=shared)
+    folder = checkout.path / "android_demo" / "app"
+    cases = [
+        case
+        for report in sorted((folder / "target" / "surefire-reports").glob("TEST-*.xml"))
+        for case in ElementTree.parse(report).getroot().iter("testcase")
+    ]
+    failed = [
+        f"{case.get('classname')}.{case.get('name')}: {problem.get('message')}"
+        for case in cases
+        for problem in case
+        if problem.tag in ("failure", "error")
+    ]
+    skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
+    counts = f"{len(cases)} run, {len(failed)} failed, {len(skipped)} skipped {skipped or ''}"
+    record_property("said", f"The app's own tests: {counts}")
+    assert not failed, "\n".join(failed)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    written = {file.stem for file in (folder / "src" / "test" / "java").rglob("*Test.java")}
+    assert written and written == {case.get("classname").rpartition(".")[2] for case in cases}
+
+
+# --- the APK
+
+
+@pytest.mark.parametrize(("android", "scheme"), [(24, "v2"), (34, "v3")])
+def test_the_signature_is_valid_on_the_oldest_and_the_newest_android(android, scheme, apk):
+    said = output("apksigner", "verify", "--verbose", "--min-sdk-version", str(android), apk)
+    assert re.search(rf"^Verified using {scheme} scheme .*: true$", said, re.M)
+
+
+def test_an_app_that_somebody_changed_is_no_longer_valid(apk, tmp_path):
+    content = bytearray(apk.read_bytes())
+    content[content.index(b"TFL3") + 4000] ^= 1
+    changed = tmp_path / "changed.apk"
+    changed.write_bytes(content)
+    result = subprocess.run(["apksigner", "verify", changed], capture_output=True, check=False)
+    assert result.returncode != 0
+
+
+def test_the_app_is_what_it_is_declared_to_be(apk):
+    badging = output("aapt2", "dump", "badging", apk)
+    (package,) = re.findall(r"^package: (.*)", badging, re.M)
+    assert "name='org.tfsparsecap.demo'" in package
+    assert re.search(r"versionCode='[1-9]\d*' versionName='\d+(\.\d+)+'", package)
+    assert re.findall(r"^(?:sdkVersion|targetSdkVersion):'(\d+)'", badging, re.M) == ["24", "34"]
+    (abis,) = re.findall(r"^native-code: (.*)", badging, re.M)
+    assert re.findall(r"'([^']+)'", abis) == list(ABIS)
+    (label,) = re.findall(r"^application-label:'([^']+)'", badging, re.M)
+    assert label == ElementTree.parse(
+        REPOSITORY / "android_demo/app/src/main/res/values/strings.xml"
+    ).findtext("string[@name='app_name']")
+    assert re.findall(r"^launchable-activity: name='([^']+)'", badging, re.M) == [
+        "org.tfsparsecap.demo.MainActivity"
+    ]
+    # A phone without a camera can have the app, too.
+    assert not re.findall(r"uses-feature: .*", badging)
+
+
+def test_the_app_asks_for_no_permission(apk):
+    assert output("aapt2", "dump", "permissions", apk).split() == ["package:", "org.tfsparsecap.demo"]
+
+
+def test_the_manifest_keeps_what_debians_aapt2_does_not_know(apk):
+    manifest = output("aapt2", "dump", "xmltree", "--file", "AndroidManifest.xml", apk)
+    (queries,) = re.findall(r"^ *E: queries .*\n((?:.*\n)*?) *E: application", manifest, re.M)
+    asked = re.findall(r'name\(0x01010003\)="([^"]+)"', queries)
+    assert asked == ["android.intent.action.TTS_SERVICE", "android.media.action.IMAGE_CAPTURE"]
+    assert "extractNativeLibs(0x010104ea)=false" in manifest
+
+
+def test_models_and_libraries_lie_uncompressed_on_memory_pages(apk):
+    with zipfile.ZipFile(apk) as archive:
+        stored = [info for info in archive.infolist() if info.filename.startswith(("assets/", "lib/"))]
+    assert len(stored) == 2 + len(ABIS)
+    for info in stored:
+        assert info.compress_type == zipfile.ZIP_STORED, info.filename
+        assert data_offset(apk, info) % PAGE == 0, info.filename
+    output("zipalign", "-c", str(PAGE), apk)
+
+
+def test_the_models_are_those_of_the_repository(apk):
+    with tarfile.open(REPOSITORY / "android_demo" / "models" / "models.tar.xz") as archive:
+        expected = {file.name: archive.extractfile(file).read() for file in archive}
+    assert assets(apk) == expected
+
+
+def test_the_libraries_are_tflites_own(apk):
+    with zipfile.ZipFile(io.BytesIO(tflite_2_16.android_package())) as package:
+        expected = {f"lib/{abi}/{LIBRARY}": package.read(f"jni/{abi}/{LIBRARY}") for abi in ABIS}
+    content = entries(apk)
+    assert {name: data for name, data in content.items() if name.startswith("lib/")} == expected
+
+
+def test_the_code_has_the_interpreter_and_every_class_that_the_manifest_names(apk):
+    (code,) = [data for name, data in entries(apk).items() if name.endswith(".dex")]
+    assert code.startswith(b"dex\n")
+    manifest = ElementTree.parse(REPOSITORY / "android_demo/app/src/main/AndroidManifest.xml").getroot()
+    name = "{http://schemas.android.com/apk/res/android}name"
+    parts = manifest.iter()
+    named = {
+        part.get(name) for part in parts if part.tag in ("application", "activity", "provider", "service")
+    }
+    classes = {f"org.tfsparsecap.demo{part}" if part.startswith(".") else part for part in named - {None}}
+    assert "org.tfsparsecap.demo.MainActivity" in classes
+    classes |= {"org.tfsparsecap.captioner.Captioner", "org.tensorflow.lite.Interpreter"}
+    assert not [one for one in classes if f"L{one.replace('.', '/')};".encode() not in code]
+    # What tests need, and nothing else does.
+    assert not re.search(rb"org/junit|robolectric", code)
+
+
+# --- make apk
+
+
+def test_a_second_make_does_nothing_and_says_where_the_app_is(checkout, apk):
+    before = checkout.apk.stat()
+    said = checkout.build().stdout
+    assert checkout.apk.stat().st_mtime_ns == before.st_mtime_ns
+    assert said == f"android_demo/build/tfsparsecap.apk: {before.st_size} bytes, signed with a debug key\n"
+
+
+def test_a_file_that_is_no_bundle_is_a_sentence_and_the_app_stays(checkout, apk):
+    (checkout.path / "letter.tflite").write_text("Dear all", encoding="utf-8")
+    for name, expected in (("letter.tflite", "no .tflite file"), ("absent.tflite", "No such file")):
+        result = checkout.run("make", "apk", f"MODEL={name}")
+        assert result.returncode == 2
+        sentence, end = result.stderr.strip().splitlines()
+        assert name in sentence and expected in sentence
+        assert end.startswith("make: ***")
+        assert "Building" not in result.stdout
+    assert checkout.apk.read_bytes() == apk.read_bytes()
+
+
+def test_a_dense_bundle_alone_is_a_sentence(checkout, apk):
+    result = checkout.run("make", "apk", "DENSE=some.tflite")
+    assert result.returncode == 2
+    assert "DENSE goes beside a MODEL" in result.stderr
+
+
+def test_ones_own_model_goes_into_the_app_alone_and_nothing_else_changes(checkout, apk, tmp_path):
+    before = entries(apk)
+    mine = tmp_path / "mine.tflite"
+    mine.write_bytes(assets(apk)["sparse.tflite"])
+    checkout.build(f"MODEL={mine}")
+    assert assets(checkout.apk) == {"sparse.tflite": mine.read_bytes()}
+    output("apksigner", "verify", checkout.apk)
+    del before["assets/dense.tflite"]
+    assert entries(checkout.apk) == before
+
+
+def test_a_release_key_signs_the_app_and_a_wrong_password_is_a_sentence(checkout, apk, tmp_path):
+    keys, signed = tmp_path / "release.keystore", tmp_path / "signed.apk"
+    output(
+        "keytool", "-genkeypair", "-keystore", keys, "-storetype", "PKCS12", "-storepass", "correct horse",
+        "-alias", "release", "-keyalg", "RSA", "-keysize", "2048", "-dname", "CN=A release",
+    )  # fmt: skip
+    sign = ("android_demo/build.sh", "sign", str(signed))
+    given = {"APK_KEYSTORE": str(keys), "APK_KEY_ALIAS": "release"}
+    result = checkout.run(*sign, **given, KEYSTORE_PASSWORD="correct horse")
+    assert result.returncode == 0, result.stderr
+    assert "CN=A release" in output("apksigner", "verify", "--print-certs", signed)
+    signed.unlink()
+    for wrong in ({"KEYSTORE_PASSWORD": "battery"}, {"APK_KEYSTORE": str(tmp_path / "absent")}):
+        result = checkout.run(*sign, **{**given, "KEYSTORE_PASSWORD": "correct horse", **wrong})
+        assert result.returncode == 2
+        assert "Exception" not in result.stderr
+        assert not signed.exists()
+
+
+def test_without_its_tools_the_build_says_what_to_install(tmp_path):
+    for tool in ("bash", "dirname", "zipalign", "javac", "mvn", "zip", "unzip", "xz"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/true")
+    result = subprocess.run(
+        ["bash", REPOSITORY / "android_demo" / "build.sh", "apk", tmp_path / "never.apk"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "The app cannot be built without aapt2 apksigner. On Debian or Ubuntu:",
+        "  apt-get install --no-install-recommends aapt apksigner",
+    ]
