@@ -51,7 +51,7 @@ demo: $(READY) ## Draw, train, prune to 90 %, export and caption; ends with a ta
 # Tests that run files on TFLite 2.16.1 for Android (tests/runtimes) are skipped, saying so, without these packages:
 #   apt-get install --no-install-recommends maven gcc libc6-dev                                      its x86_64 library
 #   apt-get install --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user    its arm64 library
-# Maven fetches the libraries themselves (6 MB) once; they are kept in .cache/.
+# Maven fetches the libraries themselves (6 MB) once; they are kept in .cache/. Tests of the app also need what 'apk' does.
 test: lint ## Check the style, then run all tests, slow ones too
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
