@@ -18,14 +18,14 @@ fail() {
     exit 2
 }
 
-# Commands and the Debian packages that have them.
-tools() {
-    local missing=() entry
-    for entry in aapt2:aapt zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven zip:zip unzip:unzip xz:xz-utils; do
+# Ends with what to install where commands are missing. $1: for what; the others: command:Debian's package.
+need() {
+    local purpose=$1 missing=() entry
+    for entry in "${@:2}"; do
         command -v "${entry%%:*}" >/dev/null || missing+=("$entry")
     done
     if ((${#missing[@]})); then
-        fail "The app cannot be built without ${missing[*]%%:*}. On Debian or Ubuntu:" \
+        fail "$purpose needs ${missing[*]%%:*}. On Debian or Ubuntu:" \
             "  apt-get install --no-install-recommends ${missing[*]#*:}"
     fi
 }
@@ -34,6 +34,7 @@ tools() {
 runtime() {
     local package
     mkdir -p "$here/runtime/target/classes"
+    rm -f "$here"/runtime/target/runtime-*.jar
     for package in tensorflow-lite tensorflow-lite-api; do
         unzip -qo "$aar/$package.aar" -d "$aar/$package"
         unzip -qo "$aar/$package/classes.jar" -d "$here/runtime/target/classes"
@@ -78,6 +79,7 @@ align() {
 # What tests on the JVM run TFLite with, and classes that Robolectric needs.
 test_runtime() {
     local package
+    need "Testing the app" gcc:'gcc libc6-dev' python3:python3
     for package in monitor espresso-idling-resource; do
         unzip -qo "$target/test-aars/$package.aar" classes.jar -d "$target/test-aars/$package"
     done
@@ -90,7 +92,7 @@ package() {
     java_home=$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
     rm -rf "$stage"
     mkdir -p "$stage"
-    find "$target/classes" -name '*.class' -print0 | sort -z | xargs -0 \
+    find "$target/classes" -name '*.class' -print0 | LC_ALL=C sort -z | xargs -0 \
         java -Xmx1g -cp "$target/tools/r8.jar" com.android.tools.r8.D8 --release --min-api 24 \
         --lib "$java_home" --lib "$1" --output "$stage" "$here"/runtime/target/runtime-*.jar
     for abi in arm64-v8a armeabi-v7a x86_64; do
@@ -104,7 +106,7 @@ package() {
         cd "$stage"
         export TZ=UTC
         zip -qX "$unsigned.new" classes*.dex
-        find lib -type f | sort | zip -qX -0 "$unsigned.new" -@
+        find lib -type f | LC_ALL=C sort | zip -qX -0 "$unsigned.new" -@
     )
     align "$unsigned.new" "$unsigned"
     rm -rf "$unsigned.new" "$stage"
@@ -137,7 +139,8 @@ sign() {
 # $1: where the APK goes.
 apk() {
     local name
-    tools
+    need "Building the app" aapt2:aapt zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven \
+        zip:zip unzip:unzip xz:xz-utils
     # Maven runs the steps in another folder.
     for name in APK_MODEL APK_DENSE APK_KEYSTORE; do
         if [[ -n ${!name:-} ]]; then export "$name=$(realpath -m "${!name}")"; fi
@@ -149,7 +152,7 @@ apk() {
 }
 
 case ${1:-} in
-    tools | runtime | models | resources | package | sign | apk) "$@" ;;
+    runtime | models | resources | package | sign | apk) "$@" ;;
     test-runtime) test_runtime ;;
     *) fail "usage: build.sh apk FILE (the other steps are Maven's)" ;;
 esac

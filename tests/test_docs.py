@@ -7,7 +7,10 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GUIDES = sorted(
-    [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
+    [
+        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "android_demo/README.md")),
+    ]
 )
 EXAMPLES = re.findall(
     r"^## (.+?)\n(?:(?!^## ).)*?^```python\n(.+?)^```",
@@ -35,14 +38,14 @@ def test_examples_run_as_they_stand(title, code, capsys, tmp_path, monkeypatch):
     assert re.search(PRINTS[title], capsys.readouterr().out.strip().splitlines()[-1])
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=[guide.name for guide in GUIDES])
+@pytest.mark.parametrize("guide", GUIDES, ids=[str(guide.relative_to(REPOSITORY)) for guide in GUIDES])
 def test_links_lead_somewhere(guide):
     for target in re.findall(r"\]\(([^)#]+)", guide.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (guide.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=[guide.name for guide in GUIDES])
+@pytest.mark.parametrize("guide", GUIDES, ids=[str(guide.relative_to(REPOSITORY)) for guide in GUIDES])
 def test_modules_and_configurations_that_are_named_exist(guide):
     text = guide.read_text(encoding="utf-8")
     for module in re.findall(r"python -m (tfsparsecap\w*(?:\.\w+)*)", text):

@@ -1,6 +1,7 @@
 """A copy of the app to build in, and the app that was built there."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,7 @@ class Checkout:
                 ignore=shutil.ignore_patterns("target", "build", "__pycache__", ".debug.keystore"),
             )
         shutil.copy(REPOSITORY / "Makefile", path)
+        self._put_examples()
         # `make` takes the environment that these tests run in for its own, and for ready.
         for name in ("pyproject.toml", "constraints.txt"):
             (path / name).touch()
@@ -60,6 +62,16 @@ class Checkout:
         python.write_text(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n", encoding="utf-8")
         python.chmod(0o755)
         (path / ".venv" / ".ready").touch()
+
+    def _put_examples(self) -> None:
+        """The guide's examples in Java, to be compiled with the tests."""
+        app = self.path / "android_demo"
+        guide = (app / "README.md").read_text(encoding="utf-8")
+        for code in re.findall(r"^```java\n(.+?)^```", guide, re.M | re.S):
+            (name,) = re.findall(r"^(?:public )?(?:final )?class (\w+)", code, re.M)
+            file = app / "app" / "src" / "test" / "java" / "guide" / f"{name}.java"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"package guide;\n\n{code}", encoding="utf-8")
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess:
         """Runs a command in the copy; its output is text."""

@@ -235,6 +235,6 @@ def test_without_its_tools_the_build_says_what_to_install(tmp_path):
     )
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
-        "The app cannot be built without aapt2 apksigner. On Debian or Ubuntu:",
+        "Building the app needs aapt2 apksigner. On Debian or Ubuntu:",
         "  apt-get install --no-install-recommends aapt apksigner",
     ]
