@@ -1,6 +1,7 @@
 """python -m tfsparsecap.evaluate: scores of runs, of exported files, of files of captions."""
 
 import json
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -28,7 +29,9 @@ def copied_run(tiny_run, tmp_path):
 
 def test_a_run_gets_its_scores_written(capsys, copied_run):
     assert ended(copied_run, "--split", "validation", *QUICK) == 0
-    assert "CIDEr" in capsys.readouterr().out
+    table = " ".join(capsys.readouterr().out.split())
+    assert "CIDEr" in table and "images a second, reading them included" in table
+    assert re.search(r"seconds of scoring │ tokenizer [\d.]+, BLEU [\d.]+, CIDEr [\d.]+", table)
     scores = json.loads((copied_run / "scores_validation.json").read_text())
     assert scores["images"] == 3 and scores["beam"] == 1
     assert len(json.loads((copied_run / "captions_validation.json").read_text())) == 3
@@ -37,7 +40,8 @@ def test_a_run_gets_its_scores_written(capsys, copied_run):
 def test_another_beam_does_not_write_over_the_runs_own_scores(capsys, copied_run):
     (copied_run / "scores_test.json").write_text("mine")
     assert ended(copied_run, "--beam", "2", "--json", *QUICK) == 0
-    assert json.loads(capsys.readouterr().out)["beam"] == 2
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["beam"] == 2 and scores["images_per_second"] == 1000 / scores["ms_per_image"]
     assert (copied_run / "scores_test.json").read_text() == "mine"
     assert json.loads((copied_run / "scores_test_beam2.json").read_text())["beam"] == 2
 
@@ -55,12 +59,17 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
     assert ended(copied_run / "x.tflite", "--json", *QUICK) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["images"] == 4 and scores["bytes"] == 3
+    assert scores["images_per_second"] > 0 and 1 <= scores["threads"] <= 4
+    assert set(scores["seconds"]) == {"tokenizer", "BLEU", "CIDEr"}
     elsewhere = shutil.copy(copied_run / "x.tflite", tmp_path / "x.tflite")
     assert ended(elsewhere) == 2
     assert "give --config with the settings of its run" in capsys.readouterr().err
-    settings = ["--config", copied_run / "config.yaml", "--output", tmp_path / "out"]
+    settings = ["--config", copied_run / "config.yaml", "--output", tmp_path / "out", "--threads", "3"]
     assert ended(elsewhere, *settings, *QUICK) == 0
+    assert "on one of 3 threads" in " ".join(capsys.readouterr().out.split())
     assert json.loads((tmp_path / "out" / "captions_test.json").read_text())[0]["caption"] == "a star"
+    written = json.loads((tmp_path / "out" / "scores_test.json").read_text())
+    assert "ms_per_image" in written and not {"seconds", "images_per_second", "threads"} & set(written)
     assert ended(elsewhere, "--beam", "3") == 2
     assert "searches with beam 1, not 3" in capsys.readouterr().err
 
@@ -121,6 +130,8 @@ def test_options_that_contradict_are_named_before_anything_is_captioned(capsys, 
         (["--metrics", "BLEU,METEORR"], 'no metric "METEORR": did you mean "METEOR"'),
         (["--metrics", "BLEU", "--spice"], "--metrics leaves SPICE out"),
         (["--training-captions", "x.json"], "goes with --results"),
+        (["--threads", "0"], "--threads is 0"),
+        (["--threads", "2"], "--threads is for a .tflite file"),
     ):
         assert ended(copied_run, *options) == 2
         assert message in capsys.readouterr().err

@@ -155,6 +155,11 @@ class Decoder:
         """`beam_search` of a batch; what is not in `captioner.input_names` is left out of the graph."""
         return self._search({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
+    @property
+    def traces(self) -> int:
+        """How many graphs were made until now: one for new shapes, which takes seconds, and once."""
+        return self._search.experimental_get_tracing_count()
+
     def _decode(self, inputs):
         return beam_search(self.captioner, inputs, self.beam, self.max_length)
 

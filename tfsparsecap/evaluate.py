@@ -3,6 +3,7 @@
 import argparse
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,11 @@ from tfsparsecap.metrics.scores import METRICS, check_metrics
 
 if TYPE_CHECKING:
     from tfsparsecap.data.records import CaptionData
+
+# Threads that caption with an exported file where nobody says how many: each loads the file.
+_MOST_THREADS = 4
+# Of this machine and this moment: said, and not written beside the scores, which exported files take along.
+_SAID_ONLY = ("seconds", "images_per_second", "threads")
 
 EXAMPLES = [
     ("python -m tfsparsecap.evaluate runs/quickstart", "the test split, with the run's own beam"),
@@ -47,9 +53,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "python -m tfsparsecap.evaluate",
         "Captions every image of a split and scores the captions as published scores are computed:\n"
         "BLEU-1 to BLEU-4, METEOR, ROUGE-L, ROUGE-1, CIDEr and SPICE; how many are new, how long they\n"
-        "are, how many words they use. What cannot be computed is named with the reason. Of a run,\n"
-        "scores_SPLIT.json and captions_SPLIT.json are written into its folder (with --beam N:\n"
-        "scores_SPLIT_beamN.json).",
+        "are, how many words they use. What cannot be computed is named with the reason, and the time that\n"
+        "captioning and scoring take is said. Of a run, scores_SPLIT.json and captions_SPLIT.json are\n"
+        "written into its folder (with --beam N: scores_SPLIT_beamN.json).",
         EXAMPLES,
     )
     options.add_argument(
@@ -57,6 +63,13 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     options.add_argument("--split", default="test", choices=("train", "validation", "test"))
     options.add_argument("--beam", type=int, help="captions searched for; the best one counts")
+    options.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="of a .tflite file: images captioned at once, each on one thread with the file loaded for itself"
+        f" (default: as many as there are cores, {_MOST_THREADS} at most); a run takes all cores by itself",
+    )
     options.add_argument("--config", metavar="FILE.yaml", help="of a .tflite file: the settings of its data")
     options.add_argument("--data", metavar="FOLDER", help="where the data lies now, in place of data.folder")
     options.add_argument(
@@ -91,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = arguments(argv)
     metrics = _metrics(given)
+    if given.threads is not None and given.threads < 1:
+        raise InputError(f"--threads is {given.threads}: it must be at least 1")
     with only_json_on_stdout(given.json):
         if given.results or given.references:
             scores, captions, output = _file_of_captions(given, metrics)
@@ -104,7 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tfsparsecap.training.trained import describe
 
         if output is not None:
-            _write(output, scores, as_rows(captions), given.beam)
+            written = {name: value for name, value in scores.items() if name not in _SAID_ONLY}
+            _write(output, written, as_rows(captions), given.beam)
         if not given.json:
             print_table(given.captioner or given.results, describe(scores))
     if given.json:
@@ -122,6 +138,8 @@ def _run_folder(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict
         raise InputError("--config is for a .tflite file: a run has settings of its own")
     if given.data is not None:
         trained.config.data.folder = given.data
+    if given.threads is not None:
+        raise InputError("--threads is for a .tflite file: a run takes all cores")
     if given.features is not None and trained.config.model.encoder is not None:
         raise InputError(f"--features is for a run without an encoder: {given.captioner} takes images")
     if given.features is not None:
@@ -132,6 +150,7 @@ def _run_folder(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict
     scores, captions = trained.evaluate(
         data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
     )
+    scores["images_per_second"] = 1000 / scores["ms_per_image"]
     return scores, captions, Path(given.output or given.captioner)
 
 
@@ -171,7 +190,11 @@ def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[d
         # No more regions than the file takes.
         config.data.max_regions = exported.features_shape[0]
         features = region_features(config, records)
-    captions, milliseconds = caption_with_file(exported, records, features, progress=sys.stderr.isatty())
+    threads = given.threads or min(_cores(), _MOST_THREADS, len(records))
+    captioners = [exported, *(TFLiteCaptioner(path) for _ in range(threads - 1))]
+    captions, milliseconds, speed = caption_with_file(
+        captioners, records, features, progress=sys.stderr.isatty()
+    )
     scores = {
         "split": given.split,
         "images": len(captions),
@@ -179,6 +202,8 @@ def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[d
         "beam": built_in,
         **_scorer(given, metrics, _training_captions(data))(captions),
         "ms_per_image": milliseconds,
+        "images_per_second": speed,
+        "threads": threads,
         "bytes": path.stat().st_size,
     }
     return scores, captions, Path(given.output) if given.output else None
@@ -187,6 +212,8 @@ def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[d
 def _file_of_captions(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path | None]:
     if given.captioner is not None or not (given.results and given.references):
         raise InputError("give --results and --references together, and no run folder or file beside them")
+    if given.threads is not None:
+        raise InputError("--threads is for a .tflite file: captions in --results are there already")
     start_tensorflow()
     from tfsparsecap.training.scoring import caption_texts, coco_results
 
@@ -200,6 +227,11 @@ def _file_of_captions(given: argparse.Namespace, metrics: Sequence[str]) -> tupl
         **_scorer(given, metrics, training)(captions),
     }
     return scores, captions, Path(given.output) if given.output else None
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _metrics(given: argparse.Namespace) -> Sequence[str]:

@@ -65,7 +65,7 @@ def test_each_epoch_leaves_a_checkpoint_and_a_line(tmp_path):
 def test_validation_adds_the_scores_that_there_are(monkeypatch):
     captions = [ImageCaption("a", "a dog", 0.0, ("a dog",)), ImageCaption("b", "a cat", 0.0, ("cats",))]
     monkeypatch.setattr(callbacks, "Decoder", lambda *arguments, **options: None)
-    monkeypatch.setattr(callbacks, "caption_records", lambda *arguments: captions)
+    monkeypatch.setattr(callbacks, "caption_records", lambda *arguments: (captions, 0.0))
     validation, logs = Validation(None, [], None, None, 5), {}
     validation.on_epoch_end(0, logs)
     assert set(logs) == set(Validation.NAMES)

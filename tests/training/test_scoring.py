@@ -1,12 +1,23 @@
 """Captions of whole splits, and files of captions from elsewhere."""
 
-import pytest
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
+from tfsparsecap.training import scoring
 from tfsparsecap.training.scoring import (
     ImageCaption,
     as_rows,
+    caption_records,
     caption_texts,
+    caption_with_file,
     coco_results,
     every_score_of,
     scores_of,
@@ -76,9 +87,106 @@ def test_every_score_has_its_companions(commands, tmp_path):
     assert found["tokenizer"] == "light" and found["empty_captions"] == 1
     assert found["without_references"] == ["c"]
     assert set(found["not_computed"]) == {"PTB tokenizer", "METEOR", "SPICE"}
+    assert set(found["seconds"]) == {"tokenizer", "BLEU", "ROUGE-L", "ROUGE-1", "CIDEr"}
     found = every_score_of(captions[:1], ["BLEU", "CIDEr"])
     assert "uniqueness" not in found and "CIDEr" not in found
     assert set(found["not_computed"]) == {"PTB tokenizer", "CIDEr", "uniqueness"}
+
+
+class SlowToStart:
+    """A search that makes a graph for each new number of images, which takes long."""
+
+    def __init__(self):
+        self.known, self.calls = [], []
+
+    @property
+    def traces(self):
+        return len(self.known)
+
+    def __call__(self, batch):
+        count = len(batch["index"])
+        self.calls.append(count)
+        if count not in self.known:
+            self.known.append(count)
+            time.sleep(1.0)
+        time.sleep(0.01)
+        return tf.reshape(batch["index"], [-1, 1, 1]), tf.zeros([count, 1])
+
+
+def searched(sizes):
+    """Captions and milliseconds of batches of these sizes, and which ones were searched."""
+    ends = np.cumsum(sizes)
+    batches = [
+        {"index": tf.range(end - size, end, dtype=tf.int64)} for size, end in zip(sizes, ends, strict=True)
+    ]
+    records = [Record(str(number), Path(), (f"{number}",), "test") for number in range(sum(sizes))]
+    decoder = SlowToStart()
+    words = SimpleNamespace(decode=lambda ids: str(ids[0]))
+    return *caption_records(decoder, records, batches, words), decoder.calls
+
+
+def test_making_the_graph_is_not_in_the_time_of_an_image():
+    captions, milliseconds, calls = searched([2, 2, 2, 1])
+    assert [caption.caption for caption in captions] == list("0123456") and calls == [2, 2, 2, 1]
+    assert 5 <= milliseconds < 150
+    # Where no batch was searched without, one is once more.
+    captions, milliseconds, calls = searched([2, 1])
+    assert len(captions) == 3 and calls == [2, 1, 1]
+    assert 10 <= milliseconds < 300
+    assert searched([]) == ([], 0.0, [])
+
+
+class Slow:
+    """A file that takes a while and is used by one thread at a time."""
+
+    image_size, input_names = 8, ("image",)
+
+    def __init__(self, together=None):
+        self.busy, self.together = threading.Lock(), together
+
+    def caption(self, image):
+        assert self.busy.acquire(blocking=False)
+        if self.together is not None and threading.current_thread() is not threading.main_thread():
+            self.together.wait(10)
+        time.sleep(0.02)
+        self.busy.release()
+        return [(str(image[0, 0, 0]), -1.0)]
+
+
+def test_a_file_captions_on_several_threads_in_order(monkeypatch):
+    def read_image(path, size):
+        if path.name == "3":
+            raise InputError("it is damaged")
+        return np.full((size, size, 3), int(path.name), "uint8")
+
+    monkeypatch.setattr(scoring, "read_image", read_image)
+    records = [Record(f"i{number}", Path(str(number)), ("x",), "test") for number in range(13)]
+    for count in (1, 3):
+        # None goes on before all of them are at it.
+        together = threading.Barrier(count)
+        files = [Slow(together) for _ in range(count)]
+        captions, milliseconds, speed = caption_with_file(files, records)
+        assert [one.caption for one in captions] == [str(n) for n in range(13) if n != 3]
+        assert [one.image_id for one in captions][2:4] == ["i2", "i4"]
+        assert milliseconds >= 20 and 0 < speed < count / 0.02
+
+
+def test_a_file_that_fails_ends_at_once(monkeypatch):
+    monkeypatch.setattr(scoring, "read_image", lambda path, size: np.zeros((size, size, 3), "uint8"))
+    calls = []
+
+    class Broken(Slow):
+        def caption(self, image):
+            calls.append(image)
+            time.sleep(0.05)
+            if len(calls) > 3:
+                raise InputError("it gives a token that it does not know")
+            return super().caption(image)
+
+    records = [Record(str(number), Path(str(number)), ("x",), "test") for number in range(100)]
+    with pytest.raises(InputError, match="gives a token"):
+        caption_with_file([Broken(), Broken()], records)
+    assert len(calls) < 50
 
 
 def test_quick_scores_take_no_java_and_name_images_without_references(commands):

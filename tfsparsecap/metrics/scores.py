@@ -1,8 +1,9 @@
 """Scores of captions by pycocoevalcap and what it brings, and how many captions are exactly right."""
 
 import difflib
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ class Scores:
             in [0, 1], `CIDEr` in [0, 10].
         not_computed: metric -> reason; `PTB tokenizer` is there where it was wanted and could not be had.
         tokenizer: `"ptb"` or `"light"`: which words were compared.
+        seconds: what each metric that was computed took, and `tokenizer` before them.
     """
 
     values: dict[str, float]
     not_computed: dict[str, str]
     tokenizer: str
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,8 @@ def every_score(
         ({'ROUGE-1': 0.8}, ['CIDEr'])
     """
     check_metrics(metrics)
-    values, not_computed = {}, {}
+    values, not_computed, seconds = {}, {}, {}
+    began = time.perf_counter()
     words = _tokenized(references, captions, tokenizer or "light")
     if tokenizer is None:
         tokenizer = "light"
@@ -186,13 +190,16 @@ def every_score(
             words, tokenizer = _tokenized(references, captions, "ptb"), "ptb"
         except InputError as error:
             not_computed["PTB tokenizer"] = str(error)
+    seconds["tokenizer"] = time.perf_counter() - began
     work = _Work(*words, spice_folder, fetch_spice, progress)
     for name in dict.fromkeys(metrics):
+        began = time.perf_counter()
         try:
             values.update(_METRICS[name](work))
+            seconds[name] = time.perf_counter() - began
         except InputError as error:
             not_computed[name] = str(error)
-    return Scores(values, not_computed, tokenizer)
+    return Scores(values, not_computed, tokenizer, seconds)
 
 
 def check_metrics(metrics: Sequence[str]) -> None:

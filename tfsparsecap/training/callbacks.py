@@ -43,7 +43,7 @@ class Validation(keras.callbacks.Callback):
         self.decoder = Decoder(captioner, beam=1, max_length=max_length)
 
     def on_epoch_end(self, epoch, logs=None):
-        captions = caption_records(self.decoder, self.records, self.batches, self.tokenizer)
+        captions, _ = caption_records(self.decoder, self.records, self.batches, self.tokenizer)
         scores = scores_of(captions)
         for name in self.NAMES:
             # One image has no CIDEr.

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import tensorflow as tf
@@ -42,8 +44,11 @@ def caption_records(
     tokenizer: Tokenizer,
     *,
     progress: bool = False,
-) -> list[ImageCaption]:
-    """The best caption of each image.
+) -> tuple[list[ImageCaption], float]:
+    """The best caption of each image, and the milliseconds that an image took.
+
+    Reading the images is in the milliseconds, as far as the search waits for it; making the graph of the
+    search is not.
 
     Args:
         decoder: of a captioner.
@@ -52,9 +57,11 @@ def caption_records(
         tokenizer: ids to words.
         progress: show a progress bar.
     """
-    captions = []
+    captions, timed, seconds, batch = [], 0, 0.0, None
+    began = time.perf_counter()
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
         for batch in _readable(batches):
+            traces = decoder.traces
             token_ids, scores = decoder(batch)
             best = zip(batch["index"].numpy(), token_ids[:, 0].numpy(), scores[:, 0].numpy(), strict=True)
             for index, words, total in best:
@@ -63,7 +70,15 @@ def caption_records(
                     ImageCaption(record.image_id, tokenizer.decode(words), float(total), record.captions)
                 )
             bar.update(len(token_ids))
-    return captions
+            now = time.perf_counter()
+            if decoder.traces == traces:
+                timed, seconds = timed + len(token_ids), seconds + now - began
+            began = now
+        if not timed and batch is not None:
+            timed, began = len(batch["index"]), time.perf_counter()
+            decoder(batch)[0].numpy()
+            seconds = time.perf_counter() - began
+    return captions, 1000 * seconds / max(1, timed)
 
 
 def _readable(batches: tf.data.Dataset) -> Iterator[dict]:
@@ -77,37 +92,66 @@ def _readable(batches: tf.data.Dataset) -> Iterator[dict]:
 
 
 def caption_with_file(
-    captioner: TFLiteCaptioner,
+    captioners: Sequence[TFLiteCaptioner],
     records: Sequence[Record],
     features: RegionFeatures | None = None,
     *,
     progress: bool = False,
-) -> tuple[list[ImageCaption], float]:
-    """The best caption of each image by an exported file, and the milliseconds that an image took it.
+) -> tuple[list[ImageCaption], float, float]:
+    """The best caption of each image by an exported file, and how fast they came.
 
-    Images that cannot be read are left out; reading them is not counted in the milliseconds.
+    Images that cannot be read are left out.
 
     Args:
-        captioner: the file.
-        records: the images.
+        captioners: the same file, loaded once for each thread that is to caption.
+        records: the images, at least one.
         features: of the records, for a file that takes features.
         progress: show a progress bar.
+
+    Returns:
+        The captions; the milliseconds that one took its thread, without reading the image; and the images
+        that all threads captioned in a second, with it.
     """
-    captions, seconds = [], 0.0
-    for index, record in enumerate(tqdm(records, unit="image", desc="captioning", disable=not progress)):
+    free: SimpleQueue[TFLiteCaptioner] = SimpleQueue()
+
+    def caption(index: int, captioner: TFLiteCaptioner) -> tuple[ImageCaption, float] | None:
+        record = records[index]
         try:
             if features is None:
                 given = {"image": read_image(record.image, captioner.image_size)}
             else:
                 given = features.one(index)
         except InputError:
-            continue
+            return None
         given = {name: given[name] for name in captioner.input_names if name in given}
         began = time.perf_counter()
         text, total = captioner.caption(**given)[0]
-        seconds += time.perf_counter() - began
-        captions.append(ImageCaption(record.image_id, text, total, record.captions))
-    return captions, 1000 * seconds / max(1, len(captions))
+        seconds = time.perf_counter() - began
+        return ImageCaption(record.image_id, text, total, record.captions), seconds
+
+    def next_caption(index: int) -> tuple[ImageCaption, float] | None:
+        captioner = free.get()
+        try:
+            return caption(index, captioner)
+        finally:
+            free.put(captioner)
+
+    for captioner in captioners:
+        # The first one prepares the runtime's memory.
+        caption(0, captioner)
+        free.put(captioner)
+    threads = ThreadPoolExecutor(len(captioners))
+    try:
+        began = time.perf_counter()
+        results = threads.map(next_caption, range(len(records)))
+        bar = tqdm(results, total=len(records), unit="image", desc="captioning", disable=not progress)
+        done = [result for result in bar if result is not None]
+        seconds = time.perf_counter() - began
+    finally:
+        # Who stops it in the middle does not wait for the rest.
+        threads.shutdown(cancel_futures=True)
+    milliseconds = 1000 * sum(taken for _, taken in done) / max(1, len(done))
+    return [said for said, _ in done], milliseconds, len(done) / seconds
 
 
 def scores_of(captions: Iterable[ImageCaption], metrics: Sequence[str] = QUICK_METRICS) -> dict[str, Any]:
@@ -145,8 +189,8 @@ def every_score_of(
     Returns:
         The scores, `exact_match`, what `caption_statistics` gives, `empty_captions` (how many have no word;
         they score 0), `without_references` (ids of the images that do not count because no reference has a
-        word), `tokenizer` (`"ptb"` as for published scores, `"light"` where there is no Java), and
-        `not_computed`: what is absent -> the reason.
+        word), `tokenizer` (`"ptb"` as for published scores, `"light"` where there is no Java),
+        `not_computed`: what is absent -> the reason, and `seconds`: what each score took.
 
     Raises:
         InputError: there are no captions, or there is no such metric.
@@ -172,6 +216,7 @@ def every_score_of(
         "without_references": without,
         "tokenizer": found.tokenizer,
         "not_computed": not_computed,
+        "seconds": found.seconds,
     }
 
 

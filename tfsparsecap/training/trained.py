@@ -1,6 +1,5 @@
 """A finished run: loaded, captioning pictures, evaluated on a split."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +117,8 @@ class Trained:
 
         Returns:
             What `scores_SPLIT.json` holds: `split`, `images`, `left_out` (ids of images that could not be
-            read), `beam`, the scores, `ms_per_image` (on this
-            machine, images read, in batches), and the counts of `weight_counts`; and the captions.
+            read), `beam`, the scores, `ms_per_image` (on this machine, images read, in batches, once the
+            search is compiled), and the counts of `weight_counts`; and the captions.
 
         Raises:
             InputError: the split is empty or cannot be read.
@@ -132,16 +131,14 @@ class Trained:
         size = self.config.decoding.batch_size
         batches = supply.images(records, from_images=True, batch_size=size)
         decoder = self.decoder(beam)
-        began = time.perf_counter()
-        captions = caption_records(decoder, records, batches, self.tokenizer, progress=progress)
-        seconds = time.perf_counter() - began
+        captions, milliseconds = caption_records(decoder, records, batches, self.tokenizer, progress=progress)
         scores = {
             "split": split,
             "images": len(captions),
             "left_out": left_out(records, captions),
             "beam": decoder.beam,
             **scorer(captions),
-            "ms_per_image": 1000 * seconds / max(1, len(captions)),
+            "ms_per_image": milliseconds,
             **weight_counts(self.captioner, self.config.pruning is not None and self.config.pruning.encoder),
         }
         return scores, captions
@@ -190,7 +187,13 @@ def describe(scores: dict[str, Any]) -> list[tuple[str, str]]:
         kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,} weights".replace(",", " ")
         rows.append(("sparsity", f"{scores['sparsity']:.2%}, {kept} left"))
     if "ms_per_image" in scores:
-        rows.append(("time", f"{scores['ms_per_image']:.1f} ms an image on this machine"))
+        threads = f", on one of {scores['threads']} threads" if scores.get("threads", 1) > 1 else ""
+        rows.append(("time", f"{scores['ms_per_image']:.1f} ms an image on this machine{threads}"))
+    if "images_per_second" in scores:
+        rows.append(("speed", f"{scores['images_per_second']:.1f} images a second, reading them included"))
+    if "seconds" in scores:
+        seconds = ", ".join(f"{name} {taken:.1f}" for name, taken in scores["seconds"].items())
+        rows.append(("seconds of scoring", seconds))
     return rows
 
 
