@@ -329,7 +329,7 @@ def _description(
         "sparsity": report.sparsity,
         "export_format": report.format,
         "verification": dataclasses.asdict(report.verification),
-        "int8": None if report.quality is None else dataclasses.asdict(report.quality),
+        "int8": None if report.quality is None else report.quality.as_dict(),
     }
 
 

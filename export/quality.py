@@ -8,7 +8,7 @@ from tfsparsecap_export.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.samples import Sample
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.metrics.scores import score
+from tfsparsecap.metrics.scores import every_score, score
 
 #: Share of the CIDEr that int8 may cost before layers are left float.
 MOST_LOSS = 0.01
@@ -35,29 +35,36 @@ class Quality:
 
     Attributes:
         images: that were captioned.
-        float_cider: CIDEr of the same model with float32 weights.
-        cider: CIDEr of the file.
+        float_cider: CIDEr of the same model with float32 weights; None where it could not be computed.
+        cider: CIDEr of the file, or None.
         kept_float: layers that stay float because their rounding costs too much, or because that was asked
             for; the first one found first.
+        not_computed: why there is no CIDEr, or "".
     """
 
     images: int
-    float_cider: float
-    cider: float
+    float_cider: float | None
+    cider: float | None
     kept_float: tuple[str, ...] = ()
+    not_computed: str = ""
 
     @property
     def loss(self) -> float:
-        """Share of the CIDEr that is lost; negative where int8 happens to be better."""
-        return 1 - self.cider / self.float_cider if self.float_cider > 0 else 0.0
+        """Share of the CIDEr that is lost; negative where int8 happens to be better; 0 without a CIDEr."""
+        return 1 - self.cider / self.float_cider if self.float_cider else 0.0
+
+    def as_dict(self) -> dict:
+        """Plain values of what is known, for JSON."""
+        known = {name: value for name, value in vars(self).items() if value not in (None, "")}
+        return {**known, "kept_float": list(self.kept_float)}
 
 
 def cider(content: bytes, validation: Validation) -> float:
-    """CIDEr (light tokenisation) of the best captions that a file gives; 0 where there is none to compute.
+    """CIDEr (light tokenisation) of the best captions that a file gives.
 
     Args:
         content: a captioner's .tflite file.
-        validation: what to caption.
+        validation: what to caption; pictures of which a CIDEr can be computed.
     """
     from ai_edge_litert.interpreter import Interpreter
 
@@ -66,8 +73,14 @@ def cider(content: bytes, validation: Validation) -> float:
         number: validation.to_text(run(**sample)["token_ids"][0])
         for number, sample in enumerate(validation.samples)
     }
-    # Without one, as with a single picture, int8 costs nothing of it.
-    return score(dict(enumerate(validation.references)), captions, metrics=("CIDEr",)).get("CIDEr", 0.0)
+    return score(dict(enumerate(validation.references)), captions, metrics=("CIDEr",))["CIDEr"]
+
+
+def _why_no_cider(validation: Validation) -> str:
+    """The reason why there is no CIDEr of any captions of these pictures, such as of a single one, or ""."""
+    references = dict(enumerate(validation.references))
+    found = every_score(references, dict.fromkeys(references, ""), ["CIDEr"], "light")
+    return found.not_computed.get("CIDEr", "")
 
 
 def settle(
@@ -81,7 +94,7 @@ def settle(
     """Finds the layers that have to stay float for int8 to cost at most `MOST_LOSS`.
 
     As long as the loss is larger, each int8 layer is tried as float by itself, and the one that gains most
-    stays float.
+    stays float. Where there is no CIDEr, all of them stay int8.
 
     Args:
         build: layers to keep float -> the file, and its int8 layers.
@@ -95,10 +108,12 @@ def settle(
         >>> quality.kept_float, round(quality.loss, 4)  # doctest: +SKIP
         (('output/kernel',), 0.0061)
     """
-    images = len(validation.samples)
+    images, kept = len(validation.samples), tuple(keep_float)
+    reason = _why_no_cider(validation)
+    if reason:
+        return Quality(images, None, None, kept, reason)
     progress(f"captioning {images} validation pictures, float32")
     float_cider = cider(float_content, validation)
-    kept = tuple(keep_float)
     content, rounded = build(frozenset(kept))
     progress(f"captioning {images} validation pictures, int8")
     quality = Quality(images, float_cider, cider(content, validation), kept)

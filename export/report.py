@@ -73,7 +73,9 @@ class ExportReport:
 
     def as_dict(self) -> dict:
         """Plain values, for JSON."""
-        return {**dataclasses.asdict(self), "path": str(self.path), "sparsity": self.sparsity}
+        quality = self.quality and self.quality.as_dict()
+        plain = {**dataclasses.asdict(self), "quality": quality}
+        return {**plain, "path": str(self.path), "sparsity": self.sparsity}
 
     def table(self) -> Table:
         """For the terminal: a row a layer, convolutions with the same encoding in one row."""
@@ -123,6 +125,8 @@ class ExportReport:
         if self.quality is None:
             return []
         kept = self.quality.kept_float
+        if self.quality.not_computed:
+            return [f"What int8 costs in captions was not measured: {self.quality.not_computed}."]
         return [
             f"CIDEr on {self.quality.images} validation pictures: {self.quality.float_cider:.4f} in float32,"
             f" {self.quality.cider:.4f} in this file ({-self.quality.loss:+.2%})."

@@ -1,6 +1,6 @@
 """What int8 costs in captions, and which layers stay float for it."""
 
-import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def settled(monkeypatch, costs, **options):
         left = [name for name in costs if name not in keep_float]
         return 1.0 - sum(costs[name] for name in left), left
 
-    return settle(build, 1.0, Validation([], [], str), **options)
+    return settle(build, 1.0, Validation([], [["a dog"], ["a cat"]], str), **options)
 
 
 def test_all_layers_stay_int8_where_that_costs_nothing(monkeypatch):
@@ -59,6 +59,16 @@ def test_layers_that_are_asked_for_stay_float_first(monkeypatch):
 
 def test_it_ends_where_everything_is_float(monkeypatch):
     assert set(settled(monkeypatch, {"a": 0.5, "b": 0.4}).kept_float) == {"a", "b"}
+
+
+def test_without_a_cider_nothing_is_captioned_and_the_reason_is_said(monkeypatch):
+    monkeypatch.setattr(quality, "cider", lambda content, validation: pytest.fail("it was captioned"))
+    one = Validation([{}], [["a dog"]], str)
+    found = settle(lambda kept: pytest.fail("it was built"), b"", one, keep_float=["output"])
+    assert (found.float_cider, found.cider, found.kept_float, found.loss) == (None, None, ("output",), 0.0)
+    assert "here all images (1) have the same" in found.not_computed
+    described = found.as_dict()
+    assert described == {"images": 1, "kept_float": ["output"], "not_computed": found.not_computed}
 
 
 def test_a_model_that_says_nothing_right_loses_nothing():
@@ -89,8 +99,21 @@ def test_an_export_with_validation_has_an_int8_encoder_and_says_what_it_costs(
     )
     assert quality.cider(path.read_bytes(), validation) == pytest.approx(report.quality.cider)
     described = read_bundle(path)[0]["int8"]
-    assert described == {**dataclasses.asdict(report.quality), "kept_float": list(report.quality.kept_float)}
+    assert described == report.quality.as_dict() and described["cider"] == report.quality.cider
     assert any("validation pictures" in sentence for sentence in report.sentences())
+
+
+def test_a_single_validation_picture_has_no_cider_and_the_report_says_so(
+    tmp_path, blocks_captioner, export_options, validation
+):
+    path = tmp_path / "a.tflite"
+    one = Validation(validation.samples[:1], validation.references[:1], validation.to_text)
+    report = export_model(blocks_captioner, path, "int8", **export_options, validation=one)
+    (sentence,) = [text for text in report.sentences() if "int8 costs" in text]
+    assert sentence.startswith("What int8 costs in captions was not measured: CIDEr weighs words")
+    assert not any("0.0000" in text for text in report.sentences())
+    assert read_bundle(path)[0]["int8"].keys() == {"images", "kept_float", "not_computed"}
+    json.dumps(report.as_dict()["quality"])
 
 
 def test_float_formats_measure_nothing(tmp_path, blocks_captioner, export_options, validation):
