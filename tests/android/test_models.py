@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from tfsparsecap.bundle import TFLiteCaptioner
+from tfsparsecap.bundle import SIGNATURE, TFLiteCaptioner
 from tfsparsecap.data import scenes
 from tfsparsecap.data.images import read_image
 
@@ -17,7 +18,7 @@ MODELS = Path(__file__).resolve().parents[2] / "android_demo" / "models" / "mode
 LARGEST = 4 << 20
 NAMES = ("sparse", "dense")
 #: Nats by which the runtimes' scores of a caption may differ; tests/export/test_runtimes.py says what of.
-DIFFERENCE = 0.3
+DIFFERENCE = 0.1
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +57,31 @@ def painted(size: int) -> list[np.ndarray]:
     ]
 
 
-def compare(path: Path, pictures: list[np.ndarray]) -> None:
+def on_litert(path: Path, picture: np.ndarray) -> tuple[str, float]:
+    """The best caption, and its score.
+
+    The dense one without XNNPACK: LiteRT's rounds inputs of dense int8 layers to other steps than 2.16.1.
+    """
     captioner = TFLiteCaptioner(path)
+    if path.stem == "sparse":
+        return captioner.caption(picture)[0]
+    plain = Interpreter(
+        str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )
+    outputs = plain.get_signature_runner(SIGNATURE)(image=picture[None])
+    return captioner.text(outputs["token_ids"][0]), float(outputs["scores"][0])
+
+
+def compare(path: Path, pictures: list[np.ndarray]) -> None:
+    """Has each picture captioned here and on Android's arm64 library."""
     on_android = tflite_2_16.run_each(path, [{"image": picture[None]} for picture in pictures], "arm64")
+    said = set()
     for picture, outputs in zip(pictures, on_android, strict=True):
-        caption, score = captioner.caption(picture)[0]
-        assert captioner.text(outputs["token_ids"][0]) == caption
+        caption, score = on_litert(path, picture)
+        assert TFLiteCaptioner(path).text(outputs["token_ids"][0]) == caption
         assert outputs["scores"][0] == pytest.approx(score, abs=DIFFERENCE)
+        said.add(caption)
+    assert len(said) > 1, "what says the same of every picture proves nothing"
 
 
 @pytest.mark.slow
@@ -70,10 +89,7 @@ def compare(path: Path, pictures: list[np.ndarray]) -> None:
 def test_scenes_get_the_same_captions_on_arm64(name, models):
     tflite_2_16.require("arm64")
     path = models / f"{name}.tflite"
-    pictures = painted(TFLiteCaptioner(path).image_size)
-    compare(path, pictures)
-    said = {TFLiteCaptioner(path).caption(picture)[0][0] for picture in pictures}
-    assert len(said) > 1, "what says the same of every picture proves nothing"
+    compare(path, painted(TFLiteCaptioner(path).image_size))
 
 
 @pytest.mark.slow
@@ -86,5 +102,5 @@ def test_photographs_get_the_same_captions_on_arm64(name, models, shared):
     names = (folder / "Flickr_8k.testImages.txt").read_text(encoding="utf-8").split()
     path = models / f"{name}.tflite"
     size = TFLiteCaptioner(path).image_size
-    chosen = random.Random(3).sample(names, 5)
+    chosen = random.Random(3).sample(names, 4)
     compare(path, [read_image(folder / "Images" / file, size) for file in chosen])
