@@ -74,6 +74,9 @@ def test_an_installed_wheel_is_what_runs_outside_the_repository(installed, tmp_p
     [
         ["-m", "tfsparsecap.train"],
         ["-m", "tfsparsecap.evaluate"],
+        ["-m", "tfsparsecap.report"],
+        ["-m", "tfsparsecap.study"],
+        ["-m", "tfsparsecap.convert"],
         ["-m", "tfsparsecap.caption"],
         ["-m", "tfsparsecap.demo"],
         ["-m", "tfsparsecap_export"],
