@@ -34,6 +34,11 @@ public final class Captioner implements AutoCloseable {
   private static final String IMAGE = "image";
   private static final String TOKEN_IDS = "token_ids";
   private static final String SCORES = "scores";
+  /**
+   * Beams that found no caption have the probability zero. Its logarithm is minus infinity in some of the runtime's
+   * kernels, and in others, as in constants of converted graphs, the lowest float.
+   */
+  private static final float NOTHING_FOUND = -1e30f;
 
   private final CaptionerBundle bundle;
   private final TokenText text;
@@ -152,8 +157,7 @@ public final class Captioner implements AutoCloseable {
     for (int beam = 0; beam < shape[0]; beam++) {
       tokens.get(row);
       float score = scores.get(beam);
-      // A beam that found no caption has the probability zero.
-      if (!Float.isNaN(score) && !Float.isInfinite(score)) {
+      if (score > NOTHING_FOUND && !Float.isInfinite(score)) {
         captions.add(text.caption(row, score));
       }
     }

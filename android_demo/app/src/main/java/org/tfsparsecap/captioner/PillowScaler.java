@@ -7,11 +7,11 @@ import java.util.Arrays;
 
 /**
  * Pillow's {@code resize((side, side), BILINEAR)}, which training and the other programs read pictures with, to
- * the same bytes.
+ * the same bytes as those of Pillow 13.
  *
  * <p>Where it reduces, it averages over all pixels under a triangle; Android's own scaling looks at four. It
- * counts in 22-bit fractions and rounds to bytes between the horizontal pass, which is first, and the vertical.
- * A picture goes through it a strip at a time, so that its size costs no heap.
+ * counts in 22-bit fractions and rounds to bytes between its two passes, of which the horizontal one comes first
+ * but for tall pictures. A picture goes through both a row at a time, so that its size costs no heap.
  */
 final class PillowScaler {
   private static final int BITS = 32 - 8 - 2;
@@ -57,23 +57,31 @@ final class PillowScaler {
     }
   }
 
+  private final int width;
   private final int side;
+  private final boolean horizontalFirst;
   private final Weights across;
   private final Weights down;
   private final ByteBuffer rgb;
-  /** A row of the picture at its new width: red, green, blue of each pixel. */
-  private final int[] row;
+  /** Red, green, blue of each pixel of a row, as wide as the picture. */
+  private final int[] wide;
+  /** The same, as wide as the result. */
+  private final int[] narrow;
   /** Sums of rows of the result that are begun and not yet done. */
   private final int[][] sums;
   private final ArrayDeque<int[]> spare = new ArrayDeque<>();
   private int firstOpen;
 
   private PillowScaler(int width, int height, int side, ByteBuffer rgb) {
+    this.width = width;
     this.side = side;
     this.rgb = rgb;
+    // As Pillow decides since version 13, by what is faster; the bytes differ by one where they do.
+    horizontalFirst = height <= side || height - side <= 2 * (width - side);
     across = new Weights(width, side);
     down = new Weights(height, side);
-    row = new int[3 * side];
+    wide = new int[3 * width];
+    narrow = new int[3 * side];
     sums = new int[side][];
   }
 
@@ -104,66 +112,85 @@ final class PillowScaler {
   }
 
   private void run(Bitmap bitmap) {
-    int width = bitmap.getWidth();
     int height = bitmap.getHeight();
     int rows = Math.max(1, STRIP / width);
     int[] strip = new int[width * rows];
     for (int y = 0; y < height; y += rows) {
       int count = Math.min(rows, height - y);
       bitmap.getPixels(strip, 0, width, 0, y, width, count);
-      if (bitmap.hasAlpha()) {
-        for (int i = 0; i < width * count; i++) {
-          strip[i] = WhiteGround.under(strip[i]);
-        }
-      }
       for (int i = 0; i < count; i++) {
-        squeeze(strip, i * width);
-        add(y + i);
+        split(strip, i * width, bitmap.hasAlpha());
+        if (horizontalFirst) {
+          squeeze(wide);
+          add(y + i, narrow);
+        } else {
+          add(y + i, wide);
+        }
       }
     }
   }
 
-  /** The horizontal pass: a row of the strip to {@link #row}. */
-  private void squeeze(int[] strip, int start) {
+  /** A row of pixels to {@link #wide}. */
+  private void split(int[] strip, int start, boolean hasAlpha) {
+    for (int x = 0; x < width; x++) {
+      int argb = hasAlpha ? WhiteGround.under(strip[start + x]) : strip[start + x];
+      wide[3 * x] = argb >> 16 & 255;
+      wide[3 * x + 1] = argb >> 8 & 255;
+      wide[3 * x + 2] = argb & 255;
+    }
+  }
+
+  /** The horizontal pass: a row to {@link #narrow}. */
+  private void squeeze(int[] row) {
     for (int x = 0; x < side; x++) {
       int[] weights = across.weights[x];
-      int at = start + across.first[x];
+      int at = 3 * across.first[x];
       int red = HALF;
       int green = HALF;
       int blue = HALF;
-      for (int k = 0; k < weights.length; k++) {
-        int argb = strip[at + k];
-        int weight = weights[k];
-        red += (argb >> 16 & 255) * weight;
-        green += (argb >> 8 & 255) * weight;
-        blue += (argb & 255) * weight;
+      for (int weight : weights) {
+        red += row[at] * weight;
+        green += row[at + 1] * weight;
+        blue += row[at + 2] * weight;
+        at += 3;
       }
-      row[3 * x] = clip(red);
-      row[3 * x + 1] = clip(green);
-      row[3 * x + 2] = clip(blue);
+      narrow[3 * x] = clip(red);
+      narrow[3 * x + 1] = clip(green);
+      narrow[3 * x + 2] = clip(blue);
     }
   }
 
-  /** The vertical pass: adds {@link #row} to what it is part of, and writes what that completes. */
-  private void add(int y) {
+  /** The vertical pass: adds a row to all that it is part of, and writes what that completes. */
+  private void add(int y, int[] row) {
     for (int out = firstOpen; out < side && down.first[out] <= y; out++) {
-      int[] sum = sums[out];
-      if (sum == null) {
-        sum = spare.isEmpty() ? new int[3 * side] : spare.pop();
-        Arrays.fill(sum, HALF);
-        sums[out] = sum;
+      if (sums[out] == null) {
+        sums[out] = spare.isEmpty() ? new int[row.length] : spare.pop();
+        Arrays.fill(sums[out], HALF);
       }
+      int[] sum = sums[out];
       int weight = down.weights[out][y - down.first[out]];
       for (int i = 0; i < sum.length; i++) {
         sum[i] += row[i] * weight;
       }
     }
     for (; firstOpen < side && y == down.end(firstOpen) - 1; firstOpen++) {
-      for (int value : sums[firstOpen]) {
-        rgb.put((byte) clip(value));
-      }
+      complete(sums[firstOpen]);
       spare.push(sums[firstOpen]);
       sums[firstOpen] = null;
+    }
+  }
+
+  private void complete(int[] sum) {
+    for (int i = 0; i < sum.length; i++) {
+      sum[i] = clip(sum[i]);
+    }
+    int[] row = sum;
+    if (!horizontalFirst) {
+      squeeze(sum);
+      row = narrow;
+    }
+    for (int value : row) {
+      rgb.put((byte) value);
     }
   }
 

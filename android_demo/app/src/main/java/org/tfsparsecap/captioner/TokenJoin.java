@@ -30,7 +30,7 @@ enum TokenJoin {
           utf8.write(bytes, 0, bytes.length);
         }
       }
-      String text = new String(utf8.toByteArray(), StandardCharsets.UTF_8);
+      String text = LenientUtf8.decode(utf8.toByteArray());
       int from = 0;
       int to = text.length();
       while (from < to && text.charAt(from) == ' ') {

@@ -1,0 +1,248 @@
+package org.tfsparsecap.captioner;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import android.content.res.AssetManager;
+import android.net.Uri;
+import java.io.ByteArrayInputStream;
+import java.io.File;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.MappedByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import org.json.JSONObject;
+import org.junit.Test;
+import org.junit.runner.RunWith;
+import org.robolectric.RobolectricTestRunner;
+import org.robolectric.RuntimeEnvironment;
+import org.tfsparsecap.captioner.BundleException.Reason;
+
+@RunWith(RobolectricTestRunner.class)
+public class CaptionerBundleTest {
+  private static final String DESCRIPTION =
+      "{\"format_version\": 1, \"input\": \"image\", \"image_size\": 4, \"join\": \"words\","
+          + " \"special_ids\": {\"pad\": 0, \"start\": 1, \"end\": 2}}";
+  private static final String WORDS = "<pad>\n<start>\n<end>\ndog\n";
+
+  @Test
+  public void filesAssetsAndUrisGiveTheSame() throws Exception {
+    File file = Fixtures.asset("sparse.tflite");
+    byte[] content = Files.readAllBytes(file.toPath());
+    AssetManager assets = RuntimeEnvironment.getApplication().getAssets();
+    for (CaptionerBundle bundle :
+        Arrays.asList(
+            CaptionerBundle.fromFile(file),
+            CaptionerBundle.fromAsset(assets, "sparse.tflite"),
+            CaptionerBundle.fromUri(Fixtures.resolver(), Uri.fromFile(file)),
+            CaptionerBundle.fromUri(Fixtures.resolver(), Fixtures.offer(content)))) {
+      assertEquals(content.length, bundle.bytes());
+      ByteBuffer model = bundle.model();
+      assertTrue("on the heap", model instanceof MappedByteBuffer && model.isReadOnly());
+      assertEquals(ByteBuffer.wrap(content), model);
+      assertEquals(0, bundle.model().position());
+      assertTrue(bundle.vocabulary().contains("<end>"));
+      assertEquals(new JSONObject(bundle.description().json()).getInt("image_size"), bundle.description().imageSize());
+    }
+  }
+
+  @Test
+  public void vocabularyAndDescriptionComeBack() throws Exception {
+    CaptionerBundle bundle = read(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, WORDS));
+    assertEquals(Arrays.asList("<pad>", "<start>", "<end>", "dog"), bundle.vocabulary());
+    assertEquals(DESCRIPTION, bundle.description().json());
+    assertEquals(4, bundle.description().imageSize());
+    assertEquals(2, bundle.description().endId());
+  }
+
+  @Test
+  public void everyWayOfBeingWrongHasItsReason() throws Exception {
+    assertEquals(Reason.NOT_A_MODEL, reason("a text, no model".getBytes(StandardCharsets.UTF_8)));
+    assertEquals(Reason.NOT_A_MODEL, reason("abc".getBytes(StandardCharsets.UTF_8)));
+    assertEquals(Reason.NOT_A_MODEL, reason(Fixtures.bytes("colour.jpg")));
+    assertEquals(Reason.CUT_SHORT, reason(new byte[0]));
+    assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.bundle(Fixtures.GRAPH, null, null)));
+    assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.bundle(Fixtures.GRAPH, null, WORDS)));
+    assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, null)));
+    assertEquals(Reason.NEWER_FORMAT, reason(DESCRIPTION.replace("\"format_version\": 1", "\"format_version\": 2")));
+    assertEquals(Reason.TAKES_FEATURES, reason(DESCRIPTION.replace("\"image\"", "\"features\"")));
+    for (String damaged :
+        Arrays.asList(
+            "",
+            "{",
+            "[1]",
+            "7",
+            "{} {}",
+            "{\"format_version\": \"1\"}",
+            "{\"format_version\": 1.5}",
+            DESCRIPTION.replace("\"end\": 2", "\"end\": null"),
+            DESCRIPTION.replace("special_ids", "ids"),
+            DESCRIPTION.replace("\"words\"", "\"letters\""),
+            DESCRIPTION.replace("\"join\"", "\"joined\""),
+            DESCRIPTION.replace("\"image_size\": 4", "\"image_size\": 0"),
+            DESCRIPTION.replace("\"image_size\": 4", "\"image_size\": 4097"),
+            DESCRIPTION.replace("\"image_size\": 4", "\"image_size\": \"4\""),
+            DESCRIPTION.replace("}}", "}, \"more\": " + repeated("[", 100_000)))) {
+      assertEquals(damaged, Reason.DAMAGED, reason(damaged));
+    }
+  }
+
+  @Test
+  public void aModelWithoutArchiveHasNoDescription() throws Exception {
+    assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.graph(Fixtures.bytes("echo.tflite"))));
+    byte[] sparse = Files.readAllBytes(Fixtures.asset("sparse.tflite").toPath());
+    assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.graph(sparse)));
+  }
+
+  @Test
+  public void aFileThatWasCutAnywhereIsCutShort() throws Exception {
+    for (File file : Arrays.asList(Fixtures.file("echo.tflite"), Fixtures.asset("sparse.tflite"))) {
+      byte[] whole = Files.readAllBytes(file.toPath());
+      int graph = Fixtures.graph(whole).length;
+      int step = Math.max(1, whole.length / 200);
+      for (int length = 8; length < whole.length; length += length >= graph - 64 ? 1 : step) {
+        // Up to the first bytes of the archive, what is there might be a model that never had one.
+        if (length < graph - 16 || length >= graph + 4) {
+          byte[] cut = Arrays.copyOf(whole, length);
+          assertEquals(file + " cut at " + length, Reason.CUT_SHORT, reason(cut));
+        }
+      }
+    }
+  }
+
+  @Test
+  public void aDamagedByteIsRefusedWherePythonRefusesIt() throws Exception {
+    JSONObject damage = Fixtures.object("damage.json");
+    byte[] whole = Fixtures.bytes(damage.getString("bundle"));
+    String verdicts = damage.getString("verdicts");
+    int start = damage.getInt("start");
+    assertEquals(3 * (whole.length - start), verdicts.length());
+    int refused = 0;
+    for (int i = 0; i < verdicts.length(); i++) {
+      int place = start + i / 3;
+      byte[] values = {0, (byte) 0xff, (byte) (whole[place] ^ 1)};
+      byte[] damaged = whole.clone();
+      damaged[place] = values[i % 3];
+      String what = "byte " + place + " is " + (values[i % 3] & 255);
+      assertEquals(what, verdicts.charAt(i), verdict(damaged));
+      refused += verdicts.charAt(i) == 'r' ? 1 : 0;
+    }
+    assertTrue(refused > 500);
+  }
+
+  /** As Python's read_bundle, which looks at archive and version and leaves the rest to who runs it. */
+  private static char verdict(byte[] content) throws BundleException {
+    try {
+      BundleArchive archive = BundleArchive.at(ByteBuffer.wrap(content));
+      if (archive == null) {
+        return 'r';
+      }
+      JsonText.parse(JsonText.decode(archive.read("captioner.json", 4 << 20)));
+      return archive.contains("vocabulary.txt") && !Vocabulary.of(archive.read("vocabulary.txt", 16 << 20)).isEmpty()
+          ? '.'
+          : 'n';
+    } catch (BundleException refused) {
+      return 'r';
+    }
+  }
+
+  @Test
+  public void whatWouldFillTheMemoryIsRefused() throws Exception {
+    assertEquals(Reason.DAMAGED, reason(repeated(" ", 5 << 20)));
+    assertEquals(Reason.DAMAGED, reason(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, repeated("a\n", 9 << 20))));
+    // Says that it is small, and is not.
+    byte[] bomb = Fixtures.bundle(Fixtures.GRAPH, repeated(" ", 20 << 20), WORDS);
+    ByteBuffer fields = ByteBuffer.wrap(bomb).order(ByteOrder.LITTLE_ENDIAN);
+    int directory = fields.getInt(bomb.length - 6) + Fixtures.GRAPH.length;
+    assertEquals(0x02014b50, fields.getInt(directory));
+    fields.putInt(directory + 24, 1000);
+    assertEquals(Reason.DAMAGED, reason(bomb));
+    // Sixteen million lines are as long as they may be, and cost what the file does.
+    String lines = repeated("\n", 15 << 20);
+    assertEquals(15 << 20, read(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, lines)).vocabulary().size());
+  }
+
+  @Test
+  public void whatIsNoFileIsAnIoException() throws Exception {
+    assertThrows(FileNotFoundException.class, () -> CaptionerBundle.fromFile(new File("absent.tflite")));
+    assertThrows(IOException.class, () -> CaptionerBundle.fromFile(new File("target")));
+    AssetManager assets = RuntimeEnvironment.getApplication().getAssets();
+    assertThrows(IOException.class, () -> CaptionerBundle.fromAsset(assets, "absent.tflite"));
+    Uri absent = Uri.fromFile(new File("absent.tflite"));
+    assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), absent));
+    Uri denied =
+        Fixtures.offer(
+            () -> {
+              throw new SecurityException("not yours");
+            });
+    IOException error =
+        assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), denied));
+    assertTrue(error.getCause() instanceof SecurityException);
+  }
+
+  @Test
+  public void aStreamThatIsNoModelIsNotReadToItsEnd() {
+    long[] read = {0};
+    Uri film =
+        Fixtures.offer(
+            () ->
+                new InputStream() {
+                  @Override
+                  public int read() {
+                    read[0]++;
+                    return 7;
+                  }
+                });
+    BundleException error =
+        assertThrows(BundleException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), film));
+    assertEquals(Reason.NOT_A_MODEL, error.reason());
+    assertTrue(read[0] < 1 << 20);
+  }
+
+  @Test
+  public void nothingIsLeftOfACopy() throws Exception {
+    List<String> before = copies();
+    byte[] content = Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, WORDS);
+    CaptionerBundle.fromUri(Fixtures.resolver(), Fixtures.offer(content));
+    byte[] cut = Arrays.copyOf(content, content.length - 5);
+    Uri broken = Fixtures.offer(() -> new ByteArrayInputStream(cut));
+    assertThrows(BundleException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), broken));
+    assertEquals(before, copies());
+  }
+
+  private static List<String> copies() {
+    String[] names = new File(System.getProperty("java.io.tmpdir")).list((folder, name) -> name.startsWith("bundle"));
+    List<String> sorted = Arrays.asList(names);
+    Collections.sort(sorted);
+    return sorted;
+  }
+
+  private static Reason reason(String description) throws IOException {
+    return reason(Fixtures.bundle(Fixtures.GRAPH, description, WORDS));
+  }
+
+  private static Reason reason(byte[] content) throws IOException {
+    return assertThrows(BundleException.class, () -> read(content)).reason();
+  }
+
+  private static CaptionerBundle read(byte[] content) throws BundleException, IOException {
+    File file = Fixtures.write(content);
+    try {
+      return CaptionerBundle.fromFile(file);
+    } finally {
+      file.delete();
+    }
+  }
+
+  private static String repeated(String text, int times) {
+    return String.join("", Collections.nCopies(times, text));
+  }
+}

@@ -1,0 +1,236 @@
+"""Bundles whole, odd and broken, and what Python makes of them."""
+
+import contextlib
+import functools
+import hashlib
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from ai_edge_litert import interpreter
+from tfsparsecap_export import flatfile
+from tfsparsecap_export.bundle import bundled
+
+from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.data.images import read_image
+from tfsparsecap.errors import InputError
+
+MODELS = Path(__file__).resolve().parents[4] / "models" / "models.tar.xz"
+SIDE, BEAMS, LENGTH = 4, 3, 4
+DESCRIPTION = {
+    "format_version": 1,
+    "model": "Echo",
+    "input": "image",
+    "image_size": SIDE,
+    "special_ids": {"pad": 0, "start": 1, "end": 2},
+    "unknown_id": 3,
+    "join": "words",
+}
+WORDS = ["<pad>", "<start>", "<end>", "<unk>", "a", "dog", "schläft", "\U0001f436"]
+PIECES = ["<pad>", "<unk>", "<s>", "</s>", "\u2581a", "\u2581dog", "s", "\u2581", "o"] + [
+    f"<0x{byte:02X}>" for byte in (0xC3, 0xA4, 0x20, 0xF0, 0x9F, 0x90, 0xB6, 0xFF, 0xE2, 0x82, 0xED, 0xA0)
+]
+
+
+def model_captions(pictures: list[Path]) -> dict:
+    """What the app's own models say about pictures, with the model's digest: `{model: {"sha256", …}}`."""
+    with app_models() as models:
+        return {
+            name: {
+                "sha256": digest(path),
+                # In nats: sums in another order, as versions of the runtime have them, now and then take an
+                # activation over the edge between two steps of int8.
+                "score_error": 0.03,
+                "captions": {
+                    picture.name: [
+                        {"text": text, "score": score}
+                        for text, score in captioner.caption(read_image(picture, captioner.image_size))
+                    ]
+                    for picture in pictures
+                },
+            }
+            for name, path in models.items()
+            for captioner in [as_on_phones(path)]
+        }
+
+
+def captions_of_100(photos: Path) -> dict:
+    """What the app's sparse model says about the test pictures of Flickr8k, the best caption of each."""
+    names = (photos / "Flickr_8k.testImages.txt").read_text().split()[:100]
+    with app_models() as models:
+        path = models["sparse.tflite"]
+        captioner = as_on_phones(path)
+        captions = {
+            name: captioner.caption(read_image(photos / "Images" / name, captioner.image_size))[0][0]
+            for name in names
+        }
+        return {"sha256": digest(path), "captions": captions}
+
+
+@contextlib.contextmanager
+def app_models() -> Iterator[dict[str, Path]]:
+    """The models that go into the app, by name, as long as the context lasts."""
+    with tempfile.TemporaryDirectory() as name, tarfile.open(MODELS) as archive:
+        archive.extractall(name, filter="data")
+        yield {path.name: path for path in sorted(Path(name).glob("*.tflite"))}
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def as_on_phones(path: Path) -> TFLiteCaptioner:
+    """A captioner of the kernels that agree with TFLite 2.16.1's.
+
+    For layers that are dense and int8, this runtime's XNNPACK rounds activations otherwise than that of
+    2.16.1 does; its other kernels agree with it.
+    """
+    if not _is_dense_int8(path):
+        return TFLiteCaptioner(path)
+    plain = functools.partial(
+        interpreter.Interpreter,
+        experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    )
+    with mock.patch.object(interpreter, "Interpreter", plain):
+        return TFLiteCaptioner(path)
+
+
+def _is_dense_int8(path: Path) -> bool:
+    return read_bundle(path)[0]["export_format"] == "dense-int8"
+
+
+class Echo(tf.Module):
+    """A graph that says what its picture tells it to.
+
+    Token t of beam b is the red of pixel [b, t]; the score of beam b is minus a sixteenth of the green of
+    pixel [b, 0], or, where green or blue is 255, minus infinity, as of a beam that found nothing: as a
+    logarithm and as a constant, which comes out of the converter as the lowest float.
+    """
+
+    @tf.function(input_signature=[tf.TensorSpec((1, SIDE, SIDE, 3), tf.uint8, name="image")])
+    def caption(self, image):
+        green, blue = (tf.cast(image[0, :BEAMS, 0, band], tf.float32) for band in (1, 2))
+        scores = tf.math.log(tf.cast(green != 255, tf.float32)) - green / 16
+        scores = tf.where(blue == 255, tf.fill([BEAMS], -np.inf), scores)
+        return {"token_ids": tf.cast(image[0, :BEAMS, :LENGTH, 0], tf.int32), "scores": scores}
+
+
+class Features(tf.Module):
+    """A graph that takes features of regions."""
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 3, 8), tf.float32, name="features")])
+    def caption(self, features):
+        return {"token_ids": tf.cast(features[0, :, :LENGTH], tf.int32), "scores": features[0, :, 0]}
+
+
+class Silent(tf.Module):
+    """A graph that takes a picture and gives no captions."""
+
+    @tf.function(input_signature=[tf.TensorSpec((1, SIDE, SIDE, 3), tf.uint8, name="image")])
+    def caption(self, image):
+        return {"mean": tf.reduce_mean(tf.cast(image, tf.float32), [1, 2])}
+
+
+def graphs(folder: Path) -> None:
+    """Small bundles for what Python's captioners never write."""
+    echo = _converted(Echo(), "caption")
+    _write(folder, "echo", echo)
+    _write(folder, "features", _converted(Features(), "caption"))
+    _write(folder, "silent", _converted(Silent(), "caption"))
+    _write(folder, "other_signature", _converted(Echo(), "serving_default"))
+    future = flatfile.read_model(echo)
+    future.operatorCodes[-1].version = 99
+    _write(folder, "future_operator", flatfile.write_model(future))
+
+
+def texts() -> list[dict]:
+    """Rows of token ids, and the text that Python makes of them."""
+    generator = np.random.default_rng(11)
+    cases = []
+    for join, vocabulary, special, unknown in (
+        ("words", WORDS, {"pad": 0, "start": 1, "end": 2}, 3),
+        ("words", WORDS, {"pad": 0, "start": 1, "end": 2}, None),
+        ("words", WORDS, {"end": 7}, 4),
+        ("pieces", PIECES, {"pad": 0, "start": 2, "end": 3}, 1),
+        ("pieces", PIECES, {"pad": 0, "start": 2, "end": 3}, None),
+    ):
+        description = {**DESCRIPTION, "join": join, "special_ids": special, "unknown_id": unknown}
+        text = _text_of(description, vocabulary)
+        for _ in range(12):
+            length = int(generator.integers(1, 9))
+            row = generator.integers(0, len(vocabulary), length).tolist()
+            cases.append(
+                {"description": description, "vocabulary": vocabulary, "ids": row, "text": text(row)}
+            )
+    cut = [
+        "\u2581",
+        "<0xF0>",
+        "<0x9F>",
+        "a",
+        "<0xE2>",
+        "<0x82>",
+        "<0x41>",
+        "<0xED>",
+        "<0xA0>",
+        "<0x80>",
+        "</s>",
+    ]
+    description = {**DESCRIPTION, "join": "pieces", "special_ids": {"end": len(cut) - 1}, "unknown_id": None}
+    row = list(range(len(cut)))
+    said = _text_of(description, cut)(row)
+    return [*cases, {"description": description, "vocabulary": cut, "ids": row, "text": said}]
+
+
+def damage(folder: Path) -> dict:
+    """A bundle, and which changes of a byte of its archive Python refuses.
+
+    `verdicts` has a letter for each byte of the archive and each of three new values, 0, 255 and the old one
+    with its lowest bit flipped: `r` refused, `n` without vocabulary, `.` read.
+    """
+    graph = b"\x1c\0\0\0TFL3" + bytes(56)
+    whole = bundled(graph, {"format_version": 1, "special_ids": {"end": 2}}, WORDS)
+    (folder / "damage.tflite").write_bytes(whole)
+    verdicts = []
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "damaged.tflite"
+        for place in range(len(graph), len(whole)):
+            for value in (0, 0xFF, whole[place] ^ 1):
+                path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+                verdicts.append(_verdict(path))
+    return {"bundle": "damage.tflite", "start": len(graph), "verdicts": "".join(verdicts)}
+
+
+def _verdict(path: Path) -> str:
+    try:
+        return "." if read_bundle(path)[1] else "n"
+    except InputError:
+        return "r"
+
+
+def _text_of(description: dict, vocabulary: list[str]):
+    """`TFLiteCaptioner.text` without a graph, which it does not need."""
+    inputs = {"image": {"shape": np.array([1, SIDE, SIDE, 3]), "dtype": np.uint8}}
+    runner = SimpleNamespace(get_input_details=lambda: inputs)
+    loaded = SimpleNamespace(get_signature_runner=lambda name: runner)
+    with (
+        tempfile.NamedTemporaryFile(suffix=".tflite") as file,
+        mock.patch("ai_edge_litert.interpreter.Interpreter", lambda **options: loaded),
+    ):
+        file.write(bundled(b"\x1c\0\0\0TFL3" + bytes(56), description, vocabulary))
+        file.flush()
+        return TFLiteCaptioner(file.name).text
+
+
+def _converted(module: tf.Module, signature: str) -> bytes:
+    with tempfile.TemporaryDirectory() as name:
+        tf.saved_model.save(module, name, signatures={signature: module.caption})
+        return tf.lite.TFLiteConverter.from_saved_model(name, signature_keys=[signature]).convert()
+
+
+def _write(folder: Path, name: str, graph: bytes) -> None:
+    (folder / f"{name}.tflite").write_bytes(bundled(graph, DESCRIPTION, WORDS))

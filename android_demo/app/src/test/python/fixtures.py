@@ -1,0 +1,49 @@
+"""Writes what the Java tests compare with: pixels, captions and verdicts of the Python package and Pillow.
+
+    python android_demo/app/src/test/python/fixtures.py
+
+Run it again when the app's models change, or what Python makes of pictures and bundles. The captions of
+Flickr8k's test pictures want data/flickr8k_1k in the folder TFSPARSECAP_SHARED, else ../shared beside the
+checkout; where it is absent they stay as they are.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from bundle_fixtures import captions_of_100, damage, graphs, model_captions, texts
+from picture_fixtures import oddities, scalings, scenes
+
+RESOURCES = Path(__file__).resolve().parents[1] / "resources" / "captioner"
+
+
+OF_100 = "captions_of_100.json"
+
+
+def main() -> None:
+    RESOURCES.mkdir(parents=True, exist_ok=True)
+    for old in RESOURCES.iterdir():
+        if old.name != OF_100:
+            old.unlink()
+    write("scalings.json", scalings(RESOURCES))
+    write("oddities.json", oddities(RESOURCES))
+    write("captions.json", model_captions(scenes(RESOURCES)))
+    graphs(RESOURCES)
+    write("texts.json", texts())
+    write("damage.json", damage(RESOURCES))
+    shared = Path(os.environ.get("TFSPARSECAP_SHARED", Path(__file__).resolve().parents[6] / "shared"))
+    photos = shared / "data" / "flickr8k_1k"
+    if photos.is_dir():
+        write(OF_100, captions_of_100(photos))
+    else:
+        print(f"there is no {photos}: {OF_100} stays as it is", file=sys.stderr)
+
+
+def write(name: str, content: object) -> None:
+    path = RESOURCES / name
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
