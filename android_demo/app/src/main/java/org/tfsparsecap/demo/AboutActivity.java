@@ -93,7 +93,7 @@ public final class AboutActivity extends Activity {
     if (facts.sparsity().isPresent()) {
       lines.add(
           getString(
-              R.string.about_sparsity, Sureness.percent(this, facts.sparsity().getAsDouble())));
+              R.string.about_sparsity, Words.percent(this, facts.sparsity().getAsDouble())));
     }
     String scores = scores(facts);
     if (!scores.isEmpty()) {

@@ -3,10 +3,18 @@ package org.tfsparsecap.demo;
 import android.app.Application;
 import android.content.Context;
 import android.content.SharedPreferences;
+import android.util.Log;
 import java.io.File;
+import java.io.IOException;
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Set;
 
 /** Makes what the screens share. Tests put something else in its place. */
 public class CaptionApplication extends Application {
+  private static final String TAG = "CaptionApplication";
+
   private Engine engine;
   private ModelStore models;
 
@@ -26,7 +34,7 @@ public class CaptionApplication extends Application {
   /** The models that there are. */
   final ModelStore models() {
     if (models == null) {
-      models = new ModelStore(this, engine(), settings(), this::freeBytes);
+      models = new ModelStore(this, engine(), builtInModels(), settings(), this::freeBytes);
     }
     return models;
   }
@@ -38,6 +46,22 @@ public class CaptionApplication extends Application {
 
   Engine makeEngine() {
     return new LiteEngine(this);
+  }
+
+  /** The models that were packed into the APK. */
+  Set<ModelChoice> builtInModels() {
+    Set<ModelChoice> models = EnumSet.noneOf(ModelChoice.class);
+    try {
+      List<String> assets = Arrays.asList(getAssets().list(""));
+      for (ModelChoice choice : ModelChoice.values()) {
+        if (choice.isBuiltIn() && assets.contains(choice.fileName())) {
+          models.add(choice);
+        }
+      }
+    } catch (IOException broken) {
+      Log.e(TAG, "the APK cannot be read", broken); // the screens say that there is no model
+    }
+    return models;
   }
 
   Voice makeVoice() {

@@ -69,8 +69,8 @@ final class MainScreen {
     onClick(R.id.take, asks::takePhoto);
     onClick(R.id.speak, viewModel::speak);
     onClick(R.id.retry, viewModel::retry);
-    onClick(R.id.copy, () -> asks.copy(viewModel.state().selected().caption()));
-    onClick(R.id.share, () -> asks.share(viewModel.state().selected().caption()));
+    onClick(R.id.copy, () -> asks.copy(Words.of(viewModel.state().selected())));
+    onClick(R.id.share, () -> asks.share(Words.of(viewModel.state().selected())));
     aloud.setOnCheckedChangeListener((view, on) -> viewModel.setAloud(on));
   }
 
@@ -96,7 +96,7 @@ final class MainScreen {
         photo,
         selected.caption().isEmpty()
             ? activity.getString(R.string.photo_not_described)
-            : activity.getString(R.string.photo_described, selected.caption()));
+            : activity.getString(R.string.photo_described, Words.of(selected)));
   }
 
   private void showStrip(UiState state) {
@@ -129,10 +129,10 @@ final class MainScreen {
   private void showWords(Photo selected) {
     boolean captioned = !selected.captions().isEmpty();
     Sentence trouble = selected.problem();
-    CharSequence text = captioned ? inItsLanguage(selected.caption()) : status(selected);
+    CharSequence text = captioned ? inItsLanguage(Words.of(selected)) : status(selected);
     setText(caption, captioned || trouble == null ? text : "");
     visible(caption, caption.length() > 0);
-    setText(sure, captioned ? Sureness.text(activity, selected.captions().get(0)) : "");
+    setText(sure, captioned ? Words.sureness(activity, selected.captions().get(0)) : "");
     visible(sure, captioned);
     setText(problem, trouble == null ? "" : trouble.text(activity));
     visible(problem, trouble != null);
@@ -149,8 +149,8 @@ final class MainScreen {
     others.removeAllViews();
     for (Caption each : captions.subList(Math.min(1, captions.size()), captions.size())) {
       View row = LayoutInflater.from(activity).inflate(R.layout.row_caption, others, false);
-      setText(row.findViewById(R.id.row_text), inItsLanguage(each.text()));
-      setText(row.findViewById(R.id.row_sure), Sureness.percent(activity, each));
+      setText(row.findViewById(R.id.row_text), inItsLanguage(Words.of(each)));
+      setText(row.findViewById(R.id.row_sure), Words.percent(activity, each.confidence()));
       others.addView(row);
     }
     visible(othersCard, captions.size() > 1);
@@ -159,7 +159,7 @@ final class MainScreen {
   /** The caption, or in words why there is none. */
   private String status(Photo each) {
     if (!each.captions().isEmpty()) {
-      return each.caption();
+      return Words.of(each);
     }
     if (each.problem() != null) {
       return each.problem().text(activity);

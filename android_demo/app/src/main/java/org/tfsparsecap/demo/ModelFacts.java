@@ -12,6 +12,7 @@ final class ModelFacts {
   private final String name;
   private final String trainedOn;
   private final OptionalDouble sparsity;
+  private final boolean zerosStored;
   private final Map<String, Double> scores;
   private final long bytes;
   private final int imageSize;
@@ -22,6 +23,7 @@ final class ModelFacts {
     name = description.name().orElse(description.model().orElse(""));
     trainedOn = description.trainedOn().orElse("");
     sparsity = description.sparsity();
+    zerosStored = description.exportFormat().orElse("").startsWith("dense");
     scores = Collections.unmodifiableMap(new LinkedHashMap<>(description.scores()));
     bytes = bundle.bytes();
     imageSize = description.imageSize();
@@ -45,6 +47,11 @@ final class ModelFacts {
   /** Share of weights that are zero, 0 to 1. */
   OptionalDouble sparsity() {
     return sparsity;
+  }
+
+  /** Whether the weights that are zero are in the file all the same. */
+  boolean zerosStored() {
+    return zerosStored;
   }
 
   /** By the names that the field has for them. */

@@ -19,8 +19,6 @@ import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Collections;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
@@ -45,30 +43,26 @@ final class ModelStore {
   private final SharedPreferences settings;
   private final ToLongFunction<File> freeBytes;
   private final File folder;
-  private final Set<ModelChoice> builtIn = EnumSet.noneOf(ModelChoice.class);
+  private final Set<ModelChoice> builtIn;
   // Since the process began, so that two broken models do not call for each other for ever.
   private final Set<ModelChoice> failed = EnumSet.noneOf(ModelChoice.class);
 
-  /** @param freeBytes how many bytes can be written to a folder's file system. */
+  /**
+   * @param builtIn the models that come with the app.
+   * @param freeBytes how many bytes can be written to a folder's file system.
+   */
   ModelStore(
-      Context context, Engine engine, SharedPreferences settings, ToLongFunction<File> freeBytes) {
+      Context context,
+      Engine engine,
+      Set<ModelChoice> builtIn,
+      SharedPreferences settings,
+      ToLongFunction<File> freeBytes) {
     this.context = context.getApplicationContext();
     this.engine = engine;
+    this.builtIn = builtIn;
     this.settings = settings;
     this.freeBytes = freeBytes;
     folder = new File(context.getFilesDir(), "models");
-    List<String> assets;
-    try {
-      assets = Arrays.asList(context.getAssets().list(""));
-    } catch (IOException broken) {
-      Log.e(TAG, "the APK cannot be read", broken);
-      assets = Collections.emptyList();
-    }
-    for (ModelChoice choice : ModelChoice.values()) {
-      if (choice.isBuiltIn() && assets.contains(choice.fileName())) {
-        builtIn.add(choice);
-      }
-    }
   }
 
   /** The models that there are, built-in ones first. */
@@ -197,7 +191,7 @@ final class ModelStore {
       for (int read = in.read(buffer); read >= 0; read = in.read(buffer)) {
         written += read;
         if (written > free) {
-          throw noRoom(written, free, null); // its size was not told, or told wrong
+          throw noRoom(0, free, null); // its size was not told, or told wrong
         }
         out.write(buffer, 0, read);
       }
@@ -205,13 +199,14 @@ final class ModelStore {
     } catch (SecurityException denied) {
       throw new IOException("may not read " + document, denied);
     } catch (IOException failed) {
-      throw isDiskFull(failed) ? noRoom(Math.max(size, written), free, failed) : failed;
+      throw isDiskFull(failed) ? noRoom(size, free, failed) : failed;
     }
   }
 
-  private NoRoomException noRoom(long needed, long free, Throwable cause) {
+  /** @param size of what should be written, 0 where that is not told. */
+  private NoRoomException noRoom(long size, long free, Throwable cause) {
     return new NoRoomException(
-        Formatter.formatShortFileSize(context, needed + SPARE_BYTES),
+        size == 0 ? null : Formatter.formatShortFileSize(context, size + SPARE_BYTES),
         Formatter.formatShortFileSize(context, Math.max(0, free + SPARE_BYTES)),
         cause);
   }

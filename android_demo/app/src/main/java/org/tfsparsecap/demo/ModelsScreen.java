@@ -95,23 +95,16 @@ final class ModelsScreen {
         card,
         R.id.model_size,
         facts == null ? "" : Formatter.formatShortFileSize(activity, facts.bytes()));
-    set(
-        card,
-        R.id.model_sparsity,
-        facts == null || !facts.sparsity().isPresent()
-            ? ""
-            : activity.getString(
-                R.string.model_sparsity,
-                Sureness.percent(activity, facts.sparsity().getAsDouble())));
+    set(card, R.id.model_sparsity, facts == null ? "" : sparsity(facts));
     set(card, R.id.model_time, time(row, state));
     set(
         card,
         R.id.model_caption,
-        row.caption() == null ? "" : MainScreen.inItsLanguage(row.caption().text()));
+        row.caption() == null ? "" : MainScreen.inItsLanguage(Words.of(row.caption())));
     set(
         card,
         R.id.model_sure,
-        row.caption() == null ? "" : Sureness.text(activity, row.caption()));
+        row.caption() == null ? "" : Words.sureness(activity, row.caption()));
     View use = card.findViewById(R.id.model_use);
     MainScreen.visible(use, !used && done);
     use.setContentDescription(activity.getString(R.string.model_use_named, title));
@@ -121,6 +114,18 @@ final class ModelsScreen {
     MainScreen.visible(removal, row.choice() == ModelChoice.OWN);
     removal.setContentDescription(activity.getString(R.string.model_remove_named, ownName()));
     removal.setOnClickListener(clicked -> remove.run());
+  }
+
+  private String sparsity(ModelFacts facts) {
+    if (!facts.sparsity().isPresent()) {
+      return "";
+    }
+    if (facts.sparsity().getAsDouble() == 0) {
+      return activity.getString(R.string.model_not_sparse);
+    }
+    return activity.getString(
+        facts.zerosStored() ? R.string.model_zeros_stored : R.string.model_zeros_left_out,
+        Words.percent(activity, facts.sparsity().getAsDouble()));
   }
 
   private String time(ModelRow row, ModelsState state) {

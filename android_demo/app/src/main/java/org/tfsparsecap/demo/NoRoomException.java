@@ -10,7 +10,7 @@ final class NoRoomException extends IOException {
   private final String free;
 
   /**
-   * @param needed how much room is needed, in words such as "4.2 MB".
+   * @param needed how much room is needed, in words such as "4.2 MB"; null where nobody tells.
    * @param free how much there is.
    * @param cause what the system threw, or null.
    */
@@ -20,6 +20,7 @@ final class NoRoomException extends IOException {
     this.free = free;
   }
 
+  /** Null where nobody tells. */
   String needed() {
     return needed;
   }

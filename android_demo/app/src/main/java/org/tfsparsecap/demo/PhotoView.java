@@ -56,7 +56,9 @@ public final class PhotoView extends View {
   protected void onMeasure(int widthSpec, int heightSpec) {
     int width = MeasureSpec.getSize(widthSpec);
     float ratio = picture == null ? 0.75f : (float) picture.getHeight() / picture.getWidth();
-    int most = Math.round(getResources().getDisplayMetrics().heightPixels * share);
+    // Large fonts need the room: the caption should be seen without scrolling.
+    float font = Math.max(1, getResources().getConfiguration().fontScale);
+    int most = Math.round(getResources().getDisplayMetrics().heightPixels * share / font);
     int height = Math.min(most, Math.round(width * ratio));
     setMeasuredDimension(width, resolveSize(Math.max(height, getSuggestedMinimumHeight()), heightSpec));
   }

@@ -35,6 +35,8 @@ enum Problem {
   MODEL_UNREADABLE(R.string.problem_model_unreadable),
   /** Details: how much room is needed, how much there is. */
   MODEL_NO_ROOM(R.string.problem_model_no_room),
+  /** Details: how much room there is, for something whose size nobody tells. */
+  MODEL_NO_ROOM_FOR_ALL(R.string.problem_model_no_room_for_all),
   MODEL_MISSING(R.string.problem_model_missing),
   NO_RUNTIME(R.string.problem_no_runtime),
   MODEL_KEPT(R.string.problem_model_kept),

@@ -41,7 +41,9 @@ final class Sentence {
     }
     if (thrown instanceof NoRoomException) {
       NoRoomException noRoom = (NoRoomException) thrown;
-      return of(Problem.MODEL_NO_ROOM, noRoom.needed(), noRoom.free());
+      return noRoom.needed() == null
+          ? of(Problem.MODEL_NO_ROOM_FOR_ALL, noRoom.free())
+          : of(Problem.MODEL_NO_ROOM, noRoom.needed(), noRoom.free());
     }
     if (thrown instanceof IOException) {
       Log.w(TAG, thrown);

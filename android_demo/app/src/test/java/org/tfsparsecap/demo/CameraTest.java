@@ -1,0 +1,167 @@
+package org.tfsparsecap.demo;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNotNull;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+import static org.robolectric.Shadows.shadowOf;
+
+import android.app.Activity;
+import android.content.Intent;
+import android.content.pm.PackageInfo;
+import android.content.pm.PackageManager;
+import android.content.pm.ProviderInfo;
+import android.net.Uri;
+import android.provider.MediaStore;
+import java.io.File;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.util.concurrent.TimeUnit;
+import org.junit.Test;
+import org.robolectric.android.controller.ActivityController;
+
+/** Photos from the camera app. */
+public final class CameraTest extends ScreenTest {
+  @Test
+  public void noPermissionIsAskedFor() throws PackageManager.NameNotFoundException {
+    PackageInfo info =
+        app.getPackageManager().getPackageInfo(app.getPackageName(), PackageManager.GET_PERMISSIONS);
+    assertTrue(info.requestedPermissions == null || info.requestedPermissions.length == 0);
+  }
+
+  @Test
+  public void theCameraAppMayWriteOneFileAndNobodyElseAnything() {
+    MainActivity screen = open().get();
+    click(screen, R.id.take);
+    Intent asked = shadowOf(screen).getNextStartedActivityForResult().intent;
+    assertEquals(MediaStore.ACTION_IMAGE_CAPTURE, asked.getAction());
+    Uri into = asked.getParcelableExtra(MediaStore.EXTRA_OUTPUT, Uri.class);
+    assertEquals(into, asked.getClipData().getItemAt(0).getUri());
+    int rights = Intent.FLAG_GRANT_WRITE_URI_PERMISSION | Intent.FLAG_GRANT_READ_URI_PERMISSION;
+    assertEquals(rights, asked.getFlags() & rights);
+    ProviderInfo provider =
+        app.getPackageManager().resolveContentProvider(CameraFiles.AUTHORITY, 0);
+    assertFalse(provider.exported);
+    assertTrue(provider.grantUriPermissions);
+  }
+
+  @Test
+  public void aPhotoIsCaptionedAndDeletedWhenAnotherTakesItsPlace() throws IOException {
+    MainActivity screen = open().get();
+    takePhoto(screen, Samples.CROSS_HEART);
+    awaitCaptions(screen);
+    assertEquals(sentence(Samples.CROSS_HEART), text(screen, R.id.caption));
+    assertEquals(1, kept().length);
+    click(screen, R.id.choose);
+    answer(screen, Activity.RESULT_OK, new Intent().setData(album.photo(Samples.TRIANGLE)));
+    awaitCaptions(screen);
+    assertEquals(0, kept().length);
+  }
+
+  @Test
+  public void aPhotoIsDeletedWhenTheAppIsLeft() throws IOException {
+    ActivityController<MainActivity> controller = open();
+    takePhoto(controller.get(), Samples.CROSS_HEART);
+    awaitCaptions(controller.get());
+    controller.get().finish();
+    controller.pause().stop().destroy();
+    assertEquals(0, kept().length);
+  }
+
+  @Test
+  public void whoTakesNoPhotoKeepsWhatWasThereAndNoFile() throws IOException {
+    MainActivity screen = open().get();
+    takePhoto(screen, Samples.CROSS_HEART);
+    awaitCaptions(screen);
+    click(screen, R.id.take);
+    answer(screen, Activity.RESULT_CANCELED, null);
+    assertEquals(sentence(Samples.CROSS_HEART), text(screen, R.id.caption));
+    assertFalse(isShown(screen, R.id.notice));
+    assertEquals(1, kept().length);
+  }
+
+  @Test
+  public void aCameraThatWritesNothingIsToldApart() {
+    MainActivity screen = open().get();
+    click(screen, R.id.take);
+    answer(screen, Activity.RESULT_OK, null);
+    assertEquals(screen.getString(R.string.problem_camera_gave_nothing), notice(screen));
+    assertEquals(0, kept().length);
+  }
+
+  @Test
+  public void withoutACameraAppItSaysSo() {
+    shadowOf(app).checkActivities(true);
+    MainActivity screen = open().get();
+    click(screen, R.id.take);
+    assertEquals(screen.getString(R.string.problem_no_camera), notice(screen));
+    assertEquals(0, kept().length);
+  }
+
+  @Test
+  public void withoutRoomForAPhotoItSaysSo() throws IOException {
+    // Where the folder should be lies a file: nothing can be written there.
+    assertTrue(CameraFiles.folder(app).createNewFile());
+    MainActivity screen = open().get();
+    click(screen, R.id.take);
+    assertEquals(screen.getString(R.string.problem_camera_no_room), notice(screen));
+  }
+
+  @Test
+  public void aPhotoThatIsTakenWhileTheAppIsKilledArrives() throws IOException {
+    ActivityController<MainActivity> controller = open();
+    click(controller.get(), R.id.take);
+    Intent asked = shadowOf(controller.get()).getNextStartedActivityForResult().intent;
+    MainActivity next = killAndRestore(controller).get();
+    write(asked, Samples.CROSS_HEART);
+    next.onActivityResult(MainActivity.TAKE, Activity.RESULT_OK, null);
+    awaitCaptions(next);
+    assertEquals(sentence(Samples.CROSS_HEART), text(next, R.id.caption));
+  }
+
+  @Test
+  public void whatAKilledAppLeftIsDeletedLater() throws IOException {
+    File folder = CameraFiles.folder(app);
+    assertTrue(folder.mkdirs());
+    File old = new File(folder, "old.jpg");
+    File young = new File(folder, "young.jpg");
+    assertTrue(old.createNewFile() && young.createNewFile());
+    assertTrue(old.setLastModified(System.currentTimeMillis() - TimeUnit.DAYS.toMillis(2)));
+    open();
+    await(() -> !old.exists(), "the old photo to go");
+    assertTrue(young.exists());
+  }
+
+  @Test
+  public void theProviderGivesNothingElse() {
+    Uri outside =
+        Uri.parse("content://" + CameraFiles.AUTHORITY + "/..%2f..%2fshared_prefs%2fsettings.xml");
+    Uri unknown = Uri.parse("content://" + CameraFiles.AUTHORITY + "/unknown.jpg");
+    for (Uri uri : new Uri[] {outside, unknown}) {
+      assertThrows(
+          FileNotFoundException.class, () -> app.getContentResolver().openOutputStream(uri));
+    }
+    assertNotNull(app.getContentResolver().getType(unknown));
+  }
+
+  private void takePhoto(MainActivity screen, String photo) throws IOException {
+    click(screen, R.id.take);
+    write(shadowOf(screen).peekNextStartedActivityForResult().intent, photo);
+    answer(screen, Activity.RESULT_OK, null);
+  }
+
+  /** As a camera app does. */
+  private void write(Intent asked, String photo) throws IOException {
+    Uri into = asked.getParcelableExtra(MediaStore.EXTRA_OUTPUT, Uri.class);
+    try (OutputStream out = app.getContentResolver().openOutputStream(into)) {
+      out.write(Samples.bytes(photo));
+    }
+  }
+
+  private String[] kept() {
+    String[] files = CameraFiles.folder(app).list();
+    return files == null ? new String[0] : files;
+  }
+}
