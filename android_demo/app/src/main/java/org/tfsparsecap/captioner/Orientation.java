@@ -16,14 +16,13 @@ final class Orientation {
    * @param photo its file from the start.
    * @return one of {@code ExifInterface.ORIENTATION_...}; normal where none is given or the block is broken,
    *     which says nothing of the pixels.
-   * @throws IOException reading the stream failed.
    */
-  static int of(InputStream photo) throws IOException {
+  static int of(InputStream photo) {
     try {
       return new ExifInterface(photo)
           .getAttributeInt(ExifInterface.TAG_ORIENTATION, ExifInterface.ORIENTATION_NORMAL);
-    } catch (RuntimeException broken) {
-      // Some versions of Android throw such things on broken blocks.
+    } catch (IOException | RuntimeException broken) {
+      // Versions of Android differ in what they throw on broken blocks.
       return ExifInterface.ORIENTATION_NORMAL;
     }
   }

@@ -69,6 +69,7 @@ public final class PhotoReader {
     int orientation;
     try (WatchedStream in = open()) {
       orientation = Orientation.of(in);
+      // Not the block but the reading of it may have failed.
       in.rethrow();
     }
     int sample = sample(bounds, side, Orientation.turns(orientation) ? 2 : 1);

@@ -50,7 +50,8 @@ public class BundleDescriptionTest {
 
   @Test
   public void numbersThatPythonWritesAndJsonLacksAreNoDamage() throws Exception {
-    String text = "{" + NEEDED + ", \"sparsity\": -Infinity, \"run\": \"NaN \\\" Infinity\", \"error\": [NaN, Infinity]}";
+    String more = "\"sparsity\": -Infinity, \"run\": \"NaN \\\" Infinity\", \"error\": [NaN, Infinity]";
+    String text = "{" + NEEDED + ", " + more + "}";
     BundleDescription description = new BundleDescription(text);
     assertFalse(description.sparsity().isPresent());
     assertEquals(Optional.of("NaN \" Infinity"), description.name());

@@ -1,11 +1,13 @@
 package org.tfsparsecap.captioner;
 
 import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertSame;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
 import android.content.res.AssetManager;
 import android.net.Uri;
+import android.os.ParcelFileDescriptor;
 import java.io.ByteArrayInputStream;
 import java.io.File;
 import java.io.FileNotFoundException;
@@ -16,6 +18,7 @@ import java.nio.ByteOrder;
 import java.nio.MappedByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
@@ -186,6 +189,39 @@ public class CaptionerBundleTest {
     IOException error =
         assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), denied));
     assertTrue(error.getCause() instanceof SecurityException);
+  }
+
+  @Test
+  public void aProvidersFileIsMappedWhereItIs() throws Exception {
+    File file = Fixtures.asset("sparse.tflite");
+    List<String> before = copies();
+    List<String> during = new ArrayList<>();
+    Uri uri =
+        Provider.offer(
+            each -> {
+              during.addAll(copies());
+              return ParcelFileDescriptor.open(file, ParcelFileDescriptor.MODE_READ_ONLY);
+            });
+    CaptionerBundle bundle = CaptionerBundle.fromUri(Fixtures.resolver(), uri);
+    assertEquals(ByteBuffer.wrap(Files.readAllBytes(file.toPath())), bundle.model());
+    assertEquals("opened more than once, or copied", before, during);
+  }
+
+  @Test
+  public void whatAProviderRefusesIsAnIoException() {
+    for (RuntimeException refusal :
+        new RuntimeException[] {new SecurityException("not yours"), new IllegalStateException("a defect")}) {
+      Uri uri =
+          Provider.offer(
+              each -> {
+                throw refusal;
+              });
+      IOException error =
+          assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), uri));
+      assertSame(refusal, error.getCause());
+    }
+    Uri nothing = Provider.offer(each -> null);
+    assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), nothing));
   }
 
   @Test

@@ -38,8 +38,8 @@ public class CaptionerTest {
       String name = names.next();
       File file = Fixtures.asset(name);
       JSONObject model = models.getJSONObject(name);
-      assertEquals(
-          name + " is not the model that fixtures.py captioned with: run it again", model.getString("sha256"), Fixtures.sha256(file));
+      String again = name + " is not the model that fixtures.py captioned with: run it again";
+      assertEquals(again, model.getString("sha256"), Fixtures.sha256(file));
       try (Captioner captioner = new Captioner(CaptionerBundle.fromFile(file), 2)) {
         JSONObject pictures = model.getJSONObject("captions");
         for (Iterator<String> each = pictures.keys(); each.hasNext(); ) {

@@ -6,14 +6,10 @@ import static org.junit.Assert.assertSame;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
-import android.content.ContentProvider;
-import android.content.ContentValues;
-import android.database.Cursor;
 import android.graphics.Bitmap;
 import android.graphics.Canvas;
 import android.graphics.Color;
 import android.net.Uri;
-import android.os.ParcelFileDescriptor;
 import android.system.ErrnoException;
 import android.system.OsConstants;
 import java.io.ByteArrayInputStream;
@@ -27,7 +23,6 @@ import java.util.Arrays;
 import org.json.JSONObject;
 import org.junit.Test;
 import org.junit.runner.RunWith;
-import org.robolectric.Robolectric;
 import org.robolectric.RobolectricTestRunner;
 import org.tfsparsecap.captioner.PhotoException.Reason;
 
@@ -86,23 +81,23 @@ public class PhotoReaderTest {
   @Test
   public void aPhotoThatIsNotThereIsGone() {
     assertEquals(Reason.GONE, reason(Uri.fromFile(new File("absent.jpg"))));
-    assertEquals(Reason.GONE, reason(provided(uri -> {
+    assertEquals(Reason.GONE, reason(Provider.offer(uri -> {
       throw new FileNotFoundException("deleted");
     })));
-    assertEquals(Reason.GONE, reason(provided(uri -> null)));
-    assertEquals(Reason.GONE, reason(provided(uri -> {
+    assertEquals(Reason.GONE, reason(Provider.offer(uri -> null)));
+    assertEquals(Reason.GONE, reason(Provider.offer(uri -> {
       throw new IllegalStateException("another program's defect");
     })));
   }
 
   @Test
   public void aPhotoThatMayNotBeReadIsDenied() {
-    PhotoException denied = failure(provided(uri -> {
+    PhotoException denied = failure(Provider.offer(uri -> {
       throw new SecurityException("not yours");
     }));
     assertEquals(Reason.DENIED, denied.reason());
     assertTrue(denied.getCause() instanceof SecurityException);
-    assertEquals(Reason.DENIED, reason(provided(uri -> {
+    assertEquals(Reason.DENIED, reason(Provider.offer(uri -> {
       FileNotFoundException error = new FileNotFoundException("open failed: EACCES (Permission denied)");
       error.initCause(new ErrnoException("open", OsConstants.EACCES));
       throw error;
@@ -143,16 +138,25 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void tooLittleMemoryIsTriedWithLessAndThenSaid() {
-    int[] count = {0};
-    Uri uri =
-        Fixtures.offer(
-            () -> {
-              count[0]++;
-              throw new OutOfMemoryError("test");
-            });
-    assertEquals(Reason.OUT_OF_MEMORY, reason(uri));
-    assertEquals(1, count[0]);
+  public void tooLittleMemoryIsTriedWithLessAndThenSaid() throws Exception {
+    byte[] photo = large(400, 300);
+    Bitmap small = PhotoReader.read(Fixtures.resolver(), shortOfMemory(photo, 2), 4096);
+    assertSize(100, 75, small);
+    assertEquals(Reason.OUT_OF_MEMORY, reason(shortOfMemory(photo, 99)));
+  }
+
+  /** A photo that there is too little memory for, the first times that it is decoded. */
+  private static Uri shortOfMemory(byte[] photo, int times) {
+    int[] opened = {0};
+    int beforeDecoding = 2;
+    return Fixtures.offer(
+        () -> {
+          opened[0]++;
+          if (opened[0] > beforeDecoding && opened[0] <= beforeDecoding + times) {
+            throw new OutOfMemoryError("test");
+          }
+          return new ByteArrayInputStream(photo);
+        });
   }
 
   @Test
@@ -195,56 +199,6 @@ public class PhotoReaderTest {
       }
       return content[at++] & 255;
     }
-  }
-
-  private interface Opener {
-    ParcelFileDescriptor open(Uri uri) throws FileNotFoundException;
-  }
-
-  /** Another program's content, as far as it is needed here. */
-  public static final class Provider extends ContentProvider {
-    private Opener opener;
-
-    @Override
-    public ParcelFileDescriptor openFile(Uri uri, String mode) throws FileNotFoundException {
-      return opener.open(uri);
-    }
-
-    @Override
-    public boolean onCreate() {
-      return true;
-    }
-
-    @Override
-    public Cursor query(Uri uri, String[] columns, String selection, String[] values, String order) {
-      return null;
-    }
-
-    @Override
-    public String getType(Uri uri) {
-      return "image/jpeg";
-    }
-
-    @Override
-    public Uri insert(Uri uri, ContentValues values) {
-      return null;
-    }
-
-    @Override
-    public int delete(Uri uri, String selection, String[] values) {
-      return 0;
-    }
-
-    @Override
-    public int update(Uri uri, ContentValues values, String selection, String[] arguments) {
-      return 0;
-    }
-  }
-
-  private static Uri provided(Opener opener) {
-    String authority = "photos" + System.nanoTime();
-    Robolectric.buildContentProvider(Provider.class).create(authority).get().opener = opener;
-    return Uri.parse("content://" + authority + "/1");
   }
 
   private static byte[] large(int width, int height) {

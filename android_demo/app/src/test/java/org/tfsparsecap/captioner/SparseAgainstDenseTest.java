@@ -39,8 +39,8 @@ public class SparseAgainstDenseTest {
         }
         Arrays.sort(ratios);
         System.out.printf(
-            "MEASURED dense takes %.2f times as long as sparse with %d thread(s) (median of %d pairs; quartiles %.2f, %.2f)%n",
-            ratios[ROUNDS / 2], threads, ROUNDS, ratios[ROUNDS / 4], ratios[3 * ROUNDS / 4]);
+            "MEASURED with %d thread(s) dense takes %.2f times as long as sparse (quartiles %.2f, %.2f)%n",
+            threads, ratios[ROUNDS / 2], ratios[ROUNDS / 4], ratios[3 * ROUNDS / 4]);
       }
     }
   }
