@@ -105,16 +105,19 @@ long sysconf(int name) {
   return -1;
 }
 
-/* Android's own: no system properties, and a log that goes to stderr. */
+/* Android's own. Of its system properties there is the one that TFLite's Java interpreter looks at before it uses
+   XNNPACK; the log goes to stderr, from warnings on. */
 int __system_property_get(const char *name, char *value) {
-  (void)name;
-  value[0] = 0;
-  return 0;
+  strcpy(value, strcmp(name, "ro.build.version.sdk") ? "" : "34");
+  return (int)strlen(value);
 }
 
 void android_set_abort_message(const char *message) { fprintf(stderr, "abort: %s\n", message); }
 
+#define LOG_WARNING 5
+
 int __android_log_vprint(int priority, const char *tag, const char *format, va_list values) {
+  if (priority < LOG_WARNING) return 0;
   fprintf(stderr, "%c %s: ", "??VDIWEF"[priority & 7], tag);
   int written = vfprintf(stderr, format, values);
   fputc('\n', stderr);
