@@ -77,3 +77,6 @@ def test_a_table_shows_names_and_values(capsys):
     command.print_table("runs/x", [("CIDEr", "0.406"), ("sparsity", "95 %")])
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("runs/x", "CIDEr", "0.406", "95 %"))
+    command.print_table("runs[/red]/x", [("[/b]", "[bold]0.406[/i]")])
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("runs[/red]/x", "[/b]", "[bold]0.406[/i]"))

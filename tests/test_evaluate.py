@@ -137,6 +137,69 @@ def test_options_that_contradict_are_named_before_anything_is_captioned(capsys, 
         assert message in capsys.readouterr().err
 
 
+def scored(folder, results, references, *more):
+    """Exit code of scoring files with this content, texts and bytes as they are."""
+    for name, content in (("results", results), ("references", references)):
+        text = content if isinstance(content, str | bytes) else json.dumps(content)
+        (folder / f"{name}.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    files = ["--results", folder / "results.json", "--references", folder / "references.json"]
+    return ended(*files, "--metrics", "BLEU,ROUGE-L,ROUGE-1,CIDEr", *more)
+
+
+PEOPLE = [{"image_id": 1, "caption": "a red dog"}, {"image_id": 2, "caption": "two cats"}]
+
+
+@pytest.mark.parametrize(
+    ("results", "references", "message"),
+    [
+        (b"\xff\xfe\0\0", PEOPLE, "results.json is no JSON"),
+        (b"", PEOPLE, "results.json is no JSON"),
+        ("[" * 200_000, PEOPLE, "results.json is no JSON"),
+        (PEOPLE, '{"annotations":' * 100_000, "references.json is no JSON"),
+        (f'[{{"image_id": 1{"0" * 5000}, "caption": "x"}}]', PEOPLE, "results.json is no JSON"),
+        ('[{"image_id": NaN, "caption": "x"}]', PEOPLE, "entry 1 of the results has no image_id"),
+        (PEOPLE, {"images": [{"cocoid": 1, "sentences": []}]}, "the references are no list"),
+        (PEOPLE, [{**one, "caption": "?!"} for one in PEOPLE], "none of the 2 images has a reference with"),
+        ([], PEOPLE, "there is no image to score"),
+    ],
+)
+def test_files_that_are_no_captions_are_named(capsys, tmp_path, results, references, message):
+    assert scored(tmp_path, results, references) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("error: ") and error.count("\n") == 1 and len(error) < 500
+
+
+def test_a_folder_in_place_of_a_file_is_named(capsys, tmp_path):
+    assert ended("--results", tmp_path, "--references", tmp_path) == 2
+    assert "Is a directory" in capsys.readouterr().err
+
+
+def test_odd_names_of_images_and_files_are_written_and_shown(capsys, tmp_path):
+    odd = ["[/red]", "\ud83d", "\x1b[31m", "9" * 5000]
+    results = [{"image_id": name, "caption": "a dog"} for name in [*odd, "caf\u00e9"]]
+    references = [{"image_id": name, "caption": ""} for name in odd]
+    references.append({"image_id": "caf\u00e9", "caption": "a dog"})
+    folder = tmp_path / "o[" / "i]"
+    folder.mkdir(parents=True)
+    assert scored(folder, results, references, "--output", tmp_path / "out") == 0
+    table = " ".join(re.sub("[│\n]", " ", capsys.readouterr().out).split())
+    assert "4 that have no word in a reference left out ([/red], ?, ?[31m and 1 more)" in table
+    rows = json.loads((tmp_path / "out" / "captions_given.json").read_text(encoding="utf-8"))
+    assert [row["image_id"] for row in rows] == ["[/red]", "?", "\x1b[31m", "9" * 5000, "caf\u00e9"]
+
+
+def test_what_has_no_meaning_beside_results_is_named_before_the_work(capsys, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for options, message in (
+        (["--beam", "3"], "--beam says how to caption"),
+        (["--threads", "2"], "--threads says how to caption"),
+        (["--output", tmp_path / "file"], "file is no folder: choose another"),
+        (["--output", tmp_path / "file" / "below"], "file is no folder: choose another"),
+    ):
+        assert scored(tmp_path, PEOPLE, PEOPLE, *options) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
 def test_what_cannot_be_evaluated_is_named(capsys, tmp_path, copied_run):
     assert ended() == 2
     assert "there is nothing to evaluate" in capsys.readouterr().err

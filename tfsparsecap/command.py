@@ -114,10 +114,12 @@ def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
     """A table of names and values on the terminal."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", show_header=False)
+    # Brackets in names of files and images are no commands to the terminal.
+    table = Table(title=Text(title, style="table.title"), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in rows:
-        table.add_row(name, value)
+        table.add_row(Text(name), Text(value))
     Console().print(table)

@@ -106,6 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     metrics = _metrics(given)
     if given.threads is not None and given.threads < 1:
         raise InputError(f"--threads is {given.threads}: it must be at least 1")
+    if given.output is not None:
+        _check_output(Path(given.output))
     with only_json_on_stdout(given.json):
         if given.results or given.references:
             scores, captions, output = _file_of_captions(given, metrics)
@@ -212,8 +214,9 @@ def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[d
 def _file_of_captions(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path | None]:
     if given.captioner is not None or not (given.results and given.references):
         raise InputError("give --results and --references together, and no run folder or file beside them")
-    if given.threads is not None:
-        raise InputError("--threads is for a .tflite file: captions in --results are there already")
+    for name in ("beam", "threads", "config", "data", "features"):
+        if getattr(given, name) is not None:
+            raise InputError(f"--{name} says how to caption, and the captions in --results are there already")
     start_tensorflow()
     from tfsparsecap.training.scoring import caption_texts, coco_results
 
@@ -278,6 +281,13 @@ def _read_json(path: str) -> Any:
 def _check_beam(beam: int | None) -> None:
     if beam is not None and beam < 1:
         raise InputError(f"--beam is {beam}: it must be at least 1")
+
+
+def _check_output(folder: Path) -> None:
+    """Before all the work: whether there can be a folder of this name."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InputError(f"--output is {folder}, and {there} is no folder: choose another")
 
 
 def _write(folder: Path, scores: dict, rows: list[dict], beam: int | None) -> None:

@@ -62,3 +62,8 @@ def test_bad_records_are_collected_or_end_the_work():
 def test_long_lists_are_shortened():
     assert shown("abc") == "a, b, c"
     assert shown("abcdef") == "a, b, c and 3 more"
+
+
+def test_names_that_would_spoil_a_message_are_made_fit_for_it():
+    assert shown(["\x1b[31mred\n", "", "\ud83d", "caf\u00e9"], limit=4) == '?[31mred?, "", ?, caf\u00e9'
+    assert shown(["x" * 100_000]) == "x" * 200 + "\u2026"

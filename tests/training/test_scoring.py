@@ -222,6 +222,11 @@ def test_training_captions_are_read():
             r"of another data set: none of the 2 images of the results \(such as 7\) .*their 2 \(such as 1\)",
         ),
         ([{"image_id": 7, "caption": "x"}], [], "of another data set"),
+        ([{"image_id": "\x1b" + "x" * 9999, "caption": "x"}], REFERENCES, r"such as \?x{199}…\) is among"),
+        ([{"image_id": "", "caption": 3}], REFERENCES, 'image "" of the results has no caption'),
+        ([{"image_id": [1], "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
+        ([{"image_id": float("nan"), "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
+        ([{"image_id": 1, "caption": float("nan")}], REFERENCES, "image 1 of the results has no caption"),
         ([{"image_id": 1, "caption": "x"}] * 2, REFERENCES, r"caption 1 image \(1\) more than once"),
         ([], [{"image_id": 1, "references": ["a", 2]}], "image 1 of the references has no caption"),
         ([], [{"image_id": 1, "references": "a dog"}], "image 1 of the references has no caption"),
@@ -234,6 +239,19 @@ def test_files_of_another_form_are_named(results, references, message):
         coco_results(results, references)
 
 
+def test_ids_that_cannot_be_written_are_made_fit_for_it():
+    long = "9" * 5000
+    results = [{"image_id": image, "caption": "a dog"} for image in ("\ud83d", long, 10**4000)]
+    found, _ = coco_results(results, results)
+    assert [caption.image_id for caption in found] == ["?", long, str(10**4000)]
+    # No program but Python reads numbers of such a length.
+    assert [row["image_id"] for row in as_rows(found[1:])] == [long, str(10**4000)]
+    for image_id, written in (("7", 7), ("07", "07"), ("٣", "٣")):
+        assert as_rows([ImageCaption(image_id, "a", 0.0, ("a",))])[0]["image_id"] == written
+
+
 def test_no_caption_at_all_is_named():
     with pytest.raises(InputError, match="there is no image to score"):
         scores_of([])
+    with pytest.raises(InputError, match="none of the 1 images has a reference with a word in it"):
+        scores_of([ImageCaption("a", "a dog", 0.0, ("...", ""))])

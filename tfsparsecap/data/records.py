@@ -24,6 +24,9 @@ SPLIT_NAMES = {
 
 OnBadRecord = Literal["skip", "fail"]
 
+# Letters of a name in a message.
+_LONGEST_NAME = 200
+
 
 @dataclass(frozen=True)
 class Record:
@@ -161,7 +164,15 @@ def seeded_splits(
 
 
 def shown(names: Iterable[str], limit: int = 3) -> str:
-    """The first names of a long list, for a message: `a, b, c and 4 more`."""
+    """The first names of a long list, for a message: `a, b, c and 4 more`.
+
+    What cannot be printed in a name is replaced, a very long one cut.
+    """
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    return ", ".join(map(_printable, names[:limit])) + more
+
+
+def _printable(name: str) -> str:
+    name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}\u2026"
+    return "".join(letter if letter.isprintable() else "?" for letter in name) or '""'

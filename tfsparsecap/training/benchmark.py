@@ -255,8 +255,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps(rows))
         return
-    table = Table(title=title)
-    table.add_column("")
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right")
     for name, row in rows.items():

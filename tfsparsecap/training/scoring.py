@@ -1,5 +1,6 @@
 """Captions of whole splits and how good they are: by real decoding, as on the phone."""
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,9 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.caption_statistics import caption_statistics
 from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, every_score, exact_match, score
 from tfsparsecap.metrics.tokenize import light_tokenize
+
+# Ids that programs in any language read as the number that they are.
+_WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 
 
 @dataclass(frozen=True)
@@ -230,8 +234,12 @@ def _by_image(
             references[one.image_id], said[one.image_id] = one.references, one.caption
         else:
             without.append(one.image_id)
+    if without and not said:
+        raise InputError(
+            f"none of the {len(without)} images has a reference with a word in it: give references of them"
+        )
     if not said:
-        raise InputError("there is no image to score: give a split that has some, with captions")
+        raise InputError("there is no image to score: give a split, or results, with some")
     return references, said, without
 
 
@@ -241,7 +249,7 @@ def as_rows(captions: Iterable[ImageCaption]) -> list[dict[str, Any]]:
     Ids that are all numbers, as MS-COCO's, are written as numbers.
     """
     rows = [asdict(caption) for caption in captions]
-    if all(row["image_id"].isdecimal() and str(int(row["image_id"])) == row["image_id"] for row in rows):
+    if all(_WHOLE_NUMBER.fullmatch(row["image_id"]) for row in rows):
         rows = [{**row, "image_id": int(row["image_id"])} for row in rows]
     return rows
 
@@ -278,8 +286,8 @@ def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int
     if unknown and len(unknown) == len(said):
         raise InputError(
             f"the references are of another data set: none of the {len(said)} images of the results"
-            f" (such as {unknown[0]}) is among their {len(people)}"
-            + (f" (such as {next(iter(people))})" if people else "")
+            f" (such as {shown(unknown[:1])}) is among their {len(people)}"
+            + (f" (such as {shown([next(iter(people))])})" if people else "")
         )
     if unknown:
         raise InputError(
@@ -315,13 +323,15 @@ def _rows(content: Any, what: str) -> Iterator[tuple[str, Mapping]]:
             raise InputError(
                 f"entry {number} of {what} has no image_id, a number or a text: give COCO's format"
             )
-        # The same image may be 42 in one file and "42" in the other.
-        yield str(image_id), row
+        # The same image may be 42 in one file and "42" in the other. Half a surrogate cannot be written.
+        yield str(image_id).encode("utf-8", "replace").decode("utf-8"), row
 
 
 def _texts(texts: Any, image_id: str, what: str) -> list[str]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"image {image_id} of {what} has no caption that is a text: give COCO's format")
+        raise InputError(
+            f"image {shown([image_id])} of {what} has no caption that is a text: give COCO's format"
+        )
     return [clean_caption(text) for text in texts]
 
 
