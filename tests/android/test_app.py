@@ -72,7 +72,8 @@ def test_the_apps_own_tests_pass(checkout, record_property):
     record_property("said", f"The app's own tests: {counts}")
     assert not failed, "\n".join(failed)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
-    written = {file.stem for file in (folder / "src" / "test" / "java").rglob("*Test.java")}
+    sources = (folder / "src" / "test" / "java").rglob("*Test.java")
+    written = {file.stem for file in sources if "abstract class" not in file.read_text(encoding="utf-8")}
     assert written and written == {case.get("classname").rpartition(".")[2] for case in cases}
 
 
