@@ -59,19 +59,24 @@ def oddities(folder: Path) -> list[dict]:
         "animated.gif": (frames[0], {"save_all": True, "append_images": frames[1:]}, 0),
         "clear.gif": (hole, {"transparency": 3}, 0),
         "lossless.webp": (clear, {"lossless": True, "exact": True}, 0),
-        "lossy.webp": (colours, {"quality": 90}, 2),
+        "lossy.webp": (colours, {"quality": 90}, 0),
         "animated.webp": (frames[0], {"save_all": True, "append_images": frames[1:], "lossless": True}, 0),
-        "colour.jpg": (colours, {"quality": 95, "subsampling": 0}, 2),
-        "subsampled.jpg": (colours, {"quality": 90, "subsampling": 2}, 2),
-        "progressive.jpg": (colours, {"quality": 90, "progressive": True}, 2),
-        "grey.jpg": (grey, {"quality": 95}, 2),
-        "cmyk.jpg": (colours.convert("CMYK"), {"quality": 95}, 3),
+        "colour.jpg": (colours, {"quality": 95, "subsampling": 0}, 0),
+        "subsampled.jpg": (colours, {"quality": 90, "subsampling": 2}, 0),
+        "progressive.jpg": (colours, {"quality": 90, "progressive": True}, 0),
+        "grey.jpg": (grey, {"quality": 95}, 0),
+        "cmyk.jpg": (colours.convert("CMYK"), {"quality": 95}, 0),
     }
     for orientation in range(1, 9):
         exif = Image.Exif()
         exif[0x0112] = orientation
-        cases[f"turned_{orientation}.jpg"] = (colours, {"quality": 95, "subsampling": 0, "exif": exif}, 2)
+        cases[f"turned_{orientation}.jpg"] = (colours, {"quality": 95, "subsampling": 0, "exif": exif}, 0)
         cases[f"turned_{orientation}.png"] = (colours, {"exif": exif}, 0)
+    # Read at 1/2, 1/4 and 1/8.
+    for height, width in ((99, 81), (170, 165), (333, 501)):
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        cases[f"large_{width}x{height}.jpg"] = (Image.fromarray(_soft(height, width)), {"exif": exif}, 0)
     described = []
     for name, (picture, options, error) in cases.items():
         picture.save(folder / name, **options)
@@ -80,9 +85,7 @@ def oddities(folder: Path) -> list[dict]:
     _deep_png(folder / "deep_colour.png", 2, 3)
     _deep_png(folder / "deep_alpha.png", 6, 4)
     # Where Android rounds 16 bits, Pillow takes the upper 8 of colours.
-    described += [_odd(folder, f"deep_{kind}.png", 1) for kind in ("grey", "colour")]
-    described.append(_odd(folder, "deep_alpha.png", 2))
-    return described
+    return described + [_odd(folder, f"deep_{kind}.png", 1) for kind in ("grey", "colour", "alpha")]
 
 
 def scenes(folder: Path) -> list[Path]:

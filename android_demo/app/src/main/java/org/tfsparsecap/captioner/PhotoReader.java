@@ -19,8 +19,10 @@ import org.tfsparsecap.captioner.PhotoException.Reason;
 public final class PhotoReader {
   /** Bytes of bitmaps that may exist at once: a picture, or the one as it lies in the file and the upright one. */
   private static final int MOST_BYTES = 24 << 20;
-  /** How many of the captioner's pixels the shorter side has where the photo has them: enough for a screen. */
-  private static final int TIMES_SIDE = 4;
+  /** What JPEGs are reduced by at most, and how many of the captioner's pixels are left at least: as in Python. */
+  private static final int LARGEST_JPEG_STEP = 8;
+
+  private static final int TIMES_SIDE = 2;
   /** A pixel of 16 bits a colour, and its copy of 8. */
   private static final int DEEP_BYTES = 8 + 4;
   private static final int MOST_ATTEMPTS = 4;
@@ -41,11 +43,11 @@ public final class PhotoReader {
    *
    * @param resolver the app's.
    * @param uri of a picture: {@code content:}, {@code file:} or {@code android.resource:}.
-   * @param side of the square that it will be captioned at, in pixels, such as the bundle's
-   *     {@link BundleDescription#imageSize()}.
-   * @return the whole picture with its aspect ratio, ARGB_8888; JPEG and WebP are reduced by a power of two, as
-   *     long as the shorter side has four times {@code side}, others only where they would not fit the memory:
-   *     24 MB for all that exists at once.
+   * @param side of the square that it will be captioned at, in pixels: the bundle's
+   *     {@link BundleDescription#imageSize()}. For a picture to look at, half of what its shorter side should have.
+   * @return the whole picture with its aspect ratio, ARGB_8888. JPEGs are reduced to the smallest of 1/1, 1/2, 1/4
+   *     and 1/8 that has twice {@code side} both ways, which gives the pixels that Python's reader gives; others
+   *     only where they would not fit the memory: 24 MB for all that exists at once.
    * @throws PhotoException there is no picture to be had from it.
    */
   public static Bitmap read(ContentResolver resolver, Uri uri, int side) throws PhotoException {
@@ -140,8 +142,10 @@ public final class PhotoReader {
     long width = bounds.outWidth;
     long height = bounds.outHeight;
     int sample = 1;
-    if (averages(bounds.outMimeType)) {
-      while (Math.min(width, height) / (2 * sample) >= (long) TIMES_SIDE * side) {
+    // Other decoders leave pixels out instead of averaging, and Python's reader reduces no others.
+    if ("image/jpeg".equals(bounds.outMimeType)) {
+      long most = Math.min(width, height) / ((long) TIMES_SIDE * side);
+      while (2 * sample <= Math.min(most, LARGEST_JPEG_STEP)) {
         sample *= 2;
       }
     }
@@ -150,11 +154,6 @@ public final class PhotoReader {
       sample *= 2;
     }
     return sample;
-  }
-
-  /** Whether the format's decoder reduces by averaging; others leave pixels out, which shows as jagged edges. */
-  private static boolean averages(String type) {
-    return "image/jpeg".equals(type) || "image/webp".equals(type);
   }
 
   /** Whether bitmaps have 16 bits a colour. */

@@ -160,11 +160,13 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void jpegsAreReducedAsLongAsThereAreFourTimesThePixels() throws Exception {
+  public void jpegsAreReducedAsLongAsThereAreTwiceThePixels() throws Exception {
     byte[] photo = large(1200, 900);
-    assertSize(1200, 900, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 113));
-    assertSize(600, 450, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 112));
-    assertSize(300, 225, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 56));
+    assertSize(1200, 900, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 226));
+    assertSize(600, 450, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 225));
+    assertSize(300, 225, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 112));
+    assertSize(150, 113, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 56));
+    assertSize(150, 113, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 10));
     assertSize(1200, 900, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 4096));
   }
 
