@@ -88,6 +88,11 @@ def test_files_that_are_no_settings_are_named(tmp_path):
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00\x81")
     assert str(tmp_path / "bytes.yaml") in sentence(path=tmp_path / "bytes.yaml")
     assert "is a folder" in sentence(path=tmp_path)
+    (tmp_path / "deep.yaml").write_text("a: " + "[" * 2000 + "]" * 2000)
+    assert "deep.yaml is no text in YAML" in sentence(path=tmp_path / "deep.yaml")
+    (tmp_path / "large.yaml").write_text("[" * 100_000)
+    assert "too large for settings" in sentence(path=tmp_path / "large.yaml")
+    assert "close what it opens" in sentence(["name=" + "[" * 2000 + "]" * 2000])
     said = sentence(path=tmp_path / "brokn.yaml")
     assert said.startswith("there is no file") and "did you mean" in said
 

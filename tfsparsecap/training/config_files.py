@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from tfsparsecap.errors import InputError
 from tfsparsecap.training.config import MODELS, Config
 
+# Bytes of a settings file: what opens bracket after bracket takes YAML a time that grows with the square.
+_LARGEST = 1 << 16
+
 
 def load_config(
     path: str | Path | None = None, overrides: Sequence[str] = (), source: str = "on the command line"
@@ -151,6 +154,8 @@ def _merged(below: Any, above: Any) -> Any:
 
 def _loaded(path: str | Path) -> Any:
     try:
+        if Path(path).stat().st_size > _LARGEST:
+            raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
         loaded = OmegaConf.load(path)
     except FileNotFoundError as error:
         near = difflib.get_close_matches(
@@ -163,7 +168,7 @@ def _loaded(path: str | Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path} is no YAML at line {line} ({error.problem}): mend that line") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path} is no text in YAML: give a file such as one of configs/") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
@@ -180,7 +185,7 @@ def _checked_override(text: str) -> str:
         )
     try:
         OmegaConf.from_dotlist([text])
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError(
             f"the value in {text!r} on the command line cannot be read: close what it opens, as in"
             " 'pruning.block_shape=[16,1]'"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tfsparsecap.data.records import shown
 from tfsparsecap.errors import InputError
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.run_folder import RunFolder
@@ -164,7 +165,7 @@ def _history(path: Path) -> list[dict[str, float | str]]:
                 raise ValueError(f"line {rows.index(row) + 2} does not fit the headings")
         return [
             {
-                name: value if name == "phase" else float(value)
+                name: value if name == "phase" else _number(name, value)
                 for name, value in row.items()
                 if value not in (None, "")
             }
@@ -172,6 +173,13 @@ def _history(path: Path) -> list[dict[str, float | str]]:
         ]
     except (OSError, ValueError, csv.Error) as error:
         raise _damaged(path, error) from error
+
+
+def _number(name: str, text: str) -> float:
+    value = float(text)
+    if not abs(value) < _LARGEST:
+        raise ValueError(f"{name} is {text:.20}")
+    return value
 
 
 def _json(path: Path) -> Any:
@@ -190,6 +198,10 @@ def _scores(path: Path) -> dict[str, Any]:
         # JSON has numbers that no float holds.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _LARGEST:
             raise _damaged(path, f"{name} is no number")
+    for name in ("images", "beam"):
+        value = scores.get(name)
+        if value is not None and (type(value) is not int or not 0 <= value < _LARGEST):
+            raise _damaged(path, f"{name} is no whole number")
     return scores
 
 
@@ -202,7 +214,11 @@ def _captions(path: Path) -> dict[str, Said]:
         references = row.get("references", [])
         if not isinstance(references, list):
             raise _damaged(path, "references are no list")
+        if type(row["image_id"]) not in (int, str):
+            raise _damaged(path, "an image_id is no number and no text")
         image_id = str(row["image_id"])
+        if image_id in found:
+            raise _damaged(path, f"image {shown([image_id])} is captioned more than once")
         said = tuple(one_line(str(reference)) for reference in references)
         found[image_id] = Said(image_id, one_line(row["caption"]), said)
     return found
