@@ -34,11 +34,11 @@ final class CaptionViewModel {
   private static final int SIDE_TO_SHOW = 224;
   private static final int THUMBNAIL = 192;
 
-  private final Engine engine;
   private final ModelStore models;
   private final SharedPreferences settings;
   private final Voice voice;
   private final CameraFiles camera;
+  private final PhotoCaptioning captioning;
   private final Worker worker = new Worker("captions");
 
   private Consumer<UiState> screen;
@@ -48,24 +48,17 @@ final class CaptionViewModel {
   private boolean busy;
   private boolean closed;
 
-  // The background thread's own.
-  private Engine.Model model;
-  private String modelKey;
-  private Bitmap lastRead;
-  private long lastReadId = -1;
-  private int lastReadSide;
-
   CaptionViewModel(
       Engine engine,
       ModelStore models,
       SharedPreferences settings,
       Voice voice,
       CameraFiles camera) {
-    this.engine = engine;
     this.models = models;
     this.settings = settings;
     this.voice = voice;
     this.camera = camera;
+    captioning = new PhotoCaptioning(engine, models);
     state = state.withAloud(settings.getBoolean(ALOUD, false));
   }
 
@@ -224,7 +217,7 @@ final class CaptionViewModel {
       forgetPendingPhoto();
       deleteCameraPhotos(state.photos());
     }
-    worker.finish(this::closeModel);
+    worker.finish(captioning::close);
   }
 
   private void replace(List<Photo> photos, Sentence notice) {
@@ -296,7 +289,7 @@ final class CaptionViewModel {
   private void read(Photo photo, String key) {
     run(
         () -> {
-          Bitmap picture = readPicture(photo, SIDE_TO_SHOW);
+          Bitmap picture = captioning.read(photo, SIDE_TO_SHOW);
           return new Bitmap[] {picture, Pictures.thumbnail(picture, THUMBNAIL)};
         },
         read -> {
@@ -317,10 +310,7 @@ final class CaptionViewModel {
       return;
     }
     run(
-        () -> {
-          openModel(choice, key);
-          return model.caption(readPicture(photo, model.facts().imageSize())).captions();
-        },
+        () -> captioning.caption(photo, choice, key),
         captions -> captioned(photo, captions, key),
         thrown -> notCaptioned(photo, thrown, choice, key));
   }
@@ -384,33 +374,6 @@ final class CaptionViewModel {
   private void unexpected(Throwable thrown) {
     if (!closed) {
       set(state.withNotice(Sentence.of(thrown)));
-    }
-  }
-
-  // From here on: on the background thread.
-
-  private Bitmap readPicture(Photo photo, int side) throws PhotoException {
-    if (lastReadId != photo.id() || lastReadSide != side) {
-      lastRead = null; // before the next one is made: two large ones may not fit
-      lastRead = engine.read(photo.uri(), side);
-      lastReadId = photo.id();
-      lastReadSide = side;
-    }
-    return lastRead;
-  }
-
-  private void openModel(ModelChoice choice, String key) throws BundleException, IOException {
-    if (model == null || !key.equals(modelKey)) {
-      closeModel();
-      model = models.open(choice);
-      modelKey = key;
-    }
-  }
-
-  private void closeModel() {
-    if (model != null) {
-      model.close();
-      model = null;
     }
   }
 }

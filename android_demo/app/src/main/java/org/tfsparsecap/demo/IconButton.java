@@ -13,6 +13,7 @@ public final class IconButton extends Button {
   public IconButton(Context context, AttributeSet attributes) {
     super(context, attributes);
     setGravity(Gravity.START | Gravity.CENTER_VERTICAL);
+    setTextAlignment(TEXT_ALIGNMENT_VIEW_START);
   }
 
   @Override

@@ -1,7 +1,6 @@
 package org.tfsparsecap.demo;
 
 import android.app.Activity;
-import android.app.AlertDialog;
 import android.content.ActivityNotFoundException;
 import android.content.Context;
 import android.content.Intent;
@@ -39,7 +38,7 @@ public final class ModelsActivity extends Activity {
         viewModel.restore(saved);
       }
     }
-    screen = new ModelsScreen(this, viewModel, this::chooseModel, this::askToRemove);
+    screen = new ModelsScreen(this, viewModel, this::chooseModel);
   }
 
   @Override
@@ -52,6 +51,7 @@ public final class ModelsActivity extends Activity {
   protected void onStop() {
     super.onStop();
     viewModel.attach(null);
+    screen.closeQuestion();
   }
 
   @Override
@@ -88,13 +88,5 @@ public final class ModelsActivity extends Activity {
       Log.i(TAG, "no app to choose files with", absent);
       viewModel.notice(Problem.NO_FILE_PICKER);
     }
-  }
-
-  private void askToRemove() {
-    new AlertDialog.Builder(this)
-        .setMessage(R.string.model_remove_question)
-        .setPositiveButton(R.string.model_remove, (dialog, which) -> viewModel.removeOwn())
-        .setNegativeButton(R.string.cancel, null)
-        .show();
   }
 }

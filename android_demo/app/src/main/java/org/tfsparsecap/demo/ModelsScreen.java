@@ -1,6 +1,7 @@
 package org.tfsparsecap.demo;
 
 import android.app.Activity;
+import android.app.AlertDialog;
 import android.content.res.Configuration;
 import android.graphics.drawable.BitmapDrawable;
 import android.text.format.Formatter;
@@ -19,17 +20,17 @@ final class ModelsScreen {
 
   private final Activity activity;
   private final ModelsViewModel viewModel;
-  private final Runnable remove;
   private final NoticeCard notice;
   private final ImageView photo;
   private final TextView summary;
   private final LinearLayout cards;
   private final View open;
 
-  ModelsScreen(Activity activity, ModelsViewModel viewModel, Runnable chooseModel, Runnable remove) {
+  private AlertDialog question;
+
+  ModelsScreen(Activity activity, ModelsViewModel viewModel, Runnable chooseModel) {
     this.activity = activity;
     this.viewModel = viewModel;
-    this.remove = remove;
     notice = new NoticeCard(activity, viewModel::dismissNotice);
     photo = activity.findViewById(R.id.compared);
     summary = activity.findViewById(R.id.summary);
@@ -48,6 +49,29 @@ final class ModelsScreen {
     MainScreen.setText(summary, summary(state));
     open.setEnabled(!state.opening());
     showCards(state);
+    showQuestion(state.asking());
+  }
+
+  /** Takes the question off the screen without an answer; it comes back with the next state that asks it. */
+  void closeQuestion() {
+    if (question != null) {
+      question.dismiss();
+      question = null;
+    }
+  }
+
+  private void showQuestion(boolean asking) {
+    if (!asking) {
+      closeQuestion();
+    } else if (question == null) {
+      question =
+          new AlertDialog.Builder(activity)
+              .setMessage(R.string.model_remove_question)
+              .setPositiveButton(R.string.model_remove, (dialog, which) -> viewModel.answerToRemove(true))
+              .setNegativeButton(R.string.cancel, (dialog, which) -> viewModel.answerToRemove(false))
+              .setOnCancelListener(dialog -> viewModel.answerToRemove(false))
+              .show();
+    }
   }
 
   private static boolean shows(ImageView view, ModelsState state) {
@@ -113,7 +137,7 @@ final class ModelsScreen {
     View removal = card.findViewById(R.id.model_remove);
     MainScreen.visible(removal, row.choice() == ModelChoice.OWN);
     removal.setContentDescription(activity.getString(R.string.model_remove_named, ownName()));
-    removal.setOnClickListener(clicked -> remove.run());
+    removal.setOnClickListener(clicked -> viewModel.askToRemove());
   }
 
   private String sparsity(ModelFacts facts) {

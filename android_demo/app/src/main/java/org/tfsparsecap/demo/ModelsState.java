@@ -12,6 +12,7 @@ final class ModelsState {
   private final boolean hasPhoto;
   private final Bitmap photo;
   private final boolean opening;
+  private final boolean asking;
   private final Sentence notice;
 
   private ModelsState(
@@ -20,35 +21,41 @@ final class ModelsState {
       boolean hasPhoto,
       Bitmap photo,
       boolean opening,
+      boolean asking,
       Sentence notice) {
     this.rows = Collections.unmodifiableList(new ArrayList<>(rows));
     this.chosen = chosen;
     this.hasPhoto = hasPhoto;
     this.photo = photo;
     this.opening = opening;
+    this.asking = asking;
     this.notice = notice;
   }
 
   /** Before anything is known. */
   static ModelsState start(boolean hasPhoto) {
-    return new ModelsState(Collections.emptyList(), null, hasPhoto, null, false, null);
+    return new ModelsState(Collections.emptyList(), null, hasPhoto, null, false, false, null);
   }
 
   ModelsState withRows(List<ModelRow> rows, ModelChoice chosen) {
-    return new ModelsState(rows, chosen, hasPhoto, photo, opening, notice);
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
   }
 
   /** With a small picture of the photo; null where it cannot be read. */
   ModelsState withPhoto(Bitmap photo) {
-    return new ModelsState(rows, chosen, photo != null, photo, opening, notice);
+    return new ModelsState(rows, chosen, photo != null, photo, opening, asking, notice);
   }
 
   ModelsState withOpening(boolean opening) {
-    return new ModelsState(rows, chosen, hasPhoto, photo, opening, notice);
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
+  }
+
+  ModelsState withAsking(boolean asking) {
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
   }
 
   ModelsState withNotice(Sentence notice) {
-    return new ModelsState(rows, chosen, hasPhoto, photo, opening, notice);
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
   }
 
   /** In place of the row of the same model. */
@@ -93,6 +100,11 @@ final class ModelsState {
   /** Whether a bundle is being copied and tried. */
   boolean opening() {
     return opening;
+  }
+
+  /** Whether the person is asked if their own bundle should really go. */
+  boolean asking() {
+    return asking;
   }
 
   /** What has to be said; null for nothing. */

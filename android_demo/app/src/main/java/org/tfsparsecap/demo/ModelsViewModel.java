@@ -74,9 +74,17 @@ final class ModelsViewModel {
     work();
   }
 
-  /** Forgets the person's own bundle. */
-  void removeOwn() {
-    models.removeOwn();
+  /** Asks whether the person's own bundle should really be forgotten. */
+  void askToRemove() {
+    set(state.withAsking(true));
+  }
+
+  /** What the person has answered. */
+  void answerToRemove(boolean remove) {
+    state = state.withAsking(false);
+    if (remove) {
+      models.removeOwn();
+    }
     refresh();
   }
 

@@ -38,6 +38,9 @@ public final class PhotoView extends View {
   public void setPicture(Bitmap picture) {
     if (picture != this.picture) {
       this.picture = picture;
+      if (picture != null) {
+        picture.setHasMipMap(true); // smooth where it is drawn much smaller than it is
+      }
       paint.setShader(
           picture == null
               ? null

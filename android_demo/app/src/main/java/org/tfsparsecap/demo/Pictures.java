@@ -1,19 +1,48 @@
 package org.tfsparsecap.demo;
 
 import android.graphics.Bitmap;
-import android.graphics.Rect;
+import android.graphics.BitmapShader;
+import android.graphics.Canvas;
+import android.graphics.Matrix;
+import android.graphics.Paint;
+import android.graphics.Shader;
 
 /** Small pictures out of large ones. */
 final class Pictures {
+  private static final float CORNER = 0.16f;
+
   private Pictures() {}
 
-  /** The middle of a picture as a square of at most {@code side} pixels. */
-  static Bitmap thumbnail(Bitmap picture, int side) {
+  /** The middle of a picture as a square of at most {@code most} pixels a side, with round corners. */
+  static Bitmap thumbnail(Bitmap picture, int most) {
     int square = Math.min(picture.getWidth(), picture.getHeight());
-    Rect middle = new Rect(0, 0, square, square);
-    middle.offset((picture.getWidth() - square) / 2, (picture.getHeight() - square) / 2);
-    Bitmap cut =
-        Bitmap.createBitmap(picture, middle.left, middle.top, middle.width(), middle.height());
-    return square > side ? Bitmap.createScaledBitmap(cut, side, side, true) : cut;
+    int side = Math.min(square, most);
+    Matrix place = new Matrix();
+    place.setTranslate((square - picture.getWidth()) / 2f, (square - picture.getHeight()) / 2f);
+    place.postScale((float) side / square, (float) side / square);
+    // A shader looks at few of a large picture's pixels: first it is made nearly as small as needed.
+    Bitmap near = reduced(picture, side, square);
+    place.preScale(
+        (float) picture.getWidth() / near.getWidth(),
+        (float) picture.getHeight() / near.getHeight());
+    Paint paint = new Paint(Paint.ANTI_ALIAS_FLAG | Paint.FILTER_BITMAP_FLAG);
+    BitmapShader shader = new BitmapShader(near, Shader.TileMode.CLAMP, Shader.TileMode.CLAMP);
+    shader.setLocalMatrix(place);
+    paint.setShader(shader);
+    Bitmap thumbnail = Bitmap.createBitmap(side, side, Bitmap.Config.ARGB_8888);
+    float corner = CORNER * side;
+    new Canvas(thumbnail).drawRoundRect(0, 0, side, side, corner, corner, paint);
+    return thumbnail;
+  }
+
+  private static Bitmap reduced(Bitmap picture, int side, int square) {
+    int factor = square / side;
+    return factor < 2
+        ? picture
+        : Bitmap.createScaledBitmap(
+            picture,
+            Math.max(1, picture.getWidth() / factor),
+            Math.max(1, picture.getHeight() / factor),
+            true);
   }
 }

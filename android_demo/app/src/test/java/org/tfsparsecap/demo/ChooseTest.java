@@ -93,6 +93,7 @@ public final class ChooseTest extends ScreenTest {
     awaitCaptions(screen);
     assertEquals(sentence(Samples.TRIANGLE), text(screen, R.id.caption));
     assertTrue(isShown(screen, R.id.actions));
+    assertEquals("silent unless asked", 0, app.voice.said.size());
   }
 
   @Test

@@ -3,6 +3,7 @@ package org.tfsparsecap.demo;
 import static org.junit.Assert.assertArrayEquals;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNotSame;
 import static org.junit.Assert.assertTrue;
 import static org.robolectric.Shadows.shadowOf;
 
@@ -11,6 +12,7 @@ import android.app.AlertDialog;
 import android.content.Intent;
 import android.net.Uri;
 import android.os.Bundle;
+import android.view.View;
 import android.widget.TextView;
 import java.io.ByteArrayInputStream;
 import java.io.File;
@@ -83,6 +85,7 @@ public final class OpenModelTest extends ScreenTest {
     open(screen, album.add("mine.tflite", dense()));
     children(screen, R.id.cards).get(2).findViewById(R.id.model_remove).performClick();
     AlertDialog question = ShadowAlertDialog.getLatestAlertDialog();
+    assertTrue(question.isShowing());
     assertEquals(ModelChoice.OWN, app.models().chosen());
     question.getButton(AlertDialog.BUTTON_NEGATIVE).performClick();
     settle();
@@ -93,6 +96,26 @@ public final class OpenModelTest extends ScreenTest {
     assertFalse(own().exists());
     assertEquals(ModelChoice.SPARSE, app.models().chosen());
     assertEquals(2, children(screen, R.id.cards).size());
+  }
+
+  @Test
+  public void turningThePhoneAsksTheSameQuestionAgain() {
+    ActivityController<ModelsActivity> controller = openModels(null);
+    open(controller.get(), album.add("mine.tflite", dense()));
+    View card = children(controller.get(), R.id.cards).get(2);
+    card.findViewById(R.id.model_remove).performClick();
+    AlertDialog before = ShadowAlertDialog.getLatestAlertDialog();
+    controller.recreate();
+    controller.visible();
+    settle();
+    AlertDialog after = ShadowAlertDialog.getLatestAlertDialog();
+    assertNotSame(before, after);
+    assertFalse(before.isShowing());
+    assertTrue(after.isShowing());
+    after.cancel();
+    settle();
+    assertTrue(own().exists());
+    assertFalse(models(controller.get()).state().asking());
   }
 
   @Test

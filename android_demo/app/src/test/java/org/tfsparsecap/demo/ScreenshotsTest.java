@@ -17,6 +17,7 @@ import java.util.HashSet;
 import java.util.Set;
 import org.junit.Test;
 import org.robolectric.RuntimeEnvironment;
+import org.robolectric.android.controller.ActivityController;
 
 /** Draws the screens into target/screenshots/, for people to look at; that they are not blank is checked here. */
 public final class ScreenshotsTest extends ScreenTest {
@@ -149,9 +150,9 @@ public final class ScreenshotsTest extends ScreenTest {
     draw(screen, "about");
   }
 
-  private org.robolectric.android.controller.ActivityController<ModelsActivity> compared() {
+  private ActivityController<ModelsActivity> compared() {
     app.engine.timed = false; // a desktop's times are no phone's
-    return openModels(album.photo(Samples.HEART_STAR));
+    return openModels(album.photo(Samples.CROSS_HEART));
   }
 
   private static void draw(Activity screen, String name) throws IOException {
@@ -173,6 +174,7 @@ public final class ScreenshotsTest extends ScreenTest {
     }
     assertTrue("has colours: " + colours.size(), colours.size() > 20);
     int ground = screen.getColor(R.color.ground);
-    assertEquals("ground", Integer.toHexString(ground), Integer.toHexString(picture.getPixel(1, picture.getHeight() - 2)));
+    int corner = picture.getPixel(1, picture.getHeight() - 2);
+    assertEquals("ground", Integer.toHexString(ground), Integer.toHexString(corner));
   }
 }

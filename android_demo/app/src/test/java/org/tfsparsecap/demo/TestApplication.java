@@ -1,11 +1,11 @@
 package org.tfsparsecap.demo;
 
 import java.io.File;
+import java.util.ArrayList;
 import java.util.EnumSet;
+import java.util.List;
 import java.util.Set;
 import java.util.function.Consumer;
-import java.util.ArrayList;
-import java.util.List;
 
 /** The app around small captioners of drawn scenes, with a voice that is written down. */
 public class TestApplication extends CaptionApplication {
@@ -37,22 +37,16 @@ public class TestApplication extends CaptionApplication {
   /** Writes down what it should say. */
   static final class TestVoice implements Voice {
     final List<String> said = new ArrayList<>();
-    boolean silent = true;
 
     @Override
     public void speak(String text, Consumer<Problem> trouble) {
       said.add(text);
-      silent = false;
     }
 
     @Override
-    public void stop() {
-      silent = true;
-    }
+    public void stop() {}
 
     @Override
-    public void close() {
-      silent = true;
-    }
+    public void close() {}
   }
 }
