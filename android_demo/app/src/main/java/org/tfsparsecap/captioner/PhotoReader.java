@@ -51,6 +51,9 @@ public final class PhotoReader {
    * @throws PhotoException there is no picture to be had from it.
    */
   public static Bitmap read(ContentResolver resolver, Uri uri, int side) throws PhotoException {
+    if (side < 1) {
+      throw new IllegalArgumentException("side is " + side + ": give at least 1");
+    }
     PhotoReader reader = new PhotoReader(resolver, uri);
     try {
       return reader.read(side);
