@@ -362,6 +362,7 @@ def test_damaged_files_are_said_and_nothing_is_written(runs, tmp_path, capsys):
 def test_what_is_no_run_and_where_nothing_can_be_written_is_said(runs, tmp_path, capsys):
     assert "is no run folder" in said(capsys, tmp_path, "--output", tmp_path / "page.html")
     assert "there is no folder" in said(capsys, runs[0], "--output", tmp_path / "none" / "page.html")
+    assert "it is a folder" in said(capsys, runs[0], "--output", tmp_path)
     assert "0 or more" in said(capsys, runs[0], "--output", tmp_path / "page.html", "--pictures", "-1")
     assert not list(tmp_path.iterdir())
 

@@ -39,13 +39,15 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     The temporary file keeps the suffix of `path`, because some writers (`keras.Model.save`) look at it.
 
     Raises:
-        InputError: the folder does not exist or is not writable, or the disk is full; `path` is as it was.
+        InputError: the folder does not exist or is not writable, `path` is no file but a folder or a device,
+            or the disk is full; `path` is as it was.
 
     Example:
         >>> with atomic_path("notes.txt") as temporary:
         ...     _ = temporary.write_text("whole or not at all")
     """
     path = Path(path)
+    check_no_other(path)
     temporary = None
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
@@ -72,6 +74,13 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def check_no_other(path: Path) -> None:
+    """Raises InputError where something is at `path` that no file should take the place of."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no file"
+        raise InputError(f"cannot write {path}: it is {what}; choose another name")
 
 
 def atomic_write(path: str | os.PathLike, content: str | bytes) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, check_no_other
 
 if TYPE_CHECKING:
     from tfsparsecap.training.report_figures import FigureFile
@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     output = Path(given.output)
     if not output.parent.is_dir():
         raise InputError(f"there is no folder {output.parent} for {output.name}: make it first")
+    check_no_other(output)
     if given.pictures < 0 or given.attention < 0:
         raise InputError("--pictures and --attention count pictures: give 0 or more")
     start_tensorflow()

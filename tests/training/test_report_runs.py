@@ -51,6 +51,6 @@ def test_what_is_whole_is_read_and_what_is_absent_is_said(folder):
 )
 def test_damaged_files_are_named(folder, name, content, message):
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match="^cannot read ") as error:
+    with pytest.raises(InputError, match=r"^cannot read ") as error:
         read_runs([folder])
     assert message in str(error.value) and len(str(error.value)) < 500

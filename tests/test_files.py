@@ -1,0 +1,33 @@
+"""Files are written whole or not at all, and nothing but a file is written over."""
+
+import os
+
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import atomic_path, atomic_write
+
+
+def test_what_was_there_stays_until_the_new_content_is_whole(tmp_path):
+    path = tmp_path / "notes.txt"
+    atomic_write(path, "old")
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old" and temporary.suffix == ".txt"
+    atomic_write(path, b"new")
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_and_devices_are_not_written_over(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name, what in (("folder", "a folder"), ("pipe", "no file")):
+        with pytest.raises(InputError, match=f"cannot write .*{name}: it is {what}; choose another name"):
+            atomic_write(tmp_path / name, "x")
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="cannot write .*choose a folder you can write to"):
+        atomic_write(tmp_path / "absent" / "notes.txt", "x")
