@@ -29,5 +29,5 @@ def test_folders_and_devices_are_not_written_over(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(InputError, match="cannot write .*choose a folder you can write to"):
+    with pytest.raises(InputError, match=r"cannot write .*choose a folder you can write to"):
         atomic_write(tmp_path / "absent" / "notes.txt", "x")
