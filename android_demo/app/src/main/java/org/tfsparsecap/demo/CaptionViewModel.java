@@ -31,7 +31,7 @@ final class CaptionViewModel {
   private static final String ALOUD = "aloud";
   private static final String PENDING = "pending_camera_photo";
   // Of PhotoReader: pictures to look at then have at least 896 pixels on the short side.
-  private static final int SIDE_TO_SHOW = 224;
+  private static final int SIDE_TO_SHOW = 448;
   private static final int THUMBNAIL = 192;
 
   private final ModelStore models;

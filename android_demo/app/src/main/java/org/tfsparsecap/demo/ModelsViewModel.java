@@ -21,7 +21,7 @@ import org.tfsparsecap.captioner.PhotoException;
 final class ModelsViewModel {
   private static final String OPENING = "opening";
   private static final String NOTICE = "notice";
-  private static final int SIDE_TO_SHOW = 64;
+  private static final int SIDE_TO_SHOW = 128;
   private static final int WARM_UPS = 2;
   private static final int RUNS = 9;
   // A slow phone, or a large model, gets fewer runs.
@@ -184,7 +184,7 @@ final class ModelsViewModel {
 
   private void readPhoto() {
     run(
-        () -> Pictures.thumbnail(engine.read(photo, SIDE_TO_SHOW), 4 * SIDE_TO_SHOW),
+        () -> Pictures.thumbnail(engine.read(photo, SIDE_TO_SHOW), 2 * SIDE_TO_SHOW),
         small -> set(state.withPhoto(small)),
         thrown -> set(state.withPhoto(null).withNotice(Sentence.of(thrown))));
   }
