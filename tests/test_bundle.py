@@ -180,6 +180,14 @@ def test_pieces_are_joined_where_words_begin(tmp_path, without_graph, token_ids,
     assert captioner.text(np.array(token_ids, np.int32)) == text
 
 
+@pytest.mark.parametrize("nothing", [-np.inf, np.finfo(np.float32).min])
+def test_a_beam_that_found_nothing_is_left_out(tmp_path, monkeypatch, without_graph, nothing):
+    captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, IN_PIECES, PIECES))
+    found = np.array([[4, 5, 3], [3, 0, 0]], np.int32), np.array([-2.5, nothing], np.float32)
+    monkeypatch.setattr(captioner, "token_ids", lambda image=None, **features: found)
+    assert captioner.caption() == [("a dog", -2.5)]
+
+
 def test_an_unknown_word_is_left_out_where_the_file_says_which_it_is(tmp_path, without_graph):
     token_ids = np.array([1, 4, 3, 5, 3, 6, 2, 4], np.int32)
     all_words = "a <unk> dog\u2028s <unk> \U0001f436"

@@ -41,6 +41,8 @@ _JOINS: dict[str, Callable[[list[str]], str]] = {
     "pieces": _joined_pieces,
 }
 _LARGEST_IMAGE = 4096
+# The score of a beam that found nothing is minus infinity, which the converter makes the least float32.
+_NOTHING_FOUND = -1e30
 _IDENTIFIER = b"TFL3"
 # Bytes, and files, far beyond any bundle: they keep a hostile archive from filling the memory, where a byte
 # of JSON, or a line, can take a hundred times its size.
@@ -210,7 +212,7 @@ class TFLiteCaptioner:
         return [
             (self.text(row), float(score))
             for row, score in zip(token_ids, scores, strict=True)
-            if np.isfinite(score)
+            if score > _NOTHING_FOUND
         ]
 
     def text(self, token_ids) -> str:
