@@ -146,6 +146,17 @@ def test_inputs_beside_the_features_reach_the_captioner():
     np.testing.assert_allclose(masked, fewer, atol=1e-5)
 
 
+def test_a_decoder_tells_when_a_graph_was_made():
+    decode = Decoder(make(9), 1, 3)
+    assert decode.traces == 0
+    decode(features(2))
+    decode(features(2, seed=5))
+    assert decode.traces == 1
+    decode(features(3))
+    decode(features(4))
+    assert decode.traces == 2
+
+
 class Scripted(Captioner):
     """Says one fixed sentence, and counts how often it is asked for a word."""
 
