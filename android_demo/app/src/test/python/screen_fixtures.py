@@ -2,8 +2,8 @@
 
     python android_demo/app/src/test/python/screen_fixtures.py SPARSE.tflite DENSE.tflite
 
-The models are captioners of scenes (`tfsparsecap/data/scenes.py`) at 48 x 48 pixels, trained for one epoch: one
-pruned to 80 % and exported as `auto`, one that was not pruned, exported as `dense-int8`.
+The models are captioners of scenes (`tfsparsecap/data/scenes.py`) at 48 x 48 pixels, trained for one epoch:
+one pruned to 80 % and exported as `auto`, one that was not pruned, exported as `dense-int8`.
 """
 
 import gzip
