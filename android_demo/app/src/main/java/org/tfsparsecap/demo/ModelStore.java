@@ -22,6 +22,8 @@ import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.locks.Lock;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.ToLongFunction;
 import org.tfsparsecap.captioner.BundleException;
 
@@ -44,6 +46,8 @@ final class ModelStore {
   private final ToLongFunction<File> freeBytes;
   private final File folder;
   private final Set<ModelChoice> builtIn;
+  // A slow provider holds it for minutes, so it is not the lock of what the main thread calls.
+  private final Lock copying = new ReentrantLock();
   // Since the process began, so that two broken models do not call for each other for ever.
   private final Set<ModelChoice> failed = EnumSet.noneOf(ModelChoice.class);
 
@@ -133,11 +137,20 @@ final class ModelStore {
    * @throws NoRoomException there is not enough room for it.
    * @throws IOException it cannot be read or written.
    */
-  synchronized void install(Uri document) throws BundleException, IOException {
+  void install(Uri document) throws BundleException, IOException {
+    copying.lock();
+    try {
+      copyAndTry(document);
+    } finally {
+      copying.unlock();
+    }
+  }
+
+  private void copyAndTry(Uri document) throws BundleException, IOException {
     if (!folder.isDirectory() && !folder.mkdirs()) {
       throw new IOException("cannot make " + folder);
     }
-    File incoming = new File(folder, "incoming.tflite");
+    File incoming = incomingFile();
     try {
       copy(document, incoming);
       try (Engine.Model model = engine.open(incoming)) {
@@ -145,15 +158,19 @@ final class ModelStore {
         grey.eraseColor(Color.GRAY);
         model.caption(grey);
       }
-      if (!incoming.renameTo(ownFile())) {
-        throw new IOException("cannot rename " + incoming);
-      }
+      adopt(incoming, displayName(document));
     } finally {
       delete(incoming);
     }
+  }
+
+  private synchronized void adopt(File incoming, String name) throws IOException {
+    if (!incoming.renameTo(ownFile())) {
+      throw new IOException("cannot rename " + incoming);
+    }
     settings
         .edit()
-        .putString(OWN_NAME, displayName(document))
+        .putString(OWN_NAME, name)
         .putInt(OWN_NUMBER, settings.getInt(OWN_NUMBER, 0) + 1)
         .putString(CHOSEN, ModelChoice.OWN.name())
         .apply();
@@ -166,8 +183,19 @@ final class ModelStore {
   }
 
   /** Deletes what a copy left behind that was cut off when the process was killed. */
-  synchronized void sweep() {
-    delete(new File(folder, "incoming.tflite"));
+  void sweep() {
+    if (!copying.tryLock()) {
+      return; // it belongs to a copy that is being made
+    }
+    try {
+      delete(incomingFile());
+    } finally {
+      copying.unlock();
+    }
+  }
+
+  private File incomingFile() {
+    return new File(folder, "incoming.tflite");
   }
 
   private File ownFile() {

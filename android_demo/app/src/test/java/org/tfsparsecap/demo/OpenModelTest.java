@@ -128,6 +128,28 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   @Test
+  public void whileABundleIsOpenedTheScreenWaitsForNothing() throws InterruptedException {
+    ModelsActivity screen = openModels(null).get();
+    int opened = app.engine.opened;
+    app.engine.holdBack();
+    models(screen).open(album.add("mine.tflite", dense()));
+    await(() -> app.engine.opened > opened, "the bundle to be tried");
+    Thread other =
+        new Thread(
+            () -> {
+              app.models().choose(ModelChoice.DENSE);
+              app.models().sweep();
+            });
+    other.start();
+    other.join(5000);
+    boolean waits = other.isAlive();
+    app.engine.letThrough(100);
+    assertFalse(waits);
+    awaitMeasured(screen);
+    assertEquals("its copy was not swept away", ModelChoice.OWN, app.models().chosen());
+  }
+
+  @Test
   public void badBundlesAreToldApartAndChangeNothing() throws IOException {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
