@@ -176,10 +176,12 @@ final class ModelStore {
         .apply();
   }
 
-  /** Deletes the person's own bundle; the built-in model is used again. */
+  /** Deletes the person's own bundle; where it was in use, a built-in one is used again. */
   synchronized void removeOwn() {
+    boolean used = chosen() == ModelChoice.OWN;
     delete(ownFile());
-    settings.edit().remove(OWN_NAME).remove(CHOSEN).apply();
+    SharedPreferences.Editor change = settings.edit().remove(OWN_NAME);
+    (used ? change.remove(CHOSEN) : change).apply();
   }
 
   /** Deletes what a copy left behind that was cut off when the process was killed. */

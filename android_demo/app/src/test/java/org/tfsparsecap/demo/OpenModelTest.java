@@ -99,6 +99,16 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   @Test
+  public void removingOnesOwnThatIsNotInUseLeavesTheOneThatIs() {
+    ModelsActivity screen = openModels(null).get();
+    open(screen, album.add("mine.tflite", dense()));
+    children(screen, R.id.cards).get(1).findViewById(R.id.model_use).performClick();
+    models(screen).answerToRemove(true);
+    assertFalse(own().exists());
+    assertEquals(ModelChoice.DENSE, app.models().chosen());
+  }
+
+  @Test
   public void turningThePhoneAsksTheSameQuestionAgain() {
     ActivityController<ModelsActivity> controller = openModels(null);
     open(controller.get(), album.add("mine.tflite", dense()));
