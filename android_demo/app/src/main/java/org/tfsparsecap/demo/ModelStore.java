@@ -226,8 +226,8 @@ final class ModelStore {
         out.write(buffer, 0, read);
       }
       out.getFD().sync();
-    } catch (SecurityException denied) {
-      throw new IOException("may not read " + document, denied);
+    } catch (RuntimeException refused) {
+      throw unreadable(document, refused);
     } catch (IOException failed) {
       throw isDiskFull(failed) ? noRoom(size, free, failed) : failed;
     }
@@ -252,9 +252,14 @@ final class ModelStore {
       return file == null ? 0 : Math.max(0, file.getLength());
     } catch (FileNotFoundException streamed) {
       return 0; // copying finds out whether it is there
-    } catch (SecurityException denied) {
-      throw new IOException("may not read " + document, denied);
+    } catch (RuntimeException refused) {
+      throw unreadable(document, refused);
     }
+  }
+
+  /** Providers are other people's programs: what they throw arrives here, SecurityException the most. */
+  private static IOException unreadable(Uri document, RuntimeException refused) {
+    return new IOException(document + " cannot be read: " + refused, refused);
   }
 
   private String displayName(Uri document) {

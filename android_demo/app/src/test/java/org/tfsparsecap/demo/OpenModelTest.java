@@ -188,6 +188,14 @@ public final class OpenModelTest extends ScreenTest {
     Uri cutOff = album.add("cut_off.tflite", sparse());
     album.deleteAfter(cutOff, 1); // its size is asked for, then it goes
     assertRefused(screen, cutOff, R.string.problem_model_unreadable);
+    Uri broken = Uri.parse("content://org.example.broken/model.tflite");
+    shadowOf(app.getContentResolver())
+        .registerInputStreamSupplier(
+            broken,
+            () -> {
+              throw new IllegalStateException("a bug of another app");
+            });
+    assertRefused(screen, broken, R.string.problem_model_unreadable);
   }
 
   @Test
