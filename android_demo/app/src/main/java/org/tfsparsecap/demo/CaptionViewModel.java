@@ -341,7 +341,8 @@ final class CaptionViewModel {
       return; // another model is in use by now
     }
     Sentence problem = Sentence.of(thrown);
-    if (modelFailed && models.fallBack(choice)) {
+    // Where TensorFlow Lite itself is missing, no other model runs either.
+    if (modelFailed && !problem.says(Problem.NO_RUNTIME) && models.fallBack(choice)) {
       set(state.withNotice(problem.and(Problem.MODEL_FALLBACK)));
     } else {
       change(photo.id(), now -> now.failed(problem, now.readable(), key));

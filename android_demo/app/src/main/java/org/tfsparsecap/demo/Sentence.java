@@ -35,6 +35,10 @@ final class Sentence {
     if (thrown instanceof PhotoException) {
       return of(Problem.valueOf("PHOTO_" + ((PhotoException) thrown).reason().name()));
     }
+    if (thrown instanceof LinkageError || thrown.getCause() instanceof LinkageError) {
+      Log.e(TAG, "no runtime", thrown);
+      return of(Problem.NO_RUNTIME); // the captioner says it as a bundle that does not run
+    }
     if (thrown instanceof BundleException) {
       Log.w(TAG, thrown);
       return of(Problem.valueOf("MODEL_" + ((BundleException) thrown).reason().name()));
@@ -50,9 +54,6 @@ final class Sentence {
       return of(Problem.MODEL_UNREADABLE);
     }
     Log.e(TAG, "not expected", thrown);
-    if (thrown instanceof LinkageError) {
-      return of(Problem.NO_RUNTIME);
-    }
     if (thrown instanceof OutOfMemoryError) {
       return of(Problem.OUT_OF_MEMORY);
     }

@@ -166,9 +166,11 @@ public final class TroubleTest extends ScreenTest {
 
   @Test
   public void aPhoneThatTensorFlowLiteDoesNotRunOn() {
-    app.builtIn = EnumSet.of(ModelChoice.SPARSE);
-    app.engine.failure = new UnsatisfiedLinkError("no library for riscv64");
+    app.engine.failure =
+        new BundleException(
+            BundleException.Reason.NOT_RUNNABLE, "", new UnsatisfiedLinkError("no library for riscv64"));
     assertTrouble(album.photo(Samples.TRIANGLE), R.string.problem_no_runtime);
+    assertEquals("no other model runs either", ModelChoice.SPARSE, app.models().chosen());
   }
 
   /** The sentence is there, and nothing else is broken: the next photo is captioned. */
