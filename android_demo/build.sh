@@ -119,8 +119,13 @@ sign() {
         if [[ ! -f $APK_KEYSTORE ]]; then fail "KEYSTORE is $APK_KEYSTORE: no such file; give a key store"; fi
         key=("$APK_KEYSTORE")
         if [[ -n ${APK_KEY_ALIAS:-} ]]; then key+=(--ks-key-alias "$APK_KEY_ALIAS"); fi
-        password=stdin
-        if [[ -n ${KEYSTORE_PASSWORD:-} ]]; then password=env:KEYSTORE_PASSWORD; fi
+        password=env:KEYSTORE_PASSWORD
+        if [[ -z ${KEYSTORE_PASSWORD:-} ]]; then
+            # Not by apksigner, whose question would go where its output goes, and the answer be seen.
+            read -rsp "Password of $APK_KEYSTORE: " KEYSTORE_PASSWORD || true
+            echo >&2
+            export KEYSTORE_PASSWORD
+        fi
     elif [[ ! -e ${key[0]} ]]; then
         keytool -genkeypair -keystore "${key[0]}.new" -storetype PKCS12 -storepass android -alias androiddebugkey \
             -keyalg RSA -keysize 2048 -validity 10000 -dname 'CN=Android Debug' 2>/dev/null
