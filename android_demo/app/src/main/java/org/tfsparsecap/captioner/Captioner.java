@@ -61,6 +61,8 @@ public final class Captioner implements AutoCloseable {
     this.bundle = bundle;
     text = new TokenText(bundle);
     side = bundle.description().imageSize();
+    // First: where there is no memory for it, no interpreter is left open.
+    pixels = ByteBuffer.allocateDirect(3 * side * side).order(ByteOrder.nativeOrder());
     interpreter = interpreter(bundle, threads);
     try {
       checkSignature();
@@ -72,7 +74,6 @@ public final class Captioner implements AutoCloseable {
       close();
       throw error;
     }
-    pixels = ByteBuffer.allocateDirect(3 * side * side).order(ByteOrder.nativeOrder());
   }
 
   private static Interpreter interpreter(CaptionerBundle bundle, int threads) throws BundleException {
