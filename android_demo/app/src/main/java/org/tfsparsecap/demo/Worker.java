@@ -36,11 +36,6 @@ final class Worker {
         });
   }
 
-  /** Passes something on to the main thread; for work that reports how far it is. */
-  void report(Runnable onMain) {
-    main.post(onMain);
-  }
-
   /** Takes no more work, and runs something last. */
   void finish(Runnable last) {
     background.execute(last);
