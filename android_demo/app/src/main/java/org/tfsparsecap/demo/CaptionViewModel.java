@@ -290,7 +290,7 @@ final class CaptionViewModel {
     run(
         () -> {
           Bitmap picture = captioning.read(photo, SIDE_TO_SHOW);
-          return new Bitmap[] {picture, Pictures.thumbnail(picture, THUMBNAIL)};
+          return new Bitmap[] {Pictures.drawable(picture), Pictures.thumbnail(picture, THUMBNAIL)};
         },
         read -> {
           if (state.isSelected(photo.id())) {

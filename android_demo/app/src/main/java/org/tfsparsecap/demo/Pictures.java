@@ -10,6 +10,7 @@ import android.graphics.Shader;
 /** Small pictures out of large ones. */
 final class Pictures {
   private static final float CORNER = 0.16f;
+  private static final int LONGEST_SIDE = 4096;
 
   private Pictures() {}
 
@@ -33,6 +34,23 @@ final class Pictures {
     float corner = CORNER * side;
     new Canvas(thumbnail).drawRoundRect(0, 0, side, side, corner, corner, paint);
     return thumbnail;
+  }
+
+  /**
+   * A picture that every phone draws: graphics chips leave out what is longer than their textures, such as a
+   * screenshot of a whole page.
+   *
+   * @return the one given, or a smaller one.
+   */
+  static Bitmap drawable(Bitmap picture) {
+    float scale = (float) LONGEST_SIDE / Math.max(picture.getWidth(), picture.getHeight());
+    return scale >= 1
+        ? picture
+        : Bitmap.createScaledBitmap(
+            picture,
+            Math.max(1, Math.round(scale * picture.getWidth())),
+            Math.max(1, Math.round(scale * picture.getHeight())),
+            true);
   }
 
   private static Bitmap reduced(Bitmap picture, int side, int square) {

@@ -11,8 +11,11 @@ import android.content.ClipData;
 import android.content.ComponentName;
 import android.content.Intent;
 import android.content.IntentFilter;
+import android.graphics.Bitmap;
+import android.graphics.Color;
 import android.net.Uri;
 import android.provider.MediaStore;
+import java.io.ByteArrayOutputStream;
 import java.util.Arrays;
 import org.junit.Test;
 import org.robolectric.shadows.ShadowActivity.IntentForResult;
@@ -156,6 +159,20 @@ public final class ChooseTest extends ScreenTest {
     assertEquals(sentence(Samples.TRIANGLE), text(screen, R.id.caption));
     assertFalse("not wanted any more", app.engine.captioned.contains(Samples.CIRCLE_STAR));
     assertNull(viewModel(screen).state().notice());
+  }
+
+  @Test
+  public void aVeryLongPictureIsShownAsLongAsPhonesDraw() {
+    Bitmap page = Bitmap.createBitmap(90, 9000, Bitmap.Config.ARGB_8888);
+    page.eraseColor(Color.YELLOW);
+    ByteArrayOutputStream file = new ByteArrayOutputStream();
+    assertTrue(page.compress(Bitmap.CompressFormat.PNG, 100, file));
+    Uri photo = album.add("page.png", file.toByteArray());
+    MainActivity screen = open(MainActivity.class, share(photo)).get();
+    awaitCaptions(screen);
+    Bitmap shown = viewModel(screen).state().picture();
+    assertEquals(4096, shown.getHeight());
+    assertEquals(41, shown.getWidth());
   }
 
   private void onlyFor(String action, String type) {
