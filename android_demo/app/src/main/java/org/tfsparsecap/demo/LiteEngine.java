@@ -15,6 +15,8 @@ import org.tfsparsecap.captioner.PhotoReader;
 /** The real engine: TensorFlow Lite. */
 final class LiteEngine implements Engine {
   private final Context context;
+  // One picture at a time, whoever asks: two would slow each other down, and times are compared.
+  private final Object turn = new Object();
 
   LiteEngine(Context context) {
     this.context = context.getApplicationContext();
@@ -22,12 +24,12 @@ final class LiteEngine implements Engine {
 
   @Override
   public Model openBuiltIn(ModelChoice choice) throws BundleException, IOException {
-    return new LiteModel(CaptionerBundle.fromAsset(context.getAssets(), choice.fileName()));
+    return new LiteModel(CaptionerBundle.fromAsset(context.getAssets(), choice.fileName()), turn);
   }
 
   @Override
   public Model open(File bundle) throws BundleException, IOException {
-    return new LiteModel(CaptionerBundle.fromFile(bundle));
+    return new LiteModel(CaptionerBundle.fromFile(bundle), turn);
   }
 
   @Override
@@ -38,12 +40,14 @@ final class LiteEngine implements Engine {
   private static final class LiteModel implements Model {
     private final Captioner captioner;
     private final ModelFacts facts;
+    private final Object turn;
 
-    LiteModel(CaptionerBundle bundle) throws BundleException {
+    LiteModel(CaptionerBundle bundle, Object turn) throws BundleException {
       // Half of the cores: the small ones of a phone only slow the large ones down.
       int threads = Math.max(1, Math.min(4, Runtime.getRuntime().availableProcessors() / 2));
       captioner = new Captioner(bundle, threads);
       facts = ModelFacts.of(bundle);
+      this.turn = turn;
     }
 
     @Override
@@ -53,7 +57,9 @@ final class LiteEngine implements Engine {
 
     @Override
     public Captioning caption(Bitmap picture) throws BundleException {
-      return captioner.caption(picture);
+      synchronized (turn) {
+        return captioner.caption(picture);
+      }
     }
 
     @Override
