@@ -345,6 +345,9 @@ final class CaptionViewModel {
     if (modelFailed && !problem.says(Problem.NO_RUNTIME) && models.fallBack(choice)) {
       set(state.withNotice(problem.and(Problem.MODEL_FALLBACK)));
     } else {
+      if (modelFailed && state.notice() != null && state.notice().says(Problem.MODEL_FALLBACK)) {
+        state = state.withNotice(null); // the model that was fallen back to fails, too
+      }
       change(photo.id(), now -> now.failed(problem, now.readable(), key));
     }
   }
