@@ -138,6 +138,20 @@ def test_what_is_rewarded_is_said_more_often():
     assert np.mean(rewards[-5:]) > 0.9
 
 
+def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
+    model, rewards = made(), []
+    seen = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: rewards.append(logs["reward"]),
+        on_epoch_end=lambda epoch, logs: rewards.append(logs["reward"]),
+    )
+    loop = SCSTLoop(model, keras.optimizers.Adam(0.02), reward=says_five, samples=8, max_length=LENGTH)
+    batches = tf.data.Dataset.from_tensors((given(model), numbered())).repeat(5)
+    loop.run(lambda epoch, **options: batches, epochs=1, callbacks=[seen])
+    *steps, epoch = rewards
+    assert len(set(steps)) > 1
+    assert epoch == pytest.approx(np.mean(steps), rel=1e-6)
+
+
 def test_masks_stay_where_they_are_frozen():
     model = prune(made(), Magnitude(0.5))
     kept = [np.asarray(gate.logits) > 0 for gate in model.pruning.gates]

@@ -40,6 +40,9 @@ class Loop:
         >>> loop.run(lambda epoch: batches, epochs=3)  # doctest: +SKIP
     """
 
+    #: Logs, besides the loss, whose mean over the steps is an epoch's; of others the last step's counts.
+    averaged: frozenset[str] = frozenset()
+
     def __init__(
         self,
         model: keras.Model,
@@ -109,7 +112,7 @@ class Loop:
         )
 
     def _epoch(self, dataset: Iterable, callbacks: keras.callbacks.CallbackList, epoch: int) -> dict:
-        losses, logs, waited = [], {}, 0.0
+        losses, means, logs, waited = [], {}, {}, 0.0
         began = time.perf_counter()
         iterator = iter(dataset)
         while True:
@@ -122,6 +125,8 @@ class Loop:
             callbacks.on_train_batch_begin(len(losses))
             values = {name: float(value) for name, value in self.train_step(batch).items()}
             losses.append(values.pop("loss"))
+            for name in self.averaged & values.keys():
+                means[name] = means.get(name, 0.0) + (values[name] - means.get(name, 0.0)) / len(losses)
             logs = values
             if not np.isfinite(losses[-1]):
                 raise InputError(
@@ -134,7 +139,13 @@ class Loop:
                 "there are fewer training captions than training.batch_size: lower it or give more data"
             )
         seconds = time.perf_counter() - began
-        return {"loss": float(np.mean(losses)), **logs, "seconds": seconds, "data_wait": waited / seconds}
+        return {
+            "loss": float(np.mean(losses)),
+            **logs,
+            **means,
+            "seconds": seconds,
+            "data_wait": waited / seconds,
+        }
 
     def _step(self, batch) -> dict[str, tf.Tensor]:
         losses = self.strategy.run(self._replica_step, args=batch)

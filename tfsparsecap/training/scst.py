@@ -54,6 +54,8 @@ class SCSTLoop(Loop):
         >>> loop.run(lambda epoch: batches.epoch(epoch), epochs=1)  # doctest: +SKIP
     """
 
+    averaged = frozenset({"reward"})
+
     def __init__(
         self,
         model: Captioner,
