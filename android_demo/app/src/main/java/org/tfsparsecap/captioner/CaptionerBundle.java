@@ -3,6 +3,7 @@ package org.tfsparsecap.captioner;
 import android.content.ContentResolver;
 import android.content.res.AssetManager;
 import android.net.Uri;
+import java.io.BufferedInputStream;
 import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -70,6 +71,9 @@ public final class CaptionerBundle {
    * Maps what a document picker gave; what is no file is copied to the cache folder first. It reads the disk
    * or the network: call it off the main thread.
    *
+   * <p>A file stays its owner's: what is to be used for long, or could be overwritten meanwhile, is better
+   * copied to a file of one's own and read with {@link #fromFile}.
+   *
    * @throws BundleException the document is no bundle that this version can use.
    * @throws IOException it is absent, may not be read (with the SecurityException as its cause), or there is no
    *     room for the copy.
@@ -77,6 +81,17 @@ public final class CaptionerBundle {
   public static CaptionerBundle fromUri(ContentResolver resolver, Uri uri)
       throws BundleException, IOException {
     return new CaptionerBundle(ModelFile.ofUri(resolver, uri));
+  }
+
+  /**
+   * Looks at how a file begins, so that what is no model, such as a film, need not be copied to be refused.
+   *
+   * @param in is afterwards where it was before.
+   * @throws BundleException it does not begin as a model does.
+   * @throws IOException it cannot be read.
+   */
+  public static void checkHead(BufferedInputStream in) throws BundleException, IOException {
+    ModelFile.checkHead(in);
   }
 
   /** The whole file, direct, read-only, in the machine's byte order; a new view with each call. */

@@ -4,6 +4,7 @@ import android.content.ContentResolver;
 import android.content.res.AssetFileDescriptor;
 import android.content.res.AssetManager;
 import android.net.Uri;
+import java.io.BufferedInputStream;
 import java.io.File;
 import java.io.FileInputStream;
 import java.io.FileNotFoundException;
@@ -92,13 +93,12 @@ final class ModelFile {
     File file = File.createTempFile("bundle", ".tflite");
     try {
       try (OutputStream out = new FileOutputStream(file)) {
+        BufferedInputStream whole = new BufferedInputStream(in);
+        // What is no model, such as a film, is not copied to its end.
+        checkHead(whole);
         byte[] part = new byte[1 << 16];
         long length = 0;
-        for (int count = readFully(in, part); count > 0; count = readFully(in, part)) {
-          if (length == 0) {
-            // What is no model, such as a film, is not copied to its end.
-            checkHead(ByteBuffer.wrap(part, 0, count));
-          }
+        for (int count = whole.read(part); count >= 0; count = whole.read(part)) {
           length += count;
           checkLength(length);
           out.write(part, 0, count);
@@ -112,16 +112,16 @@ final class ModelFile {
     }
   }
 
-  private static int readFully(InputStream in, byte[] part) throws IOException {
+  /** Raises where a stream does not begin as a model does; the stream is then where it was before. */
+  static void checkHead(BufferedInputStream in) throws BundleException, IOException {
+    byte[] head = new byte[HEAD];
     int length = 0;
-    while (length < part.length) {
-      int count = in.read(part, length, part.length - length);
-      if (count < 0) {
-        break;
-      }
+    in.mark(HEAD);
+    for (int count = 0; count >= 0 && length < HEAD; count = in.read(head, length, HEAD - length)) {
       length += count;
     }
-    return length;
+    in.reset();
+    checkHead(ByteBuffer.wrap(head, 0, length));
   }
 
   /** Raises where a file does not begin as a model does. */

@@ -9,21 +9,16 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import java.util.concurrent.Callable;
-import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.Caption;
 import org.tfsparsecap.captioner.PhotoException;
 
 /**
- * What the first screen shows and does, without any view: it outlives the activity when the phone is turned.
- *
- * <p>Used on the main thread; photos are read and captioned on one background thread, one piece of work at a
- * time. What is done next follows from the state alone, so work that nobody wants any more is never begun,
- * and what comes out of work that was under way is dropped when its photo is gone.
+ * Reads and captions photos, and says the captions. What comes out of work that was under way is dropped when
+ * its photo is gone.
  */
-final class CaptionViewModel {
+final class CaptionViewModel extends ViewModel<UiState> {
   /** More photos than this would not fit the memory of a small phone. */
   static final int MOST_PHOTOS = 50;
 
@@ -39,14 +34,9 @@ final class CaptionViewModel {
   private final Voice voice;
   private final CameraFiles camera;
   private final PhotoCaptioning captioning;
-  private final Worker worker = new Worker("captions");
 
-  private Consumer<UiState> screen;
-  private UiState state = UiState.EMPTY;
   private Uri pendingCameraPhoto;
   private long nextId;
-  private boolean busy;
-  private boolean closed;
 
   CaptionViewModel(
       Engine engine,
@@ -54,25 +44,12 @@ final class CaptionViewModel {
       SharedPreferences settings,
       Voice voice,
       CameraFiles camera) {
+    super("captions", UiState.EMPTY.withAloud(settings.getBoolean(ALOUD, false)));
     this.models = models;
     this.settings = settings;
     this.voice = voice;
     this.camera = camera;
     captioning = new PhotoCaptioning(engine, models);
-    state = state.withAloud(settings.getBoolean(ALOUD, false));
-  }
-
-  /** Gives every state from now on, beginning with the present one, to a screen; null for none. */
-  void attach(Consumer<UiState> screen) {
-    this.screen = screen;
-    if (screen != null) {
-      screen.accept(state);
-    }
-  }
-
-  /** The present state. */
-  UiState state() {
-    return state;
   }
 
   /** Shows photos in place of those shown before. */
@@ -91,11 +68,11 @@ final class CaptionViewModel {
 
   /** Shows another one of the photos large. */
   void select(int index) {
-    if (index == state.selectedIndex()) {
+    if (index == state().selectedIndex()) {
       return;
     }
-    set(state.withSelected(index));
-    if (state.aloud()) {
+    set(state().withSelected(index));
+    if (state().aloud()) {
       speak();
     }
     work();
@@ -103,27 +80,17 @@ final class CaptionViewModel {
 
   /** Tries the selected photo again. */
   void retry() {
-    change(state.selected().id(), Photo::fresh);
+    change(state().selected().id(), Photo::fresh);
     work();
-  }
-
-  /** Says something that is not about one photo. */
-  void notice(Problem problem) {
-    set(state.withNotice(Sentence.of(problem)));
-  }
-
-  /** The person has read the notice. */
-  void dismissNotice() {
-    set(state.withNotice(null));
   }
 
   /** Reads captions aloud from now on, or not. Remembered. */
   void setAloud(boolean aloud) {
-    if (aloud == state.aloud()) {
+    if (aloud == state().aloud()) {
       return;
     }
     settings.edit().putBoolean(ALOUD, aloud).apply();
-    set(state.withAloud(aloud));
+    set(state().withAloud(aloud));
     if (aloud) {
       speak();
     } else {
@@ -134,7 +101,7 @@ final class CaptionViewModel {
   /** Says the caption of the selected photo. */
   void speak() {
     voice.stop();
-    Photo selected = state.selected();
+    Photo selected = state().selected();
     if (selected != null && !selected.caption().isEmpty()) {
       voice.speak(selected.caption(), this::onVoiceTrouble);
     }
@@ -178,7 +145,7 @@ final class CaptionViewModel {
 
   /** Writes down what has to outlive the process. */
   void save(Bundle to) {
-    SavedState.save(state, to);
+    SavedState.save(state(), to);
     to.putParcelable(PENDING, pendingCameraPhoto);
   }
 
@@ -188,20 +155,17 @@ final class CaptionViewModel {
     UiState restored = SavedState.restore(from);
     nextId = restored.photos().size();
     pendingCameraPhoto = from.getParcelable(PENDING);
-    set(restored.withAloud(state.aloud()));
+    set(restored.withAloud(state().aloud()));
     work();
   }
 
   /** Deletes what was left behind by a process that was killed. */
   void sweep() {
-    worker.run(
+    runAside(
         () -> {
           camera.sweep();
           models.sweep();
-          return null;
-        },
-        nothing -> {},
-        this::unexpected);
+        });
   }
 
   /**
@@ -210,20 +174,18 @@ final class CaptionViewModel {
    * @param forGood whether nobody comes back to these photos: those that the camera took are then deleted.
    */
   void close(boolean forGood) {
-    closed = true;
-    screen = null;
     voice.close();
     if (forGood) {
       forgetPendingPhoto();
-      deleteCameraPhotos(state.photos());
+      deleteCameraPhotos(state().photos());
     }
-    worker.finish(captioning::close);
+    close(captioning::close);
   }
 
   private void replace(List<Photo> photos, Sentence notice) {
     voice.stop();
-    deleteCameraPhotos(state.photos());
-    set(state.withPhotos(photos, 0).withNotice(notice));
+    deleteCameraPhotos(state().photos());
+    set(state().withPhotos(photos, 0).withNotice(notice));
     work();
   }
 
@@ -245,28 +207,19 @@ final class CaptionViewModel {
   private void onVoiceTrouble(Problem problem) {
     // The switch goes back, because it would promise what cannot be done.
     settings.edit().putBoolean(ALOUD, false).apply();
-    set(state.withAloud(false).withNotice(Sentence.of(problem)));
-  }
-
-  private void set(UiState state) {
-    this.state = state;
-    if (screen != null) {
-      screen.accept(state);
-    }
+    set(state().withAloud(false).withNotice(Sentence.of(problem)));
   }
 
   private void change(long id, UnaryOperator<Photo> change) {
-    set(state.change(id, change));
+    set(state().change(id, change));
   }
 
-  /** Begins what is to be done next, if nothing is under way: first the photo that is looked at. */
-  private void work() {
-    if (busy || closed) {
-      return;
-    }
+  /** First the photo that is looked at. */
+  @Override
+  void begin() {
     String key = models.key();
-    Photo selected = state.selected();
-    if (selected != null && state.picture() == null && selected.readable()) {
+    Photo selected = state().selected();
+    if (selected != null && state().picture() == null && selected.readable()) {
       read(selected, key);
       return;
     }
@@ -274,7 +227,7 @@ final class CaptionViewModel {
       caption(selected, key);
       return;
     }
-    for (Photo photo : state.photos()) {
+    for (Photo photo : state().photos()) {
       if (photo.thumbnail() == null && photo.readable()) {
         read(photo, key);
         return;
@@ -293,10 +246,8 @@ final class CaptionViewModel {
           return new Bitmap[] {Pictures.drawable(picture), Pictures.thumbnail(picture, THUMBNAIL)};
         },
         read -> {
-          if (state.isSelected(photo.id())) {
-            state = state.withPicture(read[0]);
-          }
-          change(photo.id(), now -> now.withThumbnail(read[1]));
+          UiState shown = state().isSelected(photo.id()) ? state().withPicture(read[0]) : state();
+          set(shown.change(photo.id(), now -> now.withThumbnail(read[1])));
         },
         thrown -> change(photo.id(), now -> unreadable(now, thrown, key)));
   }
@@ -323,7 +274,7 @@ final class CaptionViewModel {
             silent
                 ? now.captioned(Collections.emptyList(), Sentence.of(Problem.NO_WORDS), key)
                 : now.captioned(captions, null, key));
-    if (state.aloud() && screen != null && state.isSelected(photo.id())) {
+    if (state().aloud() && isShown() && state().isSelected(photo.id())) {
       speak();
     }
   }
@@ -343,10 +294,11 @@ final class CaptionViewModel {
     Sentence problem = Sentence.of(thrown);
     // Where TensorFlow Lite itself is missing, no other model runs either.
     if (modelFailed && !problem.says(Problem.NO_RUNTIME) && models.fallBack(choice)) {
-      set(state.withNotice(problem.and(Problem.MODEL_FALLBACK)));
+      set(state().withNotice(problem.and(Problem.MODEL_FALLBACK)));
     } else {
-      if (modelFailed && state.notice() != null && state.notice().says(Problem.MODEL_FALLBACK)) {
-        state = state.withNotice(null); // the model that was fallen back to fails, too
+      Sentence told = state().notice();
+      if (modelFailed && told != null && told.says(Problem.MODEL_FALLBACK)) {
+        dismissNotice(); // the model that was fallen back to fails, too
       }
       change(photo.id(), now -> now.failed(problem, now.readable(), key));
     }
@@ -357,27 +309,5 @@ final class CaptionViewModel {
     Sentence problem = Sentence.of(thrown);
     return photo.failed(
         photo.captions().isEmpty() ? problem : problem.and(Problem.PHOTO_FROM_BEFORE), false, key);
-  }
-
-  private <T> void run(Callable<T> job, Consumer<T> done, Consumer<Throwable> failed) {
-    busy = true;
-    worker.run(
-        job,
-        result -> finish(() -> done.accept(result)),
-        thrown -> finish(() -> failed.accept(thrown)));
-  }
-
-  private void finish(Runnable end) {
-    busy = false;
-    if (!closed) {
-      end.run();
-      work();
-    }
-  }
-
-  private void unexpected(Throwable thrown) {
-    if (!closed) {
-      set(state.withNotice(Sentence.of(thrown)));
-    }
   }
 }

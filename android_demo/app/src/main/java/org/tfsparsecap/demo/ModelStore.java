@@ -13,6 +13,7 @@ import android.system.ErrnoException;
 import android.system.OsConstants;
 import android.text.format.Formatter;
 import android.util.Log;
+import java.io.BufferedInputStream;
 import java.io.File;
 import java.io.FileNotFoundException;
 import java.io.FileOutputStream;
@@ -26,6 +27,7 @@ import java.util.concurrent.locks.Lock;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.ToLongFunction;
 import org.tfsparsecap.captioner.BundleException;
+import org.tfsparsecap.captioner.CaptionerBundle;
 
 /**
  * The models that there are, and which one is in use. The choice and the person's own bundle outlive the
@@ -204,18 +206,20 @@ final class ModelStore {
     return new File(folder, ModelChoice.OWN.fileName());
   }
 
-  private void copy(Uri document, File to) throws IOException {
+  private void copy(Uri document, File to) throws BundleException, IOException {
     ContentResolver resolver = context.getContentResolver();
     long size = size(resolver, document);
     long free = freeBytes.applyAsLong(folder) - SPARE_BYTES;
-    if (size > free) {
-      throw noRoom(size, free, null);
-    }
     long written = 0;
-    try (InputStream in = resolver.openInputStream(document);
+    try (InputStream opened = resolver.openInputStream(document);
         FileOutputStream out = new FileOutputStream(to)) {
-      if (in == null) {
+      if (opened == null) {
         throw new FileNotFoundException("nothing behind " + document);
+      }
+      BufferedInputStream in = new BufferedInputStream(opened);
+      CaptionerBundle.checkHead(in);
+      if (size > free) {
+        throw noRoom(size, free, null);
       }
       byte[] buffer = new byte[1 << 16];
       for (int read = in.read(buffer); read >= 0; read = in.read(buffer)) {

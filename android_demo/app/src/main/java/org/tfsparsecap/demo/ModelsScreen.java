@@ -110,7 +110,7 @@ final class ModelsScreen {
   }
 
   private void show(View card, ModelRow row, ModelsState state) {
-    String title = title(row.choice());
+    String title = title(row);
     boolean used = row.choice() == state.chosen();
     boolean done = row.stage() == ModelRow.Stage.DONE;
     ModelFacts facts = row.facts();
@@ -196,10 +196,16 @@ final class ModelsScreen {
     return row != null && !Float.isNaN(row.milliseconds());
   }
 
-  private String title(ModelChoice choice) {
-    return choice == ModelChoice.OWN
-        ? activity.getString(R.string.model_own_named, ownName())
-        : activity.getString(choice.title());
+  private String title(ModelRow row) {
+    if (row.choice() == ModelChoice.OWN) {
+      return activity.getString(R.string.model_own_named, ownName());
+    }
+    // An app may be built with any model.
+    boolean sparse = row.facts() == null || row.facts().sparsity().orElse(0) > 0;
+    return activity.getString(
+        row.choice() == ModelChoice.SPARSE && !sparse
+            ? R.string.model_built_in
+            : row.choice().title());
   }
 
   private String ownName() {

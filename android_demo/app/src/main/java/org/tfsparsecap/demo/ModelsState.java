@@ -6,7 +6,7 @@ import java.util.Collections;
 import java.util.List;
 
 /** All that the screen of the models shows. Immutable. */
-final class ModelsState {
+final class ModelsState implements ViewModel.State<ModelsState> {
   private final List<ModelRow> rows;
   private final ModelChoice chosen;
   private final boolean hasPhoto;
@@ -54,7 +54,8 @@ final class ModelsState {
     return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
   }
 
-  ModelsState withNotice(Sentence notice) {
+  @Override
+  public ModelsState withNotice(Sentence notice) {
     return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
   }
 

@@ -6,19 +6,12 @@ import android.os.Bundle;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.Callable;
-import java.util.function.Consumer;
 import org.tfsparsecap.captioner.Caption;
 import org.tfsparsecap.captioner.Captioning;
 import org.tfsparsecap.captioner.PhotoException;
 
-/**
- * Compares the models, chooses among them, opens others. Outlives its activity when the phone is turned.
- *
- * <p>Used on the main thread; models are opened and timed one at a time on one background thread, so that none
- * slows another down.
- */
-final class ModelsViewModel {
+/** Compares the models, one after another so that none slows another down, chooses among them, opens others. */
+final class ModelsViewModel extends ViewModel<ModelsState> {
   private static final String OPENING = "opening";
   private static final String NOTICE = "notice";
   private static final int SIDE_TO_SHOW = 128;
@@ -30,35 +23,17 @@ final class ModelsViewModel {
   private final Engine engine;
   private final ModelStore models;
   private final Uri photo;
-  private final Worker worker = new Worker("models");
 
-  private Consumer<ModelsState> screen;
-  private ModelsState state;
   private Uri toOpen;
-  private boolean busy;
-  private boolean closed;
 
   /** @param photo that the models are compared on; null for none. */
   ModelsViewModel(Engine engine, ModelStore models, Uri photo) {
+    super("models", ModelsState.start(photo != null));
     this.engine = engine;
     this.models = models;
     this.photo = photo;
-    state = ModelsState.start(photo != null);
     refresh();
     work();
-  }
-
-  /** Gives every state from now on, beginning with the present one, to a screen; null for none. */
-  void attach(Consumer<ModelsState> screen) {
-    this.screen = screen;
-    if (screen != null) {
-      screen.accept(state);
-    }
-  }
-
-  /** The present state. */
-  ModelsState state() {
-    return state;
   }
 
   /** Uses a model from now on. */
@@ -70,39 +45,28 @@ final class ModelsViewModel {
   /** Copies a bundle into the app, tries it and uses it. */
   void open(Uri document) {
     toOpen = document;
-    set(state.withOpening(true).withNotice(null));
+    set(state().withOpening(true).withNotice(null));
     work();
   }
 
   /** Asks whether the person's own bundle should really be forgotten. */
   void askToRemove() {
-    set(state.withAsking(true));
+    set(state().withAsking(true));
   }
 
   /** What the person has answered. */
   void answerToRemove(boolean remove) {
-    state = state.withAsking(false);
     if (remove) {
       models.removeOwn();
     }
-    refresh();
-  }
-
-  /** Says something. */
-  void notice(Problem problem) {
-    set(state.withNotice(Sentence.of(problem)));
-  }
-
-  /** The person has read the notice. */
-  void dismissNotice() {
-    set(state.withNotice(null));
+    refresh(state().withAsking(false));
   }
 
   /** Writes down what has to outlive the process. */
   void save(Bundle to) {
-    to.putBoolean(OPENING, state.opening());
-    if (state.notice() != null) {
-      to.putStringArrayList(NOTICE, state.notice().save());
+    to.putBoolean(OPENING, state().opening());
+    if (state().notice() != null) {
+      to.putStringArrayList(NOTICE, state().notice().save());
     }
   }
 
@@ -111,7 +75,7 @@ final class ModelsViewModel {
     Sentence notice = Sentence.restore(from.getStringArrayList(NOTICE));
     boolean interrupted = from.getBoolean(OPENING);
     set(
-        state.withNotice(
+        state().withNotice(
             interrupted
                 ? Sentence.of(Problem.MODEL_INTERRUPTED).and(Problem.MODEL_KEPT)
                 : notice));
@@ -119,41 +83,34 @@ final class ModelsViewModel {
 
   /** Lets go of everything; a bundle that is being copied is finished first. */
   void close() {
-    closed = true;
-    screen = null;
-    worker.finish(() -> {});
+    close(() -> {});
   }
 
-  private void set(ModelsState state) {
-    this.state = state;
-    if (screen != null) {
-      screen.accept(state);
-    }
+  private void refresh() {
+    refresh(state());
   }
 
   /** Takes over which models there are; what is known of them stays. */
-  private void refresh() {
+  private void refresh(ModelsState known) {
     List<ModelRow> rows = new ArrayList<>();
     for (ModelChoice choice : models.available()) {
-      ModelRow known = state.row(choice);
-      rows.add(known == null ? ModelRow.waiting(choice) : known);
+      ModelRow row = known.row(choice);
+      rows.add(row == null ? ModelRow.waiting(choice) : row);
     }
-    set(state.withRows(rows, models.chosen()));
+    set(known.withRows(rows, models.chosen()));
   }
 
-  private void work() {
-    if (busy || closed) {
-      return;
-    }
+  @Override
+  void begin() {
     if (toOpen != null) {
       install();
       return;
     }
-    if (state.hasPhoto() && state.photo() == null) {
+    if (state().hasPhoto() && state().photo() == null) {
       readPhoto();
       return;
     }
-    for (ModelRow row : state.rows()) {
+    for (ModelRow row : state().rows()) {
       if (row.stage() == ModelRow.Stage.WAITING) {
         measure(row);
         return;
@@ -172,12 +129,11 @@ final class ModelsViewModel {
         nothing -> {
           ModelRow fresh = ModelRow.waiting(ModelChoice.OWN);
           Sentence opened = Sentence.of(Problem.MODEL_OPENED);
-          state = state.withRow(fresh).withOpening(toOpen != null).withNotice(opened);
-          refresh();
+          refresh(state().withRow(fresh).withOpening(toOpen != null).withNotice(opened));
         },
         thrown ->
             set(
-                state
+                state()
                     .withOpening(toOpen != null)
                     .withNotice(Sentence.of(thrown).and(Problem.MODEL_KEPT))));
   }
@@ -185,21 +141,21 @@ final class ModelsViewModel {
   private void readPhoto() {
     run(
         () -> Pictures.thumbnail(engine.read(photo, SIDE_TO_SHOW), 2 * SIDE_TO_SHOW),
-        small -> set(state.withPhoto(small)),
-        thrown -> set(state.withPhoto(null).withNotice(Sentence.of(thrown))));
+        small -> set(state().withPhoto(small)),
+        thrown -> set(state().withPhoto(null).withNotice(Sentence.of(thrown))));
   }
 
   private void measure(ModelRow row) {
-    set(state.withRow(row.measuring()));
-    Uri measured = state.hasPhoto() ? photo : null;
+    set(state().withRow(row.measuring()));
+    Uri measured = state().hasPhoto() ? photo : null;
     run(
         () -> measured(row, measured),
-        done -> set(state.withRow(done)),
+        done -> set(state().withRow(done)),
         thrown -> {
           if (thrown instanceof PhotoException) { // it has gone since it was first read
-            set(state.withPhoto(null).withNotice(Sentence.of(thrown)).withRow(row));
+            set(state().withPhoto(null).withNotice(Sentence.of(thrown)).withRow(row));
           } else {
-            set(state.withRow(row.failed(Sentence.of(thrown))));
+            set(state().withRow(row.failed(Sentence.of(thrown))));
           }
         });
   }
@@ -231,21 +187,5 @@ final class ModelsViewModel {
     float[] sorted = Arrays.copyOf(values, count);
     Arrays.sort(sorted);
     return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
-  }
-
-  private <T> void run(Callable<T> job, Consumer<T> done, Consumer<Throwable> failed) {
-    busy = true;
-    worker.run(
-        job,
-        result -> finish(() -> done.accept(result)),
-        thrown -> finish(() -> failed.accept(thrown)));
-  }
-
-  private void finish(Runnable end) {
-    busy = false;
-    if (!closed) {
-      end.run();
-      work();
-    }
   }
 }

@@ -4,6 +4,7 @@ import android.content.Context;
 import android.os.Handler;
 import android.os.Looper;
 import android.speech.tts.TextToSpeech;
+import android.speech.tts.UtteranceProgressListener;
 import java.util.function.Consumer;
 
 /** The phone's own speech engine, started when there is first something to say. */
@@ -67,9 +68,29 @@ final class SpeechVoice implements Voice {
       fail(Problem.NO_VOICE);
       return;
     }
+    engine.setOnUtteranceProgressListener(
+        new UtteranceProgressListener() {
+          @Override
+          public void onStart(String caption) {}
+
+          @Override
+          public void onDone(String caption) {}
+
+          @Override
+          @SuppressWarnings("deprecation") // what replaces it calls it
+          public void onError(String caption) {
+            main.post(() -> onBrokenOff(started));
+          }
+        });
     ready = true;
     if (waiting != null) {
       sayWaiting();
+    }
+  }
+
+  private void onBrokenOff(TextToSpeech speaking) {
+    if (speaking == engine) {
+      fail(Problem.SPEECH_FAILED);
     }
   }
 

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.function.UnaryOperator;
 
 /** All that the first screen shows. Immutable. */
-final class UiState {
+final class UiState implements ViewModel.State<UiState> {
   /** Before anything was chosen. */
   static final UiState EMPTY = new UiState(Collections.emptyList(), 0, null, null, false);
 
@@ -42,7 +42,8 @@ final class UiState {
   }
 
   /** With a sentence that is not about one photo; null for none. */
-  UiState withNotice(Sentence notice) {
+  @Override
+  public UiState withNotice(Sentence notice) {
     return new UiState(photos, selected, picture, notice, aloud);
   }
 

@@ -63,6 +63,14 @@ public final class ModelsTest extends ScreenTest {
   }
 
   @Test
+  public void anAppThatWasBuiltWithADenseModelDoesNotCallItSparse() {
+    app.builtIn = EnumSet.of(ModelChoice.SPARSE);
+    app.engine.builtIn.put(ModelChoice.SPARSE, Samples.model("shapes_dense"));
+    ModelsActivity screen = openModels(null).get();
+    assertEquals("Built-in model", text(card(screen, 0), R.id.model_title));
+  }
+
+  @Test
   public void timesAreTheMiddleOfSeveralRunsAfterAWarmUp() {
     openModels(album.photo(Samples.TRIANGLE));
     assertEquals("two models, two runs to warm up and nine", 22, app.engine.captioned.size());

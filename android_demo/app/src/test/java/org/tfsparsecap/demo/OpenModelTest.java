@@ -17,9 +17,11 @@ import android.widget.TextView;
 import java.io.ByteArrayInputStream;
 import java.io.File;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.Test;
 import org.robolectric.android.controller.ActivityController;
 import org.robolectric.shadows.ShadowAlertDialog;
@@ -173,6 +175,26 @@ public final class OpenModelTest extends ScreenTest {
     assertRefused(screen, bytes("future_operator.tflite"), R.string.problem_model_not_runnable);
     assertRefused(
         screen, renamed(sparse, "captioner.json", "captioner.jsoM"), R.string.problem_model_no_description);
+  }
+
+  @Test
+  public void aFilmIsRefusedBeforeItIsCopied() throws IOException {
+    ModelsActivity screen = openModels(null).get();
+    open(screen, album.add("mine.tflite", dense()));
+    Uri film = Uri.parse("content://org.example.films/holidays.mp4");
+    AtomicLong read = new AtomicLong();
+    shadowOf(app.getContentResolver())
+        .registerInputStreamSupplier(
+            film,
+            () ->
+                new InputStream() {
+                  @Override
+                  public int read() {
+                    return read.incrementAndGet() > 1 << 20 ? -1 : 'f';
+                  }
+                });
+    assertRefused(screen, film, R.string.problem_model_not_a_model);
+    assertTrue("read " + read, read.get() <= 8192);
   }
 
   @Test

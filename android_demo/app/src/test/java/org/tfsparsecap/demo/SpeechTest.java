@@ -135,6 +135,25 @@ public final class SpeechTest extends ScreenTest {
     assertEquals(screen.getString(R.string.problem_no_voice), notice(screen));
   }
 
+  @Test
+  public void anEngineThatBreaksOffIsReplacedByANewOne() {
+    MainActivity screen = openWith(Samples.HEART_STAR).get();
+    click(screen, R.id.speak);
+    start(TextToSpeech.SUCCESS);
+    TextToSpeech first = lastEngine();
+    shadowOf(first).getUtteranceProgressListener().onError("caption", TextToSpeech.ERROR_NETWORK);
+    settle();
+    assertEquals(screen.getString(R.string.problem_speech_failed), notice(screen));
+    assertTrue(shadowOf(first).isShutdown());
+    click(screen, R.id.speak);
+    assertNotSame(first, lastEngine());
+    start(TextToSpeech.SUCCESS);
+    // What the engine of before says now concerns nobody.
+    shadowOf(first).getUtteranceProgressListener().onError("caption", TextToSpeech.ERROR_NETWORK);
+    settle();
+    assertFalse(shadowOf(lastEngine()).isShutdown());
+  }
+
   private static void start(int status) {
     assertNotNull("an engine was asked for", lastEngine());
     shadowOf(lastEngine()).getOnInitListener().onInit(status);
