@@ -98,14 +98,3 @@ def attention_bias(mask, dtype: str):
         dtype: of the result; the number fits float16, and where no row is a region all have equal weights.
     """
     return ops.where(mask, ops.zeros((), dtype), ops.full((), -3e4, dtype))
-
-
-def checked_sharing(share: str | None) -> str | None:
-    """What an additive attention shares: None, or `"kv"`, one projection for keys and values.
-
-    Raises:
-        InputError: anything else.
-    """
-    if share not in (None, "kv"):
-        raise InputError(f'share_attention is "{share}": an additive attention shares "kv" or nothing (none)')
-    return share

@@ -5,9 +5,15 @@ from keras import ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
+from tfsparsecap.models.additive_attention import (
+    attention_memory,
+    attention_weights,
+    checked_sharing,
+    looked_at,
+)
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
-from tfsparsecap.models.regions import attention_bias, checked_sharing, mean_region, regions
 from tfsparsecap.models.regions import feature_size as size_of_features
+from tfsparsecap.models.regions import mean_region, regions
 from tfsparsecap.models.teacher_forcing import hidden_after_words
 
 _CELLS = {"lstm": keras.layers.LSTMCell, "gru": keras.layers.GRUCell}
@@ -122,12 +128,8 @@ class SoftAttention(Captioner):
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
         features, mask = regions(inputs, self.encoder, self.feature_size, training)
         features = ops.cast(features, self.compute_dtype)
-        memory = {"keys": self.attention_features(features), "mean": mean_region(features, mask)}
-        if self.share_attention != "kv":
-            memory["features"] = features
-        if mask is not None:
-            memory["attention_bias"] = attention_bias(mask, self.compute_dtype)
-        return memory
+        memory = attention_memory(self.attention_features(features), features, mask, self.share_attention)
+        return {**memory, "mean": mean_region(features, mask)}
 
     def initial_state(self, memory: Memory) -> State:
         state = {"hidden": self.initial_hidden(memory["mean"])}
@@ -152,13 +154,7 @@ class SoftAttention(Captioner):
 
     def _advance(self, embedded, state: State, memory: Memory, training: bool) -> State:
         query = self.attention_query(state["hidden"])
-        energy = ops.tanh(memory["keys"] + query[:, None, :])
-        scores = self.attention_score(energy)
-        if "attention_bias" in memory:
-            scores = scores + memory["attention_bias"][:, :, None]
-        weights = ops.softmax(scores, axis=1)
-        looked_at = memory["keys"] if self.share_attention == "kv" else memory["features"]
-        context = ops.squeeze(ops.matmul(ops.transpose(weights, (0, 2, 1)), looked_at), axis=1)
+        context = looked_at(attention_weights(query, memory, self.attention_score), memory)
         # The order of a stock LSTMCell's states is (hidden, carry).
         names = ("hidden", "carry") if self.initial_carry is not None else ("hidden",)
         _, after = self.cell(

@@ -5,9 +5,15 @@ from keras import ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
+from tfsparsecap.models.additive_attention import (
+    attention_memory,
+    attention_weights,
+    checked_sharing,
+    looked_at,
+)
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
-from tfsparsecap.models.regions import attention_bias, checked_sharing, mean_region, regions
 from tfsparsecap.models.regions import feature_size as size_of_features
+from tfsparsecap.models.regions import mean_region, regions
 from tfsparsecap.models.teacher_forcing import hidden_after_words
 
 
@@ -175,15 +181,8 @@ class UpDown(Captioner):
         features = self.dropout(features, training=training)
         pooled = self.pooled_embedding(ops.cast(pooled, self.compute_dtype))
         pooled = self.dropout(pooled, training=training)
-        memory = {
-            "keys": self.attention_features(features),
-            "image": self.attention_lstm_image(pooled),
-        }
-        if self.share_attention != "kv":
-            memory["features"] = features
-        if mask is not None:
-            memory["attention_bias"] = attention_bias(mask, self.compute_dtype)
-        return memory
+        memory = attention_memory(self.attention_features(features), features, mask, self.share_attention)
+        return {**memory, "image": self.attention_lstm_image(pooled)}
 
     def _pooled(self, given):
         if len(given.shape) != 2 or given.shape[1] not in (self.feature_size, None):
@@ -224,13 +223,7 @@ class UpDown(Captioner):
         attention_hidden, attention_carry = _lstm(gates + memory["image"], state["attention_carry"])
 
         query = self.attention_query(attention_hidden)
-        energy = ops.tanh(memory["keys"] + ops.expand_dims(query, 1))
-        scores = ops.squeeze(self.attention_score(energy), axis=-1)
-        if "attention_bias" in memory:
-            scores = scores + memory["attention_bias"]
-        weights = ops.softmax(scores, axis=-1)
-        looked_at = memory["keys"] if self.share_attention == "kv" else memory["features"]
-        context = ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), looked_at), axis=1)
+        context = looked_at(attention_weights(query, memory, self.attention_score), memory)
 
         gates = self.language_lstm(
             ops.concatenate([context, attention_hidden, state["language_hidden"]], axis=-1)

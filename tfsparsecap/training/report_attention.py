@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from keras import ops
 
-from tfsparsecap.models import SoftAttention, UpDown
-from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.models import SoftAttention, UpDown, additive_attention
+from tfsparsecap.models.captioner import Captioner, Inputs
 
 _ROWS, _COLUMNS = ("upper", "middle", "lower"), ("left", "centre", "right")
 # A map whose largest weight is not this many times the mean looks at nothing in particular.
@@ -54,17 +54,12 @@ def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarra
         _, after = captioner.step(ops.convert_to_tensor(said), state, memory)
         # UpDown scores with a state that the same step makes first, SoftAttention with the one before.
         hidden = after["attention_hidden"] if isinstance(captioner, UpDown) else state["hidden"]
-        found.append(_weights(captioner, hidden, memory))
+        weights = additive_attention.attention_weights(
+            captioner.attention_query(hidden), memory, captioner.attention_score
+        )
+        found.append(ops.convert_to_numpy(ops.cast(weights, "float32")))
         state, said = after, token
     return np.stack(found, axis=1)
-
-
-def _weights(captioner: Captioner, hidden: State, memory: Memory) -> np.ndarray:
-    query = captioner.attention_query(hidden)
-    scores = captioner.attention_score(ops.tanh(memory["keys"] + query[:, None, :]))[:, :, 0]
-    if "attention_bias" in memory:
-        scores = scores + memory["attention_bias"]
-    return ops.convert_to_numpy(ops.cast(ops.softmax(scores, axis=1), "float32"))
 
 
 def as_map(weights: np.ndarray) -> np.ndarray | None:
