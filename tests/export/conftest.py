@@ -12,6 +12,16 @@ from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
 
+#: Every way in which a layer's weights are stored but the plain one.
+LAYER_ENCODINGS = [
+    sparse.FLOAT16,
+    sparse.SPARSE16,
+    sparse.SPARSE32,
+    sparse.CSR,
+    sparse.BLOCK4,
+    sparse.BLOCK16,
+    sparse.INT8,
+]
 IMAGE_SIZE, VOCABULARY_SIZE, MAX_LENGTH, BEAM = 16, 80, 6, 3
 
 

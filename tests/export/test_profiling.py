@@ -8,7 +8,7 @@ from tfsparsecap_export.profiling import TFLITE, XNNPACK
 
 from tfsparsecap.errors import InputError
 
-from .conftest import MAX_LENGTH
+from .conftest import LAYER_ENCODINGS, MAX_LENGTH
 
 CALL, OPERATION, DELEGATED = 1, 2, 8
 
@@ -18,19 +18,7 @@ def a_matrix(encoding, count=1, rows=1):
     return flatfile.read_model(one_operator.fully_connected(matrices, encoding, rows))
 
 
-@pytest.mark.parametrize(
-    "encoding",
-    [
-        sparse.DENSE,
-        sparse.FLOAT16,
-        sparse.SPARSE16,
-        sparse.SPARSE32,
-        sparse.CSR,
-        sparse.BLOCK4,
-        sparse.BLOCK16,
-        sparse.INT8,
-    ],
-)
+@pytest.mark.parametrize("encoding", [sparse.DENSE, *LAYER_ENCODINGS])
 def test_how_a_layer_is_stored_is_told(encoding):
     layers = profiling._Layers(a_matrix(encoding))
     ((name, shape, told),) = layers.described.values()

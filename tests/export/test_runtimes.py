@@ -14,7 +14,7 @@ from tfsparsecap_export.costs import Costs
 from tfsparsecap.models import SoftAttention
 
 from ..runtimes import tflite_2_16
-from .conftest import BEAM, MAX_LENGTH, prune, rewritten
+from .conftest import BEAM, LAYER_ENCODINGS, MAX_LENGTH, prune, rewritten
 
 #: Nats by which two runtimes' scores of a caption may differ. Runtimes add up float32 products in different
 #: orders: 1.4e-5 was the most seen. A layer of int8 weights rounds what comes in to int8 first, and another
@@ -32,15 +32,6 @@ INT8_ENCODER = 0.3
 #: 0.013 where dense int8 layers follow each other.
 FLOAT_SHARE, INT8_SHARE, DENSE_INT8_SHARE = 1e-4, 0.01, 0.03
 
-LAYERS = [
-    sparse.FLOAT16,
-    sparse.SPARSE16,
-    sparse.SPARSE32,
-    sparse.CSR,
-    sparse.BLOCK4,
-    sparse.BLOCK16,
-    sparse.INT8,
-]
 # Not `SPARSE16`, which no format chooses for a table: where an operation that XNNPACK leaves alone, such as
 # GATHER, reads it, LiteRT 2.3 and TFLite 2.16.1 with XNNPACK forget to expand it, and it reads garbage.
 TABLES = [sparse.FLOAT16, sparse.SPARSE32, sparse.SPARSE_INT8, sparse.INT8]
@@ -184,7 +175,7 @@ def test_any_other_model_gives_the_same_in_every_format(format, runtime, litert,
 
 @pytest.mark.parametrize(
     ("role", "encoding"),
-    [*((sparse.FULLY_CONNECTED, one) for one in LAYERS), *((sparse.TABLE, one) for one in TABLES)],
+    [*((sparse.FULLY_CONNECTED, one) for one in LAYER_ENCODINGS), *((sparse.TABLE, one) for one in TABLES)],
 )
 def test_every_encoding_is_read_the_same_inside_the_word_loop(
     role, encoding, tmp_path, runtime, litert, dense_file, samples

@@ -6,17 +6,7 @@ import pytest
 from tensorflow.lite.python import schema_py_generated as schema
 from tfsparsecap_export import exporter, flatfile, graph, sparse
 
-from .conftest import rewritten
-
-LAYER_ENCODINGS = [
-    sparse.FLOAT16,
-    sparse.SPARSE16,
-    sparse.SPARSE32,
-    sparse.CSR,
-    sparse.BLOCK4,
-    sparse.BLOCK16,
-    sparse.INT8,
-]
+from .conftest import LAYER_ENCODINGS, rewritten
 
 
 def sparse_kernel(rows, columns, block=16, kept=0.25, seed=0):

@@ -15,6 +15,8 @@ from tfsparsecap.gates import Gate, gates
 from tfsparsecap.layers.gated import gate_in_place, ungate_in_place
 from tfsparsecap.models import MobileNetV1Encoder, SoftAttention
 
+from .conftest import assert_learns
+
 SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5}
 
 
@@ -108,14 +110,7 @@ def test_dropout_only_in_training(captioner, inputs):
 def test_learns_its_captions_with_keras_fit(inputs, jit, length, steps, share):
     keras.utils.set_random_seed(3)
     captioner = SoftAttention(20, feature_size=7, **SMALL)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    captioner.compile(keras.optimizers.Adam(0.03), loss, jit_compile=jit)
-    inputs = {**inputs, "tokens": inputs["tokens"][:, :length]}
-    targets = np.roll(inputs["tokens"], -1, axis=1)
-    before = loss(targets, captioner(inputs))
-    data = tf.data.Dataset.from_tensors((inputs, targets)).repeat(steps)
-    captioner.fit(data, epochs=1, verbose=0, shuffle=False)
-    assert loss(targets, captioner(inputs)) < share * before
+    assert_learns(captioner, inputs, jit=jit, length=length, steps=steps, share=share)
 
 
 def test_every_weight_gets_a_gradient(captioner, inputs):

@@ -15,6 +15,8 @@ from tfsparsecap.models import MobileNetV1Encoder, UpDown
 from tfsparsecap.models.published import load_published, published_arrays, published_captioner
 from tfsparsecap.pruning import prune, strip_pruning
 
+from .conftest import assert_learns
+
 SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5, "feature_size": 7}
 IMAGES = ("391895", "184613", "522418", "57870", "384029")
 LENGTH = 16
@@ -214,16 +216,8 @@ def test_dropout_only_in_training(captioner, inputs):
 @pytest.mark.parametrize("jit", [False, True])
 def test_learns_its_captions_with_keras_fit(inputs, jit):
     keras.utils.set_random_seed(3)
-    captioner = UpDown(20, **SMALL)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    captioner.compile(keras.optimizers.Adam(0.03), loss, jit_compile=jit)
     length, steps, share = (2, 20, 0.9) if jit else (6, 120, 0.1)
-    inputs = {**inputs, "tokens": inputs["tokens"][:, :length]}
-    targets = np.roll(inputs["tokens"], -1, axis=1)
-    before = loss(targets, captioner(inputs))
-    data = tf.data.Dataset.from_tensors((inputs, targets)).repeat(steps)
-    captioner.fit(data, epochs=1, verbose=0, shuffle=False)
-    assert loss(targets, captioner(inputs)) < share * before
+    assert_learns(UpDown(20, **SMALL), inputs, jit=jit, length=length, steps=steps, share=share)
 
 
 def test_every_weight_gets_a_gradient(captioner, inputs):
