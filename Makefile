@@ -16,7 +16,8 @@ BIN := $(VENV)/bin
 SOURCES := tfsparsecap export tests
 APP := android_demo
 APK := $(APP)/build/tfsparsecap.apk
-APK_CHOICES := $(APP)/build/choices.txt
+APK_WANTED := $(APP)/build/wanted.txt
+APK_MADE_WITH := $(APP)/build/made_with.txt
 # Folders, too, so that a file that is gone counts.
 APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/pom.xml \
   $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
@@ -73,19 +74,28 @@ wheel: $(READY) ## Build dist/tfsparsecap-*.whl, which runs without this folder
 apk: $(APK) ## Build the Android app (see android_demo/README.md), with MODEL=my.tflite around your own bundle
 	@printf '%s: %s bytes, signed with %s\n' $< "$$(stat -c %s $<)" '$(or $(KEYSTORE),a debug key)'
 
-$(APK): $(APK_SOURCES) $(APK_CHOICES) $(wildcard $(MODEL) $(DENSE) $(KEYSTORE)) $(if $(MODEL),$(READY))
-ifneq ($(MODEL),)
-	@$(BIN)/python -m tfsparsecap_export.android '$(MODEL)' $(if $(DENSE),'$(DENSE)')
-else ifneq ($(DENSE),)
+# Names of files may have spaces, which make would split at.
+$(APK) $(APK_WANTED): export APK_MODEL = $(MODEL)
+$(APK) $(APK_WANTED): export APK_DENSE = $(DENSE)
+$(APK) $(APK_WANTED): export APK_KEYSTORE = $(KEYSTORE)
+$(APK) $(APK_WANTED): export APK_KEY_ALIAS = $(KEY_ALIAS)
+
+$(APK): $(APK_SOURCES) $(APK_WANTED) $(if $(MODEL),$(READY))
+ifdef MODEL
+	@$(BIN)/python -m tfsparsecap_export.android "$$APK_MODEL" $${APK_DENSE:+"$$APK_DENSE"}
+else ifdef DENSE
 	@echo "DENSE goes beside a MODEL: make apk MODEL=sparse.tflite DENSE=dense.tflite" >&2; exit 2
 endif
-	@APK_MODEL='$(MODEL)' APK_DENSE='$(DENSE)' APK_KEYSTORE='$(KEYSTORE)' APK_KEY_ALIAS='$(KEY_ALIAS)' \
-	  MAVEN_ARGS='$(MAVEN_ARGS)' $(APP)/build.sh apk $@
+	@MAVEN_ARGS='$(MAVEN_ARGS)' $(APP)/build.sh apk $@
+	@cp $(APK_WANTED) $(APK_MADE_WITH)
 
-# Newer than the app where this call wants other content than the last one did.
-$(APK_CHOICES): FORCE
+# Newer than the app where this call wants other content than the app has, older where it does not.
+$(APK_WANTED): FORCE
 	@mkdir -p $(@D)
-	@echo '$(MODEL) $(DENSE) $(KEYSTORE) $(KEY_ALIAS)' | cmp -s - $@ || echo '$(MODEL) $(DENSE) $(KEYSTORE) $(KEY_ALIAS)' > $@
+	@for file in "$$APK_MODEL" "$$APK_DENSE" "$$APK_KEYSTORE"; do \
+	  stat -Lc '%n %s %.Y' -- "$$file" 2>/dev/null || echo "$$file"; done > $@
+	@echo "$$APK_KEY_ALIAS" >> $@
+	@if cmp -s $@ $(APK_MADE_WITH); then touch -d @0 $@; fi
 
 test-android: ## Run the app's own tests on the JVM, and nothing else
 	mvn -B $(MAVEN_ARGS) -f $(APP)/pom.xml test

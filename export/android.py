@@ -16,7 +16,7 @@ from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError
 
 _DESCRIPTION = """\
-Captions a black picture with each file and says what phones will not take.
+Captions a black picture with each file, and says whether the app can use it and what phones may refuse.
 
 Exit code 0: the app can use the files. 2: not this one, and why.
 """
@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser("python -m tfsparsecap_export.android", _DESCRIPTION, _EXAMPLES)
     options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="bundles for the app")
     for path in options.parse_args(argv).files:
-        for sentence in check_bundle(path):
+        sentences = check_bundle(path)
+        for sentence in ["the app can use it", *sentences]:
             print(f"{path}: {sentence}")
 
 

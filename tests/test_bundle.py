@@ -153,7 +153,8 @@ def without_graph(monkeypatch):
     from ai_edge_litert import interpreter
 
     features = {"features": {"shape": np.array([1, 2, 3]), "dtype": np.float32}}
-    runner = SimpleNamespace(get_input_details=lambda: features)
+    outputs = dict.fromkeys(("token_ids", "scores"))
+    runner = SimpleNamespace(get_input_details=lambda: features, get_output_details=lambda: outputs)
     loaded = SimpleNamespace(get_signature_runner=lambda name: runner)
     monkeypatch.setattr(interpreter, "Interpreter", lambda **options: loaded)
 

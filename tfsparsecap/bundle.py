@@ -43,6 +43,7 @@ _JOINS: dict[str, Callable[[list[str]], str]] = {
 _LARGEST_IMAGE = 4096
 # The score of a beam that found nothing is minus infinity, which the converter makes the least float32.
 _NOTHING_FOUND = -1e30
+_OUTPUTS = {"token_ids", "scores"}
 _IDENTIFIER = b"TFL3"
 # Bytes, and files, far beyond any bundle: they keep a hostile archive from filling the memory, where a byte
 # of JSON, or a line, can take a hundred times its size.
@@ -152,8 +153,11 @@ class TFLiteCaptioner:
             self._run = interpreter.get_signature_runner(SIGNATURE)
         except (ValueError, RuntimeError, OSError) as error:
             raise InputError(
-                f"the runtime cannot load {path} ({str(error).strip().splitlines()[0]}): export the run again"
+                f"the runtime cannot load {path} ({_first_line(error)}): export the run again"
             ) from error
+        missing = _OUTPUTS - self._run.get_output_details().keys()
+        if missing:
+            raise InputError(f"{path} gives no {' and no '.join(sorted(missing))}: it is no captioner")
         details = self._run.get_input_details()
         self._inputs = {
             name: (tuple(d["shape"].tolist()), np.dtype(d["dtype"])) for name, d in details.items()
@@ -180,7 +184,7 @@ class TFLiteCaptioner:
             log-probabilities.
 
         Raises:
-            InputError: the file takes other inputs, or of another shape.
+            InputError: the file takes other inputs, or of another shape, or is damaged.
         """
         given = features if image is None else {"image": image, **features}
         if given.keys() != self._inputs.keys():
@@ -200,7 +204,12 @@ class TFLiteCaptioner:
                     f" not {list(value.shape)} and {value.dtype}"
                 )
             feeds[name] = value.astype(dtype)[None]
-        outputs = self._run(**feeds)
+        try:
+            outputs = self._run(**feeds)
+        except (ValueError, RuntimeError) as error:
+            raise InputError(
+                f"the runtime cannot run {self.path} ({_first_line(error)}): copy it or export the run again"
+            ) from error
         return outputs["token_ids"], outputs["scores"]
 
     def caption(self, image=None, **features) -> list[tuple[str, float]]:
@@ -235,6 +244,10 @@ class TFLiteCaptioner:
             if token not in unsaid:
                 words.append(self.vocabulary[token])
         return _JOINS[self.metadata["join"]](words)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _check_description(description: dict, path: Path) -> None:

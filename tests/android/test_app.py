@@ -196,13 +196,18 @@ def test_a_dense_bundle_alone_is_a_sentence(checkout, apk):
 
 def test_ones_own_model_goes_into_the_app_alone_and_nothing_else_changes(checkout, apk, tmp_path):
     before = entries(apk)
-    mine = tmp_path / "mine.tflite"
+    mine = tmp_path / "my model.tflite"
     mine.write_bytes(assets(apk)["sparse.tflite"])
     checkout.build(f"MODEL={mine}")
     assert assets(checkout.apk) == {"sparse.tflite": mine.read_bytes()}
     output("apksigner", "verify", checkout.apk)
     del before["assets/dense.tflite"]
     assert entries(checkout.apk) == before
+    # The app is never older than the model.
+    mine.write_text("Dear all", encoding="utf-8")
+    assert "no .tflite file" in checkout.run("make", "apk", f"MODEL={mine}").stderr
+    mine.unlink()
+    assert "No such file" in checkout.run("make", "apk", f"MODEL={mine}").stderr
 
 
 def test_a_release_key_signs_the_app_and_a_wrong_password_is_a_sentence(checkout, apk, tmp_path):

@@ -1,11 +1,16 @@
 """Which files the app can use, and what is said of the others."""
 
+from pathlib import Path
+
 import pytest
-from tfsparsecap_export import android
+from tfsparsecap_export import android, flatfile
 from tfsparsecap_export.bundle import bundled
 
 from tfsparsecap import command
 from tfsparsecap.bundle import TFLiteCaptioner
+
+#: Of the app's own tests.
+RESOURCES = Path(__file__).parents[2] / "android_demo/app/src/test/resources/captioner"
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +27,20 @@ def ended(*arguments) -> int:
 def test_a_captioner_of_pictures_can_be_used(path, capsys):
     assert android.check_bundle(path) == []
     assert ended(path, path) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == (2 * f"{path}: the app can use it\n", "")
 
 
 def test_what_phones_may_not_take_is_said_and_no_reason_to_stop(path, capsys, monkeypatch):
     monkeypatch.setattr(android, "warnings", lambda contents: [f"{contents.bytes} bytes"])
     assert ended(path) == 0
-    assert capsys.readouterr().out == f"{path}: {path.stat().st_size} bytes\n"
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"{path}: the app can use it", f"{path}: {path.stat().st_size} bytes"]
 
 
-@pytest.mark.parametrize("case", ["absent", "text", "cut short", "features", "no vocabulary", "no model"])
+@pytest.mark.parametrize(
+    "case",
+    ["absent", "text", "cut short", "features", "no vocabulary", "no model", "no captions", "damaged"],
+)
 def test_a_file_that_the_app_cannot_use_is_one_sentence_and_exit_code_2(case, path, tmp_path, capsys):
     captioner, content = TFLiteCaptioner(path), path.read_bytes()
     graph = content[: content.index(b"PK\x03\x04")]
@@ -54,6 +63,16 @@ def test_a_file_that_the_app_cannot_use_is_one_sentence_and_exit_code_2(case, pa
     elif case == "no model":
         file.write_bytes(bundled(b"\x08\0\0\0TFL3" + bytes(64), captioner.metadata, captioner.vocabulary))
         expected = "the runtime cannot load"
+    elif case == "no captions":
+        file.write_bytes((RESOURCES / "silent.tflite").read_bytes())
+        expected = "gives no scores and no token_ids"
+    elif case == "damaged":
+        model = flatfile.read_model(graph)
+        largest = max(model.buffers, key=lambda buffer: 0 if buffer.data is None else len(buffer.data))
+        largest.data = None
+        damaged = flatfile.write_model(model)
+        file.write_bytes(bundled(damaged, captioner.metadata, captioner.vocabulary))
+        expected = "the runtime cannot run"
     assert ended(file) == 2
     out, error = capsys.readouterr()
     assert out == ""
