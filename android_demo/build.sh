@@ -152,7 +152,7 @@ apk() {
     done
     printf 'Building the app; with an empty Maven repository 200 MB are fetched first\n'
     # shellcheck disable=SC2086  # several arguments
-    mvn -B -q -Dstyle.color=never ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
+    mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
     sign "$1"
 }
 
