@@ -1,6 +1,7 @@
 """The study command: a small grid from its file to its tables, stopped and gone on with."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -81,6 +82,22 @@ def test_a_wrong_setting_is_said_before_anything_is_trained(file, tmp_path, caps
     assert ended("--config", file, "--runs", tmp_path / "runs") == 2
     assert "unknown key pruning.scheem" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+    # Without training, too.
+    assert ended("--config", file, "--runs", tmp_path / "runs", "--dry-run") == 2
+
+
+def test_data_that_are_not_there_are_said_before_anything_is_trained(file, tmp_path, capsys):
+    given = ("--config", file, "--runs", tmp_path / "runs")
+    settings = file.read_text()
+    file.write_text(re.sub(r"\n  data\..*", "", settings))
+    assert ended(*given, "data.kind=flickr", f"data.folder={tmp_path / 'nowhere'}") == 2
+    assert "nowhere" in capsys.readouterr().err and not (tmp_path / "runs").exists()
+    file.write_text(settings)
+    assert ended(*given, "--tables") == 0
+    assert "is finished yet" in capsys.readouterr().out
+    (tmp_path / "file").write_text("")
+    assert ended("--config", file, "--runs", tmp_path / "file") == 2
+    assert "cannot make the folder" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_is_named_and_the_code_is_1(file, tmp_path, capsys, monkeypatch):

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from tfsparsecap.command import fail, only_json_on_stdout, parser, print_table, run, start_tensorflow
 
+#: Scores of a run that the tables have.
+SCORES = ("CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+
 if TYPE_CHECKING:
     from tfsparsecap.training.study import GridRun, Study
     from tfsparsecap.training.study_table import Result
@@ -17,6 +20,10 @@ EXAMPLES = [
     (
         "python -m tfsparsecap.study --config configs/studies/flickr8k_small.yaml --jobs 2",
         "hours; stop it whenever you like, the same command goes on",
+    ),
+    (
+        "python -m tfsparsecap.study --config configs/studies/flickr8k_small.yaml data.folder=FLICKR8K",
+        "with data that lie elsewhere",
     ),
     ("python -m tfsparsecap.study --config configs/studies/scenes.yaml --dry-run", "what would be trained"),
     ("python -m tfsparsecap.study --config configs/studies/scenes.yaml --tables", "tables of what is there"),
@@ -34,6 +41,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         EXAMPLES,
     )
     options.add_argument("--config", metavar="FILE.yaml", required=True, help="one of configs/studies/")
+    options.add_argument("settings", nargs="*", metavar="section.key=value", help="settings of all runs")
     options.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")
     options.add_argument(
         "--runs", metavar="FOLDER", default="runs", help="where the study's folder lies (default: runs)"
@@ -49,27 +57,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a study as the command line says; returns 1 where a run failed.
 
     Raises:
-        InputError: the study's file, or a run's settings, are wrong.
+        InputError: the study's file, a run's settings or the data are wrong.
     """
     given = arguments(argv)
     with only_json_on_stdout(given.json):
         from tfsparsecap.training.study import grid, load_study
 
         study = load_study(given.config)
-        runs = grid(study, given.config, given.runs)
+        runs = grid(study, given.config, given.runs, given.settings)
         folder = Path(given.runs) / study.name
+        start_tensorflow()
+        from tfsparsecap.training.experiment import check_sections
+        from tfsparsecap.training.study_runner import check_inputs, finished_run, run_study
+
+        for one in runs:
+            check_sections(one.config)
         if given.dry_run:
             rows = [(one.name, f"after {one.start_from}" if one.start_from else "") for one in runs]
             print_table(f"{len(runs)} runs in {folder}", rows)
             return 0
-        start_tensorflow()
-        from tfsparsecap.training.experiment import check_sections
-        from tfsparsecap.training.study_runner import run_study
-
-        for one in runs:
-            check_sections(one.config)
         failed: dict[str, str] = {}
         if not given.tables:
+            check_inputs(one.config for one in runs if finished_run(one, folder) is None)
             outcome = run_study(
                 runs,
                 folder,
@@ -83,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             fail(f"{name}: {reason}")
         for file in written:
             print(f"written: {file}")
+        if not results:
+            print(f"no run in {folder} is finished yet")
     if given.json:
         print(json.dumps([vars(result) for result in results]))
     elif results:
@@ -95,6 +106,8 @@ def _results(runs: Sequence["GridRun"], folder: Path) -> tuple[list["Result"], l
     from tfsparsecap.training.study_runner import finished_run
     from tfsparsecap.training.study_table import Missing, Result
 
+    # Beside captioners whose encoder is pruned, too, the encoders of the others count as well.
+    encoders = any(one.config.pruning is not None and one.config.pruning.encoder for one in runs)
     results, missing = [], []
     for one in runs:
         place = (one.captioner, one.method, one.sparsity, one.seed)
@@ -103,13 +116,17 @@ def _results(runs: Sequence["GridRun"], folder: Path) -> tuple[list["Result"], l
             missing.append(Missing(*place, setting=one.variant))
             continue
         scores = finished.scores
+        weights, kept = (
+            scores[name] + (scores.get(f"encoder_{name}", 0) if encoders else 0)
+            for name in ("weights", "nonzero_weights")
+        )
         results.append(
             Result(
                 *place,
-                scores={name: scores[name] for name in ("CIDEr", "BLEU-4", "BLEU-1") if name in scores},
-                final_sparsity=scores["sparsity"],
-                nonzero_weights=scores["nonzero_weights"],
-                weights=scores["weights"],
+                scores={name: value for name, value in scores.items() if name in SCORES},
+                final_sparsity=1.0 - kept / max(1, weights),
+                nonzero_weights=kept,
+                weights=weights,
                 seconds=finished.seconds,
                 run=str(finished.folder),
                 setting=one.variant,
@@ -131,7 +148,8 @@ def _write(
     title, score = study.title or study.name, study.plot.score
     written = write_tables(results, folder, title, missing=missing, score=score)
     where = source.parent / study.plot.published_folder
-    published = {label: where / name for label, name in study.plot.published.items()}
+    same = score == study.plot.published_score
+    published = {label: where / name for label, name in study.plot.published.items() if same}
     return results, [
         *written,
         *plot(results, folder / "plot.png", score=score, published=published, title=title),

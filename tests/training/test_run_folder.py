@@ -2,6 +2,7 @@
 
 import csv
 
+import numpy as np
 import pytest
 
 from tfsparsecap.data.tokenizers import WordTokenizer
@@ -20,6 +21,10 @@ def test_a_folder_that_exists_is_not_written_over(tmp_path):
     folder.path.mkdir()
     folder.check(config, resume=False)
     (folder.path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"exists and is no run folder .* give name="):
+        folder.check(config, resume=False)
+    (folder.path / "notes.txt").unlink()
+    folder.create(config, tokenizer())
     with pytest.raises(InputError, match=r"exists: pass --resume .* or name="):
         folder.check(config, resume=False)
     (tmp_path / "file").write_text("")
@@ -38,6 +43,55 @@ def test_resuming_asks_for_the_same_run(tmp_path):
         folder.check(load_config(None, ["training.epochs=7"]), resume=True)
     with pytest.raises(InputError, match="more settings differ"):
         folder.check(load_config(None, ["pruning=null"]), resume=True)
+
+
+def test_what_a_killed_start_left_behind_is_not_in_the_way_and_what_is_not_of_it_is(tmp_path):
+    folder, config = RunFolder(tmp_path / "run"), load_config()
+    folder.create(config, tokenizer(), {"0000/kernel": np.ones(3, np.float32)})
+    assert folder.initial.is_file()
+    folder.config_file.unlink()  # the last thing that is written
+    (folder.checkpoints / ".initial-x.npz").write_bytes(b"half")
+    folder.check(config, resume=False)
+    with pytest.raises(InputError, match="leave --resume out"):
+        folder.check(config, resume=True)
+    folder.checkpoint(1).write_bytes(b"an epoch")
+    with pytest.raises(InputError, match="exists and is no run folder"):
+        folder.check(config, resume=False)
+
+
+def test_the_initial_weights_are_there_before_the_settings(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+
+    def killed(self, config):
+        assert self.initial.is_file() and self.vocabulary.is_file()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "save_config", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.create(load_config(), tokenizer(), {"0000/kernel": np.ones(3, np.float32)})
+
+
+def test_a_start_that_lies_elsewhere_now_is_the_same_one(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(load_config(None, ["training.start_from=runs/study/dense-s1"]), tokenizer())
+    folder.check(load_config(None, ["training.start_from=/moved/study/dense-s1"]), resume=True)
+    with pytest.raises(InputError, match=r"has training\.start_from=runs/study/dense-s1, not runs/other"):
+        folder.check(load_config(None, ["training.start_from=runs/other"]), resume=True)
+
+
+def test_two_trainings_do_not_write_to_one_folder(tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.held():
+        with pytest.raises(InputError, match="another training is at work in"), RunFolder(tmp_path).held():
+            pass
+        # What holds it is a process, not a file that a killed one leaves behind.
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / ".lock").write_text("")
+        with RunFolder(tmp_path / "other").held():
+            pass
+    with folder.held():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
 def test_settings_and_vocabulary_are_there_to_read(tmp_path):

@@ -81,11 +81,67 @@ def test_settings_come_from_file_study_captioner_variant_and_method_in_this_orde
         ({"methods": {"a b": {}, "A-B": {}}}, "two runs would lie in the same folder a_b-0.8-s1"),
         ({"settings": {"training.epoch": 3}}, r"unknown key training\.epoch in s\.yaml, method 'Dense'"),
         ({"settings": {"pruning.sparsiti": 3, "pruning.method": "x"}}, r"pruning\.method in s\.yaml"),
+        (
+            {"methods": {"A": {"captioners": ["lstn"]}}, "captioners": {"lstm": {}, "gru": {}}},
+            "method 'A' is for 'lstn', which is none of the captioners: did you mean 'lstm'",
+        ),
+        ({"seeds": [1, 2, 1]}, "1 stands twice in seeds"),
+        ({"sparsities": [0.8, 0.80]}, r"0\.8 stands twice in sparsities"),
+        ({"settings": {"pruning.sparsity": 0.5}}, r"settings sets pruning\.sparsity, .* use sparsities"),
+        (
+            {"methods": {"A": {"settings": {"training.start_from": "runs/a"}}}},
+            r"methods\.A\.settings sets training\.start_from, .* use start_from",
+        ),
+        ({"variants": {"v": {"seed": 3}}}, r"variants\.v sets seed, .* use seeds"),
     ],
 )
 def test_a_grid_that_cannot_be_is_said(changed, message):
     with pytest.raises(InputError, match=message):
         grid(study(**changed), "s.yaml")
+
+
+def test_settings_on_the_command_line_win_and_are_those_of_all_runs():
+    overrides = ["training.epochs=7", "data.folder=elsewhere"]
+    one = study(settings={"training.epochs": 3})
+    runs = grid(one, "s.yaml", overrides=overrides)
+    assert {(run.config.training.epochs, run.config.data.folder) for run in runs} == {(7, "elsewhere")}
+    assert sum(run.config.pruning is None for run in runs) == 2
+    with pytest.raises(
+        InputError, match=r"seed=4 on the command line: the study sets seed, use seeds in s\.y"
+    ):
+        grid(one, "s.yaml", overrides=["seed=4"])
+    with pytest.raises(InputError, match=r"unknown key training\.epoch .*or on the command line"):
+        grid(one, "s.yaml", overrides=["training.epoch=4"])
+
+
+def test_what_is_dense_is_told_by_all_settings_together(tmp_path):
+    (tmp_path / "dense.yaml").write_text("pruning: null\n")
+    one = study(
+        config="dense.yaml", methods={"Dense": {}, "SMP": {"settings": {"pruning.method": "supermask"}}}
+    )
+    runs = grid(one, tmp_path / "s.yaml")
+    assert [(run.method, run.sparsity) for run in runs if run.seed == 1] == [
+        ("Dense", None),
+        ("SMP", 0.8),
+        ("SMP", 0.95),
+    ]
+    assert [run.config.pruning is None for run in runs if run.seed == 1] == [True, False, False]
+
+
+def test_paths_are_those_of_the_file_that_they_stand_in(tmp_path):
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "settings.yaml").write_text("seed: 5\ntraining: {epochs: 9}\n")
+    (tmp_path / "mine" / "gru.yaml").write_text("model: {cell: gru}\n")
+    (tmp_path / "studies" / "theirs.yaml").write_text(
+        "name: theirs\nconfig: ../settings.yaml\nmethods: {SMP: {}}\nplot: {published_folder: curves}\n"
+    )
+    file = tmp_path / "mine" / "study.yaml"
+    file.write_text("extends: ../studies/theirs.yaml\nname: mine\nmethods: {GRU: {config: gru.yaml}}\n")
+    one = load_study(file)
+    assert one.plot.published_folder == (tmp_path / "studies" / "curves").as_posix()
+    runs = {run.method: run.config for run in grid(one, file)}
+    assert runs["SMP"].training.epochs == 9 and runs["GRU"].model.cell == "gru"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +155,8 @@ def test_a_grid_that_cannot_be_is_said(changed, message):
         ("name: a/b\nmethods: {A: {}}\n", "name in .* is 'a/b'"),
         ("name: a\nmethods: {A: {}}\nsparsities: [1.0]\n", r"sparsities\.0 in .* is 1\.0"),
         ("name: a\nmethods: {A: {startfrom: B}}\n", r"unknown key methods\.A\.startfrom"),
+        ("name: a\nmethods: {A: {captioners: []}}\n", r"methods\.A\.captioners in .* is \[\]"),
+        ("name: a\nmethods: {A: {}}\nplot: {score: cider}\n", r"plot\.score in .* is 'cider': .*CIDEr"),
         ("- a\n", "holds no settings"),
         ("a: [", "is no YAML"),
     ],

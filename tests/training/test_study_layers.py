@@ -178,7 +178,7 @@ def test_what_cannot_be_drawn_is_said(tmp_path):
 
 
 def test_the_command_prints_a_table_and_draws(tiny_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.setenv("COLUMNS", "300")
     (tmp_path / "table.tsv").write_text(TABLE)
     main([str(tiny_run), "--published", str(tmp_path / "table.tsv"), "--output", str(tmp_path / "a.png")])
     said = capsys.readouterr().out
@@ -187,6 +187,11 @@ def test_the_command_prints_a_table_and_draws(tiny_run, tmp_path, capsys, monkey
     assert rows["embedding_map"] == [str(weights), "0.00%", "99.00%", "97.50%"]
     assert rows["value_layer/kernel"] == ["99.30%", "97.40%"]
     assert "lstm/recurrent_kernel" in rows and "tiny, from the least pruned layer to the most" in said
+    lines = TABLE.splitlines()
+    first = lines[0].split("\t")[1]
+    shares = {line.split("\t")[0].removesuffix("/mask"): float(line.split("\t")[1]) for line in lines[1:]}
+    names = ", ".join(sorted(shares, key=lambda name: shares[name]))
+    assert f"{first}, published, from the least pruned layer to the most pruned: {names}" in said
     assert {file.name for file in tmp_path.iterdir()} == {"table.tsv", "a.png", "a.svg"}
 
 

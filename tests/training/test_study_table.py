@@ -14,12 +14,9 @@ from tfsparsecap.training.study_table import (
     Result,
     aggregate,
     csv_text,
-    escaped,
     lines,
     markdown_text,
     means_csv_text,
-    percent,
-    short_count,
     write_tables,
 )
 
@@ -203,7 +200,6 @@ def test_labels_are_shown_as_they_are(label):
 def test_line_ends_in_a_label_do_not_end_the_table():
     found, _ = tables(markdown_text([result("a\r\nb\x00\u2028c", 0.8, 1, 0.4)], ""))
     assert found[0][1] == ["a b c", "40.0"]
-    assert escaped(" a\n|") == "a \\|"
 
 
 def test_settings_are_columns_and_what_has_none_stands_in_all_of_them():
@@ -235,30 +231,14 @@ def test_another_score_can_be_the_one_of_the_first_table():
     assert tables(markdown_text(STUDY, "", score="SPICE"))[0][0][1][1:] == [NONE, NONE]
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (1_234_567, "1.2 M"),
-        (310_544, "311 k"),
-        (954, "954"),
-        (999_400, "999 k"),
-        (999_600, "1.0 M"),
-        (999.7, "1 k"),
-        (0, "0"),
-    ],
-)
-def test_counts_are_short(number, text):
-    assert short_count(number) == text
-
-
-def test_shares_are_percents_without_noise():
-    assert [percent(share) for share in (0.8, 0.975, 0.991, 0.1 + 0.2, 1.0)] == [
-        "80 %",
-        "97.5 %",
-        "99.1 %",
-        "30 %",
-        "100 %",
-    ]
+def test_a_captioner_with_another_sparsity_than_asked_says_so_and_is_not_the_best():
+    relevance = replace(result("Relevance", 0.99, 1, 0.45), final_sparsity=0.8713)
+    found, bold = tables(markdown_text([relevance, result("SMP", 0.99, 1, 0.40), STUDY[1]], ""))
+    assert found[0][1:] == [["Dense", "41.4"], ["Relevance", "45.0 at 87.1 %"], ["SMP", "40.0"]]
+    assert not bold
+    near = replace(relevance, final_sparsity=0.9874)
+    found, bold = tables(markdown_text([near, result("SMP", 0.99, 1, 0.40)], ""))
+    assert found[0][1] == ["Relevance", "45.0"] and bold == {(0, 1, 1)}
 
 
 def test_three_files_are_written_whole(tmp_path):

@@ -32,6 +32,10 @@ def test_evaluation_captions_every_image_of_the_split_as_one_by_one(tiny_run):
         ((text, score),) = trained.caption(read_image(record.image, trained.image_size))
         assert text == caption.caption and score == pytest.approx(caption.score, abs=1e-4)
     assert dict(describe(scores))["captions"] == "test, 4 images, beam 1"
+    # So that they can be counted beside captioners whose encoder is pruned.
+    kernels = [v for v in trained.captioner.encoder.variables if v.path.endswith("kernel")]
+    assert scores["encoder_weights"] == sum(np.prod(kernel.shape) for kernel in kernels)
+    assert scores["encoder_nonzero_weights"] == sum(np.count_nonzero(kernel.numpy()) for kernel in kernels)
 
 
 def test_weights_are_counted_without_the_encoder_and_biases(tiny_run):

@@ -105,14 +105,17 @@ def check_options(section: str, options: dict[str, Any], function: Callable, res
     return {name: getattr(checked, name) for name in options}
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
+def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None = None) -> dict[str, Any]:
     """What a YAML file says, with what it `extends`, unchecked.
+
+    Args:
+        prepare: gets what each of the files says, and its folder, and gives what is taken of it.
 
     Raises:
         InputError: it is missing, no YAML, or holds no keys and values.
     """
     try:
-        return OmegaConf.to_container(_read(path), resolve=True)
+        return OmegaConf.to_container(_read(path, prepare=prepare), resolve=True)
     except OmegaConfBaseException as error:
         raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
@@ -129,18 +132,24 @@ def differences(first: Config, second: Config) -> list[tuple[str, Any, Any]]:
     return [(key, one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)]
 
 
-def _read(path: str | Path | None, extending: tuple[Path, ...] = ()) -> Any:
+def _read(
+    path: str | Path | None,
+    extending: tuple[Path, ...] = (),
+    prepare: Callable[[dict, Path], dict] | None = None,
+) -> Any:
     if path is None:
         return OmegaConf.create({})
     if Path(path).resolve() in extending:
         raise InputError(f"{path} extends itself, by way of others: take one extends away")
     loaded = _loaded(path)
+    if prepare is not None:
+        loaded = OmegaConf.create(prepare(OmegaConf.to_container(loaded), Path(path).parent))
     base = loaded.pop("extends", None)
     if base is None:
         return loaded
     if not isinstance(base, str):
         raise InputError(f"extends in {path} is {base!r}: give the path of one YAML file")
-    below = _read(Path(path).parent / base, (*extending, Path(path).resolve()))
+    below = _read(Path(path).parent / base, (*extending, Path(path).resolve()), prepare)
     return _merged(below, loaded)
 
 

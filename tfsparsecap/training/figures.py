@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path
-from tfsparsecap.training.study_table import one_line
+from tfsparsecap.training.wording import one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

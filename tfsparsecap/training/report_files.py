@@ -12,7 +12,7 @@ from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.training.report_runs import NOTHING, Cell, ReportRun, Table
-from tfsparsecap.training.study_table import one_line
+from tfsparsecap.training.wording import one_line
 
 _WARM_UP, _TIMED = 2, 9
 

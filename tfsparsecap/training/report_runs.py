@@ -12,7 +12,7 @@ from tfsparsecap.data.records import shown
 from tfsparsecap.errors import InputError
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.run_folder import RunFolder
-from tfsparsecap.training.study_table import one_line, short_count
+from tfsparsecap.training.wording import one_line, short_count
 
 #: What stands where a run has no value.
 NOTHING = "\u2013"

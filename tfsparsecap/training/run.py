@@ -1,6 +1,6 @@
 """A run from its settings to its scores: trained, stopped and gone on with, finished."""
 
-import itertools
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,9 @@ from tfsparsecap.pruning.feedback import Feedback
 from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
 from tfsparsecap.training.checkpoints import (
     load_checkpoint,
-    load_weights,
     named_weights,
     newest_whole,
     read_notes,
-    save_weights,
 )
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.experiment import (
@@ -40,6 +38,7 @@ from tfsparsecap.training.rewards import make_reward
 from tfsparsecap.training.run_folder import RunFolder, best_epoch
 from tfsparsecap.training.scoring import as_rows
 from tfsparsecap.training.scst import SCSTLoop
+from tfsparsecap.training.start import initial_weights, load_start, take_weights
 from tfsparsecap.training.trained import Trained, weight_counts
 
 
@@ -94,11 +93,27 @@ def train_run(
         there is no test split. With `run`, the folder.
 
     Raises:
-        InputError: something about settings, data or folder is wrong.
+        InputError: something about settings, data or folder is wrong, or another training is at work in the
+            folder.
     """
     folder = RunFolder(Path(runs) / config.name)
     folder.check(config, resume)
     check_sections(config)
+    with contextlib.ExitStack() as stack:
+        if resume:
+            stack.enter_context(folder.held())
+        return _train(config, folder, resume, verbose, say, stack)
+
+
+def _train(
+    config: Config,
+    folder: RunFolder,
+    resume: bool,
+    verbose: int,
+    say: Callable[[str], None],
+    stack: contextlib.ExitStack,
+) -> dict[str, Any]:
+    """`train_run` in a folder that is checked; a new one is held by `stack` from when it is made."""
     keras.utils.set_random_seed(config.seed)
     data = load_data(config)
     for sentence in (data.summary(), *data.notes):
@@ -106,7 +121,7 @@ def train_run(
     start = None
     resumed = resume and newest_whole(folder.checkpoint_files())[0] is not None
     if config.training.start_from is not None and not resumed:
-        start = _start(config)
+        start = load_start(config)
         tokenizer = start.tokenizer
     else:
         tokenizer = (
@@ -116,7 +131,7 @@ def train_run(
     with strategy.scope():
         captioner = make_captioner(config, tokenizer, weights=start is None)
         if start is not None:
-            _take_weights(captioner, start.captioner, config.training.start_from)
+            take_weights(captioner, start.captioner, config.training.start_from)
             say(f"starting with the weights of {config.training.start_from}")
             zeros = weight_counts(captioner)["sparsity"]
             if config.pruning is None and zeros > 0.2:
@@ -131,8 +146,8 @@ def train_run(
     if resume:
         folder.save_config(config)  # the data may lie elsewhere now
     else:
-        folder.create(config, tokenizer)
-        training.keep_initial()
+        folder.create(config, tokenizer, training.initial)
+        stack.enter_context(folder.held())
     _name_skipped(folder, supply, say, write=True)
     training.run(resume)
 
@@ -168,7 +183,7 @@ class _Training:
         self.config, self.folder, self.supply, self.captioner = config, folder, supply, captioner
         self.strategy, self.verbose, self.say = strategy, verbose, say
         self.history: list[dict[str, Any]] = []
-        self._initial: dict[str, np.ndarray] = {}
+        self.initial: dict[str, np.ndarray] = {}
 
     @property
     def target(self) -> float | None:
@@ -188,9 +203,9 @@ class _Training:
         self.batches = self.supply.training(from_images=first.from_images, batch_size=first.batch_size)
         initial = None
         if self.config.training.keep_initial:
-            self._initial = named_weights(self.captioner)
+            self.initial = named_weights(self.captioner)
         if draws_from_run(self.config) and not resumed:
-            initial = _initial_weights(self.config, self.captioner)
+            initial = initial_weights(self.config, self.captioner)
         with self.strategy.scope():
             gate_captioner(
                 self.captioner,
@@ -221,13 +236,8 @@ class _Training:
         if pruning is not None:
             self.say(pruning.describe())
 
-    def keep_initial(self) -> None:
-        """Writes the weights that the run starts with, where that is asked for."""
-        if self._initial:
-            save_weights(self.folder.initial, self._initial)
-            self._initial = {}
-
     def run(self, resume: bool) -> None:
+        self.initial = {}
         checkpoint, reached = self._last_checkpoint() if resume else (None, "")
         order = [phase.name for phase in phases(self.config)]
         for phase in phases(self.config):
@@ -330,47 +340,6 @@ class _Training:
             SaveEpoch(self.folder, optimizer, self.history, phase.name, lambda: self.target, patience)
         )
         return callbacks
-
-
-def _start(config: Config) -> Trained:
-    """The run that this one starts with. Raises InputError where its words are written otherwise."""
-    start = Trained.load(config.training.start_from)
-    for name in ("radix_base", "sentencepiece"):
-        theirs, own = getattr(start.config.data, name), getattr(config.data, name)
-        if (theirs is None) != (own is None) or (name == "radix_base" and theirs != own):
-            raise InputError(
-                f"training.start_from: the run in {config.training.start_from} has"
-                f" data.{name}={theirs or 'null'}, this one {own or 'null'}: set the same"
-            )
-    return start
-
-
-def _initial_weights(config: Config, captioner: Captioner) -> list[np.ndarray]:
-    """What the run that a lottery ticket is drawn from started with."""
-    folder = RunFolder(config.training.start_from)
-    if not folder.initial.is_file():
-        raise InputError(
-            f"a lottery ticket goes back to what its run started with, and {folder.path} has no"
-            f" checkpoints/{folder.initial.name}: train it with training.keep_initial=true, or let this run"
-            " train first (pruning.rounds=1, training.start_from=null)"
-        )
-    return load_weights(folder.initial, captioner)
-
-
-def _take_weights(captioner: Captioner, start: Captioner, where: str) -> None:
-    """Sets a captioner's weights to those of another one.
-
-    Raises:
-        InputError: they are not of the same sizes.
-    """
-    for own, other in itertools.zip_longest(captioner.weights, start.weights):
-        if own is None or other is None or own.name != other.name or own.shape != other.shape:
-            weight = own if other is None else other
-            raise InputError(
-                f"training.start_from: the model in {where} is another one ({weight.path} of shape"
-                f" {tuple(weight.shape)} does not fit): give model settings as in its config.yaml"
-            )
-    captioner.set_weights(start.get_weights())
 
 
 def _finished(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Captioner:

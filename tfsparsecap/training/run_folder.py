@@ -6,12 +6,17 @@ import errno
 import io
 import json
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
 
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
+from tfsparsecap.training.checkpoints import save_weights
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.config_files import differences, load_config, save_config
 
@@ -48,27 +53,29 @@ class RunFolder:
         self.history = self.path / "history.csv"
         self.logs = self.path / "logs"
         self.model = self.path / "model.keras"
+        self._lock = self.path / ".lock"
 
     def check(self, config: Config, resume: bool) -> None:
         """Whether a run with these settings may start here, or go on. Nothing is written.
 
         Raises:
             InputError: the folder exists and `resume` is not asked for; or it is, and there is no such run or
-                one with other settings.
+                one with other settings. What a killed start left behind counts as nothing.
         """
         if not resume:
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            if self.config_file.is_file():
                 raise InputError(
                     f"{self.path} exists: pass --resume to go on with that run, or name=… for a new one"
+                )
+            if self.path.exists() and not (self.path.is_dir() and self._only_begun()):
+                raise InputError(
+                    f"{self.path} exists and is no run folder (it has no config.yaml): give name=… for a new"
+                    " one, or move it away"
                 )
             return
         if not self.config_file.is_file():
             raise InputError(f"there is no run to go on with in {self.path}: leave --resume out to start one")
-        changed = [
-            (key, before, now)
-            for key, before, now in differences(load_config(self.config_file), config)
-            if key not in MAY_CHANGE
-        ]
+        changed = self.changed(config)
         if changed:
             key, before, now = changed[0]
             more = f" (and {len(changed) - 1} more settings differ)" if len(changed) > 1 else ""
@@ -77,13 +84,61 @@ class RunFolder:
                 f"its own settings (--config {self.config_file}), or give name=… for a new run"
             )
 
-    def create(self, config: Config, tokenizer: Tokenizer) -> None:
-        """Makes the folder with settings and vocabulary in it, or, where that fails, leaves none behind."""
+    def changed(self, config: Config) -> list[tuple[str, Any, Any]]:
+        """Settings of which a continuation would be another run: `(dotted key, the run's, the given)`."""
+        return [
+            (key, before, now)
+            for key, before, now in differences(self.load_config(), config)
+            if key not in MAY_CHANGE and not (key == "training.start_from" and _same_name(before, now))
+        ]
+
+    def _only_begun(self) -> bool:
+        """Whether nothing lies here but what `create` writes before the settings."""
+        first = {self.vocabulary.name, SENTENCEPIECE, self.checkpoints.name}
+        found = [path for path in self.path.iterdir() if not path.name.startswith(".")]
+        if self.checkpoints.is_dir():
+            found += [path for path in self.checkpoints.iterdir() if not path.name.startswith(".")]
+        return all(path.name in first or path == self.initial for path in found)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other trainings out of the folder while the block runs; the end of the process frees it, too.
+
+        Raises:
+            InputError: another one is at work in it.
+        """
+        lock = FileLock(self._lock)
+        # A file system that cannot lock does without; where nobody may write the first write will say it.
+        with contextlib.suppress(NotImplementedError, OSError):
+            try:
+                lock.acquire(blocking=False)
+            except Timeout as error:
+                raise InputError(
+                    f"another training is at work in {self.path}: wait until it is done, or stop it"
+                ) from error
         try:
-            self._create(config, tokenizer)
+            yield
+        finally:
+            if lock.is_locked:
+                self._lock.unlink(missing_ok=True)
+                lock.release()
+
+    def create(
+        self, config: Config, tokenizer: Tokenizer, initial: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        """Makes the folder with vocabulary and settings in it, or, where that fails, leaves none behind.
+
+        The settings come last: a folder that has them lacks nothing that the run needs to go on.
+
+        Args:
+            initial: weights that the run starts with, to be kept; see `checkpoints.named_weights`.
+        """
+        try:
+            self._create(config, tokenizer, initial)
         except InputError:
             with contextlib.suppress(OSError):
                 self.config_file.unlink(missing_ok=True)
+                self.initial.unlink(missing_ok=True)
                 self.vocabulary.unlink(missing_ok=True)
                 (self.path / SENTENCEPIECE).unlink(missing_ok=True)
                 # What else lies there is not ours to remove.
@@ -91,7 +146,7 @@ class RunFolder:
                 self.path.rmdir()
             raise
 
-    def _create(self, config: Config, tokenizer: Tokenizer) -> None:
+    def _create(self, config: Config, tokenizer: Tokenizer, initial: Mapping[str, np.ndarray] | None) -> None:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -101,6 +156,8 @@ class RunFolder:
                 f"cannot make the folder {self.path}: {reason}; make room or change it"
             ) from error
         tokenizer.save_to(self.path)
+        if initial:
+            save_weights(self.initial, dict(initial))
         self.save_config(config)
 
     def save_config(self, config: Config) -> None:
@@ -167,6 +224,11 @@ def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | N
     if not landed:
         return None
     return int(max(landed, key=lambda row: row["validation_CIDEr"])["epoch"])
+
+
+def _same_name(before: Any, now: Any) -> bool:
+    """Whether two paths may well be of one run that was moved, or is named from elsewhere."""
+    return isinstance(before, str) and isinstance(now, str) and Path(before).name == Path(now).name
 
 
 def _shown(value: Any) -> str:

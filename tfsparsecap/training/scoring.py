@@ -254,6 +254,18 @@ def as_rows(captions: Iterable[ImageCaption]) -> list[dict[str, Any]]:
     return rows
 
 
+def from_rows(rows: Any) -> list[ImageCaption]:
+    """What `as_rows` gave.
+
+    Raises:
+        ValueError, KeyError, TypeError: these are no such rows.
+    """
+    return [
+        ImageCaption(str(row["image_id"]), row["caption"], float(row["score"]), tuple(row["references"]))
+        for row in rows
+    ]
+
+
 def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int]:
     """Captions and references as COCO's files have them, brought together.
 

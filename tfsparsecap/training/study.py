@@ -1,10 +1,12 @@
 """A study: a grid of runs (captioners x methods x sparsities x seeds) from one file."""
 
+import difflib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +15,13 @@ from tfsparsecap.training.config import Config, Share
 from tfsparsecap.training.config_files import load_config, read_settings, sentence_of
 
 Settings = dict[str, Any]
+#: What the study itself sets for each run, and by which of its keys.
+_OWN = {
+    "name": "labels",
+    "seed": "seeds",
+    "pruning.sparsity": "sparsities",
+    "training.start_from": "start_from",
+}
 
 
 class _Section(BaseModel):
@@ -24,15 +33,17 @@ class Method(_Section):
 
     Attributes:
         settings: what a run of it changes, `section.key: value`; `pruning: null` is the dense one.
+        config: in place of the captioner's and the study's.
         start_from: label of the method whose finished run, of the same captioner and seed (and sparsity, if
             it has them), this one starts with.
         sparsities: in place of the study's.
         captioners: labels of those that it is run on; null is all.
     """
 
+    config: str | None = None
     settings: Settings = {}
     start_from: str | None = None
-    captioners: list[str] | None = None
+    captioners: Annotated[list[str], Field(min_length=1)] | None = None
     sparsities: list[Share] | None = None
 
 
@@ -52,14 +63,16 @@ class Plot(_Section):
     """The picture of a study.
 
     Attributes:
-        score: what is shown.
+        score: what table and picture show.
         published: label of a captioner -> name of a table of published values (TSV: a column for each
             method), looked for in `published_folder`; drawn beside ours where it is present.
+        published_score: what those values are; of another score than `score` they are not drawn.
         published_folder: relative to the study's file.
     """
 
-    score: str = "CIDEr"
+    score: Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"] = "CIDEr"
     published: dict[str, str] = {}
+    published_score: str = "CIDEr"
     published_folder: str = "../../../shared/fixtures/published_curves"
 
 
@@ -69,9 +82,9 @@ class Study(_Section):
     Attributes:
         name: the runs lie in `runs/NAME/`.
         title: of table and plot.
-        config: a configuration of `python -m tfsparsecap.train`, relative to the study's file, that all runs
-            share; null is the quickstart.
-        settings: what all runs change in it.
+        config: a configuration of `python -m tfsparsecap.train` that all runs share, relative to the file
+            that names it; null is the quickstart.
+        settings: what all runs change in it. Name, seed, sparsity and start are the study's to set.
         captioners: label -> what is trained; null leaves out one of a study that this one extends.
         methods: label -> how it is trained. Methods without pruning have no sparsities.
         variants: label -> settings, for a study of something else than methods, such as a gate's start; each
@@ -121,24 +134,42 @@ class GridRun:
 def load_study(path: str | Path) -> Study:
     """Reads and checks a study's file; its key `extends: FILE.yaml` names another study that it changes.
 
+    Paths of configurations come out absolute, each having been relative to the file that it stands in.
+
     Raises:
         InputError: it is missing or no YAML, a key is unknown, or a value is of the wrong type.
     """
     try:
-        return Study.model_validate(read_settings(path))
+        return Study.model_validate(read_settings(path, _with_absolute_paths))
     except ValidationError as error:
         raise InputError(sentence_of(error, Study, lambda key: f"in {path}")) from error
 
 
-def grid(study: Study, source: str | Path, runs: str | Path = "runs") -> list[GridRun]:
+def _with_absolute_paths(content: Settings, folder: Path) -> Settings:
+    """What one file of a study says, paths no longer relative to its folder."""
+    sections = [content]
+    for name in ("captioners", "methods"):
+        sections += list(content[name].values()) if isinstance(content.get(name), dict) else []
+    places = [(section, "config") for section in sections] + [(content.get("plot"), "published_folder")]
+    for section, key in places:
+        if isinstance(section, dict) and isinstance(section.get(key), str):
+            section[key] = (folder / section[key]).resolve().as_posix()
+    return content
+
+
+def grid(
+    study: Study, source: str | Path, runs: str | Path = "runs", overrides: Sequence[str] = ()
+) -> list[GridRun]:
     """All runs of a study, those that others start from before these.
 
     Args:
         source: the study's file, whose folder `study.config` is relative to.
         runs: folder of all studies and runs.
+        overrides: `section.key=value` for all runs; they win over the file.
 
     Raises:
-        InputError: a setting is unknown, `start_from` names no method or leads in a circle.
+        InputError: a setting is unknown or the study's own to set, `captioners` or `start_from` name what
+            there is not, or the latter leads in a circle.
 
     Example:
         >>> study = Study(name="s", methods={"Dense": {"settings": {"pruning": None}}, "SMP": {}})
@@ -146,23 +177,26 @@ def grid(study: Study, source: str | Path, runs: str | Path = "runs") -> list[Gr
         ['dense-s1', 'smp-0.8-s1']
     """
     order = _in_order(study.methods)
+    _check_labels(study, source)
+    _check_settings(study, source, overrides)
     made: list[GridRun] = []
     for captioner, what in study.captioners.items():
         if what is None:
             continue
-        config = what.config or study.config
-        base = None if config is None else Path(source).parent / config
         for variant, of_variant in study.variants.items():
             for seed in study.seeds:
                 for label in order:
                     method = study.methods[label]
                     if captioner not in (method.captioners or study.captioners):
                         continue
+                    config = method.config or what.config or study.config
+                    base = None if config is None else Path(source).parent / config
                     parts = [study.settings, what.settings, of_variant, method.settings]
                     settings = {key: value for part in parts for key, value in part.items()}
-                    dense = settings.get("pruning", "") is None
-                    if dense:
+                    if settings.get("pruning", "") is None:
                         settings = {key: v for key, v in settings.items() if not key.startswith("pruning.")}
+                    where = f"in {source}, method {label!r},"
+                    dense = _configured(base, settings, overrides, where).pruning is None
                     for sparsity in [None] if dense else method.sparsities or study.sparsities:
                         start = None
                         if method.start_from is not None:
@@ -173,7 +207,7 @@ def grid(study: Study, source: str | Path, runs: str | Path = "runs") -> list[Gr
                             own["pruning.sparsity"] = sparsity
                         if start is not None:
                             own["training.start_from"] = (Path(runs) / study.name / start).as_posix()
-                        whole = _configured(base, settings | own, label, source)
+                        whole = _configured(base, settings | own, overrides, where)
                         made.append(GridRun(captioner, label, variant, sparsity, seed, start, whole))
     doubled = [run.name for run in made if sum(run.name == other.name for other in made) > 1]
     if doubled:
@@ -181,10 +215,46 @@ def grid(study: Study, source: str | Path, runs: str | Path = "runs") -> list[Gr
     return made
 
 
-def _configured(base: Path | None, settings: Settings, label: str, source: str | Path) -> Config:
+def _check_labels(study: Study, source: str | Path) -> None:
+    """Raises InputError where a method is for no captioner, or something stands twice in a list."""
+    there = [label for label, what in study.captioners.items() if what is not None]
+    for label, method in study.methods.items():
+        for name in method.captioners or ():
+            if name not in study.captioners:
+                near = difflib.get_close_matches(name, there, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"choose of {', '.join(there)}"
+                raise InputError(
+                    f"{source}: method {label!r} is for {name!r}, which is none of the captioners: {hint}"
+                )
+    lists = {"seeds": study.seeds, "sparsities": study.sparsities}
+    lists |= {f"methods.{label}.sparsities": each.sparsities or [] for label, each in study.methods.items()}
+    for name, values in lists.items():
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise InputError(f"{source}: {twice[0]} stands twice in {name}: take one away")
+
+
+def _check_settings(study: Study, source: str | Path, overrides: Sequence[str]) -> None:
+    """Raises InputError where settings are given that the study sets for each run."""
+    given = [("settings", study.settings)]
+    for kind in ("captioners", "methods"):
+        parts = getattr(study, kind).items()
+        given += [(f"{kind}.{label}.settings", part.settings) for label, part in parts if part is not None]
+    given += [(f"variants.{label}", settings) for label, settings in study.variants.items()]
+    for where, settings in given:
+        for key, by in _OWN.items():
+            if key in settings:
+                raise InputError(f"{source}: {where} sets {key}, which is the study's: use {by} instead")
+    for text in overrides:
+        key = text.partition("=")[0].strip()
+        if key in _OWN:
+            raise InputError(f"{text} on the command line: the study sets {key}, use {_OWN[key]} in {source}")
+
+
+def _configured(base: Path | None, settings: Settings, overrides: Sequence[str], where: str) -> Config:
     # JSON is YAML, on one line.
-    overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    return load_config(base, overrides, f"in {source}, method {label!r},")
+    written = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    return load_config(base, [*written, *overrides], where + " or on the command line" * bool(overrides))
 
 
 def _in_order(methods: dict[str, Method]) -> list[str]:

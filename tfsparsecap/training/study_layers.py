@@ -26,7 +26,7 @@ from tfsparsecap.training.figures import (
     write_figure,
 )
 from tfsparsecap.training.published_curves import read_layers
-from tfsparsecap.training.study_table import one_line, short_count
+from tfsparsecap.training.wording import one_line, short_count
 
 if TYPE_CHECKING:
     import keras
@@ -311,8 +311,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         table.add_row(escape(name), weights, *("" if share is None else f"{share:.2%}" for share in found))
     console = Console()
     console.print(table)
-    for label, layers in runs.items():
-        said = f"{label}, from the least pruned layer to the most pruned: {', '.join(order(layers))}"
+    orders = {label: order(layers) for label, layers in runs.items()}
+    published = {label: shares for label, shares in compared.shares.items() if label not in runs}
+    orders |= {label: sorted(shares, key=shares.get) for label, shares in published.items()}
+    for label, names in orders.items():
+        said = f"{label}, from the least pruned layer to the most pruned: {', '.join(names)}"
         console.print(said, markup=False, highlight=False)
     if options.output:
         console.print(f"drawn in {options.output}", markup=False, highlight=False)

@@ -30,7 +30,8 @@ from tfsparsecap.training.figures import (
     write_figure,
 )
 from tfsparsecap.training.published_curves import is_about, published_file, read_published
-from tfsparsecap.training.study_table import Column, Lines, Result, Row, column_label, lines, one_line
+from tfsparsecap.training.study_table import Column, Lines, Result, Row, column_label, lines
+from tfsparsecap.training.wording import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

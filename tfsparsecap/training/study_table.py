@@ -5,7 +5,6 @@ import html
 import io
 import math
 import os
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,10 +13,13 @@ from typing import NamedTuple
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
+from tfsparsecap.training.wording import escaped, percent, short_count
 
 ABSENT = "\N{EN DASH}"
 #: Scores of the second table, where the runs have them.
 OTHERS = ("BLEU-4", "BLEU-1")
+#: How far from the sparsity asked for a captioner may end and still stand for it.
+_NEAR = 0.005
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,11 @@ class Row:
     nonzero_weights: float
     weights: float
     seconds: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether as many weights went as were to: methods that are held to a score end where they end."""
+        return self.sparsity is not None and abs(self.final_sparsity - self.sparsity) <= _NEAR
 
 
 Column = float | str
@@ -266,6 +273,8 @@ def _caption(results: Sequence[Result], missing: list[Missing], score: str) -> s
     if any(row.seeds > 1 for row in rows):
         text += ", mean ± sample standard deviation over seeds"
     text += ". The best pruned captioner of a column is bold"
+    if any(row.sparsity is not None and not row.reached for row in rows):
+        text += '; "at" says where one ended that has not the sparsity of its column'
     if any(row.sparsity is None for row in rows):
         text += "; the dense one, which is not pruned, stands in every column"
     if missing:
@@ -278,17 +287,19 @@ def _score_table(grid: Lines, score: str) -> str:
     body = {name: [escaped(name)] for name in grid.names}
     for column in columns:
         rows = {name: grid.row(name, column) for name in grid.names}
-        # As printed, so that what looks equal is bold together.
+        # As printed, so that what looks equal is bold together; what is less sparse does not compete.
         means = {
             name: round(100 * row.scores[score], 1)
             for name, row in rows.items()
-            if row and row.sparsity is not None and math.isfinite(row.scores.get(score, math.nan))
+            if row and row.reached and math.isfinite(row.scores.get(score, math.nan))
         }
         best = max(means.values()) if len(means) > 1 else None
         for name, row in rows.items():
             text = score_text(row, score)
             if best is not None and means.get(name) == best:
                 text = f"**{text}**"
+            if row and row.sparsity is not None and not row.reached:
+                text += f" at {percent(round(row.final_sparsity, 3))}"
             absent = grid.missing.get((name, column), grid.missing.get((name, None)))
             if row and absent:
                 text += f" ({row.seeds} of {row.seeds + absent} seeds)"
@@ -332,37 +343,9 @@ def score_text(row: Row | None, score: str) -> str:
     return f"{text} ± {100 * row.spreads[score]:.1f}" if score in row.spreads else text
 
 
-def percent(share: float) -> str:
-    """`0.975` as "97.5 %"."""
-    return f"{round(100 * share, 6):g} %"
-
-
 def column_label(column: Column) -> str:
     """A sparsity in percent, a setting as it is."""
     return column if isinstance(column, str) else percent(column)
-
-
-def short_count(number: float) -> str:
-    """`1_234_567` as "1.2 M", `310_544` as "311 k", `954` as "954"."""
-    # What would round to 1000 k is 1.0 M.
-    if number >= 999_500:
-        return f"{number / 1e6:.1f} M"
-    return f"{number / 1e3:.0f} k" if number >= 999.5 else f"{number:.0f}"
-
-
-def one_line(text: str) -> str:
-    """Text without line ends and what cannot be printed."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-
-
-def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, in a table too.
-
-    Example:
-        >>> print(escaped("SMP | 16x1"))
-        SMP \\| 16x1
-    """
-    return re.sub(r"([\\`*_{}\[\]<>#|~&$])", r"\\\1", one_line(text))
 
 
 def write_tables(

@@ -118,7 +118,8 @@ class Trained:
         Returns:
             What `scores_SPLIT.json` holds: `split`, `images`, `left_out` (ids of images that could not be
             read), `beam`, the scores, `ms_per_image` (on this machine, images read, in batches, once the
-            search is compiled), and the counts of `weight_counts`; and the captions.
+            search is compiled), the counts of `weight_counts`, and of them the encoder's where they leave it
+            out (`encoder_weights`, `encoder_nonzero_weights`); and the captions.
 
         Raises:
             InputError: the split is empty or cannot be read.
@@ -139,9 +140,16 @@ class Trained:
             "beam": decoder.beam,
             **scorer(captions),
             "ms_per_image": milliseconds,
-            **weight_counts(self.captioner, self.config.pruning is not None and self.config.pruning.encoder),
+            **self._counts(),
         }
         return scores, captions
+
+    def _counts(self) -> dict[str, int | float]:
+        if self.config.pruning is not None and self.config.pruning.encoder:
+            return weight_counts(self.captioner, with_encoder=True)
+        counts, whole = weight_counts(self.captioner), weight_counts(self.captioner, with_encoder=True)
+        names = ("weights", "nonzero_weights") if self.captioner.encoder else ()
+        return {**counts, **{f"encoder_{name}": whole[name] - counts[name] for name in names}}
 
 
 def weight_counts(captioner: Captioner, with_encoder: bool = False) -> dict[str, int | float]:
