@@ -58,9 +58,23 @@ def test_a_run_folder_that_exists_is_left_alone(capsys, tmp_path, monkeypatch, t
     folder = tmp_path / "runs" / "tiny"
     folder.mkdir(parents=True)
     (folder / "model.keras").write_text("precious")
-    assert "runs/tiny exists: pass --resume" in failing(capsys, *tiny_settings)
+    assert "runs/tiny exists and is no run folder" in failing(capsys, *tiny_settings)
     assert "there is no run to go on with in runs/tiny" in failing(capsys, *tiny_settings, "--resume")
     assert (folder / "model.keras").read_text() == "precious"
+
+
+def test_a_run_that_another_process_trains_is_left_alone(capsys, tmp_path, monkeypatch, tiny_settings):
+    from tfsparsecap.data.tokenizers import WordTokenizer
+    from tfsparsecap.training.config_files import load_config
+    from tfsparsecap.training.run_folder import RunFolder
+
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder(tmp_path / "runs" / "tiny")
+    folder.create(load_config(None, tiny_settings), WordTokenizer.from_captions(["a dog"]))
+    assert "runs/tiny exists: pass --resume" in failing(capsys, *tiny_settings)
+    with folder.held():
+        said = failing(capsys, *tiny_settings, "--resume")
+    assert "another training is at work in runs/tiny" in said
 
 
 def test_a_checkpoint_of_another_model_is_refused(capsys, tmp_path, monkeypatch, tiny_settings):
