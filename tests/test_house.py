@@ -29,7 +29,13 @@ MAY_USE = {
     "tfsparsecap.picture_sheet": {"tfsparsecap.data"},
 }
 # Tests of the repository as a whole.
-WITHOUT_MODULE = {"test_docs.py", "test_house.py", "test_packaging.py", "test_runtimes.py"}
+WITHOUT_MODULE = {
+    "test_docs.py",
+    "test_house.py",
+    "test_packaging.py",
+    "test_run_methods.py",  # training/run.py with every pruning method
+    "test_runtimes.py",
+}
 # Each of these runs code that a file brings along, or a second Keras.
 FORBIDDEN = (
     "pickle",

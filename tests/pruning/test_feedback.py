@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import PruningMethod, Relevance, prune, strip_pruning
-from tfsparsecap.pruning.feedback import Feedback
+from tfsparsecap.pruning.feedback import Feedback, with_feedback
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 8)).astype("float32")
@@ -72,6 +72,65 @@ def test_fit_stops_when_the_method_says_so():
     model = made(Listener(stop_after=2))
     assert len(model.fit(X, Y, epochs=5, verbose=0).epoch) == 2
     assert len(model.fit(X, Y, epochs=3, verbose=0).epoch) == 3
+
+
+def test_it_comes_before_the_callbacks_of_keras_that_save(tmp_path):
+    method = Listener(wanted="val_score")
+    saving = [
+        keras.callbacks.BackupAndRestore(str(tmp_path / "backup")),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "model.keras")),
+    ]
+    model, stopping = made(method), keras.callbacks.TerminateOnNaN()
+    scores = Scores()
+    found = with_feedback(model, {"x": X, "y": Y, "callbacks": [saving[0], stopping, saving[1], scores]})
+    assert [*found[:2], *found[3:]] == [stopping, scores, *saving] and found[2].method is method
+    callbacks = keras.callbacks.CallbackList([*saving, scores], add_history=True, model=model)
+    assert with_feedback(model, {"x": X, "y": Y, "callbacks": callbacks}) is callbacks
+    names = [type(callback).__name__ for callback in callbacks.callbacks]
+    assert names == ["Scores", "History", "Feedback", "BackupAndRestore", "ModelCheckpoint"]
+
+
+class Killed(Exception):
+    """Stands for the power cut."""
+
+
+class KillAfter(keras.callbacks.Callback):
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == self.epoch:
+            raise Killed
+
+
+def test_a_training_that_was_killed_goes_on_from_its_backup_as_if_it_had_not_been(tmp_path):
+    def begun():
+        method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.4, weight_decay=0.01)
+        return made(method)
+
+    given = {"validation_data": (X, Y), "epochs": 4, "batch_size": 40, "shuffle": False, "verbose": 0}
+    whole, killed, again = begun(), begun(), begun()
+    whole.fit(X, Y, **given)
+    backup = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))]
+    with pytest.raises(Killed):
+        killed.fit(X, Y, callbacks=[*backup, KillAfter(2)], **given)
+    sparsity = again.fit(X, Y, callbacks=backup, **given).history["sparsity"]
+    assert len(sparsity) == 2 and sparsity[0] > float(killed.pruning.current_sparsity())
+    for own, other in zip(again.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+    for own, other in zip(again.pruning.variables, whole.pruning.variables, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_what_a_function_of_the_user_adds_is_waited_for():
+    def score(epoch, logs):
+        logs["val_score"] = 10.0 + epoch
+
+    model = made(Relevance(lower_bound=10.0, metric="val_score", pruning_percentage=0.5))
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=score)
+    assert model.fit(X, Y, epochs=2, verbose=0, callbacks=[callback]).history["sparsity"][1] > 0.3
 
 
 @pytest.mark.parametrize("positional", [False, True])

@@ -62,6 +62,7 @@ def test_a_saved_model_goes_on_with_its_mask(tmp_path):
     model, kept = sparse()
     trained(prune(model, "frozen")).save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.pruning.target == model.pruning.target == pytest.approx(0.75, abs=2e-3)
     for _ in range(3):
         loaded.train_on_batch(INPUTS, TARGETS)
     for layer, mask in zip(strip_pruning(loaded).layers, kept, strict=True):

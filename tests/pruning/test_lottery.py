@@ -7,6 +7,8 @@ import pytest
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Gradual, LotteryTicket, prune, strip_pruning
 
+schedules = keras.optimizers.schedules
+
 RANDOM = np.random.default_rng(0)
 INPUTS, TARGETS = RANDOM.normal(size=(32, 16)), RANDOM.normal(size=(32, 4))
 
@@ -68,20 +70,85 @@ def test_the_ticket_is_the_mask_of_the_trained_weights_at_their_start(dense_twin
     assert any((own != value).any() for own, value in zip(moving(model), start, strict=True))
 
 
-def test_the_optimizer_forgets_what_it_knew():
+class Later(schedules.LearningRateSchedule):
+    """Another schedule, some steps on."""
+
+    def __init__(self, schedule, steps):
+        self.schedule, self.steps = schedule, steps
+
+    def __call__(self, step):
+        return self.schedule(keras.ops.cast(step, "int64") + self.steps)
+
+
+OPTIMIZERS = {
+    "adam": lambda rate: keras.optimizers.Adam(0.02),
+    "on a schedule": lambda rate: keras.optimizers.Adam(rate),
+    "averaged": lambda rate: keras.optimizers.AdamW(0.02, weight_decay=0.1, use_ema=True, ema_momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_ticket_is_trained_as_a_fresh_optimizer_of_keras_trains_it(name):
+    start = moving(made())
+    rate = schedules.ExponentialDecay(0.02, 1, 0.8)
     model = prune(made(), LotteryTicket(0.5, total_steps=10))
-    model.compile(keras.optimizers.Adam(0.02), "mse")
+    model.compile(OPTIMIZERS[name](rate), "mse", run_eagerly=True)
     stepped(model, 5)
     kept = masks(model)
-    after_rewind = moving(model)
+    # What a dense layer is that begins with the ticket and is kept to its mask.
+    twin = made()
+    for layer, mask in zip(twin.layers, kept, strict=True):
+        layer.kernel.assign(layer.kernel * mask)
+        layer.kernel.constraint = lambda kernel, mask=mask: kernel * mask
+    twin.compile(OPTIMIZERS[name](Later(rate, 5)), "mse", run_eagerly=True)
+    for one in (model, twin):
+        stepped(one, 4)
+    assert int(model.optimizer.iterations) == 9
+    for final in (False, True):
+        if final:  # where averages of the weights are kept, they are taken over
+            for one in (model, twin):
+                one.optimizer.finalize_variable_values(one.trainable_variables)
+        for layer, other, mask in zip(model.layers, twin.layers, kept, strict=True):
+            np.testing.assert_allclose(layer.kernel, other.kernel * mask, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(layer.bias, other.bias, rtol=1e-5, atol=1e-6)
+    assert any((own != value).any() for own, value in zip(moving(model), start, strict=True))
+
+
+def test_averages_of_normalisation_are_rewound_and_what_is_frozen_is_not():
+    keras.utils.set_random_seed(4)
+    frozen = keras.layers.BatchNormalization(trainable=False)
+    layers = [keras.layers.Dense(8), keras.layers.BatchNormalization(), frozen, keras.layers.Dense(4)]
+    model = prune(keras.Sequential([keras.Input((16,)), *layers]), LotteryTicket(0.5, total_steps=6))
+    assert not {id(weight) for weight in frozen.weights} & {id(one) for one in model.pruning._moving}
+    model.compile("adam", "mse", run_eagerly=True)
+    start = [np.array(weight) for weight in layers[1].weights]
+    stepped(model, 2)
+    assert all((np.array(now) != value).all() for now, value in zip(layers[1].weights, start, strict=True))
     stepped(model, 1)
-    # A first step of Adam is of the learning rate's size at most, for what is left.
-    moved = [
-        abs(now - before) for now, before in zip(kernels(moving(model)), kernels(after_rewind), strict=True)
-    ]
-    for change, mask in zip(moved, kept, strict=True):
-        assert change[~mask].max() == 0
-        assert 0 < change[mask].max() <= 0.021
+    for now, value in zip(layers[1].weights, start, strict=True):
+        np.testing.assert_array_equal(now, value)
+
+
+def sorted_out(weights, share, scheme):
+    """Which weights stay, by NumPy: of each layer as many, or by deviations of their layer."""
+    if scheme == "uniform":
+        return [np.abs(w) > np.sort(np.abs(w), axis=None)[round((1 - share) * w.size) - 1] for w in weights]
+    return largest([weight / weight.std() for weight in weights], share)
+
+
+@pytest.mark.parametrize("scheme", ["uniform", "distribution"])
+def test_tickets_of_layers_are_the_ones_that_numpy_sorts_out(scheme, dense_twin):
+    model = prune(made(), LotteryTicket(0.75, total_steps=10, scheme=scheme))
+    model.compile(keras.optimizers.Adam(0.02), "mse")
+    stepped(model, 5)
+    trained = kernels(dense_twin(5))
+    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, scheme), strict=True):
+        np.testing.assert_array_equal(mask, expected)
+    assert not np.array_equal(masks(model)[0], largest(trained, 0.25)[0])
+    model, start = dense_and_its_start()
+    model = prune(model, LotteryTicket(0.75, rounds=0, scheme=scheme, initial_weights=start))
+    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, scheme), strict=True):
+        np.testing.assert_array_equal(mask, expected)
 
 
 def test_rounds_prune_step_by_step_and_never_open_a_gate_again():
@@ -175,6 +242,8 @@ def test_a_gradual_ticket_is_what_gradual_pruning_keeps():
         np.testing.assert_array_equal(mask, expected)
     stepped(ticket, 8)
     assert float(ticket.pruning.current_sparsity()) == pytest.approx(0.75, abs=1e-2)
+    # Both methods keep a count of steps; no two variables of a model may go by one name.
+    assert ticket.get_state_tree()["optimizer_variables"]
 
 
 def test_a_gradual_ticket_of_a_dense_model_is_refused():
@@ -192,4 +261,24 @@ def test_a_saved_ticket_of_a_trained_model_goes_on(tmp_path):
     for one in (model, loaded):
         stepped(one, 2)
     for own, other in zip(moving(loaded), moving(model), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("scheme", "rounds", "cut"), [("blind", 3, 6), ("gradual", 1, 3)])
+def test_a_training_that_goes_on_from_a_file_ends_with_the_same_ticket(tmp_path, scheme, rounds, cut):
+    def begun():
+        model = prune(made(), LotteryTicket(0.75, 12, scheme=scheme, rounds=rounds, rewind_to=0.5))
+        rate = schedules.ExponentialDecay(0.02, 1, 0.9)
+        model.compile(keras.optimizers.Adam(rate), "mse", run_eagerly=True)
+        return model
+
+    whole, stopped = begun(), begun()
+    stepped(whole, 12)
+    stepped(stopped, cut)
+    stopped.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    stepped(again, 12 - cut)
+    assert float(again.pruning.current_sparsity()) == pytest.approx(0.75, abs=2e-3)
+    states = zip(whole.optimizer.variables, again.optimizer.variables, strict=True)
+    for own, other in [*zip(again.get_weights(), whole.get_weights(), strict=True), *states]:
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)

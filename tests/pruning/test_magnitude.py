@@ -77,6 +77,26 @@ def test_training_is_dense_until_the_step_that_was_asked_for(model):
     assert seen[:5] == [0.0] * 5 and seen[5:] == pytest.approx([0.6] * 3, abs=1e-3)
 
 
+def test_a_training_stopped_before_that_step_goes_on_alike(model, tmp_path):
+    pruned = prune(model, Magnitude(0.6, total_steps=10, at=0.5))
+    pruned.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=True)
+    random = np.random.default_rng(0)
+    inputs, targets = random.normal(size=(8, 64)), random.normal(size=(8, 5))
+
+    def go_on(one, steps):
+        for _ in range(steps):
+            one.train_on_batch(inputs, targets)
+        return one
+
+    go_on(pruned, 3).save(tmp_path / "model.keras")
+    again = go_on(keras.models.load_model(tmp_path / "model.keras"), 2)
+    assert float(again.pruning.current_sparsity()) == 0.0
+    go_on(again, 3)
+    assert float(again.pruning.current_sparsity()) == pytest.approx(0.6, abs=1e-3)
+    for own, other in zip(again.get_weights(), go_on(pruned, 5).get_weights(), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

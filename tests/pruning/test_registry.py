@@ -48,9 +48,10 @@ def kernels(model):
     ]
 
 
-def biases(model):
-    wanted = {id(weight) for weight in model.trainable_weights if len(weight.shape) >= 2}
-    return [np.asarray(weight) for weight in model.trainable_weights if id(weight) not in wanted]
+def others(model):
+    """Path -> all that may never be pruned: biases, of two dimensions too, and normalisation."""
+    ending = ("/bias", "/gamma", "/beta")
+    return {weight.path: weight for weight in model.trainable_weights if weight.path.endswith(ending)}
 
 
 @pytest.mark.parametrize("name", sorted(registry.METHODS))
@@ -58,6 +59,9 @@ def biases(model):
 def test_every_method_prunes_every_layer_in_fit_and_comes_off(name, block_shape):
     model = everything()
     types = [type(layer) for layer in model.layers]
+    assert len(others(model)) == 13 and sum(len(one.shape) == 2 for one in others(model).values()) == 4
+    for weight in others(model).values():
+        weight.assign(np.ones(weight.shape))
     if name == "frozen":
         model = strip_pruning(prune(model, "magnitude", sparsity=0.5, block_shape=block_shape))
     model = prune(
@@ -81,13 +85,18 @@ def test_every_method_prunes_every_layer_in_fit_and_comes_off(name, block_shape)
     given = [IMAGES, WORDS]
     model.fit(given, LABELS, batch_size=16, epochs=EPOCHS, validation_data=(given, LABELS), verbose=0)
     reached = float(model.pruning.current_sparsity())
+    assert model.get_state_tree()["optimizer_variables"]  # no two variables by one name
+    trained = {path: np.array(weight) for path, weight in others(model).items()}
     model = strip_pruning(model)
     assert [type(layer) for layer in model.layers] == types
     weights = kernels(model)
     zeros = 1 - sum(map(np.count_nonzero, weights)) / sum(weight.size for weight in weights)
     assert zeros == pytest.approx(reached, abs=1e-3)
     assert zeros == pytest.approx(0.5, abs=0.02)
-    assert all(np.count_nonzero(bias) for bias in biases(model))
+    assert len(trained) == 13
+    for path, weight in others(model).items():
+        np.testing.assert_array_equal(weight, trained[path])
+        assert (np.asarray(weight) > 0.5).all(), path
     if block_shape == (4, 1):
         dense = np.asarray(model.layers[-1].kernel) != 0
         blocks = dense.reshape(-1, 4, 3)
@@ -99,3 +108,25 @@ def test_a_name_that_is_none_is_answered_with_the_nearest():
         registry.get("gradul")
     with pytest.raises(InputError, match="choose one of"):
         registry.get("xyz")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("gradual", {}, r"'gradual' needs sparsity and total_steps: give sparsity=0\.9, total_steps=epochs"),
+        ("gradual", {"sparsity": 0.9}, "'gradual' needs total_steps: give"),
+        ("magnitude", {}, "'magnitude' needs sparsity"),
+        ("relevance", {}, 'needs lower_bound and metric: give lower_bound=0.9, metric="val_accuracy"'),
+        ("supermask", {"sparcity": 0.9}, "no option 'sparcity'; did you mean 'sparsity'"),
+        (
+            "snip",
+            {"sparsity": 0.9, "zzz": 1},
+            "no option 'zzz'; choose from sparsity, total_steps, block_shape",
+        ),
+    ],
+)
+def test_options_that_are_missing_or_misspelt_are_named(name, options, message):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+    with pytest.raises(InputError, match=message):
+        prune(model, name, **options)
+    assert type(model.layers[0]) is keras.layers.Dense

@@ -478,3 +478,23 @@ print("alike")
 def test_two_replicas_shrink_and_prune_as_one_device_does():
     done = subprocess.run([sys.executable, "-c", MIRRORED], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip().endswith("alike"), done.stderr[-3000:]
+
+
+def one_layer():
+    return keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
+
+
+def test_a_block_goes_at_a_time_where_the_percentage_is_less():
+    # 10 % of 128 weights are 13, and a block has 16.
+    model = with_method(one_layer, compiled=False, block_shape=(16, 1), sparsity=0.5)
+    seen = []
+    for _ in range(6):
+        hear(model, 0.6)
+        model.train_on_batch(np.ones((4, 16)), np.ones((4, 8)))
+        seen.append(float(model.pruning.current_sparsity()))
+    assert seen == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
+
+
+def test_blocks_of_which_not_one_may_go_are_refused():
+    with pytest.raises(InputError, match=r"blocks of up to 16, .* 0\.1 at most not one of them may go"):
+        with_method(one_layer, block_shape=(16, 1), sparsity=0.1)

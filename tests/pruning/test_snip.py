@@ -96,6 +96,74 @@ def test_tables_learn_nothing_while_the_loss_is_looked_at():
         np.testing.assert_array_equal(one, other)
 
 
+def test_weights_stand_still_whatever_the_optimizer_does_besides_gradients():
+    def begun(method=None):
+        model = made()
+        model.layers[0].kernel.constraint = keras.constraints.UnitNorm()
+        model = model if method is None else prune(model, method)
+        rate = keras.optimizers.schedules.ExponentialDecay(0.05, 1, 0.5)
+        optimizer = keras.optimizers.AdamW(rate, weight_decay=0.5, use_ema=True, ema_overwrite_frequency=1)
+        model.compile(optimizer, "mse")
+        return model
+
+    model = begun(SNIP(0.5, batches=2))
+    weights = [weight for weight in model.trainable_variables if "gate" not in weight.path]
+    before = [np.array(weight) for weight in weights]
+    for _ in range(2):
+        model.train_on_batch(INPUTS, TARGETS)
+        for weight, value in zip(weights, before, strict=True):
+            np.testing.assert_array_equal(weight, value)
+    assert int(model.optimizer.iterations) == 2 and int(model.optimizer.inner_optimizer.iterations) == 0
+    # From there on it is the training of a sparse model, with the schedule from its beginning.
+    twin = begun()
+    for layer, gate in zip(twin.layers, model.pruning.gates, strict=True):
+        layer.kernel.assign(layer.kernel * gate.mask())
+        layer.kernel.constraint = None
+    for gate in model.pruning.weights:
+        gate.constraint = None
+    for one in (model, twin):
+        one.train_function = None
+        one.train_on_batch(INPUTS, TARGETS)
+    assert int(model.optimizer.iterations) == 3
+    for layer, other in zip(model.layers, twin.layers, strict=True):
+        # Weights behind closed gates decay, too, and are read as 0.
+        closed = np.asarray(layer.kernel) == 0
+        np.testing.assert_allclose(layer.kernel, np.where(closed, 0, other.kernel), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(layer.bias, other.bias, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_training_stopped_between_the_batches_goes_on_alike(tmp_path, scaled):
+    def begun():
+        model = prune(made(), SNIP(0.5, batches=3))
+        optimizer = keras.optimizers.Adam(0.01)
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, 64.0) if scaled else optimizer
+        model.compile(optimizer, "mse", run_eagerly=True)
+        return model
+
+    def go_on(model, batches):
+        for part in batches:
+            model.train_on_batch(INPUTS[part::5], TARGETS[part::5])
+
+    whole, stopped = begun(), begun()
+    go_on(whole, range(5))
+    go_on(stopped, range(2))
+    stopped.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    go_on(again, range(2, 5))
+    assert float(again.pruning.current_sparsity()) == pytest.approx(0.5, abs=2e-3)
+    for own, other in zip(again.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_training_too_short_to_prune_anything_is_said():
+    model = prune(made(), SNIP(0.5, batches=10))
+    model.compile("adam", "mse", run_eagerly=True)
+    model.fit(INPUTS, TARGETS, batch_size=8, verbose=0)
+    with pytest.warns(UserWarning, match="looks at 10 batches .* after 4, so nothing was pruned"):
+        strip_pruning(model)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 
@@ -165,8 +166,11 @@ def test_blocks_too_coarse_for_the_target_are_said_before_training():
         {"sparsity": 0.9, "total_steps": 10, "block_shape": (16,)},
         {"sparsity": 0.9, "total_steps": 10, "memory": 1.0},
         {"sparsity": 0.9, "total_steps": 10, "closed_decay": 2.0},
+        {"sparsity": 0.9, "total_steps": 10, "interval": -5},
+        {"sparsity": 0.9, "total_steps": 10, "interval": 0},
+        {"sparsity": "much", "total_steps": 10},
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments):
-    with pytest.raises(ValueError, match="got"):
+    with pytest.raises(InputError, match="got"):
         Supermask(**arguments)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import SupermaskLoss, prune, strip_pruning
 
 
@@ -17,12 +18,63 @@ def test_the_papers_settings_have_names():
     assert SupermaskLoss(0.8, 530_000).sparsity_weight == 5
     up_down = SupermaskLoss(0.95, 530_000, paper="up_down")
     assert (up_down.sparsity_weight, up_down.clip_value) == (80, 0.1)
+    for off in (None, 0):
+        without = SupermaskLoss(0.95, 530_000, paper="up_down", clip_value=off)
+        assert without.clip_value is SupermaskLoss.from_config(without.get_config()).clip_value is None
+    again = SupermaskLoss.from_config(up_down.get_config())
+    assert (again.gate_learning_rate, again.sparsity_weight, again.clip_value) == (100, 80, 0.1)
 
 
 def test_the_papers_learning_rate_is_seven_times_the_least():
     # design of the method: 530 000 steps and 12 M weights of soft attention at 80 % (weight 5).
     least = SupermaskLoss(0.8, 530_000).least_learning_rate(12_000_000)
     assert 100 / least == pytest.approx(7.0, rel=0.01)
+
+
+@pytest.mark.parametrize("start", [0.5, 2.0, 5.0])
+def test_the_least_rate_takes_a_gate_from_where_it_starts_to_zero(start):
+    method = SupermaskLoss(0.9, 1000, initial_logit=start, sparsity_weight=20.0, epsilon=0.1)
+    rate = method.least_learning_rate(300)
+    # Adam with a large epsilon is plain descent, by rate / epsilon; here in small steps of it.
+    logit, steps = start, 20_000
+    for share in (np.arange(steps) + 0.5) / steps:
+        alpha = 1 - (1 + math.cos(math.pi * share)) / 2
+        slope = math.exp(-logit) / (1 + math.exp(-logit)) ** 2
+        logit -= rate / 0.1 * 20.0 * alpha * slope / 300 * (1000 / steps)
+    assert logit == pytest.approx(0.0, abs=0.01)
+
+
+def test_the_auto_rate_and_what_is_out_of_reach_follow_where_gates_start():
+    def rate(**options):
+        model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(10)])
+        method = SupermaskLoss(0.5, 100, **options)
+        prune(model, method)
+        return float(method._optimizer.learning_rate)
+
+    least = SupermaskLoss(0.5, 100).least_learning_rate(200)
+    near = least * (4 + math.exp(2) - math.exp(-2)) / (10 + math.exp(5) - math.exp(-5))
+    assert rate() == pytest.approx(7 * least, rel=1e-5)
+    assert rate(initial_logit=2.0) == rate(initial_logit=-2.0) == pytest.approx(7 * near, rel=1e-5)
+    assert rate(initial_logit=0.0) == rate(initial_logit=1.0) > 0
+    # Enough for gates that start at 2, not for those at 5; and those that start closed need no way.
+    assert rate(initial_logit=2.0, gate_learning_rate=1.01 * near) == pytest.approx(1.01 * near, rel=1e-5)
+    for far in ({}, {"initial_logit": 2.5}):
+        with pytest.raises(InputError, match="out of reach"):
+            rate(gate_learning_rate=1.01 * near, **far)
+    assert rate(initial_logit=-5.0, gate_learning_rate=1.01 * near) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "target"),
+    [
+        ({}, 0.9),
+        ({"sparsity_weight": 0.0}, None),
+        ({"freeze_at": 0.5}, None),
+        ({"sparsity_weight": 0.0, "land_at": 0.5}, 0.9),
+    ],
+)
+def test_a_target_is_what_gates_are_driven_to_or_cut_at(options, target):
+    assert SupermaskLoss(0.9, 100, **options).target == target
 
 
 def test_annealing_is_half_a_cosine():
@@ -110,10 +162,20 @@ def test_a_rate_that_cannot_reach_the_target_is_said_before_training():
         {"paper": "lightcap"},
         {"total_steps": 0},
         {"sparsity_weight": -1.0},
+        {"sparsity_weight": "x"},
+        {"gate_learning_rate": "x"},
+        {"gate_learning_rate": 0},
+        {"gate_learning_rate": -1.0},
+        {"clip_value": -0.1},
+        {"clip_value": "x"},
+        {"epsilon": 0.0},
+        {"epsilon": -1e-2},
+        {"initial_logit": "x"},
+        {"initial_logit": float("nan")},
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments):
-    with pytest.raises(ValueError, match="got"):
+    with pytest.raises(InputError, match="got"):
         SupermaskLoss(**{"sparsity": 0.9, "total_steps": 100, **arguments})
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance
 from tfsparsecap.training import digits_benchmark
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
@@ -44,25 +45,53 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
         digits_benchmark.load_digits(0)
 
 
-def test_every_epoch_prunes_a_share_where_the_bound_is_met_by_anything():
+@pytest.mark.slow
+def test_as_much_goes_as_meets_the_bound_and_numpy_counts_the_same(monkeypatch):
+    heard, scored = {}, []
+    validated, scores = Relevance.validated, digits_benchmark.scores
+
+    def hearing(self, logs):
+        heard.setdefault(type(self), []).append((logs["sparsity"], logs["val_accuracy"] >= 0.8))
+        return validated(self, logs)
+
+    def keeping(model, digits):
+        scored.append((model, digits))
+        return scores(model, digits)
+
+    monkeypatch.setattr(Relevance, "validated", hearing)
+    monkeypatch.setattr(digits_benchmark, "scores", keeping)
+    decays = {"relevance": 1e-3, "l1": 3e-5, "l2": 1e-4}
     rows = digits_benchmark.measure(
         [0],
-        epochs=3,
-        dense_epochs=1,
-        lower_bounds=[0.0],
-        weight_decays={"l2": (1e-3,)},
+        epochs=4,
+        dense_epochs=3,
+        lower_bounds=[0.8],
+        weight_decays={name: (value,) for name, value in decays.items()},
         progress=False,
-        pruning_percentage=0.5,
+        pruning_percentage=0.8,
+        patience=1,
     )
-    dense, pruned = rows
     # 5x5 kernels for 6 and 16 channels, then 256, 120 and 84 inputs.
     size = 25 * 6 + 25 * 6 * 16 + 256 * 120 + 120 * 84 + 84 * 10
+    for row, (model, digits) in zip(rows, scored, strict=True):
+        kernels = [array for array in model.get_weights() if array.ndim > 1]
+        assert row["nonzero"] == sum(map(np.count_nonzero, kernels))
+        assert row["sparsity"] == pytest.approx(1 - row["nonzero"] / size)
+        for split in ("validation", "test"):
+            images, labels = getattr(digits, split)
+            guesses = model.predict(images, verbose=0).argmax(axis=1)
+            assert row[split] == pytest.approx(np.mean(guesses == labels))
+    dense, *pruned = rows
     assert (dense["method"], dense["nonzero"], dense["sparsity"]) == ("dense", size, 0.0)
-    assert (pruned["method"], pruned["bound"], pruned["weight_decay"]) == ("l2", 0.0, 1e-3)
-    # After the first and after the second epoch.
-    assert pruned["nonzero"] == pytest.approx(size / 4, abs=2)
-    assert pruned["sparsity"] == pytest.approx(0.75, abs=1e-4)
-    assert 0.1 < dense["validation"] <= pruned["validation"] <= 1.0
+    assert [(row["method"], row["bound"], row["weight_decay"]) for row in pruned] == [
+        (name, 0.8, value) for name, value in decays.items()
+    ]
+    for row, cls in zip(pruned, (Relevance, L1Pruning, L2Pruning), strict=True):
+        sparsities, met = zip(*heard[cls], strict=True)
+        # Four fifths go after the first and after the second epoch, and the second time it is too many.
+        assert sparsities == pytest.approx((0.0, 0.8, 0.96, 0.8), abs=1e-4)
+        assert met == (True, True, False, True)
+        assert row["validation"] >= 0.8 and row["sparsity"] == pytest.approx(0.8, abs=1e-4)
 
 
 def test_mean_and_spread_are_over_seeds():

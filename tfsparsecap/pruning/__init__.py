@@ -2,11 +2,12 @@
 
 from tfsparsecap.pruning.frozen import FrozenMask
 from tfsparsecap.pruning.gradual import Gradual
+from tfsparsecap.pruning.l1_l2 import L1Pruning, L2Pruning
 from tfsparsecap.pruning.lottery import LotteryTicket
 from tfsparsecap.pruning.magnitude import Magnitude
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.prune import fix_zeros, prune, strip_pruning
-from tfsparsecap.pruning.relevance import L1Pruning, L2Pruning, Relevance
+from tfsparsecap.pruning.relevance import Relevance
 from tfsparsecap.pruning.snip import SNIP
 from tfsparsecap.pruning.supermask import Supermask
 from tfsparsecap.pruning.supermask_loss import SupermaskLoss

@@ -9,12 +9,20 @@ import keras
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning.method import PruningMethod
 
+#: Keras's callbacks that write down the state of a training, which must have heard of the epoch by then.
+_SAVING = tuple(
+    getattr(keras.callbacks, name)
+    for name in ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
+    if hasattr(keras.callbacks, name)
+)
+
 
 class Feedback(keras.callbacks.Callback):
     """Tells a pruning method the logs of each epoch, and stops the training when it says so.
 
-    `fit` of a pruned model adds it by itself. Elsewhere it comes after every callback that adds to the logs,
-    and before those that save the model with its optimizer.
+    `fit` of a pruned model adds it by itself, behind the callbacks that it is given but before those of
+    Keras's that save the model. Elsewhere, or with callbacks of your own that save, it comes after every
+    callback that adds to the logs, and before those that save the model with its optimizer.
 
     Args:
         method: whose `validated` is called.
@@ -22,8 +30,8 @@ class Feedback(keras.callbacks.Callback):
             has validation, and warns where they have not.
 
     Example:
-        >>> method = Relevance(lower_bound=0.9, metric="validation_CIDEr")
-        >>> callbacks = [Feedback(method)]
+        >>> import tfsparsecap as sc
+        >>> callbacks = [Feedback(sc.Relevance(lower_bound=0.9, metric="validation_CIDEr"))]
     """
 
     def __init__(self, method: PruningMethod, *, unsure: bool = False):
@@ -50,7 +58,7 @@ class Feedback(keras.callbacks.Callback):
 
 
 def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
-    """The callbacks of a `fit`, with a `Feedback` behind them.
+    """The callbacks of a `fit`, with a `Feedback` behind them and those of Keras's that save behind that.
 
     Where all logs come from the model itself, it is checked first that there will be what the method looks
     for: one batch is evaluated to see which names there are. What callbacks of the user will add is not
@@ -62,7 +70,7 @@ def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
         given: arguments of `fit` by name.
 
     Returns:
-        A list, or the `CallbackList` that was given, which gets the `Feedback`.
+        A list, or the `CallbackList` that was given, which gets the `Feedback` and the new order.
 
     Raises:
         InputError: the method looks for something that the logs will not have.
@@ -72,14 +80,16 @@ def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
     if any(isinstance(callback, Feedback) and callback.method is model.pruning for callback in own):
         return callbacks
     names = None
-    if all(type(callback).__module__.split(".")[0] == "keras" for callback in own):
+    if not any(_may_add(callback) for callback in own):
         names = names_of_logs(model, given)
     if names is not None:
         model.pruning.check_metric(names)
     feedback = Feedback(model.pruning, unsure=names is None)
+    saving = [callback for callback in own if isinstance(callback, _SAVING)]
+    order = [*(callback for callback in own if not isinstance(callback, _SAVING)), feedback, *saving]
     if not isinstance(callbacks, keras.callbacks.CallbackList):
-        return [*own, feedback]
-    callbacks.callbacks.append(feedback)
+        return order
+    callbacks.callbacks[:] = order
     feedback.set_model(model)
     feedback.set_params(callbacks.params)
     return callbacks
@@ -113,6 +123,12 @@ def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | N
         return None
     validated = [f"val_{name}" for name in logs] if validates else []
     return [*logs, *validated, *model.pruning.logs()]
+
+
+def _may_add(callback: keras.callbacks.Callback) -> bool:
+    """Whether nobody knows what a callback adds to the logs: it is the user's, or calls what is."""
+    of_keras = type(callback).__module__.split(".")[0] == "keras"
+    return not of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
 
 
 def _flat(callbacks: Any) -> list[keras.callbacks.Callback]:

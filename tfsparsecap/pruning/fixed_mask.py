@@ -30,7 +30,7 @@ class FixedMask(PruningMethod):
         ]
 
     def smallest_kept(self, sparsity: float | tf.Tensor, scheme: str) -> list[tf.Tensor]:
-        """Which gates stay open when the smallest weights go; gates that are closed already go first.
+        """Which gates stay open when the smallest weights go; gates that are closed already stay closed.
 
         Args:
             sparsity: share of the weights that go.
@@ -44,8 +44,10 @@ class FixedMask(PruningMethod):
         if scheme == "distribution":
             deviations = [tf.math.reduce_std(tf.cast(weight, tf.float32)) for weight in self.weights]
             scores = [score / (one + 1e-30) for score, one in zip(scores, deviations, strict=True)]
+        # Open gates on weights of exactly 0 must not tie with those that are closed, and open in their place.
         scores = [
-            tf.where(gate.logits > 0.0, score, 0.0) for gate, score in zip(self.gates, scores, strict=True)
+            tf.where(gate.logits > 0.0, tf.maximum(score, 1e-30), 0.0)
+            for gate, score in zip(self.gates, scores, strict=True)
         ]
         if scheme != "uniform":
             return keep_masks(scores, sizes, _share_of(sparsity, self.gated_size))
@@ -53,6 +55,13 @@ class FixedMask(PruningMethod):
             keep_masks([score], [size], _share_of(sparsity, gate.size))[0]
             for score, size, gate in zip(scores, sizes, self.gates, strict=True)
         ]
+
+    def most_closed(self) -> int:
+        if getattr(self, "scheme", None) != "uniform":
+            return super().most_closed()
+        return sum(
+            round(self.sparsity * gate.size) // gate.block_size * gate.block_size for gate in self.gates
+        )
 
     def step(self, gate_gradients):
         self.steps_done.assign_add(1)

@@ -24,9 +24,10 @@ class FrozenMask(FixedMask):
         InputError: on pruning, the model has another sparsity, or no zeros.
 
     Example:
+        >>> import tfsparsecap as sc
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
-        >>> model = strip_pruning(prune(model, "magnitude", sparsity=0.75))
-        >>> round(float(prune(model, "frozen").pruning.current_sparsity()), 2)
+        >>> model = sc.strip_pruning(sc.prune(model, "magnitude", sparsity=0.75))
+        >>> round(float(sc.prune(model, "frozen").pruning.current_sparsity()), 2)
         0.75
     """
 
@@ -53,6 +54,14 @@ class FrozenMask(FixedMask):
                 " sparsity that it has, or none"
             )
         self.sparsity = found
+
+    def _check_reachable(self) -> None:
+        """Whatever there is has been reached."""
+
+    @property
+    def target(self) -> float | None:
+        """The sparsity of the mask, wherever it came from; before `attach` the one asked for."""
+        return float(self.current_sparsity()) if self.gates else self.asked
 
     def get_config(self) -> dict:
         return {**super().get_config(), "sparsity": self.asked, "total_steps": self.total_steps}

@@ -10,8 +10,10 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.pruning.fixed_mask import SCHEMES, FixedMask
-from tfsparsecap.pruning.gradual import Gradual
+from tfsparsecap.pruning.gradual import Gradual, closed_in_layers
 from tfsparsecap.pruning.registry import register
+from tfsparsecap.pruning.replicas import once_for_all
+from tfsparsecap.pruning.rewinding import FreshStart
 
 TICKETS = (*SCHEMES, "gradual")
 
@@ -21,9 +23,14 @@ class LotteryTicket(FixedMask):
     """Trains, prunes by size, puts what is left back to where it started, and trains that.
 
     A training of `total_steps` is `rounds + 1` trainings of equal length. At the end of each but the last the
-    smallest weights go, to a sparsity of `1 - (1 - sparsity) ** (round / rounds)`, and all weights, biases
-    too, become what they were at the start; what the optimizer remembers of them is forgotten. Its learning
-    rate is not: a schedule goes on, and does not begin again with each round.
+    smallest weights go, to a sparsity of `1 - (1 - sparsity) ** (round / rounds)`, and all weights become
+    what they were at the start, `m * theta_0` for the mask `m`: biases too, and the moving averages of batch
+    normalisation, but nothing of layers that are frozen.
+
+    The optimizer starts anew with each round: moments and its count of steps are those of a fresh one, so
+    that bias correction is, too, and averages that it keeps of the weights (`use_ema`) become the weights.
+    Its learning rate stays what it was set to, and a schedule goes on over all rounds: it does not begin
+    again with each. `model.optimizer.iterations` counts the steps of all rounds.
 
     With `rounds=0` the model that `prune` gets is trained already: the ticket is drawn from it at once, its
     weights become `initial_weights`, and all of the training is the ticket's. In a configuration
@@ -44,11 +51,13 @@ class LotteryTicket(FixedMask):
 
     Raises:
         InputError: an argument out of range; `rounds=0` without initial weights, or with those of another
-            model; a gradual ticket from a model with fewer zeros than asked for.
+            model; a gradual ticket from a model with fewer zeros than asked for; blocks too coarse for the
+            sparsity.
 
     Reference:
-        Frankle and Carbin, "The Lottery Ticket Hypothesis", https://arxiv.org/abs/1803.03635; late rewinding:
-        Frankle et al., https://arxiv.org/abs/1903.01611.
+        Frankle and Carbin, "The Lottery Ticket Hypothesis", section 1 (steps 1 to 4, and iterative pruning,
+        which takes the same share of what is left in each round), https://arxiv.org/abs/1803.03635; late
+        rewinding: Frankle et al., section 3, https://arxiv.org/abs/1903.01611. They number no equations.
 
     Example:
         >>> LotteryTicket(sparsity=0.9, total_steps=900, rounds=2).pruning_steps
@@ -106,22 +115,43 @@ class LotteryTicket(FixedMask):
         self._gradual: Gradual | None = None
         if self.scheme == "gradual":
             self._gradual = Gradual(self.sparsity, self.pruning_steps[0], block_shape=self.block_shape)
+            self._gradual.state_prefix = "gradual_"
             self._gradual.attach(model)
             self.variables.extend(self._gradual.variables)
-        logits = {id(gate.logits) for gate in self.gates}
-        self._moving = [variable for variable in model.trainable_variables if id(variable) not in logits]
+        self._moving = _moving(model)
         self._start = [
             self.add_state("start", tuple(variable.shape), variable.dtype) for variable in self._moving
         ]
         self._remember()
-        self._optimizer: keras.optimizers.Optimizer | None = None
+        self._steps_before = self.add_state("steps_before", (), "int64")
+        self._optimizer: FreshStart | None = None
+
+    def detach(self) -> None:
+        super().detach()
+        self.drawn = False
+
+    def _check_reachable(self) -> None:
+        # What gradual pruning left is counted when the ticket is drawn.
+        if self.rounds or self.scheme != "gradual":
+            super()._check_reachable()
+
+    def most_closed(self) -> int:
+        if self.scheme == "gradual":
+            return closed_in_layers(self.gates, self.sparsity)
+        return super().most_closed()
 
     def wrap(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         wrapped = super().wrap(optimizer)
-        inner = getattr(wrapped, "inner_optimizer", None)
-        if not isinstance(wrapped, keras.optimizers.LossScaleOptimizer):
-            self._optimizer = inner
+        if self.rounds and not isinstance(wrapped, keras.optimizers.LossScaleOptimizer):
+            self._optimizer = FreshStart(wrapped.inner_optimizer, self._steps_before)
         return wrapped
+
+    def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
+        if not self.rounds:
+            return optimizer.iterations
+        # Where gradients are accumulated a step of the optimizer's is several of the training's.
+        before = tf.convert_to_tensor(self._steps_before) // (optimizer.gradient_accumulation_steps or 1)
+        return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.int64) + before
 
     def _checked_initial(self, model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
         """The model's variables, gates left out, each with the value to go back to."""
@@ -164,11 +194,14 @@ class LotteryTicket(FixedMask):
     def step(self, gate_gradients):
         if self.rounds == 0:
             super().step(gate_gradients)
-            return
+        else:
+            once_for_all(self._step)
+
+    def _step(self) -> None:
         if self._gradual is not None:
             first = tf.convert_to_tensor(self.steps_done) < self.pruning_steps[0]
-            tf.cond(first, lambda: self._gradual_step(gate_gradients), lambda: tf.no_op())
-        super().step(gate_gradients)
+            tf.cond(first, self._gradual_step, lambda: tf.no_op())
+        self.steps_done.assign_add(1)
         done = tf.convert_to_tensor(self.steps_done)
         if self.rewind_step:
             tf.cond(tf.equal(done, self.rewind_step), self._remember, lambda: tf.no_op())
@@ -176,8 +209,8 @@ class LotteryTicket(FixedMask):
             sparsity = 1.0 - (1.0 - self.sparsity) ** (number / self.rounds)
             tf.cond(tf.equal(done, after), lambda sparsity=sparsity: self._draw(sparsity), lambda: tf.no_op())
 
-    def _gradual_step(self, gate_gradients) -> tf.Operation:
-        self._gradual.step(gate_gradients)
+    def _gradual_step(self) -> tf.Operation:
+        self._gradual.step([])
         return tf.no_op()
 
     def _remember(self) -> tf.Operation:
@@ -191,9 +224,13 @@ class LotteryTicket(FixedMask):
         for start, variable in zip(self._start, self._moving, strict=True):
             variable.assign(start)
         # Momentum of the training before would carry the ticket away from its start.
-        for variable in self._optimizer.variables if self._optimizer is not None else ():
-            if len(variable.shape):
-                variable.assign(tf.zeros_like(variable))
+        if self._optimizer is not None:
+            self._optimizer.again(
+                [
+                    (variable, tf.convert_to_tensor(start))
+                    for start, variable in zip(self._start, self._moving, strict=True)
+                ]
+            )
         return tf.no_op()
 
     def get_config(self) -> dict:
@@ -211,3 +248,15 @@ class LotteryTicket(FixedMask):
         # Weights and gates of what was saved come from its file.
         method.drawn = method.rounds == 0
         return method
+
+
+def _moving(model: keras.Model) -> list[keras.Variable]:
+    """The weights that a training changes, by the optimizer or in a forward pass; gates left out."""
+    logits = {id(gate.logits) for gate in gates(model)}
+    still = {
+        id(weight)
+        for layer in model._flatten_layers(include_self=True, recursive=True)
+        if not layer.trainable
+        for weight in layer.weights
+    }
+    return [weight for weight in model.weights if id(weight) not in logits | still]

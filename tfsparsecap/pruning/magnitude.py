@@ -14,10 +14,12 @@ from tfsparsecap.pruning.registry import register
 class Magnitude(FixedMask):
     """Hard, one-shot pruning by size (See et al.); a class of weights is a layer's kernel or table.
 
-    - `"blind"`: the smallest of all weights together go (class-blind).
-    - `"uniform"`: the same share of each class goes (class-uniform).
+    - `"blind"`: the smallest of all weights together go (class-blind): those with `|w| < t`.
+    - `"uniform"`: the same share of each class goes (class-uniform): `|w| < t_c`, a `t_c` for each class.
     - `"distribution"`: weights below a number of deviations of their own class go, the same number for all
-      classes (class-distribution).
+      classes (class-distribution): `|w| < l * sigma_c`.
+
+    `t`, `t_c` and `l` are what makes the sparsity the one asked for.
 
     With `at=0`, the default, they go when `prune` is called: give it a trained model, and fit it again
     (`training.start_from` in a configuration). Otherwise training is dense until `at`.
@@ -33,13 +35,14 @@ class Magnitude(FixedMask):
         InputError: an argument out of range.
 
     Reference:
-        See et al., "Compression of Neural Machine Translation Models via Pruning", section 3.2,
-        https://arxiv.org/abs/1606.09274; "hard" in the SMP paper, https://arxiv.org/abs/2110.03298.
+        See et al., "Compression of Neural Machine Translation Models via Pruning", section 3.2 (which numbers
+        no equations), https://arxiv.org/abs/1606.09274; "hard" in the SMP paper,
+        https://arxiv.org/abs/2110.03298.
 
     Example:
+        >>> import tfsparsecap as sc
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
-        >>> model.pruning = prune(model, Magnitude(0.75, scheme="uniform")).pruning
-        >>> float(model.pruning.current_sparsity())
+        >>> float(sc.prune(model, Magnitude(0.75, scheme="uniform")).pruning.current_sparsity())
         0.75
     """
 

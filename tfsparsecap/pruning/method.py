@@ -7,7 +7,11 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gated_layers
+from tfsparsecap.pruning.arguments import as_number
 from tfsparsecap.pruning.optimizer import PruningOptimizer
+
+#: How far from the sparsity asked for coarse blocks may have a model end, as a share of the weights.
+_TOLERANCE = 0.02
 
 
 class PruningMethod:
@@ -22,15 +26,35 @@ class PruningMethod:
 
     Raises:
         InputError: a sparsity outside [0, 1) or a malformed block shape.
+
+    Example:
+        >>> class FirstStep(PruningMethod):
+        ...     '''Closes the first half of each layer's gates as soon as the training begins.'''
+        ...     def step(self, gate_gradients):
+        ...         sizes = [tf.size(gate.logits) for gate in self.gates]
+        ...         kept = [tf.range(size) >= size // 2 for size in sizes]
+        ...         self.close([tf.reshape(k, g.logits.shape) for k, g in zip(kept, self.gates)])
+        ...         self.steps_done.assign_add(1)
+        >>> import tfsparsecap as sc
+        >>> model = sc.prune(keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]), FirstStep(0.5))
+        >>> model.compile("adam", "mse")
+        >>> model.fit(tf.ones([4, 8]), tf.ones([4, 4]), verbose=0).history["sparsity"]
+        [0.5]
     """
 
     #: Whether XLA can compile `step`. Keras compiles models with XLA by itself where there is a GPU.
     supports_jit = False
 
+    #: What to do where a training that was not cut short ends at less than the sparsity asked for.
+    advice = "give a smaller block_shape"
+
+    #: Put before the names of all variables that `add_state` makes: for a method within another.
+    state_prefix = ""
+
     def __init__(self, sparsity: float, *, block_shape=(1, 1)):
-        if not 0.0 <= sparsity < 1.0:
+        self.sparsity = as_number("sparsity", sparsity)
+        if not 0.0 <= self.sparsity < 1.0:
             raise InputError(f"sparsity must be at least 0 and below 1, such as 0.95: got {sparsity!r}")
-        self.sparsity = float(sparsity)
         self.block_shape = as_block_shape(block_shape)
         self.gates: list[Gate] = []
         self.variables: list[keras.Variable] = []
@@ -40,7 +64,11 @@ class PruningMethod:
         self.left_alone: dict[str, str] = {}
 
     def attach(self, model: keras.Model) -> None:
-        """Takes over the gates of `model`, fixed ones left out, and makes the method's own state."""
+        """Takes over the gates of `model`, fixed ones left out, and makes the method's own state.
+
+        Raises:
+            InputError: the method has a model already, or cannot reach its target with this one.
+        """
         if self.gates:
             raise InputError(
                 "this pruning method already prunes a model: give every model a method of its own"
@@ -58,14 +86,19 @@ class PruningMethod:
             gate.supports_jit = self.supports_jit
         self.steps_done = self.add_state("steps_done", (), "int64")
 
+    def detach(self) -> None:
+        """Forgets the gates and all state, as if `attach` had never been called."""
+        self.gates, self.weights, self.variables = [], [], []
+
     def classes(self) -> list[tuple[str, int, tuple[int, int]]]:
         """The classes of weights, a kernel or an embedding table each: path, weights, (inputs, outputs) of
         the blocks that they are gated in.
 
         Example:
-            >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="score")])
-            >>> prune(model, Magnitude(0.5)).pruning.classes()
-            [('score/kernel', 32, (1, 1))]
+            >>> import tfsparsecap as sc
+            >>> layers = [keras.Input((8,)), keras.layers.Dense(4, name="score")]
+            >>> sc.prune(keras.Sequential(layers, name="net"), sc.Magnitude(0.5)).pruning.classes()
+            [('net/score/kernel', 32, (1, 1))]
         """
         return [
             (weight.path, gate.size, gate.block)
@@ -76,8 +109,9 @@ class PruningMethod:
         """Which weights belong to which class, and what was left alone and why: lines to print.
 
         Example:
+            >>> import tfsparsecap as sc
             >>> layers = [keras.Input((8,)), keras.layers.Dense(4, name="score")]
-            >>> print(prune(keras.Sequential(layers, name="net"), Magnitude(0.5)).pruning.describe())
+            >>> print(sc.prune(keras.Sequential(layers, name="net"), sc.Magnitude(0.5)).pruning.describe())
             32 weights have gates, in 1 class:
               net/score/kernel  32
         """
@@ -102,18 +136,29 @@ class PruningMethod:
         """Raises InputError where blocks are too coarse for the sparsity."""
         if not self.gates or self.sparsity == 0.0:
             return
-        finest = min(gate.block_size for gate in self.gates)
-        blocks = self.gated_size / finest
-        nearest = round(self.sparsity * blocks) / blocks
-        if nearest in (0.0, 1.0) or abs(nearest - self.sparsity) > 0.02:
+        share = self.most_closed() / self.gated_size
+        if not 0.0 < share < 1.0 or abs(share - self.sparsity) > _TOLERANCE:
+            coarsest = max(gate.block_size for gate in self.gates)
             raise InputError(
-                f"the {self.gated_size} weights are switched in blocks of {finest} at least: a sparsity of"
-                f" {self.sparsity} is out of reach, {nearest:.3f} being the nearest: give a smaller"
-                " block_shape"
+                f"the {self.gated_size} weights are switched in blocks of up to {coarsest}: a sparsity of"
+                f" {self.sparsity} is out of reach, {share:.3f} being the nearest below: give a smaller"
+                " block_shape, or skip= the smallest layers"
             )
+
+    def most_closed(self) -> int:
+        """How many weights can go in whole blocks and not go beyond the target: here of all layers together.
+
+        With blocks of several sizes it may be fewer, see `keep_masks`: of the smaller ones that would still
+        fit none go that are worth more than a larger one that does not.
+        """
+        left = wanted = round(self.sparsity * self.gated_size)
+        for gate in sorted(self.gates, key=lambda gate: -gate.block_size):
+            left -= min(left, gate.size) // gate.block_size * gate.block_size
+        return wanted - left
 
     def add_state(self, name: str, shape: tuple, dtype: str = "float32", value=0) -> keras.Variable:
         """Makes a variable that is saved with the optimizer's and restored on resuming."""
+        name = self.state_prefix + name
         # Keras's state trees go by paths that must be unique.
         if name in {variable.name for variable in self.variables}:
             name = f"{name}_{len(self.variables)}"
@@ -151,8 +196,18 @@ class PruningMethod:
         return False
 
     def weights_learn(self) -> tf.Tensor | None:
-        """Whether the step that is being taken trains the weights, bool scalar; None where all steps do."""
+        """Whether the step that is being taken trains the weights, bool scalar; None where all steps do.
+
+        In a step that does not, the optimizer is not asked at all: no decay, no constraint, no schedule.
+        """
         return None
+
+    def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
+        """How many steps the training has taken, int64 scalar, where `optimizer` moves the weights.
+
+        Differs from the optimizer's own count where a method lets steps out or starts the optimizer anew.
+        """
+        return optimizer.iterations
 
     def before_weights(self, gradients: list[tf.Tensor | None]) -> None:
         """Moves the gated weights by itself, just before the optimizer moves all weights.
@@ -203,15 +258,18 @@ class PruningMethod:
             A sentence to warn with, where the training ended before the pruning did.
         """
         steps, reached = int(tf.convert_to_tensor(self.steps_done)), float(self.current_sparsity())
-        total = getattr(self, "total_steps", None)
-        # A method that prunes at once has no steps to wait for.
-        if total is None or not 0 < steps < total or reached >= self.sparsity - 0.01:
+        target, total = self.target, getattr(self, "total_steps", None)
+        if not steps or target is None:
             return None
-        return (
-            f"the training stopped after {steps} of the {total} steps that the pruning was to take, at a"
-            f" sparsity of {reached:.1%} instead of {self.sparsity:.1%}: train on, or give the method"
-            f" total_steps={steps}"
-        )
+        if total is not None and steps < total and reached < target - 0.01:
+            return (
+                f"the training stopped after {steps} of the {total} steps that the pruning was to take, at a"
+                f" sparsity of {reached:.1%} instead of {target:.1%}: train on, or give the method"
+                f" total_steps={steps}"
+            )
+        if reached < target - _TOLERANCE:
+            return f"the pruning ended at a sparsity of {reached:.1%} instead of {target:.1%}: {self.advice}"
+        return None
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         """Moves the gates once, inside the compiled training step.

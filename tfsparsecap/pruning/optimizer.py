@@ -49,12 +49,34 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]
         if self.method.has_own("before_weights"):
             self.method.before_weights(self._of_gated_weights(weight_gradients, weights))
-        learn = self.method.weights_learn()
-        if learn is not None:
-            # Gradients of zero move nothing, and need no branch, which not every strategy allows.
-            weight_gradients = [_zero_unless(learn, gradient) for gradient in weight_gradients]
-        self.inner_optimizer.apply(weight_gradients, weights)
+        self._move(weight_gradients, weights)
         self.method.step(gate_gradients)
+
+    def _move(self, gradients, weights) -> None:
+        """Moves the weights, unless the method says that this step is not to."""
+        learn = self.method.weights_learn()
+        replica = tf.distribute.get_replica_context()
+        if learn is None:
+            self.inner_optimizer.apply(gradients, weights)
+        elif replica is None:
+            tf.cond(learn, lambda: self._moved(gradients, weights), lambda: tf.no_op())
+        else:
+            # Optimizers add up over replicas, for which these wait for each other; within a branch they
+            # cannot, so it is the branch that all of them are in.
+            replica.merge_call(self._move_all, args=(learn, gradients, weights))
+
+    def _move_all(self, strategy, learn, gradients, weights) -> None:
+        def moved():
+            strategy.extended.call_for_each_replica(self._moved, args=(gradients, weights))
+            return tf.no_op()
+
+        # The method runs alike on all replicas: what one says goes for the others.
+        learn, *_ = strategy.experimental_local_results(learn)
+        tf.cond(learn, moved, lambda: tf.no_op())
+
+    def _moved(self, gradients, weights) -> tf.Operation:
+        self.inner_optimizer.apply(gradients, weights)
+        return tf.no_op()
 
     def _of_gated_weights(self, gradients, weights) -> list[tf.Tensor | None]:
         """Whole gradients of the weights that have gates, in the method's order."""
@@ -92,7 +114,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
 
     @property
     def iterations(self):
-        return self.inner_optimizer.iterations
+        return self.method.iterations(self.inner_optimizer)
 
     def finalize_variable_values(self, var_list):
         self.inner_optimizer.finalize_variable_values(self._split(var_list, var_list)[0])
@@ -107,10 +129,3 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     def from_config(cls, config: dict, custom_objects=None) -> keras.optimizers.Optimizer:
         """The inner optimizer: the method belongs to a model, which wraps it again."""
         return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)
-
-
-def _zero_unless(learn: tf.Tensor, gradient):
-    if gradient is None:
-        return None
-    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-    return tf.math.scalar_mul(tf.cast(learn, values.dtype), gradient)

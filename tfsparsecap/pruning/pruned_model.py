@@ -136,11 +136,20 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
 
     Args:
         frozen: layers whose gates learn although they do not, if the method has gates that learn.
+
+    Raises:
+        InputError: the method refuses the model, and can then be given to another one.
     """
+    fresh = not method.gates
     held = [gate for layer in frozen for gate in layer.gate_of.values() if not gate.fixed]
     for gate in held:
         gate.trainable = True
-    method.attach(model)
+    try:
+        method.attach(model)
+    except InputError:
+        if fresh:  # else it is the method of another model, and stays that
+            method.detach()
+        raise
     for gate in held:
         gate.independent = True
 

@@ -1,6 +1,6 @@
 """Relevance-based pruning: weights that the loss does not feel shrink, and go while a score is good enough.
 
-`L1Pruning` and `L2Pruning` differ from it in how weights shrink, and in nothing else.
+`L1Pruning` and `L2Pruning` (`l1_l2.py`) differ from it in how weights shrink, and in nothing else.
 """
 
 import difflib
@@ -37,11 +37,11 @@ class Relevance(FixedMask):
     are, `I` is close to 1 and the method close to `L2Pruning`.
 
     After each validation in which the metric meets `lower_bound`, the smallest `pruning_percentage` of the
-    weights that are left go, all layers taken together, with the first step of the epoch that follows, so
-    that a training ends with a model that was validated as it is. Where the bound is missed nothing goes and
-    the training goes on. `lambda` starts anew at `weight_decay` each time weights go, and falls exponentially
-    from there, to `decay` of it over as many steps as there were between the last two validations; until the
-    first validation it stays as it is.
+    weights that are left, at least a block of them, go, all layers taken together, with the first step of the
+    epoch that follows, so that a training ends with a model that was validated as it is. Where the bound is
+    missed nothing goes and the training goes on. `lambda` starts anew at `weight_decay` each time weights go,
+    and falls exponentially from there, to `decay` of it over as many steps as there were between the last two
+    validations; until the first validation it stays as it is.
 
     After `patience` validations in a row that miss the bound, or once it is met at `sparsity`, weights and
     mask become those of the sparsest state that met it, nothing shrinks any more, and the rest of the
@@ -72,18 +72,19 @@ class Relevance(FixedMask):
             long as the training does.
 
     Raises:
-        InputError: an argument out of range.
+        InputError: an argument out of range; on pruning, blocks of which not one may go.
 
     Reference:
         Bonetta, Ribero and Cancelliere, "Regularization-based Pruning of Irrelevant Weights in Deep Neural
-        Architectures", https://arxiv.org/abs/2204.04977.
+        Architectures", equation 7, https://arxiv.org/abs/2204.04977.
 
     Example:
+        >>> import tfsparsecap as sc
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
-        >>> model = prune(keras.Sequential(layers), Relevance(lower_bound=0.5, metric="val_loss"))
+        >>> model = sc.prune(keras.Sequential(layers), Relevance(lower_bound=0.5, metric="val_loss"))
         >>> model.compile("adam", "mse")
         >>> x, y = tf.random.normal([64, 8]), tf.zeros([64, 2])
-        >>> history = model.fit(x, y, validation_data=(x, y), epochs=20, verbose=0)
+        >>> history = model.fit(x, y, validation_data=(x, y), epochs=3, verbose=0)
     """
 
     #: `weight_decay` where none is given.
@@ -151,7 +152,13 @@ class Relevance(FixedMask):
         self._best_score = self.add_state("best_score", (), value=-math.inf)
 
     def _check_reachable(self) -> None:
-        """All is well: the sparsity is a limit, and what is reached may be less."""
+        """The sparsity is a limit, and what is reached may be less; but something must be able to go."""
+        if self.gates and self.sparsity and not self._next_closed(0):
+            raise InputError(
+                f"the {self.gated_size} weights are switched in blocks of up to"
+                f" {max(gate.block_size for gate in self.gates)}, and with a sparsity of {self.sparsity} at"
+                " most not one of them may go: give a smaller block_shape, or a higher sparsity"
+            )
 
     def shrunk(self, weight: tf.Tensor, gradient: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
         """A weight after one step of shrinking.
@@ -214,7 +221,7 @@ class Relevance(FixedMask):
         if met:
             self._misses.assign(0)
             self._remember(score)
-            self._due.assign(self._next_closed())
+            self._due.assign(self._next_closed(self.gated_size - self._opened()))
             if not int(_value(self._due)):
                 self._phase.assign(_FINE_TUNING)
             return False
@@ -259,13 +266,16 @@ class Relevance(FixedMask):
             self._interval.assign(steps - int(_value(self._validated_at)))
             self._validated_at.assign(steps)
 
-    def _next_closed(self) -> int:
-        """How many weights are to be closed next; 0 where nothing more can go."""
-        opened = sum(int(gate.open_count()) for gate in self.gates)
-        closed = self.gated_size - opened
+    def _opened(self) -> int:
+        return sum(int(gate.open_count()) for gate in self.gates)
+
+    def _next_closed(self, closed: int) -> int:
+        """How many weights are to be closed next, where so many are; 0 where nothing more can go."""
         cap = math.floor(self.sparsity * self.gated_size + 1e-6)
-        more = min(closed + round(self.pruning_percentage * opened), cap)
-        return more if more - closed >= max(gate.block_size for gate in self.gates) else 0
+        block = max(gate.block_size for gate in self.gates)
+        # Less than a block would be nothing at all, and the model never sparser.
+        more = max(block, round(self.pruning_percentage * (self.gated_size - closed)))
+        return min(closed + more, cap) if cap - closed >= block else 0
 
     def _met_once(self) -> bool:
         return float(_value(self._best_sparsity)) >= 0.0
@@ -343,31 +353,3 @@ class Relevance(FixedMask):
 def _value(variable: keras.Variable) -> tf.Tensor:
     """What a scalar holds; a variable with a copy on each device is no number by itself."""
     return tf.convert_to_tensor(variable)
-
-
-@register("l2")
-class L2Pruning(Relevance):
-    """`Relevance` with all weights equally irrelevant, `I = 1`: weight decay, apart from the learning rate.
-
-    Example:
-        >>> L2Pruning(lower_bound=0.9, metric="val_accuracy").sign
-        1.0
-    """
-
-    def shrunk(self, weight, gradient, strength):
-        return weight - strength * weight
-
-
-@register("l1")
-class L1Pruning(Relevance):
-    """`Relevance` with weights that all lose as much at each step, `lambda * sign(w)`, and stop at 0.
-
-    Example:
-        >>> L1Pruning(lower_bound=0.9, metric="val_accuracy").weight_decay
-        1e-05
-    """
-
-    default_weight_decay = 1e-5
-
-    def shrunk(self, weight, gradient, strength):
-        return tf.sign(weight) * tf.maximum(tf.abs(weight) - strength, 0.0)

@@ -17,6 +17,10 @@ class SNIP(PruningMethod):
     connection's switch `c` (which is `w dL/dw`; for a block the sum over its weights). Then the connections
     with the smallest sizes of that sum go, over all layers together, and the training begins.
 
+    In these steps the optimizer is not asked: no weight decay, no constraint, no average moves a weight, and
+    a schedule of the learning rate begins with the first step that trains. What a forward pass itself changes
+    (the moving averages of batch normalisation) it changes in them, too.
+
     Args:
         sparsity: share of the gated weights to remove.
         total_steps: optimizer steps of the training, which must be more than `batches`; None does not check.
@@ -31,8 +35,9 @@ class SNIP(PruningMethod):
         https://arxiv.org/abs/1810.02340, equations 5 and 6.
 
     Example:
+        >>> import tfsparsecap as sc
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64), keras.layers.Dense(2)])
-        >>> model = prune(model, SNIP(0.5))
+        >>> model = sc.prune(model, SNIP(0.5))
         >>> model.compile("adam", "mse")
         >>> history = model.fit(tf.random.normal([32, 8]), tf.ones([32, 2]), verbose=0)
         >>> round(float(model.pruning.current_sparsity()), 3)
@@ -60,6 +65,19 @@ class SNIP(PruningMethod):
     def weights_learn(self) -> tf.Tensor:
         """Whether the step that is being taken trains the weights: bool scalar."""
         return tf.convert_to_tensor(self.steps_done) >= self.batches
+
+    def iterations(self, optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
+        looked_at = tf.minimum(tf.convert_to_tensor(self.steps_done), self.batches)
+        return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.int64) + looked_at
+
+    def settle(self) -> str | None:
+        steps = int(tf.convert_to_tensor(self.steps_done))
+        if 0 < steps < self.batches:
+            return (
+                f"SNIP looks at {self.batches} batches before it prunes, and the training stopped after"
+                f" {steps}, so nothing was pruned and nothing learned: train on, or give it batches={steps}"
+            )
+        return super().settle()
 
     def step(self, gate_gradients):
         step = tf.convert_to_tensor(self.steps_done)

@@ -78,6 +78,8 @@ class Supermask(PruningMethod):
                 "begin and end are shares of total_steps with 0 <= begin < end <= 1: "
                 f"got {begin!r} and {end!r}"
             )
+        if interval is not None and interval < 1:
+            raise InputError(f"interval must be at least 1 step: got {interval!r}")
         if not 0.0 <= memory < 1.0:
             raise InputError(f"memory must be at least 0 and below 1: got {memory!r}")
         if not 0.0 <= closed_decay <= 1.0:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import INITIAL_LOGIT
+from tfsparsecap.pruning.arguments import as_number
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.selection import keep_masks
@@ -35,19 +36,22 @@ class SupermaskLoss(PruningMethod):
     reach the target, a thousand do not. `land_at` makes it exact; `Supermask` gets there gradually.
 
     With `sparsity_weight=0` it is Supermask as Zhou et al. have it: gates learned for the model's loss alone,
-    at whatever sparsity they end; `sparsity` is then only what `land_at` cuts at.
+    at whatever sparsity they end; `sparsity` is then only what `land_at` cuts at, and without it, or with
+    `freeze_at`, there is no `target`.
 
     Args:
         sparsity: the target, share of the gated weights.
         total_steps: optimizer steps of the training, `n_max`.
         block_shape: (inputs, outputs) weights to a gate.
-        gate_learning_rate: of the gates; "auto" is seven times the least rate that takes a gate from its
-            start to 0 within `total_steps`, the ratio of the papers' runs.
+        gate_learning_rate: of the gates, above 0; "auto" is seven times the least rate that takes a gate from
+            its start (or from 1, if that is farther away) to 0 within `total_steps`, the ratio of the papers'
+            runs. None is the paper's, else "auto".
         sparsity_weight: `lambda_s`; "auto" is `max(5, 0.5 / (1 - sparsity))`, the papers' for soft attention;
-            0 leaves the sparsity loss out.
+            0 leaves the sparsity loss out. None is the paper's, else "auto".
         initial_logit: of all gates.
-        clip_value: largest size of a gate's gradient; None does not clip.
-        epsilon: of the gates' Adam.
+        clip_value: largest size of a gate's gradient; None or 0 does not clip, "auto" does as the paper does,
+            and without a paper not.
+        epsilon: of the gates' Adam, above 0.
         land_at: share of `total_steps` after which the gates are ranked, cut at exactly the sparsity and
             frozen, and the weights are fine-tuned; None never does.
         freeze_at: share of `total_steps` after which the gates, rounded, stay as they are, at whatever
@@ -69,6 +73,11 @@ class SupermaskLoss(PruningMethod):
         100.0
     """
 
+    advice = (
+        "give land_at=0.75, which makes it exact, a larger sparsity_weight, or more steps; Supermask gets"
+        " there in any number of them"
+    )
+
     def __init__(
         self,
         sparsity: float,
@@ -77,7 +86,7 @@ class SupermaskLoss(PruningMethod):
         block_shape=(1, 1),
         gate_learning_rate: float | str | None = None,
         sparsity_weight: float | str | None = None,
-        clip_value: float | None = None,
+        clip_value: float | str | None = "auto",
         epsilon: float = 1e-2,
         initial_logit: float = INITIAL_LOGIT,
         land_at: float | None = None,
@@ -98,16 +107,42 @@ class SupermaskLoss(PruningMethod):
         if paper is not None and paper not in PAPER_SETTINGS:
             raise InputError(f"paper must be one of {sorted(PAPER_SETTINGS)}: got {paper!r}")
         settings = PAPER_SETTINGS.get(paper, {})
-        self.total_steps, self.epsilon, self.land_at = int(total_steps), epsilon, land_at
-        self.initial_logit, self.freeze_at = float(initial_logit), freeze_at
-        self.gate_learning_rate = gate_learning_rate or settings.get("gate_learning_rate", "auto")
-        self.clip_value = clip_value or settings.get("clip_value")
-        weight = settings.get("sparsity_weight", "auto") if sparsity_weight is None else sparsity_weight
-        self.sparsity_weight = max(5.0, 0.5 / (1.0 - self.sparsity)) if weight == "auto" else float(weight)
+        self.total_steps, self.land_at, self.freeze_at = int(total_steps), land_at, freeze_at
+        self.epsilon = as_number("epsilon", epsilon)
+        if self.epsilon <= 0.0:
+            raise InputError(f"epsilon must be above 0: got {epsilon!r}")
+        self.initial_logit = as_number("initial_logit", initial_logit)
+        if abs(self.initial_logit) > 50.0:
+            raise InputError(
+                f"initial_logit is {initial_logit!r}, from where no gate would ever move: give one from -50"
+                " to 50"
+            )
+        if gate_learning_rate is None:
+            gate_learning_rate = settings.get("gate_learning_rate", "auto")
+        self.gate_learning_rate = _number_or_auto("gate_learning_rate", gate_learning_rate)
+        if self.gate_learning_rate != "auto" and self.gate_learning_rate <= 0.0:
+            raise InputError(
+                'gate_learning_rate must be above 0, or "auto" (freeze_at=0 keeps gates still): got'
+                f" {gate_learning_rate!r}"
+            )
+        clip = _number_or_auto("clip_value", 0.0 if clip_value is None else clip_value)
+        clip = settings.get("clip_value") or 0.0 if clip == "auto" else clip
+        if clip < 0.0:
+            raise InputError(f"clip_value must be above 0, or 0, which does not clip: got {clip_value!r}")
+        self.clip_value = clip or None
+        if sparsity_weight is None:
+            sparsity_weight = settings.get("sparsity_weight", "auto")
+        weight = _number_or_auto("sparsity_weight", sparsity_weight)
+        self.sparsity_weight = max(5.0, 0.5 / (1.0 - self.sparsity)) if weight == "auto" else weight
         if self.sparsity_weight < 0.0:
             raise InputError(f"sparsity_weight must be 0 or more: got {sparsity_weight!r}")
 
-    def least_learning_rate(self, size: int) -> float:
+    @property
+    def target(self) -> float | None:
+        driven = self.sparsity_weight > 0.0 and self.freeze_at is None
+        return self.sparsity if driven or self.land_at is not None else None
+
+    def least_learning_rate(self, size: int, way: float | None = None) -> float:
         """The least gate learning rate that takes gates from their start to 0 under the sparsity loss alone.
 
         Integrates `dG/dn = -rate / epsilon * sparsity_weight * alpha(n) * sigmoid'(G) / size` from the
@@ -116,17 +151,23 @@ class SupermaskLoss(PruningMethod):
 
         Args:
             size: how many gates the model has, blocks of equal size assumed.
+            way: `m`, how far from 0 they start; None is the size of `initial_logit`.
         """
-        way = 2.0 * INITIAL_LOGIT + math.exp(INITIAL_LOGIT) - math.exp(-INITIAL_LOGIT)
+        way = abs(self.initial_logit) if way is None else way
+        integral = 2.0 * way + math.exp(way) - math.exp(-way)
         # Without a sparsity loss the gates are to be as quick as with the papers' smallest.
-        return 2.0 * way * self.epsilon * size / ((self.sparsity_weight or 5.0) * self.total_steps)
+        return 2.0 * integral * self.epsilon * size / ((self.sparsity_weight or 5.0) * self.total_steps)
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
         # A gate's pull weighs its block: what counts is how many gates there are, not how many weights.
-        least = self.least_learning_rate(sum(int(np.prod(gate.logits.shape)) for gate in self.gates))
-        rate = 7.0 * least if self.gate_learning_rate == "auto" else float(self.gate_learning_rate)
-        driven = self.sparsity_weight > 0.0 and self.initial_logit >= INITIAL_LOGIT
+        count = sum(int(np.prod(gate.logits.shape)) for gate in self.gates)
+        least = self.least_learning_rate(count)
+        rate = self.gate_learning_rate
+        if rate == "auto":
+            # Gates that start beside 0 have no way to go, and are to move all the same.
+            rate = 7.0 * max(least, self.least_learning_rate(count, way=1.0))
+        driven = self.sparsity_weight > 0.0 and self.initial_logit > 0.0
         if self.sparsity > 0 and driven and self.land_at is None and rate < least:
             raise InputError(
                 f"a gate_learning_rate of {rate:g} cannot close a gate of this model within "
@@ -135,7 +176,9 @@ class SupermaskLoss(PruningMethod):
             )
         for gate in self.gates:
             gate.logits.assign(tf.fill(gate.logits.shape, self.initial_logit))
-        self._optimizer = keras.optimizers.Adam(rate, epsilon=self.epsilon, clipvalue=self.clip_value)
+        self._optimizer = keras.optimizers.Adam(
+            rate, epsilon=self.epsilon, clipvalue=self.clip_value, name="adam_of_gates"
+        )
         self._optimizer.build([gate.logits for gate in self.gates])
         self.variables.extend(self._optimizer.variables)
 
@@ -223,3 +266,12 @@ class SupermaskLoss(PruningMethod):
             "land_at": self.land_at,
             "freeze_at": self.freeze_at,
         }
+
+
+def _number_or_auto(name: str, value: float | str) -> float | str:
+    if value == "auto":
+        return value
+    try:
+        return as_number(name, value)
+    except InputError:
+        raise InputError(f'{name} must be a number or "auto": got {value!r}') from None

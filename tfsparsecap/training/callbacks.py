@@ -13,7 +13,7 @@ from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.training.checkpoints import save_checkpoint
-from tfsparsecap.training.run_folder import RunFolder, best_epoch
+from tfsparsecap.training.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.training.scoring import caption_records, scores_of
 
 
@@ -65,6 +65,7 @@ class SaveEpoch(keras.callbacks.Callback):
         sparsity: gives the target of a pruned model, None where any sparsity will do: only epochs that have
             it can be the best. Asked each time, since some methods know it only in the end.
         patience: epochs without a better validation CIDEr after which training ends; None never does.
+        phases_differ: only epochs of this phase can be the best.
     """
 
     def __init__(
@@ -75,16 +76,18 @@ class SaveEpoch(keras.callbacks.Callback):
         phase: str,
         sparsity: Callable[[], float | None] = lambda: None,
         patience: int | None = None,
+        phases_differ: bool = False,
     ):
         super().__init__()
         self.folder, self.optimizer, self.history, self.phase = folder, optimizer, history, phase
-        self.sparsity, self.patience = sparsity, patience
+        self.sparsity, self.patience, self.phases_differ = sparsity, patience, phases_differ
 
     def on_epoch_end(self, epoch, logs=None):
         rate = float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
         self.history.append({"epoch": epoch + 1, "phase": self.phase, "learning_rate": rate, **logs})
         target = self.sparsity()
-        best = best_epoch(self.history, target)
+        rows = of_phase(self.history, self.phase) if self.phases_differ else self.history
+        best = best_epoch(rows, target)
         notes = {"epoch": epoch + 1, "phase": self.phase, "history": self.history}
         save_checkpoint(self.folder.checkpoint(epoch + 1), self.model, self.optimizer, notes)
         self.folder.write_history(self.history)
@@ -97,7 +100,7 @@ def ends_early(
     history: list[dict[str, Any]], phase: str, sparsity: float | None, patience: int | None
 ) -> bool:
     """Whether the last `patience` epochs of a phase brought no better CIDEr at the final sparsity."""
-    rows = [row for row in history if row["phase"] == phase]
+    rows = of_phase(history, phase)
     best = best_epoch(rows, sparsity)
     return patience is not None and best is not None and rows[-1]["epoch"] - best >= patience
 

@@ -1,6 +1,7 @@
 """Which gates a run has in which phase: the captioner's, and the encoder's by the SMP paper's schemes."""
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Sequence
 
 import keras
@@ -16,7 +17,7 @@ from tfsparsecap.training.config_files import check_options
 SCHEMES = ("A", "B", "C")
 _METHODS_OF_SCHEMES = ("gradual", "magnitude", "supermask", "supermask_loss")
 # What `total_steps` and the others are, the run knows itself.
-_RESERVED = ("sparsity", "total_steps", "block_shape", "initial_weights")
+_RESERVED = ("sparsity", "total_steps", "block_shape", "initial_weights", "steps_per_epoch")
 
 
 def check_pruning(config: Config) -> None:
@@ -79,7 +80,7 @@ def gate_captioner(
     """Puts the gates of the first phase on, as `config.pruning` says; null leaves the captioner dense.
 
     Args:
-        total_steps: optimizer steps of the phase.
+        total_steps: optimizer steps of the phase, whose epochs (`training.epochs`) have equally many.
         initial_weights: for a lottery ticket from a trained run, see `draws_from_run`.
         restored: weights and masks come from a checkpoint afterwards.
 
@@ -89,9 +90,14 @@ def gate_captioner(
     settings = config.pruning
     if settings is None or settings.encoder == "B":
         return
-    method = _method(config, total_steps, initial_weights, restored)
+    method = _method(config, total_steps, config.training.epochs, initial_weights, restored)
     with _for_a_while(captioner.encoder, trainable=settings.encoder is True):
         _prune(captioner, config, method, prune_frozen=settings.encoder == "A")
+
+
+def phases_differ(config: Config) -> bool:
+    """Whether fine-tuning has other gates than the phase before it, whose epochs then do not compare."""
+    return config.pruning is not None and config.pruning.encoder in SCHEMES
 
 
 def gate_for_fine_tuning(
@@ -117,7 +123,7 @@ def gate_for_fine_tuning(
         method = FrozenMask(block_shape=settings.block_shape)
         method.restored = restored
     else:
-        method = _method(config, total_steps)
+        method = _method(config, total_steps, config.training.fine_tune.epochs)
     if settings.encoder == "C":
         fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
     _prune(captioner, config, method)
@@ -126,11 +132,14 @@ def gate_for_fine_tuning(
 def _method(
     config: Config,
     total_steps: int,
+    epochs: int,
     initial_weights: Sequence[np.ndarray] | None = None,
     restored: bool = False,
 ) -> PruningMethod:
     settings = config.pruning
     options = dict(settings.options)
+    if "steps_per_epoch" in inspect.signature(registry.METHODS[settings.method]).parameters:
+        options["steps_per_epoch"] = max(1, total_steps // max(1, epochs))
     if initial_weights is not None:
         options["initial_weights"] = initial_weights
     with _named(config):

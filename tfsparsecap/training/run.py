@@ -32,10 +32,15 @@ from tfsparsecap.training.experiment import (
     make_captioner,
     make_tokenizer,
 )
-from tfsparsecap.training.gating import draws_from_run, gate_captioner, gate_for_fine_tuning
+from tfsparsecap.training.gating import (
+    draws_from_run,
+    gate_captioner,
+    gate_for_fine_tuning,
+    phases_differ,
+)
 from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
 from tfsparsecap.training.rewards import make_reward
-from tfsparsecap.training.run_folder import RunFolder, best_epoch
+from tfsparsecap.training.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.training.scoring import as_rows
 from tfsparsecap.training.scst import SCSTLoop
 from tfsparsecap.training.start import initial_weights, load_start, take_weights
@@ -151,7 +156,8 @@ def _train(
     _name_skipped(folder, supply, say, write=True)
     training.run(resume)
 
-    best = best_epoch(training.history, training.target)
+    rows = training.history
+    best = best_epoch(of_phase(rows, rows[-1]["phase"]) if phases_differ(config) else rows, training.target)
     if config.training.restore_best and best is not None:
         say(f"taking the weights of epoch {best}, the best on validation")
         load_checkpoint(folder.checkpoint(best), captioner)
@@ -337,7 +343,15 @@ class _Training:
             callbacks.append(Feedback(pruning))
         patience = self.config.training.early_stopping
         callbacks.append(
-            SaveEpoch(self.folder, optimizer, self.history, phase.name, lambda: self.target, patience)
+            SaveEpoch(
+                self.folder,
+                optimizer,
+                self.history,
+                phase.name,
+                lambda: self.target,
+                patience,
+                phases_differ(self.config),
+            )
         )
         return callbacks
 

@@ -226,6 +226,11 @@ def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | N
     return int(max(landed, key=lambda row: row["validation_CIDEr"])["epoch"])
 
 
+def of_phase(history: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:
+    """The epochs of one phase: `train` or `fine_tune`."""
+    return [row for row in history if row["phase"] == phase]
+
+
 def _same_name(before: Any, now: Any) -> bool:
     """Whether two paths may well be of one run that was moved, or is named from elsewhere."""
     return isinstance(before, str) and isinstance(now, str) and Path(before).name == Path(now).name

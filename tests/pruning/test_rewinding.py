@@ -1,0 +1,102 @@
+"""An optimizer that starts anew moves weights as Keras's own does that has just been made."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.pruning.rewinding import FreshStart, GoesOn
+
+optimizers, schedules = keras.optimizers, keras.optimizers.schedules
+OPTIMIZERS = {
+    "sgd with momentum": lambda rate: optimizers.SGD(rate, momentum=0.9, nesterov=True),
+    "rmsprop": lambda rate: optimizers.RMSprop(rate, momentum=0.5, centered=True),
+    "adam": lambda rate: optimizers.Adam(rate, amsgrad=True),
+    "adamw": lambda rate: optimizers.AdamW(rate, weight_decay=0.1),
+    "adamax": optimizers.Adamax,
+    "nadam": optimizers.Nadam,
+    "adagrad": optimizers.Adagrad,
+    "adadelta": optimizers.Adadelta,
+    "adafactor": optimizers.Adafactor,
+    "ftrl": optimizers.Ftrl,
+    "lion": optimizers.Lion,
+    "averaged": lambda rate: optimizers.Adam(rate, use_ema=True, ema_momentum=0.5),
+    "accumulated": lambda rate: optimizers.Adam(rate, gradient_accumulation_steps=2),
+}
+RANDOM = np.random.default_rng(0)
+START = [RANDOM.normal(size=shape).astype("float32") for shape in ((3, 4), (4,))]
+GRADIENTS = [[RANDOM.normal(size=value.shape).astype("float32") for value in START] for _ in range(9)]
+
+
+def weights():
+    return [keras.Variable(value, name=name) for value, name in zip(START, ("kernel", "bias"), strict=True)]
+
+
+def moved(optimizer, variables, gradients):
+    for step in gradients:
+        optimizer.apply([tf.constant(gradient) for gradient in step], variables)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_after_a_new_start_are_a_fresh_optimizers(name):
+    before, own, theirs = keras.Variable(0, dtype="int64"), weights(), weights()
+    optimizer = OPTIMIZERS[name](0.1)
+    start = FreshStart(optimizer, before)
+    moved(optimizer, own, GRADIENTS[:5])
+    for variable, value in zip(own, START, strict=True):
+        variable.assign(value)
+    start.again([(variable, tf.convert_to_tensor(variable)) for variable in own])
+    assert int(before) == 5 and int(optimizer.iterations) == 0
+    fresh = OPTIMIZERS[name](0.1)
+    moved(optimizer, own, GRADIENTS[5:])
+    moved(fresh, theirs, GRADIENTS[5:])
+    for mine, other in zip([*own, *optimizer.variables], [*theirs, *fresh.variables], strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_averages_of_the_weights_become_the_weights():
+    own, optimizer = weights(), optimizers.SGD(0.1, use_ema=True)
+    start = FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    moved(optimizer, own, GRADIENTS[:3])
+    start.again([(variable, tf.constant(value)) for variable, value in zip(own, START, strict=True)])
+    optimizer.finalize_variable_values(own)
+    for variable, value in zip(own, START, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+def test_a_rate_that_was_set_stays_and_a_schedule_goes_on():
+    own, optimizer = weights(), optimizers.SGD(0.1)
+    start = FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    optimizer.learning_rate = 0.025
+    moved(optimizer, own, GRADIENTS[:2])
+    start.again([])
+    assert float(optimizer.learning_rate) == pytest.approx(0.025)
+
+    optimizer = optimizers.SGD(schedules.PiecewiseConstantDecay([1, 4], [1.0, 0.5, 0.25]))
+    start, rates = FreshStart(optimizer, keras.Variable(0, dtype="int64")), []
+    for number, step in enumerate(GRADIENTS[:7]):
+        if number in (3, 5):
+            start.again([])
+        rates.append(float(optimizer.learning_rate))
+        moved(optimizer, own, [step])
+    assert rates == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_a_schedule_that_goes_on_is_saved_as_it_was_given():
+    optimizer = optimizers.Adam(schedules.CosineDecay(0.1, 7))
+    FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    again = optimizers.deserialize(optimizers.serialize(optimizer))
+    assert type(again._learning_rate) is schedules.CosineDecay
+    assert again._learning_rate.get_config() == schedules.CosineDecay(0.1, 7).get_config()
+    assert type(optimizer._learning_rate.schedule) is schedules.CosineDecay
+
+
+def test_a_schedule_without_a_configuration_will_do():
+    class Own(schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.1
+
+    optimizer = optimizers.Adagrad(Own())
+    FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    assert isinstance(optimizer._learning_rate, GoesOn)
