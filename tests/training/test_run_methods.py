@@ -99,7 +99,8 @@ def test_a_method_prunes_as_it_is_to_and_goes_on_after_a_stop(method, configured
 
 
 def test_pruning_by_a_score_of_the_validation_needs_one(configured, tmp_path):
-    config = configured("relevance", "training.validation_images=0")
-    with pytest.raises(InputError, match="goes by validation_CIDEr, and nothing is validated: set training"):
-        train_run(config, runs=tmp_path, verbose=0, say=str)
+    for images, reason in ((0, "nothing is validated"), (1, "only one image is validated, which has none")):
+        config = configured("relevance", f"training.validation_images={images}")
+        with pytest.raises(InputError, match=f"goes by validation_CIDEr, and {reason}: set training"):
+            train_run(config, runs=tmp_path, verbose=0, say=str)
     assert not list(tmp_path.iterdir())

@@ -4,7 +4,7 @@ import importlib.util
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -29,6 +29,8 @@ class Validation(keras.callbacks.Callback):
 
     #: What it adds to the logs.
     NAMES = ("validation_CIDEr", "validation_BLEU-4")
+    #: How many images each of them takes: CIDEr weighs words by how many images they are said of.
+    FEWEST: ClassVar = {"validation_CIDEr": 2, "validation_BLEU-4": 1}
 
     def __init__(
         self,

@@ -272,7 +272,8 @@ class Training(_Section):
         distribution: `default` (one device) or `mirrored` (all devices of this machine).
         validation_images: pictures captioned after each epoch to compute CIDEr; 0 for none, null for all.
         early_stopping: epochs without a better validation CIDEr that end the training; null never does.
-        restore_best: end with the weights of the best validation CIDEr at the final sparsity, not the last.
+        restore_best: end with the weights of the best validation CIDEr at the final sparsity, not the last;
+            with `pruning.encoder=A`, `B` or `C` the best of fine-tuning.
         fine_tune: later epochs in which the encoder learns too.
         scst: train the captioner of `start_from` on rewards, in all epochs; a step then takes `batch_size`
             images, an epoch each image once. null trains on people's captions.

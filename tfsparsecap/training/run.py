@@ -229,11 +229,13 @@ class _Training:
         if pruning is None or not pruning.has_own("validated"):
             return
         limit = self.config.training.validation_images
-        names = Validation.NAMES if self.supply.data.split("validation")[:limit] else ()
-        if not names and pruning.metric in Validation.NAMES:
+        images = len(self.supply.data.split("validation")[:limit])
+        names = [name for name in Validation.NAMES if images >= Validation.FEWEST[name]]
+        if pruning.metric in Validation.NAMES and pruning.metric not in names:
+            what = "only one image is validated, which has none" if images else "nothing is validated"
             raise InputError(
-                f"pruning.method={self.config.pruning.method} goes by {pruning.metric}, and nothing is"
-                " validated: set training.validation_images, and give data with a validation split"
+                f"pruning.method={self.config.pruning.method} goes by {pruning.metric}, and {what}: set"
+                " training.validation_images higher, and give data with a validation split"
             )
         pruning.check_metric(["loss", *names])
 
