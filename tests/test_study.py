@@ -73,7 +73,12 @@ def test_a_study_trains_its_grid_once_and_writes_its_tables(file, tmp_path, caps
 def test_what_would_be_trained_is_listed_and_nothing_is(file, tmp_path, capsys):
     assert ended("--config", file, "--runs", tmp_path / "runs", "--dry-run") == 0
     out = capsys.readouterr().out
-    assert "3 runs in" in out and "after soft_attention_lstm-dense-s1" in out
+    assert "3 runs in" in out
+    assert out.splitlines()[1:] == [
+        "soft_attention_lstm-dense-s1",
+        "soft_attention_lstm-smp-0.8-s1",
+        "soft_attention_lstm-hard_class_blind-0.8-s1 (after soft_attention_lstm-dense-s1)",
+    ]
     assert not (tmp_path / "runs").exists()
 
 

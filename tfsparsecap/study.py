@@ -50,7 +50,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument("--tables", action="store_true", help="write tables and plot and train nothing")
     options.add_argument("--json", action="store_true", help="print the finished runs' results as JSON")
     options.add_argument("--quiet", action="store_true", help="no progress bar")
-    return options.parse_args(argv)
+    return options.parse_intermixed_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,8 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for one in runs:
             check_sections(one.config)
         if given.dry_run:
-            rows = [(one.name, f"after {one.start_from}" if one.start_from else "") for one in runs]
-            print_table(f"{len(runs)} runs in {folder}", rows)
+            print(f"{len(runs)} runs in {folder}:")
+            for one in runs:
+                # Whole names, on lines of their own, are what is told apart, copied and piped.
+                print(one.name + (f" (after {one.start_from})" if one.start_from else ""))
             return 0
         failed: dict[str, str] = {}
         if not given.tables:

@@ -332,3 +332,18 @@ def test_what_cannot_be_is_said_before_anything_is_read(settings, message, tiny_
     config = load_config(None, [*tiny_settings, *SCHEMED, *settings])
     with pytest.raises(InputError, match=message):
         check_sections(config)
+
+
+def test_an_encoder_that_is_trained_and_not_pruned_is_said_to_be_that(tiny_settings):
+    for trainable, reason in (
+        (True, "the encoder is trained and not pruned"),
+        (False, "it is not trainable"),
+    ):
+        settings = [*tiny_settings, f"model.encoder.trainable={str(trainable).lower()}"]
+        config = load_config(None, settings)
+        captioner = make_captioner(config, 12)
+        gate_captioner(captioner, config, 10)
+        assert captioner.encoder.trainable is trainable
+        said = " ".join(captioner.pruning.describe().split())
+        assert reason in said and "conv_pw_3" in said
+        assert ("it is not trainable" in said) is not trainable

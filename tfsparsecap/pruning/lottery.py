@@ -84,7 +84,8 @@ class LotteryTicket(FixedMask):
             raise InputError(f"a gradual ticket is drawn in one round: got rounds={rounds!r}")
         if rounds and (total_steps is None or total_steps < rounds + 1):
             raise InputError(
-                f"total_steps is {total_steps!r}: {rounds} rounds and the training of the ticket need at"
+                f"total_steps is {total_steps!r}: give the steps of all the training, total_steps=epochs *"
+                f" steps_per_epoch; {rounds} round{'s' * (rounds > 1)} and the training of the ticket need at"
                 f" least {rounds + 1}"
             )
         if not 0.0 <= rewind_to < 1.0:

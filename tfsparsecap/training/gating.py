@@ -10,6 +10,7 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
+from tfsparsecap.pruning.prune import FROZEN
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.config_files import check_options
 
@@ -93,6 +94,11 @@ def gate_captioner(
     method = _method(config, total_steps, config.training.epochs, initial_weights, restored)
     with _for_a_while(captioner.encoder, trainable=settings.encoder is True):
         _prune(captioner, config, method, prune_frozen=settings.encoder == "A")
+    if captioner.encoder is not None and captioner.encoder.trainable and settings.encoder is not True:
+        # It was frozen while `prune` looked.
+        trained = "the encoder is trained and not pruned: pruning.encoder=true prunes it, too"
+        reasons = method.left_alone.items()
+        method.left_alone = {path: trained if why == FROZEN else why for path, why in reasons}
 
 
 def phases_differ(config: Config) -> bool:
