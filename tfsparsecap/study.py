@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 from tfsparsecap.command import fail, only_json_on_stdout, parser, print_table, run, start_tensorflow
 
-#: Scores of a run that the tables have.
-SCORES = ("CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
-
 if TYPE_CHECKING:
     from tfsparsecap.training.study import GridRun, Study
     from tfsparsecap.training.study_table import Result
@@ -68,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = Path(given.runs) / study.name
         start_tensorflow()
         from tfsparsecap.training.experiment import check_sections
-        from tfsparsecap.training.study_runner import check_inputs, finished_run, run_study
+        from tfsparsecap.training.study_runner import run_study
 
         for one in runs:
             check_sections(one.config)
@@ -80,7 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         failed: dict[str, str] = {}
         if not given.tables:
-            check_inputs(one.config for one in runs if finished_run(one, folder) is None)
             outcome = run_study(
                 runs,
                 folder,
@@ -105,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _results(runs: Sequence["GridRun"], folder: Path) -> tuple[list["Result"], list]:
     """What finished runs scored, and which runs there are not yet."""
+    from tfsparsecap.training.study import SCORES
     from tfsparsecap.training.study_runner import finished_run
     from tfsparsecap.training.study_table import Missing, Result
 

@@ -334,9 +334,9 @@ def test_what_cannot_be_is_said_before_anything_is_read(settings, message, tiny_
         check_sections(config)
 
 
-def test_an_encoder_that_is_trained_and_not_pruned_is_said_to_be_that(tiny_settings):
+def test_an_encoder_that_learns_is_not_said_to_be_frozen(tiny_settings):
     for trainable, reason in (
-        (True, "the encoder is trained and not pruned"),
+        (True, "(asked for)"),
         (False, "it is not trainable"),
     ):
         settings = [*tiny_settings, f"model.encoder.trainable={str(trainable).lower()}"]

@@ -16,8 +16,6 @@ from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.pruned_model import PrunedModel, attach, turn_pruned, turn_stock
 
 _LOG = logging.getLogger(__name__)
-#: Why a layer that could have gates has none, in `left_alone`.
-FROZEN = "it is not trainable"
 
 
 def prune(
@@ -202,7 +200,7 @@ def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
     if not layer.built:
         return "it is not built: the model was never called through it"
     if not (layer.trainable or prune_frozen):
-        return FROZEN
+        return "it is not trainable"
     if layer._remat_mode is not None:
         return "it is rematerialized (keras.RematScope), which the gradients of gates do not survive"
     if layer.quantization_mode is not None:

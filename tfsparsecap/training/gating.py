@@ -4,13 +4,11 @@ import contextlib
 import inspect
 from collections.abc import Iterator, Sequence
 
-import keras
 import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
-from tfsparsecap.pruning.prune import FROZEN
 from tfsparsecap.training.config import Config
 from tfsparsecap.training.config_files import check_options
 
@@ -92,13 +90,11 @@ def gate_captioner(
     if settings is None or settings.encoder == "B":
         return
     method = _method(config, total_steps, config.training.epochs, initial_weights, restored)
-    with _for_a_while(captioner.encoder, trainable=settings.encoder is True):
-        _prune(captioner, config, method, prune_frozen=settings.encoder == "A")
-    if captioner.encoder is not None and captioner.encoder.trainable and settings.encoder is not True:
-        # It was frozen while `prune` looked.
-        trained = "the encoder is trained and not pruned: pruning.encoder=true prunes it, too"
-        reasons = method.left_alone.items()
-        method.left_alone = {path: trained if why == FROZEN else why for path, why in reasons}
+    encoder = captioner.encoder
+    # Frozen layers are left alone anyway, and scheme A has their gates learn.
+    learns_only = encoder is not None and encoder.trainable and settings.encoder is not True
+    skip = encoder.name if learns_only else ()
+    _prune(captioner, config, method, skip=skip, prune_frozen=settings.encoder == "A")
 
 
 def phases_differ(config: Config) -> bool:
@@ -173,16 +169,3 @@ def _named(config: Config) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"pruning.method={config.pruning.method}: {error}") from error
-
-
-@contextlib.contextmanager
-def _for_a_while(encoder: keras.Layer | None, trainable: bool) -> Iterator[None]:
-    """`prune` leaves what is frozen alone: an encoder that is trained but not pruned is frozen meanwhile."""
-    frozen = encoder is not None and encoder.trainable and not trainable
-    if frozen:
-        encoder.trainable = False
-    try:
-        yield
-    finally:
-        if frozen:
-            encoder.trainable = True

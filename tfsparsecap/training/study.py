@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,6 +15,9 @@ from tfsparsecap.training.config import Config, Share
 from tfsparsecap.training.config_files import load_config, read_settings, sentence_of
 
 Settings = dict[str, Any]
+#: What every training scores its captions by.
+Score = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
+SCORES = get_args(Score)
 #: What the study itself sets for each run, and by which of its keys.
 _OWN = {
     "name": "labels",
@@ -70,7 +73,7 @@ class Plot(_Section):
         published_folder: relative to the study's file.
     """
 
-    score: Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"] = "CIDEr"
+    score: Score = "CIDEr"
     published: dict[str, str] = {}
     published_score: str = "CIDEr"
     published_folder: str = "../../../shared/fixtures/published_curves"

@@ -27,7 +27,7 @@ from tfsparsecap.training.study import GridRun
 TRAIN = (sys.executable, "-m", "tfsparsecap.train")
 _SECONDS_BETWEEN_LOOKS = 1.0
 #: What `scores_test.json` has, whatever else is in it.
-_COUNTS = ("sparsity", "nonzero_weights", "weights")
+_COUNTS = ("weights", "nonzero_weights")
 
 
 @dataclass
@@ -77,7 +77,8 @@ def finished_run(run: GridRun, study_folder: Path) -> Finished | None:
         with folder.history.open(encoding="utf-8", newline="") as file:
             seconds = sum(float(row["seconds"]) for row in csv.DictReader(file))
         found = json.loads(scores.read_text(encoding="utf-8"))
-        {name: float(found[name]) for name in _COUNTS}
+        if not all(isinstance(found[name], int) for name in _COUNTS):
+            raise ValueError("its counts of weights are no numbers")
         if "tokenizer" in found:
             captions = folder.path / "captions_test.json"
             found |= scores_of(from_rows(json.loads(captions.read_text(encoding="utf-8"))))
@@ -112,13 +113,15 @@ def run_study(
         The finished runs and the failed ones; runs that start from a failed one are not tried.
 
     Raises:
-        InputError: a folder holds a run with other settings, or one that started with a run that is gone.
+        InputError: a folder holds a run with other settings, or one that started with a run that is gone; the
+            data are not there, or have no test split.
     """
     if jobs < 1:
         raise InputError(f"--jobs is {jobs}: give 1 or more")
     done = {run.name for run in runs if finished_run(run, study_folder) is not None}
     waiting = [run for run in runs if run.name not in done]
     _check_starts(waiting, runs, study_folder)
+    check_inputs(run.config for run in waiting)
     say(f"{len(runs)} runs, {len(done)} of them finished before")
     logs = study_folder / "logs"
     try:
