@@ -90,9 +90,9 @@ def tiny_run(tmp_path_factory, tiny_settings) -> Path:
     """The folder of a finished run whose captioner has learnt nothing; not to be written to."""
     import keras
 
-    from tfsparsecap.training.config_files import load_config
+    from tfsparsecap.runs.run_folder import RunFolder
+    from tfsparsecap.settings.files import load_config
     from tfsparsecap.training.experiment import load_data, make_captioner, make_tokenizer
-    from tfsparsecap.training.run_folder import RunFolder
 
     keras.utils.set_random_seed(5)
     config = load_config(None, tiny_settings)

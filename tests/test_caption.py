@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import tfsparsecap.bundle
+import tfsparsecap.inference.bundle
 from tfsparsecap import caption
 from tfsparsecap.command import run
 
@@ -31,7 +31,7 @@ def exported(monkeypatch, tmp_path):
         metadata={"beam": 2},
         caption=lambda image: [(f"{image.shape}", -1.0), ("b", -2.0)],
     )
-    monkeypatch.setattr(tfsparsecap.bundle, "TFLiteCaptioner", lambda path: captioner)
+    monkeypatch.setattr(tfsparsecap.inference.bundle, "TFLiteCaptioner", lambda path: captioner)
     (tmp_path / "x.tflite").write_bytes(b"")
     return str(tmp_path / "x.tflite")
 

@@ -9,8 +9,8 @@ import pytest
 from tfsparsecap import caption, convert, evaluate
 from tfsparsecap.command import run
 
+from .conversion.torch_files import write_state_dict
 from .data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
-from .torch_files import write_state_dict
 
 #: Small transformers whose weights and captions are the original implementation's; they know 120 tokens.
 TRANSFORMERS = ("ort_tiny", "acort_tiny_share_kv")
@@ -156,7 +156,7 @@ def test_folders_that_are_none_are_said_at_once(capsys, copied):
 
 
 def test_the_beam_of_the_checkpoint_becomes_the_run_s(converted):
-    from tfsparsecap.training.run_folder import RunFolder
+    from tfsparsecap.runs.run_folder import RunFolder
 
     assert RunFolder(converted).load_config().decoding.beam == 2
 
@@ -264,8 +264,8 @@ def test_a_converted_transformer_of_digits_says_the_words_that_they_write(
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_what_gates_close_is_zero_in_the_run(transformer, name, tmp_path):
-    from tfsparsecap.models.published import published_arrays
-    from tfsparsecap.training.trained import Trained
+    from tfsparsecap.conversion.published import published_arrays
+    from tfsparsecap.inference.finished_run import Trained
 
     weights, config, _ = transformer(name)
     gated, left = pruned(weights)

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from tfsparsecap import demo
 from tfsparsecap.errors import InputError
+from tfsparsecap.settings.files import save_config
 from tfsparsecap.training import run as training_run
-from tfsparsecap.training.config_files import save_config
 
 SMALL = [
     "data.train=16", "data.validation=2", "data.test=3", "training.epochs=1", "training.batch_size=16",

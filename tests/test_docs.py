@@ -50,7 +50,7 @@ def test_modules_and_configurations_that_are_named_exist(guide):
     text = guide.read_text(encoding="utf-8")
     for module in re.findall(r"python -m (tfsparsecap\w*(?:\.\w+)*)", text):
         package, *path = module.split(".")
-        folder = REPOSITORY / ("export" if package == "tfsparsecap_export" else package)
+        folder = REPOSITORY / ("export/tfsparsecap_export" if package == "tfsparsecap_export" else package)
         assert folder.joinpath(*path).with_suffix(".py").exists() or folder.joinpath(*path).is_dir(), module
     for file in re.findall(r"configs/[\w/.-]+\.yaml", text):
         assert (REPOSITORY / file).exists() or "NAME" in file, file

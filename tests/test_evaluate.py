@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import tfsparsecap.bundle
+import tfsparsecap.inference.bundle
 from tfsparsecap import evaluate
 from tfsparsecap.command import run
 
@@ -54,7 +54,7 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
         metadata={"beam": 1},
         caption=lambda image: [("a star", -1.0)],
     )
-    monkeypatch.setattr(tfsparsecap.bundle, "TFLiteCaptioner", lambda path: captioner)
+    monkeypatch.setattr(tfsparsecap.inference.bundle, "TFLiteCaptioner", lambda path: captioner)
     (copied_run / "x.tflite").write_bytes(b"123")
     assert ended(copied_run / "x.tflite", "--json", *QUICK) == 0
     scores = json.loads(capsys.readouterr().out)

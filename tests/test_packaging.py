@@ -48,7 +48,10 @@ def installed(wheel, tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_the_wheel_holds_every_module_of_both_packages_and_the_licence(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for package, folder in (("tfsparsecap", "tfsparsecap"), ("tfsparsecap_export", "export")):
+    for package, folder in (
+        ("tfsparsecap", "tfsparsecap"),
+        ("tfsparsecap_export", "export/tfsparsecap_export"),
+    ):
         for file in (REPOSITORY / folder).rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
                 assert (Path(package) / file.relative_to(REPOSITORY / folder)).as_posix() in names

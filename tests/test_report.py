@@ -21,7 +21,7 @@ from PIL import Image
 
 from tfsparsecap import report
 from tfsparsecap.command import run
-from tfsparsecap.training.config_files import load_config, save_config
+from tfsparsecap.settings.files import load_config, save_config
 from tfsparsecap.training.experiment import load_data
 
 HOSTILE = '<script>alert("a")</script> & <img src="http://example.com/a.png">'

@@ -106,7 +106,7 @@ def test_data_that_are_not_there_are_said_before_anything_is_trained(file, tmp_p
 
 
 def test_a_run_that_fails_is_named_and_the_code_is_1(file, tmp_path, capsys, monkeypatch):
-    from tfsparsecap.training import study_runner
+    from tfsparsecap.studies import runner as study_runner
 
     failed = study_runner.Outcome([], {"soft_attention_lstm-dense-s1": "the loss became nan"})
     monkeypatch.setattr(study_runner, "run_study", lambda *arguments, **options: failed)

@@ -6,8 +6,8 @@ import pytest
 
 from tfsparsecap import train
 from tfsparsecap.command import run
-from tfsparsecap.training.config_files import load_config
-from tfsparsecap.training.run_folder import RunFolder
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.files import load_config
 
 
 def failing(capsys, *argv) -> str:
@@ -65,8 +65,8 @@ def test_a_run_folder_that_exists_is_left_alone(capsys, tmp_path, monkeypatch, t
 
 def test_a_run_that_another_process_trains_is_left_alone(capsys, tmp_path, monkeypatch, tiny_settings):
     from tfsparsecap.data.tokenizers import WordTokenizer
-    from tfsparsecap.training.config_files import load_config
-    from tfsparsecap.training.run_folder import RunFolder
+    from tfsparsecap.runs.run_folder import RunFolder
+    from tfsparsecap.settings.files import load_config
 
     monkeypatch.chdir(tmp_path)
     folder = RunFolder(tmp_path / "runs" / "tiny")
@@ -81,7 +81,7 @@ def test_a_checkpoint_of_another_model_is_refused(capsys, tmp_path, monkeypatch,
     import keras
 
     from tfsparsecap.data.tokenizers import WordTokenizer
-    from tfsparsecap.training.checkpoints import save_checkpoint
+    from tfsparsecap.runs.checkpoints import save_checkpoint
 
     monkeypatch.chdir(tmp_path)
     folder = RunFolder("runs/tiny")

@@ -29,7 +29,7 @@ _PUBLIC = {
     "layers": "tfsparsecap.layers",
     "prune": "tfsparsecap.pruning",
     "strip_pruning": "tfsparsecap.pruning",
-    "summary": "tfsparsecap.metrics.cost",
+    "summary": "tfsparsecap.summary.summary",
 }
 __all__ = sorted(_PUBLIC)
 

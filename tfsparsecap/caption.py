@@ -109,7 +109,7 @@ def open_captioner(given: argparse.Namespace) -> Opened:
         return _run(given)
     if not place.exists():
         raise InputError(f"there is no {path}: give a run folder such as runs/NAME or a .tflite file")
-    from tfsparsecap.bundle import TFLiteCaptioner
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
 
     if given.sample is not None:
         raise InputError(f"--sample is for a run folder: {path} has its search built in")
@@ -127,7 +127,7 @@ def open_captioner(given: argparse.Namespace) -> Opened:
 
 
 def _run(given: argparse.Namespace) -> Opened:
-    from tfsparsecap.training.trained import Trained
+    from tfsparsecap.inference.finished_run import Trained
 
     trained = Trained.load(given.captioner)
     if given.sample is not None:

@@ -126,15 +126,15 @@ def convert(
     config = config or checkpoint.parent / "config.json"
     published = _read_config(config)
     tokenizer = tokenizer or _tokenizer_beside(checkpoint)
-    from tfsparsecap.torch_archive import read_checkpoint
+    from tfsparsecap.conversion.torch_archive import read_checkpoint
 
     arrays = read_checkpoint(checkpoint)
     _check_sizes(published, arrays, checkpoint)
     start_tensorflow()
+    from tfsparsecap.conversion.published import load_published, published_captioner
     from tfsparsecap.files import atomic_path
-    from tfsparsecap.models.published import load_published, published_captioner
-    from tfsparsecap.training.run_folder import RunFolder
-    from tfsparsecap.training.trained import weight_counts
+    from tfsparsecap.inference.finished_run import weight_counts
+    from tfsparsecap.runs.run_folder import RunFolder
 
     words = _read_tokenizer(published, tokenizer)
     try:
@@ -248,8 +248,8 @@ def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkp
 
 def _settings(captioner, published: Mapping[str, Any], name: str, data: str | None, features: str | None):
     """The settings of the new run."""
-    from tfsparsecap.training.config import MODELS
-    from tfsparsecap.training.config_files import checked_config
+    from tfsparsecap.settings.files import checked_config
+    from tfsparsecap.settings.schema import MODELS
     from tfsparsecap.training.experiment import CAPTIONERS
 
     (kind,) = [kind for kind, made in CAPTIONERS.items() if type(captioner) is made]

@@ -98,15 +98,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _config(name: str, settings: list[str]):
     """The quickstart's settings, changed by the person and by what the model of that name is."""
-    from tfsparsecap.training.config_files import load_config
+    from tfsparsecap.settings.files import load_config
 
     return load_config(None, [*settings, *_MODELS[name][0], f"name={name}"])
 
 
 def _train(config, options: argparse.Namespace, console) -> Path:
     """The run's folder, with a finished run of the asked settings in it."""
+    from tfsparsecap.runs.run_folder import RunFolder
     from tfsparsecap.training.run import train_run
-    from tfsparsecap.training.run_folder import RunFolder
 
     settings = shlex.join([*options.settings, *_MODELS[config.name][0]])
     console.print(f"as python -m tfsparsecap.train {settings}", soft_wrap=True)
@@ -145,9 +145,9 @@ def _captions(file: Path, records: list) -> list:
     """What the file says of each record's image: `scoring.ImageCaption`s."""
     from tqdm import tqdm
 
-    from tfsparsecap.bundle import TFLiteCaptioner
     from tfsparsecap.data.images import read_image
-    from tfsparsecap.training.scoring import ImageCaption
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.inference.scoring import ImageCaption
 
     captioner = TFLiteCaptioner(file)
     captions = []
@@ -183,7 +183,7 @@ def _run(module: str, *arguments: str) -> str:
 
 
 def _figures(run: Path, file: Path, captions: list, speed: dict) -> dict:
-    from tfsparsecap.training.scoring import scores_of
+    from tfsparsecap.inference.scoring import scores_of
 
     weights = json.loads((run / "scores_test.json").read_text(encoding="utf-8"))
     return {
@@ -224,7 +224,7 @@ def _table(figures: dict[str, dict]):
 def _draw(path: Path, records: list, captions: list, figures: dict) -> Path:
     """The sheet of the first held-out scenes, whatever is said about them."""
     from tfsparsecap.metrics.scores import exact_match
-    from tfsparsecap.picture_sheet import Captioned, draw_sheet
+    from tfsparsecap.reports.image_sheet import Captioned, draw_sheet
 
     images = {record.image_id: record.image for record in records}
     pictures = [

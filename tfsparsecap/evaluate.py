@@ -117,8 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             scores, captions, output = _run_folder(given, metrics)
         else:
             scores, captions, output = _exported_file(given, metrics)
-        from tfsparsecap.training.scoring import as_rows
-        from tfsparsecap.training.trained import describe
+        from tfsparsecap.inference.finished_run import describe
+        from tfsparsecap.inference.scoring import as_rows
 
         if output is not None:
             written = {name: value for name, value in scores.items() if name not in _SAID_ONLY}
@@ -132,8 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_folder(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path]:
     start_tensorflow()
+    from tfsparsecap.inference.finished_run import Trained
     from tfsparsecap.training.experiment import load_data
-    from tfsparsecap.training.trained import Trained
 
     trained = Trained.load(given.captioner)
     if given.config is not None:
@@ -160,7 +160,7 @@ def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[d
     path = Path(given.captioner)
     if not path.exists():
         raise InputError(f"there is no {path}: give a run folder such as runs/NAME or a .tflite file")
-    from tfsparsecap.bundle import TFLiteCaptioner
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
 
     exported = TFLiteCaptioner(path)
     built_in = exported.metadata.get("beam")
@@ -175,10 +175,10 @@ def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[d
             f"it is not known which data to evaluate {path} on: give --config with the settings of its run"
         )
     start_tensorflow()
-    from tfsparsecap.training.config_files import load_config
+    from tfsparsecap.inference.finished_run import left_out
+    from tfsparsecap.inference.scoring import caption_with_file
+    from tfsparsecap.settings.files import load_config
     from tfsparsecap.training.experiment import load_data, region_features
-    from tfsparsecap.training.scoring import caption_with_file
-    from tfsparsecap.training.trained import left_out
 
     config = load_config(settings)
     config.data.folder = given.data or config.data.folder
@@ -218,7 +218,7 @@ def _file_of_captions(given: argparse.Namespace, metrics: Sequence[str]) -> tupl
         if getattr(given, name) is not None:
             raise InputError(f"--{name} says how to caption, and the captions in --results are there already")
     start_tensorflow()
-    from tfsparsecap.training.scoring import caption_texts, coco_results
+    from tfsparsecap.inference.scoring import caption_texts, coco_results
 
     captions, more = coco_results(_read_json(given.results), _read_json(given.references))
     training = caption_texts(_read_json(given.training_captions)) if given.training_captions else []
@@ -253,7 +253,7 @@ def _metrics(given: argparse.Namespace) -> Sequence[str]:
 def _scorer(
     given: argparse.Namespace, metrics: Sequence[str], training_captions: Iterable[str]
 ) -> Callable[[list], dict]:
-    from tfsparsecap.training.scoring import every_score_of
+    from tfsparsecap.inference.scoring import every_score_of
 
     return functools.partial(
         every_score_of,

@@ -10,11 +10,11 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, check_no_other
 
 if TYPE_CHECKING:
-    from tfsparsecap.training.report_figures import FigureFile
-    from tfsparsecap.training.report_page import Page
-    from tfsparsecap.training.report_pictures import GalleryPicture, LookedAt
-    from tfsparsecap.training.report_runs import ReportRun
-    from tfsparsecap.training.trained import Trained
+    from tfsparsecap.inference.finished_run import Trained
+    from tfsparsecap.reports.figures import FigureFile
+    from tfsparsecap.reports.images import GalleryPicture, LookedAt
+    from tfsparsecap.reports.page import Page
+    from tfsparsecap.reports.runs import ReportRun
 
 EXAMPLES = [
     ("python -m tfsparsecap.report runs/quickstart", "one run, in report.html"),
@@ -71,13 +71,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     if given.pictures < 0 or given.attention < 0:
         raise InputError("--pictures and --attention count pictures: give 0 or more")
     start_tensorflow()
-    from tfsparsecap.training.report_runs import read_runs
+    from tfsparsecap.reports.runs import read_runs
 
     runs = read_runs(given.runs)
     page = _page(runs, given)
     if given.figures:
         _write_figures(Path(given.figures), [page.progression, page.layers, page.density])
-    from tfsparsecap.training.report_page import render
+    from tfsparsecap.reports.page import render
 
     text = render(page)
     atomic_write(output, text)
@@ -85,11 +85,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _page(runs: Sequence["ReportRun"], given: argparse.Namespace) -> "Page":
-    from tfsparsecap.training import report_figures, report_files
-    from tfsparsecap.training.report_page import Page
-    from tfsparsecap.training.report_runs import notes, same_data, scores_table, settings_table
-    from tfsparsecap.training.study_layers import layerwise
-    from tfsparsecap.training.trained import Trained
+    from tfsparsecap.inference.finished_run import Trained
+    from tfsparsecap.reports import exported_files, figures
+    from tfsparsecap.reports.page import Page
+    from tfsparsecap.reports.runs import notes, same_data, scores_table, settings_table
+    from tfsparsecap.studies.layers import layerwise
 
     said = notes(runs)
     layers, remaining, gallery, attention, exported = {}, {}, [], [], []
@@ -106,12 +106,12 @@ def _page(runs: Sequence["ReportRun"], given: argparse.Namespace) -> "Page":
                 trained = Trained.load(one.folder.path)
                 with_encoder = one.config.pruning is not None and bool(one.config.pruning.encoder)
                 layers[one.label] = layerwise(trained.captioner, with_encoder)
-                remaining[one.label] = report_figures.remaining_weights(trained.captioner, with_encoder)
+                remaining[one.label] = figures.remaining_weights(trained.captioner, with_encoder)
                 looked += _looked(trained, one, readable[: given.attention], files)
         # What runs saw on the same picture stands together.
         attention += sorted(looked, key=lambda one: readable.index(one.image_id))
         picture = files[readable[0]] if readable else None
-        exported += report_files.exported_files(group, picture, given.latency)
+        exported += exported_files.exported_files(group, picture, given.latency)
     names = ", ".join(one.label for one in runs)
     return Page(
         title=given.title or (f"Run {names}" if len(runs) == 1 else f"{len(runs)} runs compared"),
@@ -120,11 +120,11 @@ def _page(runs: Sequence["ReportRun"], given: argparse.Namespace) -> "Page":
         settings=settings_table(runs),
         scores=scores_table(runs),
         gallery=gallery,
-        progression=report_figures.progression(runs),
-        not_logged=report_figures.not_logged(runs),
-        layers=report_figures.layers_figure(layers),
-        density=report_figures.density_figure(remaining),
-        files=report_files.files_table(exported, given.latency) if exported else None,
+        progression=figures.progression(runs),
+        not_logged=figures.not_logged(runs),
+        layers=figures.layers_figure(layers),
+        density=figures.density_figure(remaining),
+        files=exported_files.files_table(exported, given.latency) if exported else None,
         timed=given.latency,
         attention=attention if given.attention else None,
     )
@@ -134,7 +134,7 @@ def _pictures(
     group: Sequence["ReportRun"], number: int, data: str | None, said: list[str]
 ) -> tuple[list["GalleryPicture"], dict[str, Path]]:
     """Gallery of runs of the same data, and its files by their ids; what is missing is added to `said`."""
-    from tfsparsecap.training.report_pictures import choose, gallery, image_files
+    from tfsparsecap.reports.images import choose, gallery, image_files
 
     chosen, files = choose(group, number), {}
     if chosen:
@@ -152,7 +152,7 @@ def _pictures(
 def _looked(
     trained: "Trained", one: "ReportRun", image_ids: Sequence[str], files: dict[str, Path]
 ) -> list["LookedAt"]:
-    from tfsparsecap.training.report_pictures import looked_at
+    from tfsparsecap.reports.images import looked_at
 
     return looked_at(trained, one.label, [key for key in image_ids if key in one.captions], files)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tfsparsecap.command import fail, only_json_on_stdout, parser, print_table, run, start_tensorflow
 
 if TYPE_CHECKING:
-    from tfsparsecap.training.study import GridRun, Study
-    from tfsparsecap.training.study_table import Result
+    from tfsparsecap.studies.study import GridRun, Study
+    from tfsparsecap.studies.table import Result
 
 EXAMPLES = [
     ("python -m tfsparsecap.study --config configs/studies/scenes.yaml", "drawn scenes: half an hour"),
@@ -34,7 +34,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "Trains a grid of runs (captioners x methods x sparsities x seeds), each a run folder in\n"
         "runs/NAME/, goes on where it was stopped, skips what is done, and writes table.md, table.csv,\n"
         "runs.csv, plot.png and plot.svg there.\n"
-        "What a study's file can say: tfsparsecap/training/study.py.",
+        "What a study's file can say: tfsparsecap/studies/study.py.",
         EXAMPLES,
     )
     options.add_argument("--config", metavar="FILE.yaml", required=True, help="one of configs/studies/")
@@ -58,14 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = arguments(argv)
     with only_json_on_stdout(given.json):
-        from tfsparsecap.training.study import grid, load_study
+        from tfsparsecap.studies.study import grid, load_study
 
         study = load_study(given.config)
         runs = grid(study, given.config, given.runs, given.settings)
         folder = Path(given.runs) / study.name
         start_tensorflow()
+        from tfsparsecap.studies.runner import run_study
         from tfsparsecap.training.experiment import check_sections
-        from tfsparsecap.training.study_runner import run_study
 
         for one in runs:
             check_sections(one.config)
@@ -101,9 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _results(runs: Sequence["GridRun"], folder: Path) -> tuple[list["Result"], list]:
     """What finished runs scored, and which runs there are not yet."""
-    from tfsparsecap.training.study import SCORES
-    from tfsparsecap.training.study_runner import finished_run
-    from tfsparsecap.training.study_table import Missing, Result
+    from tfsparsecap.studies.runner import finished_run
+    from tfsparsecap.studies.study import SCORES
+    from tfsparsecap.studies.table import Missing, Result
 
     # Beside captioners whose encoder is pruned, too, the encoders of the others count as well.
     encoders = any(one.config.pruning is not None and one.config.pruning.encoder for one in runs)
@@ -138,8 +138,8 @@ def _write(
     study: "Study", runs: Sequence["GridRun"], folder: Path, source: Path
 ) -> tuple[list["Result"], list[Path]]:
     """Writes tables and plot of what is finished: the results, and the files."""
-    from tfsparsecap.training.study_plot import plot
-    from tfsparsecap.training.study_table import write_tables
+    from tfsparsecap.studies.plot import plot
+    from tfsparsecap.studies.table import write_tables
 
     results, missing = _results(runs, folder)
     if not results:
@@ -156,7 +156,7 @@ def _write(
 
 
 def _show(study: "Study", results: list["Result"]) -> None:
-    from tfsparsecap.training.study_table import aggregate
+    from tfsparsecap.studies.table import aggregate
 
     def value(row) -> str:
         score = row.scores.get(study.plot.score)

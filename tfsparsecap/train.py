@@ -26,7 +26,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "python -m tfsparsecap.train",
         "Trains a captioner, prunes it while it trains, and leaves settings, vocabulary, checkpoints,\n"
         "history, model.keras and test scores in runs/NAME.\n"
-        "All settings with their meaning: tfsparsecap/training/config.py.",
+        "All settings with their meaning: tfsparsecap/settings/schema.py.",
         EXAMPLES,
     )
     options.add_argument("--config", metavar="FILE.yaml", help="settings; without it those of the quickstart")
@@ -55,12 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = arguments(argv)
     with only_json_on_stdout(given.json):
         # Typing errors are found before TensorFlow takes its seconds to start.
-        from tfsparsecap.training.config_files import load_config
+        from tfsparsecap.settings.files import load_config
 
         config = load_config(given.config, given.settings)
         start_tensorflow()
+        from tfsparsecap.inference.finished_run import describe
         from tfsparsecap.training.run import train_run
-        from tfsparsecap.training.trained import describe
 
         verbose = 0 if given.quiet else 1 if sys.stdout.isatty() else 2
         try:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from tfsparsecap.bundle import SIGNATURE, TFLiteCaptioner
 from tfsparsecap.data import scenes
 from tfsparsecap.data.images import read_image
+from tfsparsecap.inference.bundle import SIGNATURE, TFLiteCaptioner
 
 from ..runtimes import tflite_2_16
 

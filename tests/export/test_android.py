@@ -7,7 +7,7 @@ from tfsparsecap_export import android, flatfile
 from tfsparsecap_export.bundle import bundled
 
 from tfsparsecap import command
-from tfsparsecap.bundle import TFLiteCaptioner
+from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 #: Of the app's own tests.
 RESOURCES = Path(__file__).parents[2] / "android_demo/app/src/test/resources/captioner"

@@ -8,8 +8,8 @@ import pytest
 from tfsparsecap_export import flatfile
 from tfsparsecap_export.bundle import bundled
 
-from tfsparsecap.bundle import TFLiteCaptioner
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from tfsparsecap_export import encoder, export_model, flatfile, graph, sparse
 
-from tfsparsecap.bundle import TFLiteCaptioner
 from tfsparsecap.decoding import beam_search
+from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap.models import InceptionV1Encoder, SoftAttention
 from tfsparsecap.pruning import prune, strip_pruning
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tfsparsecap_export import FORMATS, export_model, exporter, sparse
 
-from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.decoding import Decoder, beam_search
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 
 from .conftest import MAX_LENGTH, prune

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 from tfsparsecap_export.__main__ import export
 
-from tfsparsecap.bundle import read_bundle
 from tfsparsecap.errors import InputError
-from tfsparsecap.training.config import Config, Data
-from tfsparsecap.training.config_files import save_config
+from tfsparsecap.inference.bundle import read_bundle
+from tfsparsecap.settings.files import save_config
+from tfsparsecap.settings.schema import Config, Data
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from tfsparsecap_export import export_model, quality
 from tfsparsecap_export.formats import is_float
 from tfsparsecap_export.quality import Quality, Validation, chosen_names, settle
 
-from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from PIL import Image
 from tfsparsecap_export import export_model, one_operator, sparse, timing
 from tfsparsecap_export.probe import in_own_process
 
-from tfsparsecap.bundle import TFLiteCaptioner
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 
 @pytest.fixture(scope="module")

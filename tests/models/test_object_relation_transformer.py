@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfsparsecap.conversion.published import load_published, published_arrays, published_captioner
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.models import ObjectRelationTransformer
-from tfsparsecap.models.published import load_published, published_arrays, published_captioner
 from tfsparsecap.models.transformer import DeviationNorm, SharedAttention, box_relations
 from tfsparsecap.pruning import prune, strip_pruning
 from tfsparsecap.sampling import Sampler

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfsparsecap.conversion.published import load_published, published_arrays, published_captioner
 from tfsparsecap.decoding import Decoder, beam_search
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates
 from tfsparsecap.models import MobileNetV1Encoder, UpDown
-from tfsparsecap.models.published import load_published, published_arrays, published_captioner
 from tfsparsecap.pruning import prune, strip_pruning
 
 from .conftest import assert_learns

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Gradual, prune, strip_pruning, tfmot
-from tfsparsecap.training.config_files import load_config
+from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.experiment import make_captioner
 from tfsparsecap.training.gating import gate_captioner
 

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.inference.scoring import ImageCaption
+from tfsparsecap.runs.checkpoints import read_notes
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.schema import Config
 from tfsparsecap.training import callbacks
 from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
-from tfsparsecap.training.checkpoints import read_notes
-from tfsparsecap.training.config import Config
-from tfsparsecap.training.run_folder import RunFolder
-from tfsparsecap.training.scoring import ImageCaption
 
 
 def rows(*scores, sparsity=None, phase="train"):

@@ -6,7 +6,7 @@ import pytest
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.models import InceptionV1Encoder, MobileNetV1Encoder
-from tfsparsecap.training.config_files import load_config
+from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.experiment import (
     Supply,
     check_sections,

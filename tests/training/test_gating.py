@@ -7,15 +7,15 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gated_layers, gates
+from tfsparsecap.inference.finished_run import Trained, weight_counts
 from tfsparsecap.pruning import strip_pruning
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.callbacks import Validation
-from tfsparsecap.training.config_files import load_config
 from tfsparsecap.training.experiment import check_sections, make_captioner
 from tfsparsecap.training.gating import gate_captioner, gate_for_fine_tuning
 from tfsparsecap.training.loop import masked_cross_entropy
 from tfsparsecap.training.run import train_run
-from tfsparsecap.training.run_folder import RunFolder
-from tfsparsecap.training.trained import Trained, weight_counts
 
 SCHEMED = ["model.encoder.trainable=false", "training.fine_tune.epochs=2", "pruning.sparsity=0.8"]
 #: Cut behind its first block, which has all that is different from a MobileNet: branches, no biases.

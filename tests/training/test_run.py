@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.files import load_config
 from tfsparsecap.training import run as running
 from tfsparsecap.training.callbacks import SaveEpoch
-from tfsparsecap.training.config_files import load_config
 from tfsparsecap.training.run import phases, train_run
-from tfsparsecap.training.run_folder import RunFolder
-from tfsparsecap.training.trained import Trained
 
 #: Everything that has state: gates, dropout, a learning rate schedule, cached features, then fine-tuning.
 STATEFUL = [

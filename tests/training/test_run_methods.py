@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.training.config_files import load_config
+from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.run import train_run
-from tfsparsecap.training.run_folder import RunFolder
-from tfsparsecap.training.trained import Trained
 
 #: What goes after an epoch goes with the first step of the next one.
 BY_LOSS = ["pruning.metric=loss", "pruning.lower_bound=100", "pruning.pruning_percentage=0.4"]

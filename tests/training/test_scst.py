@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
+from tfsparsecap.inference.finished_run import Trained
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.pruning import Magnitude, SupermaskLoss, prune
+from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.sampling import sample
-from tfsparsecap.training.config_files import load_config
+from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.run import train_run
-from tfsparsecap.training.run_folder import RunFolder
 from tfsparsecap.training.scst import SCSTLoop
-from tfsparsecap.training.trained import Trained
 
 WORDS, LENGTH, SAMPLES, SEED = 12, 5, 3, 4
 RANDOM = np.random.default_rng(0)

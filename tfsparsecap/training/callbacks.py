@@ -12,9 +12,9 @@ import tensorflow as tf
 from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
-from tfsparsecap.training.checkpoints import save_checkpoint
-from tfsparsecap.training.run_folder import RunFolder, best_epoch, of_phase
-from tfsparsecap.training.scoring import caption_records, scores_of
+from tfsparsecap.inference.scoring import caption_records, scores_of
+from tfsparsecap.runs.checkpoints import save_checkpoint
+from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 
 
 class Validation(keras.callbacks.Callback):

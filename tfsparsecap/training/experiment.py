@@ -26,10 +26,10 @@ from tfsparsecap.models import (
     UpDown,
 )
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.training.config import Config, Encoder
-from tfsparsecap.training.config_files import check_options
+from tfsparsecap.settings.files import check_options
+from tfsparsecap.settings.schema import Config, Encoder
 from tfsparsecap.training.gating import check_pruning
-from tfsparsecap.training.rewards import check_scst
+from tfsparsecap.training.scst_reward import check_scst
 
 #: Captioners by the `kind` that a configuration gives them.
 CAPTIONERS = {

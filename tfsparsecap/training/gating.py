@@ -9,8 +9,8 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
-from tfsparsecap.training.config import Config
-from tfsparsecap.training.config_files import check_options
+from tfsparsecap.settings.files import check_options
+from tfsparsecap.settings.schema import Config
 
 #: Schemes of encoder pruning, in the order of the SMP paper's section 5.4.
 SCHEMES = ("A", "B", "C")

@@ -13,17 +13,20 @@ from tfsparsecap.data.records import shown
 from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
+from tfsparsecap.inference.finished_run import Trained, weight_counts
+from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import strip_pruning
 from tfsparsecap.pruning.feedback import Feedback
-from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
-from tfsparsecap.training.checkpoints import (
+from tfsparsecap.runs.checkpoints import (
     load_checkpoint,
     named_weights,
     newest_whole,
     read_notes,
 )
-from tfsparsecap.training.config import Config
+from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
+from tfsparsecap.settings.schema import Config
+from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
 from tfsparsecap.training.experiment import (
     Supply,
     check_sections,
@@ -39,12 +42,9 @@ from tfsparsecap.training.gating import (
     phases_differ,
 )
 from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
-from tfsparsecap.training.rewards import make_reward
-from tfsparsecap.training.run_folder import RunFolder, best_epoch, of_phase
-from tfsparsecap.training.scoring import as_rows
 from tfsparsecap.training.scst import SCSTLoop
+from tfsparsecap.training.scst_reward import make_reward
 from tfsparsecap.training.start import initial_weights, load_start, take_weights
-from tfsparsecap.training.trained import Trained, weight_counts
 
 
 @dataclass(frozen=True)

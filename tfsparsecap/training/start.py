@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.finished_run import Trained
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.training.checkpoints import load_weights
-from tfsparsecap.training.config import Config
-from tfsparsecap.training.run_folder import RunFolder
-from tfsparsecap.training.trained import Trained
+from tfsparsecap.runs.checkpoints import load_weights
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.schema import Config
 
 
 def load_start(config: Config) -> Trained:

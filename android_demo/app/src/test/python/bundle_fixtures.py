@@ -16,9 +16,9 @@ from ai_edge_litert import interpreter
 from tfsparsecap_export import flatfile
 from tfsparsecap_export.bundle import bundled
 
-from tfsparsecap.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 
 MODELS = Path(__file__).resolve().parents[4] / "models" / "models.tar.xz"
 SIDE, BEAMS, LENGTH = 4, 3, 4

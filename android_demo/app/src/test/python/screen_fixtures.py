@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.bundle import TFLiteCaptioner
 from tfsparsecap.data import scenes
 from tfsparsecap.data.images import read_image
+from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 FOLDER = Path(__file__).parents[1] / "resources" / "demo"
 # Scenes that the sparse model captions right.

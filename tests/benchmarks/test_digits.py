@@ -1,0 +1,135 @@
+"""The benchmark on digits: its splits, what it measures, and what it prints of that."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import digits as digits_benchmark
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+ROW = {"bound": 0.9, "weight_decay": 1e-3, "validation": 0.9, "test": 0.8, "nonzero": 30, "sparsity": 0.7}
+ROWS = [
+    {**ROW, "method": "dense", "bound": None, "weight_decay": None, "seed": 0, "sparsity": 0.0},
+    {**ROW, "method": "l2", "seed": 0},
+    {**ROW, "method": "l2", "seed": 1, "test": 0.9, "nonzero": 10, "sparsity": 0.9},
+]
+
+
+def test_splits_are_of_equal_shares_and_have_no_image_in_common():
+    from sklearn.datasets import load_digits
+
+    stock = load_digits()
+    digits = digits_benchmark.load_digits(3)
+    assert [len(images) for images, _ in digits] == [1077, 360, 360]
+    whole = np.bincount(stock.target) / len(stock.target)
+    for images, labels in digits:
+        assert images.dtype == np.float32 and images.shape[1:] == (28, 28, 1)
+        assert images.min() == 0.0 and images.max() == 1.0
+        np.testing.assert_allclose(np.bincount(labels) / len(labels), whole, atol=0.005)
+    everything = np.concatenate([images for images, _ in digits]).reshape(1797, -1)
+    assert len(np.unique(everything, axis=0)) == len(np.unique(stock.data, axis=0)) == 1797
+    again = digits_benchmark.load_digits(3)
+    np.testing.assert_array_equal(again.test[1], digits.test[1])
+    assert (digits_benchmark.load_digits(4).test[1] != digits.test[1]).any()
+
+
+def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(InputError, match="pip install scikit-learn"):
+        digits_benchmark.load_digits(0)
+
+
+@pytest.mark.slow
+def test_as_much_goes_as_meets_the_bound_and_numpy_counts_the_same(monkeypatch):
+    heard, scored = {}, []
+    validated, scores = Relevance.validated, digits_benchmark.scores
+
+    def hearing(self, logs):
+        heard.setdefault(type(self), []).append((logs["sparsity"], logs["val_accuracy"] >= 0.8))
+        return validated(self, logs)
+
+    def keeping(model, digits):
+        scored.append((model, digits))
+        return scores(model, digits)
+
+    monkeypatch.setattr(Relevance, "validated", hearing)
+    monkeypatch.setattr(digits_benchmark, "scores", keeping)
+    decays = {"relevance": 1e-3, "l1": 3e-5, "l2": 1e-4}
+    rows = digits_benchmark.measure(
+        [0],
+        epochs=4,
+        dense_epochs=3,
+        lower_bounds=[0.8],
+        weight_decays={name: (value,) for name, value in decays.items()},
+        progress=False,
+        pruning_percentage=0.8,
+        patience=1,
+    )
+    # 5x5 kernels for 6 and 16 channels, then 256, 120 and 84 inputs.
+    size = 25 * 6 + 25 * 6 * 16 + 256 * 120 + 120 * 84 + 84 * 10
+    for row, (model, digits) in zip(rows, scored, strict=True):
+        kernels = [array for array in model.get_weights() if array.ndim > 1]
+        assert row["nonzero"] == sum(map(np.count_nonzero, kernels))
+        assert row["sparsity"] == pytest.approx(1 - row["nonzero"] / size)
+        for split in ("validation", "test"):
+            images, labels = getattr(digits, split)
+            guesses = model.predict(images, verbose=0).argmax(axis=1)
+            assert row[split] == pytest.approx(np.mean(guesses == labels))
+    dense, *pruned = rows
+    assert (dense["method"], dense["nonzero"], dense["sparsity"]) == ("dense", size, 0.0)
+    assert [(row["method"], row["bound"], row["weight_decay"]) for row in pruned] == [
+        (name, 0.8, value) for name, value in decays.items()
+    ]
+    for row, cls in zip(pruned, (Relevance, L1Pruning, L2Pruning), strict=True):
+        sparsities, met = zip(*heard[cls], strict=True)
+        # Four fifths go after the first and after the second epoch, and the second time it is too many.
+        assert sparsities == pytest.approx((0.0, 0.8, 0.96, 0.8), abs=1e-4)
+        assert met == (True, True, False, True)
+        assert row["validation"] >= 0.8 and row["sparsity"] == pytest.approx(0.8, abs=1e-4)
+
+
+def test_mean_and_spread_are_over_seeds():
+    dense, pruned = digits_benchmark.summary(ROWS)
+    assert dense["seeds"] == 1 and dense["test"] == {"mean": 0.8, "spread": 0.0}
+    assert pruned["seeds"] == 2
+    assert pruned["nonzero"]["mean"] == 20
+    assert pruned["nonzero"]["spread"] == pytest.approx(np.std([30, 10], ddof=1))
+    assert pruned["test"]["mean"] == pytest.approx(0.85)
+
+
+def test_prints_what_was_measured(monkeypatch, capsys):
+    asked = []
+
+    def measured(seeds, **options):
+        print("a note")
+        asked.append((list(seeds), options))
+        return ROWS
+
+    monkeypatch.setattr(digits_benchmark, "measure", measured)
+    digits_benchmark.main(["--seeds", "2", "--epochs", "7", "--bounds", "0.9", "0.8", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == digits_benchmark.summary(ROWS) and "a note" in printed.err
+    assert asked == [([0, 1], {"epochs": 7, "lower_bounds": [0.9, 0.8], "weight_decays": None})]
+    digits_benchmark.main(["--tune"])
+    assert asked[1][0] == [1000, 1001, 1002] and asked[1][1]["weight_decays"] is digits_benchmark.GRID
+    table = capsys.readouterr().out
+    assert re.search(r"l2 0\.001\W+90\.0%\W+90\.0 ± 0\.0\W+85\.0 ± 7\.1\W+80\.0 ± 14\.1\W+20 ± 14", table)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "0"], "--seeds is 0"),
+        (["--epochs", "-1"], "--epochs is -1"),
+        (["--bounds", "0.9", "97"], "--bounds is 97"),
+    ],
+)
+def test_arguments_out_of_range_are_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        digits_benchmark.main(arguments)

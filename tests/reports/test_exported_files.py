@@ -1,0 +1,74 @@
+"""Exported files in a report: measured, timed on the runtime, and named where they are broken."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+from tfsparsecap_export import export_model
+
+import tfsparsecap as sc
+from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.reports import exported_files as report_files
+from tfsparsecap.reports.exported_files import Exported, exported_files, files_table
+from tfsparsecap.reports.runs import ReportRun
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.schema import Config
+
+
+def report_run(folder, dense=False):
+    return ReportRun(folder.name, RunFolder(folder), Config(**({"pruning": None} if dense else {})))
+
+
+@pytest.mark.slow
+def test_files_of_images_and_of_features_are_timed(tiny_run, tmp_path, monkeypatch):
+    options = {"beam": 1, "max_length": 4}
+    export_model(Trained.load(tiny_run).captioner, tmp_path / "a.tflite", **options)
+    keras.utils.set_random_seed(0)
+    sizes = {"size": 8, "hidden_size": 16, "layers": 1, "heads": 2, "feature_size": 6, "max_length": 4}
+    regions = sc.ObjectRelationTransformer(20, **sizes)
+    export_model(regions, tmp_path / "b.tflite", inputs={"features": (5, 6), "boxes": (5, 4)}, **options)
+    pooled = sc.UpDown(20, embedding_size=4, rnn_size=8, attention_size=4, feature_size=6)
+    inputs = {"features": (5, 6), "pooled": (6,), "mask": (5,)}
+    export_model(pooled, tmp_path / "c.tflite", inputs=inputs, **options)
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
+
+    given = []
+    token_ids = report_files.TFLiteCaptioner.token_ids
+    monkeypatch.setattr(
+        report_files.TFLiteCaptioner,
+        "token_ids",
+        lambda self, **inputs: given.append((self.path.name, inputs)) or token_ids(self, **inputs),
+    )
+    found = exported_files([report_run(tmp_path)], tmp_path / "red.png", latency=True)
+    assert [(one.path.name, one.damage, one.tokens) for one in found] == [
+        ("a.tflite", "", 4),
+        ("b.tflite", "", 4),
+        ("c.tflite", "", 4),
+    ]
+    assert all(0 < one.milliseconds < 10_000 for one in found)
+    image = next(inputs["image"] for name, inputs in given if name == "a.tflite")
+    assert image.shape == (32, 32, 3) and np.all(image == [255, 0, 0])
+    boxes = next(inputs["boxes"] for name, inputs in given if name == "b.tflite")
+    assert np.all(boxes[:, :2] < boxes[:, 2:]) and len(given) == 3 * 11
+    assert all(one.milliseconds is None for one in exported_files([report_run(tmp_path)], None, False))
+
+
+def test_a_broken_file_is_named_and_does_not_end_the_report(tmp_path):
+    (tmp_path / "cut.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    (found,) = exported_files([report_run(tmp_path, dense=True)], None, latency=True)
+    assert "cut.tflite" in found.damage and found.megabytes == 108 / 1e6 and found.dense
+    (row,) = files_table([found], True).rows
+    assert row[1][2].text == "\u2013" and "cannot be used" in row[1][3].text
+
+
+def test_sizes_are_beside_the_smallest_file_of_a_dense_run(tmp_path):
+    files = [
+        Exported("dense", tmp_path / "a.tflite", True, 8.0, "dense", 20, 4.0),
+        Exported("dense", tmp_path / "b.tflite", True, 4.0, "dense, int8", 20, 2.0),
+        Exported("smp", tmp_path / "c.tflite", False, 1.0, "auto", 20, None),
+    ]
+    rows = files_table(files, True).rows
+    assert [cells[2].text for _, cells in rows] == ["200.0%", "100.0%", "25.0%"]
+    assert [cells[5].text for _, cells in rows] == ["4.0", "2.0", "\u2013"]
+    assert {cells[2].text for _, cells in files_table(files[2:], False).rows} == {"\u2013"}
+    assert len(files_table(files, False).columns) == 6

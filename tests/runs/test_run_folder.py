@@ -1,0 +1,154 @@
+"""Run folders: who may write where, which checkpoints stay, what counts as the best epoch."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.errors import InputError
+from tfsparsecap.runs.run_folder import RunFolder, best_epoch
+from tfsparsecap.settings.files import load_config
+
+
+def tokenizer():
+    return WordTokenizer.from_captions(["a dog"])
+
+
+def test_a_folder_that_exists_is_not_written_over(tmp_path):
+    folder, config = RunFolder(tmp_path / "quickstart"), load_config()
+    folder.check(config, resume=False)
+    folder.path.mkdir()
+    folder.check(config, resume=False)
+    (folder.path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"exists and is no run folder .* give name="):
+        folder.check(config, resume=False)
+    (folder.path / "notes.txt").unlink()
+    folder.create(config, tokenizer())
+    with pytest.raises(InputError, match=r"exists: pass --resume .* or name="):
+        folder.check(config, resume=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="exists"):
+        RunFolder(tmp_path / "file").check(config, resume=False)
+
+
+def test_resuming_asks_for_the_same_run(tmp_path):
+    folder, config = RunFolder(tmp_path / "quickstart"), load_config()
+    with pytest.raises(InputError, match="there is no run to go on with"):
+        folder.check(config, resume=True)
+    folder.create(config, tokenizer())
+    folder.check(config, resume=True)
+    folder.check(load_config(None, ["data.folder=elsewhere"]), resume=True)
+    with pytest.raises(InputError, match=r"has training\.epochs=2, not 7: go on with its own settings"):
+        folder.check(load_config(None, ["training.epochs=7"]), resume=True)
+    with pytest.raises(InputError, match="more settings differ"):
+        folder.check(load_config(None, ["pruning=null"]), resume=True)
+
+
+def test_what_a_killed_start_left_behind_is_not_in_the_way_and_what_is_not_of_it_is(tmp_path):
+    folder, config = RunFolder(tmp_path / "run"), load_config()
+    folder.create(config, tokenizer(), {"0000/kernel": np.ones(3, np.float32)})
+    assert folder.initial.is_file()
+    folder.config_file.unlink()  # the last thing that is written
+    (folder.checkpoints / ".initial-x.npz").write_bytes(b"half")
+    folder.check(config, resume=False)
+    with pytest.raises(InputError, match="leave --resume out"):
+        folder.check(config, resume=True)
+    folder.checkpoint(1).write_bytes(b"an epoch")
+    with pytest.raises(InputError, match="exists and is no run folder"):
+        folder.check(config, resume=False)
+
+
+def test_the_initial_weights_are_there_before_the_settings(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+
+    def killed(self, config):
+        assert self.initial.is_file() and self.vocabulary.is_file()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "save_config", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.create(load_config(), tokenizer(), {"0000/kernel": np.ones(3, np.float32)})
+
+
+def test_a_start_that_lies_elsewhere_now_is_the_same_one(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(load_config(None, ["training.start_from=runs/study/dense-s1"]), tokenizer())
+    folder.check(load_config(None, ["training.start_from=/moved/study/dense-s1"]), resume=True)
+    with pytest.raises(InputError, match=r"has training\.start_from=runs/study/dense-s1, not runs/other"):
+        folder.check(load_config(None, ["training.start_from=runs/other"]), resume=True)
+
+
+def test_two_trainings_do_not_write_to_one_folder(tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.held():
+        with pytest.raises(InputError, match="another training is at work in"), RunFolder(tmp_path).held():
+            pass
+        # What holds it is a process, not a file that a killed one leaves behind.
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / ".lock").write_text("")
+        with RunFolder(tmp_path / "other").held():
+            pass
+    with folder.held():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_settings_and_vocabulary_are_there_to_read(tmp_path):
+    folder, config = RunFolder(tmp_path / "a" / "b"), load_config(None, ["seed=4"])
+    folder.create(config, tokenizer())
+    assert folder.load_config() == config
+    assert WordTokenizer.load(folder.vocabulary).vocabulary == tokenizer().vocabulary
+    with pytest.raises(InputError, match="is no run folder"):
+        RunFolder(tmp_path).load_config()
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot make the folder"):
+        RunFolder(tmp_path / "file" / "run").create(load_config(), tokenizer())
+
+
+def test_a_folder_that_could_not_be_filled_is_not_left_behind(tmp_path, monkeypatch):
+    def full(self, path):
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr(WordTokenizer, "save", full)
+    with pytest.raises(InputError, match="the disk is full"):
+        RunFolder(tmp_path / "run").create(load_config(), tokenizer())
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_last_two_checkpoints_and_the_best_stay(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.create(load_config(), tokenizer())
+    for epoch in range(1, 7):
+        folder.checkpoint(epoch).write_bytes(b"")
+    (folder.checkpoints / ".epoch-0005-x.npz").write_bytes(b"what a killed write left")
+    folder.drop_old_checkpoints(5, best=2)
+    left = sorted(path.name for path in folder.checkpoints.iterdir())
+    assert left == ["epoch-0002.npz", "epoch-0004.npz", "epoch-0005.npz"]
+
+
+def test_history_has_a_line_an_epoch_and_a_column_for_every_name(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_history(
+        [{"epoch": 1, "loss": 0.123456789}, {"epoch": 2, "loss": 0.1, "validation_CIDEr": 0.5}]
+    )
+    with folder.history.open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0] == {"epoch": "1", "loss": "0.123457", "validation_CIDEr": ""}
+    assert rows[1]["validation_CIDEr"] == "0.5"
+
+
+def test_with_pruning_only_epochs_at_the_final_sparsity_can_be_the_best():
+    history = [
+        {"epoch": 1, "validation_CIDEr": 0.9, "sparsity": 0.3},
+        {"epoch": 2, "validation_CIDEr": 0.4, "sparsity": 0.9},
+        {"epoch": 3, "validation_CIDEr": 0.5, "sparsity": 0.9001},
+        {"epoch": 4, "sparsity": 0.9},
+    ]
+    assert best_epoch(history, None) == 1
+    assert best_epoch(history, 0.9) == 3
+    assert best_epoch(history[:1], 0.9) is None
+    assert best_epoch([], None) is None

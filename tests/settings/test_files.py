@@ -1,0 +1,197 @@
+"""Settings from files and the command line: what is read, and the sentence for each mistake."""
+
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.settings.files import check_options, differences, load_config, save_config
+from tfsparsecap.settings.schema import Config
+
+
+def sentence(overrides=(), path=None) -> str:
+    with pytest.raises(InputError) as error:
+        load_config(path, overrides)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_no_file_at_all_is_the_quickstart():
+    assert load_config() == Config() == load_config("configs/quickstart.yaml")
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_published_settings_are_valid(cell):
+    config = load_config(f"configs/flickr8k_soft_attention_{cell}.yaml")
+    assert config.model.cell == cell and not config.model.encoder.trainable
+
+
+def test_overrides_win_and_null_takes_pruning_away(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("name: 7\ntraining: {epochs: 5, learning_rate: 1e-4}\npruning: {sparsity: 0.5}\n")
+    config = load_config(file, ["training.epochs=3", "pruning=null"])
+    assert (config.name, config.training.epochs, config.training.learning_rate) == ("7", 3, 1e-4)
+    assert config.pruning is None
+    assert load_config(file, ["pruning.block_shape=[16,1]"]).pruning.block_shape == (16, 1)
+
+
+def test_a_typo_gets_a_suggestion_and_its_place(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("training:\n  epoch: 5\n")
+    assert sentence(path=file) == f"unknown key training.epoch in {file}; did you mean training.epochs?"
+    assert sentence(["learning_rate=1"]) == (
+        "unknown key learning_rate on the command line; did you mean training.learning_rate?"
+    )
+    assert "did you mean model.encoder.weights?" in sentence(["model.encoder.weight=imagenet"])
+    assert sentence(["x.y=1"]) == "unknown key x on the command line; remove it"
+
+
+def test_a_wrong_type_says_where_and_what_is_expected(tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text("training: {epochs: many}\n")
+    said = sentence(path=file)
+    assert said.startswith(f"training.epochs in {file} is 'many': it should be a valid integer")
+    assert sentence(["model.cell=rnn"]) == (
+        "model.cell on the command line is 'rnn': it should be 'lstm' or 'gru'"
+    )
+    assert "it should be a section with keys of its own" in sentence(["training=3"])
+    assert "greater than 0" in sentence(["training.clip_norm=-1"])
+    assert "less than 1" in sentence(["pruning.sparsity=1"])
+
+
+def test_a_captioner_has_the_settings_of_its_kind():
+    model = load_config(None, ["model.kind=up_down", "model.rnn_size=144", "model.encoder=null"]).model
+    assert (model.rnn_size, model.attention_size, model.encoder) == (144, 512, None)
+    model = load_config(
+        None, ["model={kind: object_relation_transformer, share_encoder_layers: [0, 0]}"]
+    ).model
+    assert model.share_encoder_layers == [0, 0] and model.hidden_size == 2048
+    assert sentence(["model.kind=up_down", "model.cell=gru"]).startswith(
+        "unknown key model.cell on the command"
+    )
+    assert "did you mean model.rnn_size?" in sentence(["model.kind=up_down", "model.rnn_sice=3"])
+    assert (
+        sentence(["model.kind=updown"]) == "model.kind on the command line is 'updown': did you mean up_down?"
+    )
+    assert "choose one of soft_attention, up_down" in sentence(["model.kind=x"])
+    assert "model on the command line is 3: it should be a section" in sentence(["model=3"])
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b"])
+def test_a_name_that_is_no_folder_name_is_refused(name):
+    assert "name" in sentence([f"name={name!r}"])
+
+
+def test_files_that_are_no_settings_are_named(tmp_path):
+    (tmp_path / "broken.yaml").write_text("a: [1,\nb: 2\n")
+    assert "is no YAML at line" in sentence(path=tmp_path / "broken.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    assert "holds no settings" in sentence(path=tmp_path / "list.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00\x81")
+    assert str(tmp_path / "bytes.yaml") in sentence(path=tmp_path / "bytes.yaml")
+    assert "is a folder" in sentence(path=tmp_path)
+    (tmp_path / "deep.yaml").write_text("a: " + "[" * 2000 + "]" * 2000)
+    assert "deep.yaml is no text in YAML" in sentence(path=tmp_path / "deep.yaml")
+    (tmp_path / "large.yaml").write_text("[" * 100_000)
+    assert "too large for settings" in sentence(path=tmp_path / "large.yaml")
+    assert "close what it opens" in sentence(["name=" + "[" * 2000 + "]" * 2000])
+    said = sentence(path=tmp_path / "brokn.yaml")
+    assert said.startswith("there is no file") and "did you mean" in said
+
+
+def test_a_file_changes_the_settings_of_another(tmp_path):
+    (tmp_path / "lower").mkdir()
+    (tmp_path / "base.yaml").write_text("training: {epochs: 5, batch_size: 7}\nmodel: {kind: up_down}\n")
+    (tmp_path / "lower" / "one.yaml").write_text("extends: ../base.yaml\ntraining: {epochs: 6}\n")
+    (tmp_path / "lower" / "two.yaml").write_text("extends: one.yaml\nmodel: {rnn_size: 3}\n")
+    config = load_config(tmp_path / "lower" / "two.yaml", ["training.learning_rate=0.5"])
+    assert (config.training.epochs, config.training.batch_size, config.training.learning_rate) == (6, 7, 0.5)
+    assert (config.model.kind, config.model.rnn_size) == ("up_down", 3)
+    assert "extends" not in save_config(config)
+    (tmp_path / "base.yaml").write_text("model: {cell: gru, encoder: {width: 0.5}}\n")
+    config = load_config(
+        tmp_path / "lower" / "two.yaml", ["model.kind=object_relation_transformer", "model.size=8"]
+    )
+    assert (config.model.size, config.model.encoder.width) == (8, 0.5)
+    (tmp_path / "base.yaml").write_text("extends: lower/two.yaml\n")
+    assert "extends itself" in sentence(path=tmp_path / "lower" / "two.yaml")
+    (tmp_path / "base.yaml").write_text("extends: absent.yaml\n")
+    assert "there is no file" in sentence(path=tmp_path / "base.yaml")
+    (tmp_path / "base.yaml").write_text("extends: [a]\n")
+    assert "give the path of one YAML file" in sentence(path=tmp_path / "base.yaml")
+
+
+def test_an_empty_file_is_the_defaults(tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    assert load_config(tmp_path / "empty.yaml") == Config()
+
+
+@pytest.mark.parametrize("text", ["epochs", "=3", "--epochs=3", "training.epochs"])
+def test_something_that_is_no_setting_is_refused(text):
+    assert "is no setting: write section.key=value" in sentence([text])
+
+
+def test_an_unresolved_reference_is_refused():
+    assert "do not go together" in sentence(["training.epochs=${nothing}"])
+
+
+def test_what_is_saved_is_read_back_equal(tmp_path):
+    config = load_config(None, ["pruning.begin=0.2", "data.train=50", "data.folder=été"])
+    (tmp_path / "config.yaml").write_text(save_config(config), encoding="utf-8")
+    assert load_config(tmp_path / "config.yaml") == config
+
+
+def test_differences_name_keys_and_both_values():
+    one, other = load_config(None, ["training.epochs=7"]), load_config(None, ["pruning=null"])
+    found = {key: values for key, *values in differences(one, other)}
+    assert found["training.epochs"] == [7, Config().training.epochs]
+    assert found["pruning.sparsity"] == [0.9, None] and "seed" not in found
+
+
+def test_free_keys_are_checked_against_the_function_that_takes_them():
+    def load(folder: str, *, count: int = 3, shares: tuple[float, float] = (0.5, 0.5)):
+        raise AssertionError("checking does not call it")
+
+    assert check_options("data", {"count": "5"}, load, ["folder"]) == {"count": 5}
+    with pytest.raises(
+        InputError, match=r"unknown key data\.coun among the settings; did you mean data\.count"
+    ):
+        check_options("data", {"coun": 5}, load, ["folder"])
+    with pytest.raises(InputError, match=r"data\.count among the settings is 'x'"):
+        check_options("data", {"count": "x"}, load, ["folder"])
+    with pytest.raises(InputError, match=r"unknown key data\.folder"):
+        check_options("data", {"folder": "x"}, load, ["folder"])
+    with pytest.raises(InputError, match=r"did you mean data\.minimum_count"):
+        check_options("data", {"minimum_cout": 5}, load, ["folder"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("pruning.block_shape=[16,1", r"cannot be read: close what it opens"),
+        ("pruning.block_shape=16", r"pruning.block_shape .* is 16: it should be a list in brackets"),
+        ("data.batch_lengths=12", r"data.batch_lengths .* is 12: it should be a list in brackets"),
+        ("name=a/b", r"name .* is 'a/b': it should be letters, digits"),
+    ],
+)
+def test_values_of_another_form_are_said_in_the_words_of_a_settings_file(setting, message):
+    with pytest.raises(InputError, match=message):
+        load_config(None, [setting])
+
+
+def test_an_encoder_takes_the_layer_of_its_network_where_none_is_named(tmp_path):
+    assert load_config().model.encoder.layer == "conv_pw_5_relu"
+    inception = load_config(None, ["model.encoder.network=inception_v1"])
+    assert inception.model.encoder.layer == "Mixed_4f"
+    named = load_config(None, ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3c"])
+    assert named.model.encoder.layer == "Mixed_3c"
+    # What a run folder keeps is the layer itself, and a folder of before knows of no network.
+    kept = tmp_path / "config.yaml"
+    kept.write_text(save_config(inception))
+    assert load_config(kept) == inception
+    kept.write_text("model: {encoder: {width: 0.25, layer: conv_pw_11_relu, weights: imagenet}}\n")
+    encoder = load_config(kept).model.encoder
+    assert (encoder.network, encoder.layer, encoder.weights) == (
+        "mobilenet_v1",
+        "conv_pw_11_relu",
+        "imagenet",
+    )
+    assert "it should be 'mobilenet_v1' or 'inception_v1'" in sentence(["model.encoder.network=resnet"])

@@ -1,0 +1,65 @@
+"""The published configurations: the captioners in them are those of the papers, to the parameter."""
+
+from pathlib import Path
+
+import pytest
+
+from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
+from tfsparsecap.settings.files import load_config
+from tfsparsecap.training.experiment import check_sections, make_captioner
+
+CONFIGS = Path(__file__).parent.parent.parent / "configs"
+FILES = sorted(
+    str(file.relative_to(CONFIGS).with_suffix(""))
+    for file in CONFIGS.rglob("*.yaml")
+    if file.parent.name != "studies"
+)
+#: With a vocabulary of 10 000 words and features of 2048 numbers: the papers' own figures, and for base-4 and
+#: base-2 what a layer of encoder and decoder has, left away.
+PARAMETERS = {
+    "updown/base": 53_149_537,
+    "ort/base": 55_442_752,
+    "ort/small": 16_717_888,
+    "ort/xsmall": 4_143_688,
+    "ort/base-4": 55_442_752 - 2 * (3_152_904 + 4_204_032),
+    "ort/base-2": 55_442_752 - 4 * (3_152_904 + 4_204_032),
+    "acort/base": 14_979_347,
+    "acort/base-AL": 8_410_379,
+    "acort/small": 4_213_779,
+    "acort/xsmall": 2_567_435,
+}
+
+
+@pytest.fixture(scope="module")
+def words():
+    return WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(10_000 - len(SPECIAL_TOKENS)))])
+
+
+def captioner_of(name, words):
+    config = load_config(CONFIGS / f"{name}.yaml")
+    base = config.data.radix_base
+    return make_captioner(config, RadixTokenizer(words, base) if base else words, weights=False)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_those_of_the_paper(name, words):
+    assert captioner_of(name, words).count_params() == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_configuration_can_be_trained(name):
+    config = load_config(CONFIGS / f"{name}.yaml")
+    check_sections(config)
+    # A run is named as its file, so that two of them never meet in one folder.
+    assert config.name == name.replace("/", "_").replace("-", "_").lower()
+    if config.data.radix_base:
+        assert config.data.max_length % 2 == 1, "digits of whole words, and the end"
+
+
+def test_layers_and_projections_that_are_shared_are_there_once(words):
+    captioner = captioner_of("acort/base", words)
+    assert (len(captioner.encoder_layers), len(captioner.decoder_layers)) == (2, 2)
+    # A dense layer of 512 by 512 with its bias is saved in each of the three attentions of a pair of layers.
+    alone = captioner_of("acort/layers-000111-both", words)
+    assert alone.count_params() - captioner.count_params() == 2 * 3 * (512 * 512 + 512)

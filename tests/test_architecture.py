@@ -1,0 +1,204 @@
+"""Architecture rules that reading the code can check: import order, test layout, forbidden imports."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGES = {
+    "tfsparsecap": REPOSITORY / "tfsparsecap",
+    "tfsparsecap_export": REPOSITORY / "export" / "tfsparsecap_export",
+}
+BENCHMARKS = REPOSITORY / "benchmarks"
+
+# Each module or package may import itself and what stands above it. `models.captioner`, the interface of all
+# captioners, stands before `data`, because it defines the ids of the special tokens.
+ORDER = [
+    "tfsparsecap.errors",
+    "tfsparsecap.files",
+    "tfsparsecap.text",
+    "tfsparsecap.draws",
+    "tfsparsecap.gates",
+    "tfsparsecap.layers",
+    "tfsparsecap.pruning",
+    "tfsparsecap.models.captioner",
+    "tfsparsecap.data",
+    "tfsparsecap.models",
+    "tfsparsecap.decoding",
+    "tfsparsecap.sampling",
+    "tfsparsecap.metrics",
+    "tfsparsecap.rewards",
+    "tfsparsecap.summary",
+    "tfsparsecap.plotting",
+    "tfsparsecap.conversion",
+    "tfsparsecap.settings",
+    "tfsparsecap.runs",
+    "tfsparsecap.inference",
+    "tfsparsecap.training",
+    "tfsparsecap.studies",
+    "tfsparsecap.reports",
+    "tfsparsecap.command",
+    "tfsparsecap_export.samples",
+    "tfsparsecap_export.convert",
+    "tfsparsecap_export.encode",
+    "tfsparsecap_export.write",
+    "tfsparsecap_export.verify",
+    "tfsparsecap_export.measure",
+    "tfsparsecap_export",
+]
+COMMANDS = {
+    f"tfsparsecap.{name}" for name in ("train", "evaluate", "caption", "convert", "demo", "study", "report")
+}
+# Tests that are about the repository, or about several modules together.
+WITHOUT_MODULE = {
+    "test_architecture.py",
+    "test_docs.py",
+    "test_packaging.py",
+    "test_run_methods.py",  # training/run.py with every pruning method
+    "test_runtimes.py",
+}
+# Each of these runs code that a file contains, or loads a second Keras.
+FORBIDDEN = (
+    "pickle",
+    "cloudpickle",
+    "dill",
+    "marshal",
+    "joblib",
+    "tf_keras",
+    "tensorflow.keras",
+    "tensorflow.python.keras",
+)
+MAX_LINES = 400
+
+
+def modules() -> list[tuple[str, Path]]:
+    """Dotted name and file of every module of both packages."""
+    found = []
+    for package, folder in PACKAGES.items():
+        for file in sorted(folder.rglob("*.py")):
+            parts = file.relative_to(folder).with_suffix("").parts
+            found.append((".".join([package, *(part for part in parts if part != "__init__")]), file))
+    return found
+
+
+def imports(file: Path) -> set[str]:
+    """Everything a file imports, inside functions too; `from a import b` counts as `a` and `a.b`."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def rank(name: str) -> int:
+    """Position in `ORDER` of the longest entry that contains a module; modules not listed come last."""
+    matches = [entry for entry in ORDER if within(name, entry)]
+    return ORDER.index(max(matches, key=len)) if matches else len(ORDER)
+
+
+MODULES = modules()
+NAMES = {name for name, _ in MODULES}
+every_module = pytest.mark.parametrize(("name", "file"), MODULES, ids=[name for name, _ in MODULES])
+
+
+def imported_modules(file: Path) -> set[str]:
+    """The modules of the two packages that a file imports; names inside a module count as that module."""
+    found = imports(file)
+    return {
+        used
+        for used in found & NAMES
+        if not any(within(other, used) and other != used for other in found & NAMES)
+    }
+
+
+def test_modules_are_found():
+    assert len(MODULES) > 30
+    assert {name.split(".")[0] for name, _ in MODULES} == set(PACKAGES)
+
+
+@every_module
+def test_imports_point_in_one_direction(name, file):
+    if name == "tfsparsecap" or name in COMMANDS:
+        return
+    allowed = rank(name)
+    assert not {used for used in imported_modules(file) if used != "tfsparsecap" and rank(used) > allowed}
+
+
+@every_module
+def test_tfsparsecap_never_imports_the_exporter(name, file):
+    # sc.export_model is imported when it is first used.
+    if within(name, "tfsparsecap") and name not in COMMANDS | {"tfsparsecap"}:
+        assert not [used for used in imports(file) if within(used, "tfsparsecap_export")]
+
+
+def test_no_module_imports_a_command_line():
+    for name, file in MODULES:
+        assert not {
+            used for used in imports(file) for command in COMMANDS - {name} if within(used, command)
+        }, name
+
+
+def test_there_are_no_import_cycles():
+    graph = {name: imported_modules(file) - {name} for name, file in MODULES}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+@every_module
+def test_each_file_has_a_docstring_and_is_short(name, file):
+    text = file.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)) or not text.strip()
+    assert len(text.splitlines()) <= MAX_LINES
+
+
+@every_module
+def test_nothing_unpickles_or_imports_a_second_keras(name, file):
+    assert not [used for used in imports(file) for one in FORBIDDEN if within(used, one)]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            assert isinstance(node.value, ast.Constant) and node.value.value is False
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) != ("tf", "keras"), f"line {node.lineno}: import keras instead"
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, f"line {node.lineno}: name the exception"
+
+
+def test_tests_mirror_the_packages():
+    for file in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        if file.name in WITHOUT_MODULE:
+            continue
+        *folders, _ = file.relative_to(REPOSITORY / "tests").parts
+        if folders == ["android"]:  # about android_demo/, which also has tests of its own in Java
+            continue
+        if folders[:1] == ["export"]:
+            folder = PACKAGES["tfsparsecap_export"].joinpath(*folders[1:])
+        elif folders == ["benchmarks"]:
+            folder = BENCHMARKS
+        else:
+            folder = PACKAGES["tfsparsecap"].joinpath(*folders)
+        about = file.stem.removeprefix("test_")
+        assert any((folder / name).exists() for name in (f"{about}.py", f"__{about}__.py", about)), (
+            f"{file} tests no module of {folder}"
+        )
+
+
+def test_no_test_folder_is_a_package():
+    assert not list((REPOSITORY / "tests").rglob("__init__.py"))
+
+
+def test_no_file_contains_a_path_of_one_machine():
+    kept = [".py", ".toml", ".txt", ".md", ".yaml", ".yml", ".java", ".xml", ".sh"]
+    for folder in ("tfsparsecap", "export", "benchmarks", "configs", "docs", "android_demo", ".ci"):
+        for file in (REPOSITORY / folder).rglob("*"):
+            built = {"target", "build"} & set(file.relative_to(REPOSITORY).parts)
+            if file.is_file() and not built and (file.suffix in kept or file.name == "run"):
+                text = file.read_text(encoding="utf-8")
+                assert "/work/" not in text and "/root/" not in text and "/home/" not in text, file

@@ -1,0 +1,1 @@
+"""Reading published PyTorch checkpoints."""

@@ -1,0 +1,1 @@
+"""Captions from finished runs and exported files, and their scores."""

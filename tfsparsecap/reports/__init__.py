@@ -1,0 +1,1 @@
+"""HTML reports and contact sheets of runs."""

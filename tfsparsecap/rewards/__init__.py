@@ -1,0 +1,1 @@
+"""Rewards of self-critical sequence training: CIDEr-D and BLEU per caption."""

@@ -1,0 +1,291 @@
+"""From a YAML file and `key=value` overrides to a `Config`, or to a sentence on what is wrong and where."""
+
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.settings.schema import MODELS, Config
+
+# Bytes of a settings file: what opens bracket after bracket takes YAML a time that grows with the square.
+_LARGEST = 1 << 16
+
+
+def load_config(
+    path: str | Path | None = None, overrides: Sequence[str] = (), source: str = "on the command line"
+) -> Config:
+    """Reads and checks a run's settings.
+
+    Args:
+        path: a YAML file; None starts from the defaults, which are the quickstart. Its key `extends:
+            FILE.yaml` names another one, from its own folder on, whose settings it changes.
+        overrides: `section.key=value`, values in YAML; they win over the file.
+        source: where the overrides come from, for the message.
+
+    Raises:
+        InputError: the file is missing or no YAML, a key is unknown, a value is of the wrong type.
+
+    Example:
+        >>> load_config(None, ["training.epochs=3", "pruning=null"]).training.epochs
+        3
+    """
+    overridden = [_checked_override(text) for text in overrides]
+    file = str(path) if path is not None else "the settings"
+    try:
+        merged = _merged(_read(path), OmegaConf.from_dotlist(list(overrides)))
+        content = OmegaConf.to_container(merged, resolve=True)
+    except (OmegaConfBaseException, yaml.YAMLError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{file} and {' '.join(overrides)} do not go together: {reason}") from error
+
+    beyond = " or what it extends" if path is not None and "extends" in _loaded(path) else ""
+
+    def where(key: str) -> str:
+        given = any(key == name or key.startswith(f"{name}.") for name in overridden)
+        return source if given or path is None else f"in {path}{beyond}"
+
+    return checked_config(content, where)
+
+
+def checked_config(
+    content: dict[str, Any], where: Callable[[str], str] = lambda key: "among the settings"
+) -> Config:
+    """Settings from a dictionary as YAML would hold it.
+
+    Args:
+        content: sections and keys.
+        where: where a key was set, for the message.
+
+    Raises:
+        InputError: a key is unknown, or a value is of the wrong type.
+    """
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        raise InputError(sentence_of(error, Config, where)) from error
+
+
+def check_options(section: str, options: dict[str, Any], function: Callable, reserved: Sequence[str]) -> dict:
+    """Checks a section's free keys against the keyword arguments of the function that takes them.
+
+    Args:
+        section: the section's name, for the message.
+        options: names and values as read.
+        function: its signature says which names and types are allowed.
+        reserved: its arguments that are not options, because they are set otherwise.
+
+    Returns:
+        The options, converted to the types of the signature.
+
+    Raises:
+        InputError: an unknown name or a wrong type.
+    """
+    annotations = typing.get_type_hints(inspect.unwrap(function))
+    fields = {
+        name: (annotations.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in (*reserved, "self") and parameter.kind not in (parameter.VAR_KEYWORD,)
+    }
+    settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model = create_model("Options", __config__=settings, **fields)
+    try:
+        checked = model.model_validate(options)
+    except ValidationError as error:
+        message = sentence_of(error, Config, lambda key: "among the settings", section, list(fields))
+        raise InputError(message) from error
+    return {name: getattr(checked, name) for name in options}
+
+
+def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None = None) -> dict[str, Any]:
+    """What a YAML file says, with what it `extends`, unchecked.
+
+    Args:
+        prepare: gets what each of the files says, and its folder, and gives what is taken of it.
+
+    Raises:
+        InputError: it is missing, no YAML, or holds no keys and values.
+    """
+    try:
+        return OmegaConf.to_container(_read(path, prepare=prepare), resolve=True)
+    except OmegaConfBaseException as error:
+        raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def save_config(config: Config) -> str:
+    """The settings as YAML, every one of them written out."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def differences(first: Config, second: Config) -> list[tuple[str, Any, Any]]:
+    """The settings in which two runs differ: `(dotted key, first value, second value)`."""
+    one, other = (dict(_leaves(config.model_dump(mode="json"))) for config in (first, second))
+    keys = [*one, *(key for key in other if key not in one)]
+    return [(key, one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)]
+
+
+def _read(
+    path: str | Path | None,
+    extending: tuple[Path, ...] = (),
+    prepare: Callable[[dict, Path], dict] | None = None,
+) -> Any:
+    if path is None:
+        return OmegaConf.create({})
+    if Path(path).resolve() in extending:
+        raise InputError(f"{path} extends itself, by way of others: take one extends away")
+    loaded = _loaded(path)
+    if prepare is not None:
+        loaded = OmegaConf.create(prepare(OmegaConf.to_container(loaded), Path(path).parent))
+    base = loaded.pop("extends", None)
+    if base is None:
+        return loaded
+    if not isinstance(base, str):
+        raise InputError(f"extends in {path} is {base!r}: give the path of one YAML file")
+    below = _read(Path(path).parent / base, (*extending, Path(path).resolve()), prepare)
+    return _merged(below, loaded)
+
+
+def _merged(below: Any, above: Any) -> Any:
+    """Settings changed by others. Of another captioner's own settings only the encoder's stay."""
+    kinds = [OmegaConf.select(settings, "model.kind") for settings in (below, above)]
+    if kinds[1] not in (None, kinds[0] or "soft_attention") and OmegaConf.is_dict(below.get("model")):
+        below.model = {name: below.model[name] for name in ("encoder",) if name in below.model}
+    return OmegaConf.merge(below, above)
+
+
+def _loaded(path: str | Path) -> Any:
+    try:
+        if Path(path).stat().st_size > _LARGEST:
+            raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
+        loaded = OmegaConf.load(path)
+    except FileNotFoundError as error:
+        near = difflib.get_close_matches(
+            Path(path).name, [file.name for file in Path(path).parent.glob("*.yaml")], n=1
+        )
+        hint = f"did you mean {Path(path).parent / near[0]}?" if near else "check the path"
+        raise InputError(f"there is no file {path}: {hint}") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder: give a YAML file, such as one of configs/") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(f"{path} is no YAML at line {line} ({error.problem}): mend that line") from error
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{path} is no text in YAML: give a file such as one of configs/") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    if not OmegaConf.is_dict(loaded):
+        raise InputError(f"{path} holds no settings: write keys and values, such as those in configs/")
+    return loaded
+
+
+def _checked_override(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    if not equals or not name.strip() or name.startswith("-"):
+        raise InputError(
+            f"{text!r} on the command line is no setting: write section.key=value, as in training.epochs=3"
+        )
+    try:
+        OmegaConf.from_dotlist([text])
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(
+            f"the value in {text!r} on the command line cannot be read: close what it opens, as in"
+            " 'pruning.block_shape=[16,1]'"
+        ) from error
+    return name.strip()
+
+
+#: What pydantic says in the words of Python, said in those of a settings file.
+_RULES = {
+    "model_type": "it should be a section with keys of its own",
+    "union_tag_not_found": "it should be a section with keys of its own",
+    "tuple_type": "it should be a list in brackets, such as [16,1]",
+    "list_type": "it should be a list in brackets, such as [12]",
+    "string_pattern_mismatch": "it should be letters, digits and _ . - only, a letter or digit first",
+}
+
+
+def sentence_of(
+    error: ValidationError,
+    schema: type[BaseModel],
+    where: Callable[[str], str],
+    section: str = "",
+    siblings: list[str] | None = None,
+) -> str:
+    """One sentence for the first thing that is wrong; unknown keys first, they explain the rest."""
+    details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+    detail = details[0]
+    loc, kind = detail["loc"], "soft_attention"
+    if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
+        # Pydantic names the captioner whose settings these are between section and key.
+        kind, loc = loc[1], (loc[0], *loc[2:])
+    key = ".".join(str(part) for part in (section, *loc) if part != "")
+    if detail["type"] == "union_tag_invalid":
+        near = difflib.get_close_matches(detail["ctx"]["tag"], MODELS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(MODELS)}"
+        return f"{key}.kind {where(f'{key}.kind')} is {detail['ctx']['tag']!r}: {hint}"
+    if detail["type"] == "extra_forbidden":
+        keys = list(_keys(schema, kind))
+        if siblings is not None:
+            keys = [f"{section}.{name}" for name in siblings] + keys
+        near = _nearest(key, keys)
+        hint = f"did you mean {near}?" if near else "remove it"
+        return f"unknown key {key} {where(key)}; {hint}"
+    if detail["type"] == "missing":
+        return f"{key} is missing {where(key)}: set {key}=…"
+    shown = repr(detail["input"])
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    rule = detail["msg"].replace("Input should", "it should").replace("String should", "it should")
+    rule = _RULES.get(detail["type"], rule)
+    rest = f" (and {len(details) - 1} more like it)" if len(details) > 1 else ""
+    return f"{key} {where(key)} is {shown}: {rule[0].lower()}{rule[1:]}{rest}"
+
+
+def _nearest(key: str, keys: list[str]) -> str | None:
+    """The known key that was most likely meant: the same name elsewhere, else a similar one."""
+    head, _, name = key.rpartition(".")
+    similar = difflib.get_close_matches(
+        name,
+        [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == head],
+        n=1,
+        cutoff=0.6,
+    )
+    if similar:
+        return f"{head}.{similar[0]}" if head else similar[0]
+    same = [known for known in keys if known.rpartition(".")[2] == name]
+    if same:
+        return same[0]
+    anywhere = difflib.get_close_matches(key, keys, n=1, cutoff=0.7)
+    return anywhere[0] if anywhere else None
+
+
+def _keys(schema: type[BaseModel], kind: str, prefix: str = "") -> Iterator[str]:
+    """All keys there are, dotted; of the captioners those of one kind."""
+    for name, field in schema.model_fields.items():
+        yield prefix + name
+        # `Pruning | None` is a section as well.
+        choices = typing.get_args(field.annotation) if _is_union(field.annotation) else (field.annotation,)
+        if schema is Config and name == "model":
+            choices = (MODELS[kind],)
+        for choice in choices:
+            if inspect.isclass(choice) and issubclass(choice, BaseModel):
+                yield from _keys(choice, kind, f"{prefix}{name}.")
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def _leaves(content: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

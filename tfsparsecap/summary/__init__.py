@@ -1,0 +1,1 @@
+"""What a model has, costs and stores, layer by layer."""

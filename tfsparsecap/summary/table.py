@@ -1,0 +1,106 @@
+"""A summary as tables for the terminal."""
+
+import io
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tfsparsecap.summary.figures import LayerCost, Summary, Total
+
+#: Columns of a terminal that the tables fit into.
+WIDTH = 120
+#: Format -> heading.
+FORMATS = {
+    "float32": "float32",
+    "float16": "float16",
+    "coo": "COO",
+    "csr": "CSR",
+    "int8_blocks": "int8 blocks",
+    "gzip": "gzip",
+    "bzip2": "bzip2",
+}
+
+
+def show(summary: Summary, print_fn: Callable[[str], None] | None = None) -> None:
+    """Prints a summary on the terminal, or gives its text to `print_fn`, in one call."""
+    console = Console() if print_fn is None else Console(file=io.StringIO(), width=WIDTH)
+    if print_fn is None and not (console.is_terminal or console.is_jupyter):
+        console = Console(width=WIDTH)  # a file or a pipe has no width
+    for table in tables(summary):
+        console.print(table)
+    if print_fn is not None:
+        print_fn(console.file.getvalue())
+
+
+def tables(summary: Summary) -> list[Table | Text]:
+    """What to print: what is computed, what is stored, and how both were counted."""
+    computed = Table(title=f"{summary.name}: FLOPs of {summary.about}", title_justify="left")
+    computed.add_column("layer", overflow="fold")
+    computed.add_column("shapes", overflow="fold")
+    for heading in ("weights", "non-zeros", "sparsity", "FLOPs", "FLOPs left"):
+        computed.add_column(heading, justify="right", no_wrap=True)
+    formats = [name for name in FORMATS if name in next(iter(summary.totals.values())).bytes]
+    stored = Table(title=f"{summary.name}: bytes", title_justify="left")
+    stored.add_column("layer", overflow="fold")
+    for name in formats:
+        stored.add_column(FORMATS[name], justify="right", no_wrap=True)
+    for row in summary.rows:
+        total = row.total()
+        computed.add_row(row.name, _shapes(row), *_counts(total))
+        if row.weights_of:
+            stored.add_row(row.name, *(_bytes(total.bytes[name]) for name in formats))
+    for table in (computed, stored):
+        table.add_section()
+    for name, total in summary.totals.items():
+        computed.add_row(name, "", *_counts(total), style="bold")
+        stored.add_row(name, *(_bytes(total.bytes.get(one, 0)) for one in formats), style="bold")
+    # A model may have no weights at all.
+    return [computed, *([stored] if formats else []), Text("\n".join(_notes(summary)))]
+
+
+def amount(number: float) -> str:
+    """A number in few digits: 950, 1.23 k, 45.6 M, 789 G.
+
+    Example:
+        >>> [amount(number) for number in (0, 999, 1234, 45_600_000)]
+        ['0', '999', '1.23 k', '45.6 M']
+    """
+    units = ["", " k", " M", " G", " T"]
+    while number >= 999.5 and units[1:]:  # what would be rounded up to 1000 is 1 of the next unit
+        number /= 1000
+        units.pop(0)
+    digits = 0 if not units[0] or number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:.{digits}f}{units[0]}"
+
+
+def _counts(total: Total) -> list[str]:
+    return [
+        f"{total.weights:,}" if total.weights else "",
+        f"{total.nonzeros:,}" if total.weights else "",
+        f"{total.sparsity:.1%}" if total.weights else "",
+        amount(total.flops),
+        amount(total.flops_left),
+    ]
+
+
+def _shapes(row: LayerCost) -> str:
+    if not row.weights_of:
+        return "(no weights)"
+    return ", ".join("x".join(map(str, weight.shape)) or "1" for weight in row.weights_of)
+
+
+def _bytes(number: int) -> str:
+    return f"{amount(number)}B" if number >= 999.5 else f"{number} B"
+
+
+def _notes(summary: Summary) -> list[str]:
+    return [
+        "FLOPs: 2 for each multiply-add of matrix products and convolutions; left: with weights that are not"
+        " zero.",
+        f"Bytes: COO has float32 and {summary.index_bytes} bytes for an index of each axis, CSR float32 and"
+        " int32, both beside dense vectors; int8 blocks: blocks of 16 that are not all zero, or all of a"
+        " layer in int8 where that is smaller.",
+        *(f"Note: {note}." for note in summary.notes),
+    ]
