@@ -98,8 +98,8 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     """Makes one of `CAPTIONERS` with random weights and writes it as a checked .tflite file."""
     import keras
     from tfsparsecap_export.exporter import caption_inputs, export_model
-    from tfsparsecap_export.quality import Validation
     from tfsparsecap_export.samples import synthetic_samples
+    from tfsparsecap_export.verify.quality import Validation
 
     from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS
 

@@ -41,10 +41,11 @@ ORDER = [
     "tfsparsecap.reports",
     "tfsparsecap.command",
     "tfsparsecap_export.samples",
+    "tfsparsecap_export.flatbuffer",
     "tfsparsecap_export.convert",
     "tfsparsecap_export.encode",
     "tfsparsecap_export.write",
-    "tfsparsecap_export.verify",
+    "tfsparsecap_export.verify.outputs",
     "tfsparsecap_export.measure",
     "tfsparsecap_export",
 ]

@@ -170,7 +170,7 @@ def _export(options: argparse.Namespace, output: Path):
     from rich.console import Console
 
     from tfsparsecap.models.captioner import Captioner
-    from tfsparsecap_export import costs
+    from tfsparsecap_export.encode import costs
     from tfsparsecap_export.exporter import caption_inputs, export_model
     from tfsparsecap_export.runs import load_run, validation_of
     from tfsparsecap_export.samples import synthetic_samples

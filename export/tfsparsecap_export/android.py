@@ -12,8 +12,8 @@ import numpy as np
 from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner
-from tfsparsecap_export.contents import read_contents
-from tfsparsecap_export.portability import warnings
+from tfsparsecap_export.flatbuffer.contents import read_contents
+from tfsparsecap_export.verify.portability import warnings
 
 _DESCRIPTION = """\
 Captions a black picture with each file, and says whether the app can use it and what phones may refuse.

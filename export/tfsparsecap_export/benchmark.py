@@ -15,8 +15,8 @@ from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorfl
 from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:
-    from tfsparsecap_export.profiling import Profile
-    from tfsparsecap_export.timing import Measurement
+    from tfsparsecap_export.measure.profiling import Profile
+    from tfsparsecap_export.measure.timing import Measurement
 
 _DESCRIPTION = """\
 Runs .tflite files on the same inputs and compares them: milliseconds a caption and a word, megabytes, memory,
@@ -106,7 +106,7 @@ def _check(options: argparse.Namespace) -> None:
     if not options.files:
         raise InputError("no file is given: name .tflite files, the one to compare with first")
     if options.plot:
-        from tfsparsecap_export.plot import check_path
+        from tfsparsecap_export.measure.plot import check_path
 
         check_path(options.plot)
 
@@ -123,19 +123,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.calibrate:
         _calibrate(options)
         return
-    from tfsparsecap_export import timing
+    from tfsparsecap_export.measure import timing
 
     profiles = None
     with only_json_on_stdout(options.json):
         samples = timing.samples(options.files, images=options.images, count=options.inputs)
         results = timing.measure(options.files, samples, threads=options.threads, runs=options.runs)
         if options.profile:
-            from tfsparsecap_export.profiling import profile
+            from tfsparsecap_export.measure.profiling import profile
 
             runs = min(options.runs, _PROFILED_RUNS)
             profiles = [profile(path, samples, threads=options.threads, runs=runs) for path in options.files]
         if options.plot:
-            from tfsparsecap_export.plot import size_against_latency
+            from tfsparsecap_export.measure.plot import size_against_latency
 
             size_against_latency(results, options.plot)
     if options.json:
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    from tfsparsecap_export import calibrate
+    from tfsparsecap_export.measure import calibrate
 
     with only_json_on_stdout(options.json):
         path, calibration = calibrate.run(options.costs)
@@ -166,7 +166,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 def _print_table(results: list["Measurement"], options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from tfsparsecap_export.plot import short_names
+    from tfsparsecap_export.measure.plot import short_names
 
     console = Console()
     captions, roomy = results[0].words is not None, console.width >= _ROOMY

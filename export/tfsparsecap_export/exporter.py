@@ -14,13 +14,18 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.inference.bundle import FORMAT_VERSION
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
-from tfsparsecap_export import FORMATS, encoder, formats, graph, quality, sparse, verify
-from tfsparsecap_export.assembly import encode, whole
-from tfsparsecap_export.bundle import bundled
-from tfsparsecap_export.costs import Costs
-from tfsparsecap_export.quality import Validation, chosen_names
+from tfsparsecap_export import FORMATS
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import formats, sparse
+from tfsparsecap_export.encode import int8_encoder as encoder
+from tfsparsecap_export.encode.assembly import encode, whole
+from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.report import ExportReport, LayerReport
 from tfsparsecap_export.samples import Sample, synthetic_samples
+from tfsparsecap_export.verify import outputs as verify
+from tfsparsecap_export.verify import quality
+from tfsparsecap_export.verify.quality import Validation, chosen_names
+from tfsparsecap_export.write.bundle import bundled
 
 #: Formats that store weights as int8.
 _CALIBRATED = ("auto", "int8", "dense-int8")

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
 from tfsparsecap.errors import InputError
-from tfsparsecap_export.contents import Contents, read_contents
-from tfsparsecap_export.portability import ANDROID_RUNTIME, warnings
-from tfsparsecap_export.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, readable
+from tfsparsecap_export.flatbuffer.contents import Contents, read_contents
+from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, readable
+from tfsparsecap_export.verify.portability import ANDROID_RUNTIME, warnings
 
 _DESCRIPTION = """\
 Shows what is in .tflite files, this package's or anybody's: what they take and give, how each layer is

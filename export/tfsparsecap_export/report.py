@@ -7,9 +7,9 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from tfsparsecap_export.quality import Quality
-from tfsparsecap_export.sparse import CONVOLUTION, FULLY_CONNECTED
-from tfsparsecap_export.verify import Verification
+from tfsparsecap_export.encode.sparse import CONVOLUTION, FULLY_CONNECTED
+from tfsparsecap_export.verify.outputs import Verification
+from tfsparsecap_export.verify.quality import Quality
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,8 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import Trained
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training.experiment import load_data, region_features
-from tfsparsecap_export.quality import Validation
 from tfsparsecap_export.samples import Sample
+from tfsparsecap_export.verify.quality import Validation
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tfsparsecap_export import flatfile, sparse
+from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.tokenizers import WordTokenizer

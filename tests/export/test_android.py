@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tfsparsecap_export import android, flatfile
-from tfsparsecap_export.bundle import bundled
+from tfsparsecap_export import android
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.write.bundle import bundled
 
 from tfsparsecap import command
 from tfsparsecap.inference.bundle import TFLiteCaptioner

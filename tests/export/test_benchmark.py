@@ -4,8 +4,9 @@ import functools
 import json
 
 import pytest
-from tfsparsecap_export import benchmark, calibrate
-from tfsparsecap_export.costs import Costs
+from tfsparsecap_export import benchmark
+from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.measure import calibrate
 
 from tfsparsecap.errors import InputError
 

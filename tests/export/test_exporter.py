@@ -7,7 +7,8 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import FORMATS, export_model, exporter, sparse
+from tfsparsecap_export import FORMATS, export_model, exporter
+from tfsparsecap_export.encode import sparse
 
 from tfsparsecap.decoding import Decoder, beam_search
 from tfsparsecap.errors import InputError

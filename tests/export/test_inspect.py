@@ -16,9 +16,11 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from tfsparsecap_export import FORMATS, encodings, flatfile, inspect, sparse
-from tfsparsecap_export.contents import read_contents
-from tfsparsecap_export.portability import newest_version, warnings
+from tfsparsecap_export import FORMATS, inspect
+from tfsparsecap_export.encode import encodings, sparse
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.contents import read_contents
+from tfsparsecap_export.verify.portability import newest_version, warnings
 
 from tfsparsecap.errors import InputError
 

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from tfsparsecap_export import FORMATS, assembly, encoder, export_model, exporter, flatfile, graph, sparse
-from tfsparsecap_export.costs import Costs
+from tfsparsecap_export import FORMATS, export_model, exporter
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import assembly, sparse
+from tfsparsecap_export.encode import int8_encoder as encoder
+from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.models import SoftAttention
 

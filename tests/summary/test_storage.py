@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from tfsparsecap_export import encodings
+from tfsparsecap_export.encode import encodings
 
 from tfsparsecap.summary.storage import (
     CONVOLUTION,

@@ -13,8 +13,8 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert import interpreter
-from tfsparsecap_export import flatfile
-from tfsparsecap_export.bundle import bundled
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.write.bundle import bundled
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError

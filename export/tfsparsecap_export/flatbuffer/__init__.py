@@ -1,0 +1,1 @@
+"""Reading and changing the FlatBuffer of a .tflite file."""

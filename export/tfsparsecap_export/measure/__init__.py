@@ -1,0 +1,1 @@
+"""Latency, memory and kernel costs of files."""

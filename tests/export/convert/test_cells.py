@@ -1,0 +1,93 @@
+"""LSTM and GRU cells as one product a word: the same outputs, half the products."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tfsparsecap_export.convert import cells, graph
+from tfsparsecap_export.encode import assembly
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+from ..conftest import prune, small_captioner
+
+FEATURES = {"features": tf.TensorSpec((1, 16, 64), name="features")}
+
+
+def model_of(cell, inputs=32, kept=0.2, **options):
+    keras.utils.set_random_seed(1)
+    layer = getattr(keras.layers, cell)(48, **{"bias_initializer": "random_normal", **options})
+    model = keras.Sequential([keras.Input((5, inputs)), layer, keras.layers.Dense(4)])
+    if kept < 1:
+        prune(model, 1, kept)
+    return model
+
+
+def products(content):
+    model = flatfile.read_model(content)
+    names = [flatfile.builtin_name(model, operator) for g in model.subgraphs for operator in g.operators]
+    return names.count("FULLY_CONNECTED")
+
+
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [
+        ("LSTM", {}),
+        ("LSTM", {"use_bias": False, "activation": "relu", "recurrent_activation": "hard_sigmoid"}),
+        ("LSTM", {"implementation": 1}),
+        ("GRU", {}),
+        ("GRU", {"use_bias": False, "activation": "relu", "recurrent_activation": "hard_sigmoid"}),
+        ("GRU", {"reset_after": False}),
+    ],
+)
+@pytest.mark.parametrize("inputs", [32, 20])
+def test_keras_is_computed(cell, options, inputs):
+    model = model_of(cell, inputs, **options)
+    given = np.random.default_rng(0).normal(size=(3, 5, inputs)).astype("float32")
+    expected = np.asarray(model(given))
+    with cells.one_product_a_word(model):
+        np.testing.assert_allclose(np.asarray(model(given)), expected, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(model(given)), expected)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept", "count"), [("LSTM", 0.2, 1), ("LSTM", 1, 1), ("GRU", 0.2, 1), ("GRU", 1, 2)]
+)
+def test_a_word_takes_one_product(cell, kept, count):
+    # The Dense layer behind it is one more.
+    assert products(graph.model_graph(model_of(cell, kept=kept))) == count + 1
+
+
+def test_the_cells_of_a_captioner_too_and_the_report_names_them():
+    captioner = small_captioner(16)
+    kernels = captioner.cell.kernel, captioner.cell.recurrent_kernel
+    content = graph.caption_graph(captioner, FEATURES, 1, 4)
+    _, layers = assembly.encode(content, "auto", words=4, sources=graph.weight_sources(captioner))
+    (cell,) = [layer for layer in layers if "lstm" in layer.name]
+    assert cell.name.endswith("lstm/kernels")
+    assert cell.weights == sum(np.size(kernel) for kernel in kernels)
+    assert cell.nonzeros == sum(np.count_nonzero(kernel) for kernel in kernels)
+
+
+def test_zeros_that_the_layout_adds_are_not_the_models():
+    model = model_of("GRU", inputs=20)
+    content = graph.model_graph(model)
+    _, layers = assembly.encode(content, "fast", words=1, sources=graph.weight_sources(model))
+    cell = next(layer for layer in layers if layer.name.endswith("gru_cell/kernels"))
+    assert cell.shape == (4 * 48, 32 + 48) and cell.weights == (20 + 48) * 3 * 48
+
+
+def test_other_cells_stay_as_they_are():
+    class OwnCell(keras.layers.LSTMCell):
+        pass
+
+    model = keras.Sequential([keras.Input((5, 16)), keras.layers.RNN(OwnCell(8))])
+    assert cells.matrices(model) == []
+
+
+def test_the_model_is_as_it_was_after_an_error():
+    model = model_of("LSTM")
+    call = model.layers[0].cell.call
+    with pytest.raises(RuntimeError), cells.one_product_a_word(model):
+        assert model.layers[0].cell.call != call
+        raise RuntimeError
+    assert model.layers[0].cell.call == call

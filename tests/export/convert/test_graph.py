@@ -1,0 +1,91 @@
+"""What reaches the dense file, and what cannot."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.verify.portability import newest_version
+
+from tfsparsecap.decoding import beam_search
+from tfsparsecap.errors import InputError
+from tfsparsecap.layers import GatedDense
+from tfsparsecap.models import SoftAttention
+
+FEATURES = {"features": tf.TensorSpec((1, 9, 12), tf.float32)}
+
+
+@pytest.fixture(scope="module")
+def captioner():
+    keras.utils.set_random_seed(1)
+    model = SoftAttention(30, cell="gru", embedding_size=8, rnn_size=16, attention_size=8, feature_size=12)
+    for weight in model.weights:
+        weight.assign(weight * 4)
+    return model
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_signature_says_what_the_keras_model_says(captioner, interpreter, beam):
+    content = graph.caption_graph(captioner, FEATURES, beam, max_length=7)
+    run = interpreter(content)
+    assert {n: (tuple(d["shape"]), d["dtype"]) for n, d in run.get_input_details().items()} == {
+        "features": ((1, 9, 12), np.float32)
+    }
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        features = rng.normal(size=(1, 9, 12)).astype(np.float32)
+        outputs = run(features=features)
+        token_ids, scores = beam_search(captioner, {"features": features}, beam, 7)
+        assert outputs["token_ids"].dtype == np.int32 and outputs["token_ids"].shape == (beam, 7)
+        np.testing.assert_array_equal(outputs["token_ids"], token_ids[0])
+        np.testing.assert_allclose(outputs["scores"], scores[0], atol=1e-4)
+
+
+def test_only_builtin_operations_of_versions_that_tflite_2_16_has(captioner):
+    model = flatfile.read_model(graph.caption_graph(captioner, FEATURES, 2, 5))
+    for subgraph in model.subgraphs:
+        for operator in subgraph.operators:
+            name = flatfile.builtin_name(model, operator)
+            assert name not in ("CUSTOM", "UNKNOWN")
+            assert model.operatorCodes[operator.opcodeIndex].version <= newest_version(name)
+
+
+def test_weights_that_are_no_numbers_are_refused(captioner):
+    weight = captioner.output_layer.kernel
+    before = np.asarray(weight).copy()
+    weight.assign(np.full(before.shape, np.nan))
+    try:
+        with pytest.raises(InputError, match="output/kernel holds NaN"):
+            graph.caption_graph(captioner, FEATURES, 1, 5)
+    finally:
+        weight.assign(before)
+
+
+def test_gates_are_to_be_stripped_first():
+    model = keras.Sequential([keras.Input((8,)), GatedDense(4)])
+    with pytest.raises(InputError, match="strip_pruning"):
+        graph.model_graph(model)
+
+
+def test_an_operation_that_tflite_lacks_is_named():
+    inputs = keras.Input((4, 4))
+    model = keras.Model(inputs, keras.layers.Lambda(tf.linalg.det)(inputs))
+    with pytest.raises(InputError, match=r"MatrixDeterminant"):
+        graph.model_graph(model)
+
+
+def test_open_axes_and_unknown_inputs_are_said():
+    open_length = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(2)])
+    with pytest.raises(InputError, match="only the first axis"):
+        graph.model_graph(open_length)
+    with pytest.raises(InputError, match="call it once"):
+        graph.model_graph(keras.Sequential([keras.layers.Dense(2)]))
+
+
+def test_names_are_found_by_content(captioner):
+    names = graph.weight_sources(captioner)
+    transposed = np.asarray(captioner.output_layer.kernel).T
+    assert names[graph.content_key(transposed)].name.endswith("output/kernel")
+    table = np.asarray(captioner.embedding.embeddings)
+    assert names[graph.content_key(table)].name.endswith("embedding/embeddings")

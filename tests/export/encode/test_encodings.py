@@ -1,0 +1,129 @@
+"""Encodings against TFLite's definition of them: decoded by its formula they give the matrix back."""
+
+import numpy as np
+import pytest
+from tensorflow.lite.python import schema_py_generated as schema
+from tfsparsecap_export.encode import encodings
+
+
+def decoded(encoded, shape):
+    """The dense matrix, by the definition in TFLite's schema (SparsityParameters), one number at a time."""
+    values = encoded.values.astype(np.float64)
+    if encoded.quantization is not None:
+        scale, zero = encoded.quantization.scale, encoded.quantization.zeroPoint
+        assert not np.any(zero)
+    if encoded.sparsity is None:
+        dense = values.reshape(shape)
+    else:
+        outer, inner, *block = encoded.sparsity.dimMetadata
+        width = block[0].denseSize if block else 1
+        assert list(encoded.sparsity.traversalOrder) == list(range(2 + len(block)))
+        assert (list(encoded.sparsity.blockMap) == [1]) if block else encoded.sparsity.blockMap is None
+        assert outer.format == schema.DimensionType.DENSE and outer.denseSize == shape[0]
+        assert inner.format == schema.DimensionType.SPARSE_CSR
+        segments, indices = inner.arraySegments.values, inner.arrayIndices.values
+        dense, next_value = np.zeros(shape), 0
+        for row in range(shape[0]):
+            for position in range(segments[row], segments[row + 1]):
+                for offset in range(width):
+                    dense[row, int(indices[position]) * width + offset] = values[next_value]
+                    next_value += 1
+        assert next_value == len(values)
+    if encoded.quantization is not None:
+        dense = dense * (scale[:, None] if len(scale) > 1 else scale[0])
+    return dense
+
+
+def sparse_matrix(rows, columns, block, kept, seed=0):
+    rng = np.random.default_rng(seed)
+    mask = np.repeat(rng.random((rows, columns // block)) < kept, block, axis=1)
+    return (rng.normal(size=(rows, columns)) * mask).astype(np.float32)
+
+
+@pytest.mark.parametrize("block", [1, 4])
+@pytest.mark.parametrize("columns", [16, 256, 272, 1040])
+def test_sparse_float32_gives_the_matrix_back(block, columns):
+    weights = sparse_matrix(9, columns, block, 0.2)
+    encoded = encodings.sparse32(weights, block)
+    np.testing.assert_array_equal(decoded(encoded, weights.shape), weights)
+    assert len(encoded.values) < 0.5 * weights.size
+
+
+def test_float16_encodings_give_rounded_values_back():
+    weights = sparse_matrix(30, 64, 1, 0.3)
+    rounded = weights.astype(np.float16)
+    for encoded in (encodings.dense16(weights), encodings.sparse16(weights)):
+        assert encoded.tensor_type == schema.TensorType.FLOAT16
+        np.testing.assert_array_equal(decoded(encoded, weights.shape), rounded)
+
+
+@pytest.mark.parametrize(
+    ("encode", "options"),
+    [
+        (encodings.blocks_int8, ()),
+        (encodings.dense_int8, ()),
+        (encodings.sparse_int8, (1,)),
+        (encodings.sparse_int8, (16,)),
+    ],
+)
+def test_int8_is_within_half_a_step(encode, options):
+    weights = sparse_matrix(30, 64, 16, 0.3)
+    encoded = encode(weights, *options)
+    step = np.asarray(encoded.quantization.scale)
+    error = np.abs(decoded(encoded, weights.shape) - weights)
+    assert (error <= (step[:, None] if len(step) > 1 else step) * 0.5001).all()
+    assert encoded.values.dtype == np.int8 and encoded.values.min() >= -127
+
+
+def test_int8_blocks_have_a_scale_a_row_and_rows_without_weights_are_fine():
+    weights = sparse_matrix(5, 32, 16, 1.0)
+    weights[2] = 0
+    weights[3] *= 1000
+    encoded = encodings.blocks_int8(weights)
+    np.testing.assert_allclose(
+        encoded.quantization.scale,
+        [*np.abs(weights[:2]).max(1) / 127, 1, *np.abs(weights[3:]).max(1) / 127],
+        rtol=1e-6,
+    )
+    assert not decoded(encoded, weights.shape)[2].any()
+
+
+def test_a_matrix_of_zeros_keeps_one_value():
+    # Without data the runtime would take the tensor for one that is computed.
+    for encoded in (
+        encodings.sparse32(np.zeros((4, 32), np.float32), 1),
+        encodings.blocks_int8(np.zeros((4, 32), np.float32)),
+    ):
+        assert len(encoded.values) and not decoded(encoded, (4, 32)).any()
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype"), [(256, np.uint8), (257, np.uint16), (65536, np.uint16), (65537, np.int32)]
+)
+def test_indices_have_the_smallest_type_that_holds_them(columns, dtype):
+    weights = np.zeros((2, columns), np.float32)
+    weights[1, -1] = 1
+    encoded = encodings.sparse32(weights, 1)
+    assert encoded.sparsity.dimMetadata[1].arrayIndices.values.dtype == dtype
+    assert decoded(encoded, weights.shape)[1, -1] == 1
+
+
+def test_bytes_count_values_indices_and_scales():
+    weights = np.zeros((3, 32), np.float32)
+    weights[0, :16] = weights[2, 16:] = 1
+    # Two blocks of 16 int8, 4 segments and 2 indices of a byte, 3 scales of 4 and zero points of 8 bytes.
+    assert encodings.blocks_int8(weights).bytes == 32 + 4 + 2 + 3 * 12
+
+
+def test_what_float16_holds():
+    assert encodings.fits_float16(np.float32([[65504, -1]]))
+    assert not encodings.fits_float16(np.float32([[1, -65536]]))
+    np.testing.assert_array_equal(encodings.round_to_float16(np.float32([[1.0001]])), np.float32([[1.0]]))
+
+
+def test_a_published_sparse_matrix_is_encoded_exactly(shared):
+    weights = np.load(shared / "fixtures" / "updown_smp975" / "weights.npz", allow_pickle=False)
+    for name, nonzeros in (("logit.weight", 27747), ("core.lang_lstm.weight_ih", 6783)):
+        encoded = encodings.sparse32(weights[name], 1)
+        assert len(encoded.values) == nonzeros
+        np.testing.assert_array_equal(decoded(encoded, weights[name].shape), weights[name])

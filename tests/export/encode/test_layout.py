@@ -1,0 +1,114 @@
+"""Products beyond the int8 1x16 kernel's limits, on the runtime against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+from tfsparsecap_export import exporter
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import assembly, encodings, layout, sparse
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+from ..conftest import small_captioner
+
+
+def blocks(columns, outputs, kept, seed=0):
+    """A kernel in Keras's layout (inputs, outputs), sparse in blocks of 16 inputs."""
+    rng = np.random.default_rng(seed)
+    mask = np.repeat(rng.random((-(-columns // 16), outputs)) < kept, 16, axis=0)[:columns]
+    return (rng.normal(size=(columns, outputs)) * mask).astype(np.float32)
+
+
+def dense_model(kernel, activation=None, axes=()):
+    model = keras.Sequential(
+        [keras.Input((*axes, kernel.shape[0])), keras.layers.Dense(kernel.shape[1], activation=activation)]
+    )
+    bias = np.random.default_rng(2).normal(size=kernel.shape[1]).astype(np.float32)
+    model.layers[-1].set_weights([kernel, bias])
+    return model, bias
+
+
+@pytest.mark.parametrize(
+    ("columns", "kept", "bounds"),
+    [
+        (32, 0.5, (0, 32)),
+        (40, 0.5, (0, 48)),
+        (4096, 0.1, (0, 4096)),
+        (4097, 0.1, (0, 4096, 4112)),
+        (9000, 0.1, (0, 4096, 8192, 9008)),
+        (4096, 1.0, (0, 255 * 16, 4096)),
+    ],
+)
+def test_parts_are_as_few_as_the_limits_allow(columns, kept, bounds):
+    values = np.ascontiguousarray(blocks(columns, 8, kept).T)
+    found = layout.layout_of(values)
+    assert found.bounds == bounds
+    assert found.fits == (columns in (32, 4096) and len(bounds) == 2)
+
+
+def test_no_part_has_more_blocks_in_a_row_than_the_kernel_counts():
+    values = np.zeros((3, 8192), np.float32)
+    values[0, 1600:6400] = 1  # 300 blocks side by side
+    values[1, ::32] = 1  # every second block: 256
+    parts = layout.layout_of(values).parts
+    assert parts[0][0] == 0 and parts[-1][1] == 8192
+    for start, stop in parts:
+        counted = (values[:, start:stop].reshape(3, -1, 16) != 0).any(axis=2).sum(axis=1)
+        assert counted.max() <= encodings.BLOCK16_MAX_BLOCKS_A_ROW and stop - start <= 4096
+    assert len(parts) == 2
+
+
+@pytest.mark.parametrize("delegate", [True, False])
+@pytest.mark.parametrize(
+    ("columns", "kept", "activation", "axes"),
+    [
+        (100, 0.2, None, ()),
+        (100, 0.2, "relu", (5,)),
+        (5000, 0.05, "relu", ()),
+        (4200, 1.0, None, (3,)),
+    ],
+)
+def test_a_cut_layer_multiplies_as_numpy_does(interpreter, columns, kept, activation, axes, delegate):
+    kernel = blocks(columns, 64, kept)
+    model, bias = dense_model(kernel, activation, axes)
+    content, layers = assembly.encode(graph.model_graph(model), "auto", words=1)
+    if kept == 1.0:  # nobody wants full blocks: cut them all the same
+        file = flatfile.read_model(graph.model_graph(model))
+        (weight,) = sparse.find_weights(file)
+        layout.apply(file, weight, layout.layout_of(weight.values), "kernel")
+        changes = [
+            sparse.Change(part, sparse.BLOCK16, sparse.encode(sparse.BLOCK16, part.values, part.role))
+            for part in sparse.find_weights(file)
+        ]
+        sparse.rewrite(file, changes)
+        content = flatfile.write_model(file)
+    else:
+        assert {layer.encoding for layer in layers} == {sparse.BLOCK16}
+        assert sum(layer.shape[1] for layer in layers) == columns
+        assert sum(layer.nonzeros for layer in layers) == np.count_nonzero(kernel)
+        assert "padded" in layers[0].reason
+    inputs = np.random.default_rng(1).normal(size=(1, *axes, columns)).astype(np.float32)
+    expected = inputs @ kernel + bias
+    expected = np.maximum(expected, 0) if activation else expected
+    run = interpreter(content, delegate)
+    (given,) = run(**{next(iter(run.get_input_details())): inputs}).values()
+    np.testing.assert_allclose(given, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_a_captioner_of_odd_sizes_gets_blocks_everywhere(tmp_path, export_options):
+    captioner = small_captioner(1, embedding_size=40, rnn_size=72, attention_size=56)
+    cell, output = captioner.cell, captioner.output_layer
+    for variable in (cell.kernel, cell.recurrent_kernel, output.kernel):
+        variable.assign(blocks(*variable.shape, kept=0.25) * 0.3)
+    report = exporter.export_model(captioner, tmp_path / "a.tflite", "auto", **export_options)
+    cut = {layer.name.split("/", 1)[1]: layer for layer in report.layers if "padded" in layer.reason}
+    assert {"lstm/kernels", "output/kernel"} <= cut.keys()
+    assert all(layer.encoding == sparse.BLOCK16 for layer in cut.values())
+    # 40 + 64 inputs of the cell are filled up to 112, so that the blocks of its state stay whole.
+    assert (cut["lstm/kernels"].shape[1], cut["output/kernel"].shape[1]) == (112 + 72, 72)
+
+
+def test_layers_that_stay_float_are_not_cut():
+    model, _ = dense_model(blocks(100, 64, 0.2))
+    for format in ("fast", "compact", "dense"):
+        _, layers = assembly.encode(graph.model_graph(model), format, words=1)
+        assert [layer.shape for layer in layers] == [(64, 100)]

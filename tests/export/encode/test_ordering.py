@@ -1,0 +1,88 @@
+"""Layers whose outputs are put in order: on the runtime they give what NumPy gives, under the same ids."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import assembly, formats, ordering, sparse
+from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner
+
+IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
+
+#: Costs by which it is always, and never, worth while to put outputs back.
+ALWAYS = dataclasses.replace(Costs(), restore=0.0, restore_row=0.0, guess=1e3)
+NEVER = dataclasses.replace(Costs(), restore=1e9)
+
+
+def uneven(outputs, inputs, block, seed=0):
+    """A matrix [outputs, inputs] whose rows keep anything between nothing and a third of their blocks."""
+    rng = np.random.default_rng(seed)
+    kept = rng.random((outputs, inputs // block)) < rng.uniform(0, 0.3, (outputs, 1))
+    return (rng.normal(size=(outputs, inputs)) * np.repeat(kept, block, axis=1)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("encoding", "block"), [(sparse.CSR, 1), (sparse.BLOCK4, 4), (sparse.BLOCK16, 16)])
+def test_order_is_by_what_the_kernel_counts(encoding, block):
+    values = uneven(300, 64, 16)
+    values[7, 3] = values[9, 40] = 1.0
+    counts = [sum(row[i : i + block].any() for i in range(0, 64, block)) for row in values]
+    order = ordering.order_of(values, encoding)
+    assert sorted(order) == list(range(300)) and order.dtype == np.int32
+    assert [counts[i] for i in order] == sorted(counts)
+
+
+@pytest.mark.parametrize("delegate", [True, False])
+@pytest.mark.parametrize("axes", [(), (5,), (2, 3)])
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_outputs_are_put_back_where_they_belong(axes, activation, delegate, interpreter):
+    matrix, bias = uneven(300, 64, 16), np.arange(300, dtype=np.float32)
+    model = keras.Sequential([keras.Input((*axes, 64)), keras.layers.Dense(300, activation=activation)])
+    model.layers[-1].set_weights([matrix.T, bias])
+    content, (layer,) = assembly.encode(graph.model_graph(model), "fast", words=1, costs=ALWAYS)
+    plain, _ = assembly.encode(graph.model_graph(model), "fast", words=1, costs=NEVER)
+    assert layer.encoding == sparse.BLOCK4
+    assert names(content).count("GATHER") == 1 and "GATHER" not in names(plain)
+    given = np.random.default_rng(1).normal(size=(1, *axes, 64)).astype(np.float32)
+    expected = given @ matrix.T + bias
+    expected = np.maximum(expected, 0) if activation else expected
+    found = interpreter(content, delegate)(**{next(iter(graph.model_inputs(model))): given})["output_0"]
+    np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+def names(content):
+    model = flatfile.read_model(content)
+    return [flatfile.builtin_name(model, operator) for g in model.subgraphs for operator in g.operators]
+
+
+@pytest.mark.parametrize("delegate", [True, False])
+@pytest.mark.parametrize("beam", [1, BEAM])
+@pytest.mark.parametrize("block", [1, 16])
+def test_words_keep_their_ids(beam, block, delegate, interpreter, monkeypatch):
+    captioner = small_captioner(block, vocabulary_size=400)
+    rng = np.random.default_rng(4)
+    kernel = np.asarray(captioner.output_layer.kernel)
+    captioner.output_layer.kernel.assign(kernel * np.repeat(rng.random((64 // block, 400)) < 0.5, block, 0))
+    captioner.output_layer.bias.assign(rng.normal(size=400) * 0.1)
+    dense = graph.caption_graph(captioner, {"image": IMAGE}, beam, MAX_LENGTH)
+    format = "auto" if block == 16 else "fast"
+    ordered, layers = assembly.encode(dense, format, words=5, sources=graph.weight_sources(captioner))
+    output = next(layer for layer in layers if layer.name.endswith("output/kernel"))
+    assert output.encoding == {1: sparse.CSR, 16: sparse.BLOCK16}[block]
+    monkeypatch.setattr(formats, "FEWEST_ORDERED", 401)
+    plain, _ = assembly.encode(dense, format, words=5)
+    assert names(ordered).count("GATHER") > names(plain).count("GATHER")
+    runs = [interpreter(content, delegate) for content in (ordered, plain)]
+    said = set()
+    for seed in range(6):
+        image = np.random.default_rng(seed).integers(0, 256, (1, *IMAGE.shape[1:]), np.uint8)
+        found, expected = (run(image=image) for run in runs)
+        np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
+        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
+        said.add(tuple(found["token_ids"][0]))
+    assert len(said) > 1

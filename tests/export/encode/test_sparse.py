@@ -1,0 +1,169 @@
+"""The rewritten file on the runtime against NumPy and against the dense file."""
+
+import keras
+import numpy as np
+import pytest
+from tensorflow.lite.python import schema_py_generated as schema
+from tfsparsecap_export import exporter
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+from ..conftest import LAYER_ENCODINGS, rewritten
+
+
+def sparse_kernel(rows, columns, block=16, kept=0.25, seed=0):
+    """In Keras's layout, (inputs, outputs)."""
+    rng = np.random.default_rng(seed)
+    mask = np.repeat(rng.random((rows // block, columns)) < kept, block, axis=0)
+    return (rng.normal(size=(rows, columns)) * mask).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def layer():
+    """A model of one matrix product, its kernel and its dense file."""
+    kernel = sparse_kernel(96, 40)
+    model = keras.Sequential([keras.Input((96,)), keras.layers.Dense(40, use_bias=False)])
+    model.layers[-1].set_weights([kernel])
+    return kernel, graph.model_graph(model)
+
+
+@pytest.mark.parametrize("delegate", [True, False])
+@pytest.mark.parametrize("encoding", LAYER_ENCODINGS)
+def test_layer_multiplies_as_numpy_does(layer, interpreter, encoding, delegate):
+    kernel, dense = layer
+    inputs = np.random.default_rng(1).normal(size=(1, 96)).astype(np.float32)
+    expected = inputs @ kernel
+    (given,) = interpreter(rewritten(dense, encoding), delegate)(
+        **{next(iter(interpreter(dense).get_input_details())): inputs}
+    ).values()
+    tolerance = {sparse.CSR: 1e-5, sparse.BLOCK4: 1e-5, sparse.SPARSE32: 1e-5, sparse.FLOAT16: 1e-3}
+    tolerance[sparse.SPARSE16] = 1e-3
+    np.testing.assert_allclose(given, expected, atol=tolerance.get(encoding, 0.02) * np.abs(expected).max())
+
+
+def test_multiplied_layers_get_operator_version_8_and_others_keep_theirs(layer):
+    _, dense = layer
+    for encoding, version in ((sparse.CSR, 8), (sparse.BLOCK16, 8), (sparse.INT8, 3)):
+        model = flatfile.read_model(rewritten(dense, encoding))
+        (operator,) = model.subgraphs[0].operators
+        assert model.operatorCodes[operator.opcodeIndex].version == version
+        assert flatfile.builtin_name(model, operator) == "FULLY_CONNECTED"
+
+
+@pytest.mark.parametrize("delegate", [True, False])
+@pytest.mark.parametrize("encoding", [sparse.FLOAT16, sparse.SPARSE32, sparse.SPARSE_INT8, sparse.INT8])
+@pytest.mark.parametrize("block", [1, 4, 16])
+def test_table_gives_its_rows(interpreter, encoding, delegate, block):
+    table = np.ascontiguousarray(sparse_kernel(48, 50, block).T)
+    model = keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(50, 48)])
+    model.layers[-1].set_weights([table])
+    dense = graph.model_graph(model)
+    ids = np.array([[3, 0, 49, 7, 3]], np.int32)
+    name = next(iter(interpreter(dense).get_input_details()))
+    (given,) = interpreter(rewritten(dense, encoding, sparse.TABLE), delegate)(**{name: ids}).values()
+    atol = {sparse.FLOAT16: 2e-3, sparse.SPARSE32: 0}.get(encoding, np.abs(table).max() / 250)
+    np.testing.assert_allclose(given[0], table[ids[0]], atol=atol)
+
+
+def test_convolution_as_float16(interpreter):
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.DepthwiseConv2D(3)]
+    )
+    dense = graph.model_graph(model)
+    images = np.random.default_rng(0).normal(size=(1, 8, 8, 3)).astype(np.float32)
+    changed = rewritten(dense, sparse.FLOAT16, sparse.CONVOLUTION)
+    name = next(iter(interpreter(dense).get_input_details()))
+    for delegate in (True, False):
+        (given,) = interpreter(changed, delegate)(**{name: images}).values()
+        np.testing.assert_allclose(given, model(images), atol=5e-3)
+
+
+def test_every_subgraph_that_holds_a_copy_sees_the_same_encoding(layer):
+    _, dense = layer
+    model = flatfile.read_model(dense)
+    # A second signature over the same weights, as a file with two functions has it.
+    model.subgraphs.append(flatfile.read_model(dense).subgraphs[0])
+    (weight,) = sparse.find_weights(model)
+    assert len(weight.uses) == 2
+    sparse.rewrite(
+        model, [sparse.Change(weight, sparse.CSR, sparse.encode(sparse.CSR, weight.values, weight.role))]
+    )
+    content = flatfile.write_model(model)
+    again = flatfile.read_model(content)
+    kinds = [t.sparsity is not None for g in again.subgraphs for t in g.tensors if t.buffer == weight.buffer]
+    assert kinds == [True, True]
+    # The indices are in the file once.
+    first = rewritten(dense, sparse.CSR)
+    assert len(content) - len(first) < 1000
+
+
+def test_a_constant_in_two_roles_is_left_alone():
+    ids = keras.Input((1,), dtype="int32")
+    rows = keras.layers.Flatten()(keras.layers.Embedding(32, 16)(ids))
+    model = flatfile.read_model(graph.model_graph(keras.Model(ids, keras.layers.Dense(32)(rows))))
+    table, layer = sorted(sparse.find_weights(model), key=lambda weight: weight.role, reverse=True)
+    assert (table.role, layer.role) == (sparse.TABLE, sparse.FULLY_CONNECTED)
+    for tensor in model.subgraphs[0].tensors:  # tied: both read the table
+        if tensor.buffer == layer.buffer:
+            tensor.buffer = table.buffer
+    assert sparse.find_weights(model) == []
+
+
+def test_constants_start_at_multiples_of_16_bytes(layer):
+    _, dense = layer
+    content = rewritten(dense, sparse.BLOCK16)
+    model = schema.Model.GetRootAsModel(content, 0)
+    for index in range(model.BuffersLength()):
+        buffer = model.Buffers(index)
+        if buffer.DataLength():
+            start = np.frombuffer(content, np.uint8).ctypes.data
+            assert (buffer.DataAsNumpy().ctypes.data - start) % flatfile.BUFFER_ALIGNMENT == 0
+
+
+def test_the_same_model_gives_the_same_bytes(layer):
+    _, dense = layer
+    assert rewritten(dense, sparse.CSR) == rewritten(dense, sparse.CSR)
+
+
+def test_weights_inside_the_word_loop_are_found(blocks_captioner):
+    import tensorflow as tf
+
+    inputs = {"image": tf.TensorSpec((1, 16, 16, 3), tf.uint8)}
+    dense = graph.caption_graph(blocks_captioner, inputs, beam=3, max_length=4)
+    found = {weight.values.tobytes(): weight for weight in sparse.find_weights(flatfile.read_model(dense))}
+    cell = [
+        np.asarray(kernel)
+        for kernel in (blocks_captioner.cell.kernel, blocks_captioner.cell.recurrent_kernel)
+    ]
+    lstm = found[np.ascontiguousarray(np.concatenate(cell).T).tobytes()]
+    assert (lstm.role, lstm.in_loop, lstm.rows_a_call) == (sparse.FULLY_CONNECTED, True, 3)
+    for path, in_loop, rows in (
+        ("output/kernel", True, 3),
+        ("attention_query/kernel", True, 3),
+        ("attention_features/kernel", False, 16),
+        ("initial_hidden/kernel", False, 1),
+    ):
+        (kernel,) = [w for w in blocks_captioner.weights if w.path.endswith(path)]
+        weight = found[np.ascontiguousarray(np.asarray(kernel).T).tobytes()]
+        assert (weight.role, weight.in_loop, weight.rows_a_call) == (sparse.FULLY_CONNECTED, in_loop, rows)
+    table = found[np.asarray(blocks_captioner.embedding.embeddings).tobytes()]
+    assert (table.role, table.in_loop) == (sparse.TABLE, True)
+    assert exporter.caption_inputs(blocks_captioner)["image"].shape == (1, 16, 16, 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: b"a text file, not a model\n" * 50,
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:8] + b"\xff" * (len(content) - 8),
+        lambda content: content[:4] + b"TFL3",
+    ],
+)
+def test_what_is_no_tflite_file_is_said(layer, damage):
+    from tfsparsecap.errors import InputError
+
+    with pytest.raises(InputError, match=r"nonsense\.tflite"):
+        flatfile.read_model(damage(layer[1]), "nonsense.tflite")

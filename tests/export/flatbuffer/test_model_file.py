@@ -1,0 +1,258 @@
+"""Reading files that are damaged, or made to do damage: one sentence, soon, and without their memory."""
+
+import inspect
+import os
+import re
+import struct
+import subprocess
+import sys
+import time
+import tracemalloc
+
+import flatbuffers
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+from tfsparsecap.errors import InputError
+
+
+def tiny_model(weights=None):
+    """A product of 64 inputs and 32 weights each, with a signature, built from the schema alone."""
+    weights = np.eye(32, 64, dtype=np.float32) if weights is None else weights
+    model, graph = schema.ModelT(), schema.SubGraphT()
+    model.version, model.subgraphs = 3, [graph]
+    model.operatorCodes, graph.tensors, model.buffers = [], [], [schema.BufferT()]
+    code = flatfile.operator_code(model, schema.BuiltinOperator.FULLY_CONNECTED, 1)
+    constant = schema.BufferT()
+    constant.data = np.frombuffer(weights.tobytes(), np.uint8)
+    model.buffers.append(constant)
+    for name, shape, buffer in ((b"x", (1, 64), 0), (b"weights", (32, 64), 1), (b"y", (1, 32), 0)):
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape, tensor.buffer = name, np.array(shape, np.int32), buffer
+        graph.tensors.append(tensor)
+    operator = schema.OperatorT()
+    operator.opcodeIndex, operator.inputs = code, np.array([0, 1, -1], np.int32)
+    operator.outputs = np.array([2], np.int32)
+    operator.builtinOptionsType = schema.BuiltinOptions.FullyConnectedOptions
+    operator.builtinOptions = schema.FullyConnectedOptionsT()
+    graph.operators, graph.inputs = [operator], np.array([0], np.int32)
+    graph.outputs = np.array([2], np.int32)
+    signature, given, made = schema.SignatureDefT(), schema.TensorMapT(), schema.TensorMapT()
+    given.name, given.tensorIndex, made.name, made.tensorIndex = b"x", 0, b"y", 2
+    signature.signatureKey, signature.inputs, signature.outputs = b"run", [given], [made]
+    model.signatureDefs = [signature]
+    return model
+
+
+def generated_fields() -> dict[str, dict[int, object]]:
+    """What the schema's generated code says of each table's fields, in the words of `flatfile.TABLES`."""
+    source = inspect.getsource(schema)
+    found = {}
+    for table, body in re.findall(r"^class (\w+)\(object\):\n(.*?)(?=^class |\Z)", source, re.M | re.S):
+        fields = found.setdefault(table, {})
+        for name, code in re.findall(
+            r"    def (\w+)\(self.*?\):\n(.*?)(?=\n    def |\n    # |\Z)", body, re.S
+        ):
+            slot = re.search(r"self\._tab\.Offset\((\d+)\)", code)
+            if not slot or name.endswith(("IsNone", "Length", "AsNumpy")):
+                continue
+            inner, width = re.search(r"obj = (\w+)\(\)", code), re.search(r"py_type\(j \* (\d+)\)", code)
+            field = (int(slot[1]) - 4) // 2
+            if "_tab.Vector(" in code:
+                fields[field] = [inner[1]] if inner else int(width[1])
+            elif "_tab.String" in code:
+                fields[field] = 0
+            elif "_tab.Union" in code:
+                fields[field] = {}
+            elif inner:
+                fields[field] = inner[1]
+    return found
+
+
+def test_the_tables_that_are_walked_are_those_of_the_schema():
+    generated = generated_fields()
+    assert len(generated) > 150
+    for table, fields in flatfile.TABLES.items():
+        given = {field: {} if isinstance(to, dict) else to for field, to in fields.items()}
+        assert given == generated[table], table
+        for to in fields.values():
+            if isinstance(to, dict):
+                assert set(to.values()) <= set(generated)
+    # Of what is not walked nothing but vectors of numbers leads elsewhere; strings would be copied unchecked.
+    for table in generated.keys() - flatfile.TABLES.keys():
+        assert all(isinstance(to, int) and to > 0 for to in generated[table].values()), table
+
+
+def test_unions_are_told_apart_as_the_schema_tells_them():
+    unions = {
+        ("QuantizationParameters", 5): schema.QuantizationDetails,
+        ("DimensionMetadata", 3): schema.SparseIndexVector,
+        ("DimensionMetadata", 5): schema.SparseIndexVector,
+        ("Operator", 4): schema.BuiltinOptions,
+        ("Operator", 12): schema.BuiltinOptions2,
+    }
+    for (table, field), union in unions.items():
+        for number, name in flatfile.TABLES[table][field].items():
+            assert getattr(union, name) == number
+
+
+def test_what_is_written_is_read_again():
+    weights = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
+    content = flatfile.write_model(tiny_model(weights))
+    model = flatfile.read_model(content)
+    np.testing.assert_array_equal(model.buffers[1].data.view(np.float32).reshape(32, 64), weights)
+    assert flatfile.write_model(model) == content
+    assert flatfile.flatbuffer_end(content + b"something else" * 100) <= len(content)
+
+
+def test_the_runtime_reads_it_too(interpreter):
+    weights = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
+    inputs = np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)
+    given = interpreter(flatfile.write_model(tiny_model(weights)))(x=inputs)["y"]
+    np.testing.assert_allclose(given, inputs @ weights.T, atol=1e-4)
+
+
+def test_reading_needs_no_tensorflow():
+    code = (
+        "import sys; sys.argv[0] = 'tfsparsecap-export'; import tfsparsecap_export.flatbuffer.model_file;"
+        " print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def large_model(offset, size, content=b"\1\2\3\4" * 2048):
+    """A file whose constant lies behind the FlatBuffer."""
+    model = tiny_model()
+    model.buffers[1].data, model.buffers[1].offset, model.buffers[1].size = None, offset, size
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    head = bytes(builder.Output())
+    return head.ljust(4096, b"\0") + content
+
+
+def test_constants_behind_the_flatbuffer_are_read_and_written():
+    model = flatfile.read_model(large_model(4096, 8192))
+    assert model.buffers[1].data.tobytes() == b"\1\2\3\4" * 2048
+    again = flatfile.read_model(flatfile.write_model(model))
+    assert again.buffers[1].data.tobytes() == b"\1\2\3\4" * 2048
+
+
+@pytest.mark.parametrize(("offset", "size"), [(4096, 8193), (1 << 60, 8), (8, 1 << 62), ((1 << 64) - 8, 16)])
+def test_constants_behind_the_end_are_refused(offset, size):
+    with pytest.raises(InputError, match=r"damaged .*a constant ends at byte"):
+        flatfile.read_model(large_model(offset, size))
+
+
+def broken(change):
+    model = tiny_model()
+    change(model)
+    return flatfile.write_model(model)
+
+
+def set_to(attribute, value):
+    def change(thing):
+        *path, last = attribute.split(".")
+        for step in path:
+            thing = thing[int(step)] if step.isdigit() else getattr(thing, step)
+        setattr(thing, last, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("subgraphs.0.tensors.1.buffer", 7, "buffer 7, of 2"),
+        ("subgraphs.0.operators.0.opcodeIndex", 3, "operator code 3, of 1"),
+        ("subgraphs.0.operators.0.inputs", np.array([0, 99], np.int32), "tensor 99, of 3"),
+        ("subgraphs.0.operators.0.inputs", np.array([0, -2], np.int32), "tensor -2, of 3"),
+        ("subgraphs.0.operators.0.outputs", np.array([-1], np.int32), "tensor -1, of 3"),
+        ("subgraphs.0.inputs", np.array([3], np.int32), "tensor 3, of 3"),
+        ("signatureDefs.0.subgraphIndex", 1, "subgraph 1, of 1"),
+        ("signatureDefs.0.outputs.0.tensorIndex", 4, "tensor 4, of 3"),
+    ],
+)
+def test_numbers_that_name_nothing_are_refused(attribute, value, message):
+    with pytest.raises(InputError, match=f"a.tflite is a damaged .* {message}"):
+        flatfile.read_model(broken(set_to(attribute, value)), "a.tflite")
+
+
+def test_loops_over_subgraphs_that_do_not_exist_are_refused():
+    def loop(model):
+        operator = model.subgraphs[0].operators[0]
+        operator.builtinOptionsType = schema.BuiltinOptions.WhileOptions
+        operator.builtinOptions = schema.WhileOptionsT()
+        operator.builtinOptions.bodySubgraphIndex = 5
+
+    with pytest.raises(InputError, match="subgraph 5, of 1"):
+        flatfile.read_model(broken(loop))
+
+
+def vector(content, of):
+    """Place of the length of the vector of tables that a field of the root leads to."""
+    root = struct.unpack_from("<I", content, 0)[0]
+    fields = root - struct.unpack_from("<i", content, root)[0]
+    at = root + struct.unpack_from("<H", content, fields + 4 + 2 * of)[0]
+    return at + struct.unpack_from("<I", content, at)[0]
+
+
+def test_tables_that_share_everything_end_soon():
+    """Forty thousand operator codes that are one, with a long name: little file, gigabytes of names."""
+    builder = flatbuffers.Builder(1 << 20)
+    builder.StartVector(1, 60_000, 4)
+    builder.head -= 60_000
+    builder.vectorNumElems = 60_000
+    name = builder.EndVector()
+    schema.OperatorCodeStart(builder)
+    schema.OperatorCodeAddCustomCode(builder, name)
+    code = schema.OperatorCodeEnd(builder)
+    schema.ModelStartOperatorCodesVector(builder, 40_000)
+    for _ in range(40_000):
+        builder.PrependUOffsetTRelative(code)
+    codes = builder.EndVector()
+    schema.ModelStart(builder)
+    schema.ModelAddOperatorCodes(builder, codes)
+    builder.Finish(schema.ModelEnd(builder), file_identifier=b"TFL3")
+    content = bytes(builder.Output())
+    tracemalloc.start()
+    began = time.process_time()
+    with pytest.raises(InputError, match="its parts overlap"):
+        flatfile.read_model(content)
+    assert time.process_time() - began < 5
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 0x40000000, 50_000])
+@pytest.mark.parametrize("field", [1, 2, 4, 7])
+def test_absurd_lengths_are_refused_without_their_memory(field, length):
+    content = bytearray(flatfile.write_model(tiny_model()))
+    struct.pack_into("<I", content, vector(content, field), length)
+    tracemalloc.start()
+    with pytest.raises(InputError, match="damaged"):
+        flatfile.read_model(bytes(content))
+    assert tracemalloc.get_traced_memory()[1] < 10e6
+    tracemalloc.stop()
+
+
+def test_every_truncation_is_refused():
+    content = flatfile.write_model(tiny_model())
+    for end in range(0, len(content), 61):
+        with pytest.raises(InputError, match=r"a\.tflite"):
+            flatfile.read_model(content[:end], "a.tflite")
+
+
+def test_files_that_are_none_are_said(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*absent"):
+        flatfile.map_file(tmp_path / "absent.tflite")
+    with pytest.raises(InputError, match="is no file"):
+        flatfile.map_file(tmp_path)
+    (tmp_path / "empty.tflite").touch()
+    with pytest.raises(InputError, match="is empty"):
+        flatfile.map_file(tmp_path / "empty.tflite")
+    os.mkfifo(tmp_path / "pipe.tflite")  # opening it would wait for ever
+    with pytest.raises(InputError, match="is no file"):
+        flatfile.map_file(tmp_path / "pipe.tflite")

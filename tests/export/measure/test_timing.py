@@ -1,0 +1,129 @@
+"""Files that take turns: ratios, words, captions, outputs. No times are compared: the machine may be busy."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+from tfsparsecap_export import export_model
+from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.measure import one_operator, timing
+from tfsparsecap_export.verify.probe import in_own_process
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner
+
+
+@pytest.fixture(scope="module")
+def files(exported):
+    return [exported("blocks", "dense")[0], exported("blocks", "auto")[0]]
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory):
+    """Files of the same matrix as float32 and as int8 blocks."""
+    matrix = one_operator.sparse_matrix(np.random.default_rng(0), 48, 64, 0.3, 16)
+    folder, paths = tmp_path_factory.mktemp("layers"), []
+    for encoding in (sparse.DENSE, sparse.BLOCK16):
+        paths.append(folder / f"{len(paths)}.tflite")
+        paths[-1].write_bytes(one_operator.fully_connected([matrix], encoding, 2))
+    return paths
+
+
+def test_ratios_are_to_the_first_file(files):
+    samples = timing.samples(files, count=4)
+    first, second = timing.measure(files, samples, runs=3)
+    assert (first.speedup, first.size_ratio, first.inputs, first.same_captions) == (1.0, 1.0, 4, 4)
+    assert second.size_ratio == pytest.approx(files[0].stat().st_size / files[1].stat().st_size)
+    assert second.speedup == pytest.approx(first.ms / second.ms)
+    assert first.fastest_ms <= first.ms <= first.slowest_ms
+    assert first.peak_bytes is None or first.peak_bytes > 0
+
+
+def test_words_and_captions_are_those_that_the_files_give(files, pictures):
+    samples = [{"image": picture[None]} for picture in pictures]
+    results = timing.measure(files, samples, runs=len(samples))
+    for path, result in zip(files, results, strict=True):
+        # Each step of the search looks for the best words of each beam and then for the best beams; LiteRT's
+        # profiler counts that.
+        events = in_own_process("tfsparsecap_export.measure.litert_events", path, samples, 1, len(samples))
+        steps = [sum(event[0] == "TOPK_V2" for event in run) / 2 for run in events]
+        assert result.words == pytest.approx(np.mean(steps))
+        assert result.fastest_ms / 6 <= result.ms_a_word <= result.slowest_ms
+        assert result.difference is None
+    dense, sparse_file = (TFLiteCaptioner(path) for path in files)
+    same = [np.array_equal(dense.token_ids(p)[0][0], sparse_file.token_ids(p)[0][0]) for p in pictures]
+    assert results[1].same_captions == sum(same)
+
+
+@pytest.mark.parametrize(
+    ("rows", "end", "steps"),
+    [
+        ([[5, 6, 2, 0, 0]], 2, 3),
+        ([[5, 2, 0, 0, 0], [5, 6, 7, 2, 0]], 2, 4),
+        ([[5, 0, 6, 7, 8]], 2, 5),
+        ([[5, 2, 0, 0, 0], [0, 0, 0, 0, 0]], 2, 2),
+        ([[5, 6, 3, 0, 0]], None, 3),
+    ],
+)
+def test_steps_are_counted_up_to_the_end_of_the_longest_beam(rows, end, steps):
+    assert timing._steps(np.array(rows, np.int32), end) == steps
+
+
+def test_outputs_of_files_that_say_no_captions_are_compared(layers, interpreter):
+    samples = timing.samples(layers, count=3)
+    first, second = timing.measure(layers, samples, runs=2)
+    assert (first.difference, first.words, first.same_captions) == (0.0, None, None)
+    exact, rounded = (interpreter(path.read_bytes()) for path in layers)
+    outputs = [(exact(**sample)["output"], rounded(**sample)["output"]) for sample in samples]
+    largest = max(np.abs(mine).max() for mine, _ in outputs)
+    off = max(np.abs(mine - theirs).max() for mine, theirs in outputs)
+    assert second.difference == pytest.approx(off / largest) and 0 < second.difference < 0.05
+
+
+def test_samples_are_what_the_files_take_or_pictures(files, tmp_path):
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
+    (red,) = timing.samples(files, images=[tmp_path / "red.png"])
+    assert red["image"].shape == (1, 16, 16, 3) and (red["image"][..., 0] == 255).all()
+    made_up = timing.samples(files, count=5)
+    assert len(made_up) == 5 and made_up[0]["image"].dtype == np.uint8
+    with pytest.raises(InputError, match="at least 1"):
+        timing.samples(files, count=0)
+
+
+def test_files_with_other_inputs_are_not_compared(files, layers, tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    other = tmp_path / "other.tflite"
+    export_model(model, other)
+    with pytest.raises(InputError, match=r"other\.tflite takes .* compare files with the same inputs"):
+        timing.same_inputs([files[0], other])
+    with pytest.raises(InputError, match="compare files with the same inputs"):
+        timing.measure([layers[0], other], [{}])
+    with pytest.raises(InputError, match="no image"):
+        timing.samples([other], images=[tmp_path / "red.png"])
+
+
+def test_what_cannot_be_measured_is_said(files, tmp_path):
+    with pytest.raises(InputError, match="at least 1"):
+        timing.measure(files, [{}], runs=0)
+    with pytest.raises(InputError, match="at least 1"):
+        timing.measure(files, [{}], threads=0)
+    with pytest.raises(InputError, match="cannot read"):
+        timing.same_inputs([tmp_path / "absent.tflite"])
+    text = tmp_path / "notes.tflite"
+    text.write_text("not a model, a text\n")
+    with pytest.raises(InputError, match=r"no \.tflite file"):
+        timing.same_inputs([text])
+    cut = tmp_path / "cut.tflite"
+    cut.write_bytes(files[0].read_bytes()[:5000])
+    with pytest.raises(InputError, match=r"cut\.tflite is a damaged"):
+        timing.same_inputs([cut])
+
+
+def test_a_file_of_two_signatures_is_refused(tmp_path):
+    from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+    model = flatfile.read_model(one_operator.fully_connected([np.eye(16, dtype=np.float32)], sparse.DENSE, 1))
+    model.signatureDefs = model.signatureDefs * 2
+    (tmp_path / "two.tflite").write_bytes(flatfile.write_model(model))
+    with pytest.raises(InputError, match=r"two\.tflite has 2 signatures"):
+        timing.same_inputs([tmp_path / "two.tflite"])

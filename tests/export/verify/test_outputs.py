@@ -1,0 +1,95 @@
+"""Files that say something else than the Keras model are refused."""
+
+import keras
+import numpy as np
+import pytest
+from tfsparsecap_export import export_model
+from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.verify import outputs as verify
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.models import SoftAttention
+
+
+def damaged(content, change):
+    """The same file with all values of its largest fully connected layer changed."""
+    model = flatfile.read_model(content)
+    weights = [w for w in sparse.find_weights(model) if w.role == sparse.FULLY_CONNECTED]
+    largest = max(weights, key=lambda weight: weight.values.size)
+    model.buffers[largest.buffer].data = np.frombuffer(
+        change(largest.values).astype(np.float32).tobytes(), np.uint8
+    )
+    return flatfile.write_model(model)
+
+
+@pytest.fixture(scope="module")
+def dense(exported):
+    return exported("blocks", "dense")[0].read_bytes()
+
+
+def check(content, captioner, export_options, **options):
+    samples = export_options["samples"]
+    return verify.verify_captions(
+        content, captioner, samples, beam=3, max_length=6, **{"all_float": True, **options}
+    )
+
+
+def test_the_right_file_passes(dense, blocks_captioner, export_options):
+    found = check(dense, blocks_captioner, export_options, source="pictures")
+    assert (found.equal, found.equal_beams, found.samples, found.source) == (1.0, 1.0, 6, "pictures")
+    assert found.error < 1e-3 and found.runtime.startswith("LiteRT 2.")
+
+
+@pytest.mark.parametrize("all_float", [True, False])
+def test_nan_is_refused(dense, blocks_captioner, export_options, all_float):
+    content = damaged(dense, lambda values: values * np.nan)
+    with pytest.raises(InputError, match="NaN"):
+        check(content, blocks_captioner, export_options, all_float=all_float, tolerance=1.0)
+
+
+@pytest.mark.parametrize("all_float", [True, False])
+def test_garbage_is_refused_whatever_the_tolerance(dense, blocks_captioner, export_options, all_float):
+    content = damaged(dense, lambda values: np.roll(values, 7))
+    with pytest.raises(InputError, match="score"):
+        check(content, blocks_captioner, export_options, all_float=all_float, tolerance=1.0)
+
+
+def test_more_different_captions_than_allowed_are_refused(
+    dense, blocks_captioner, export_options, monkeypatch
+):
+    monkeypatch.setitem(verify.SCORE_ERROR, True, 100.0)
+    content = damaged(dense, lambda values: values * 0.5)
+    with pytest.raises(verify.CaptionsDiffer, match="of 6 captions"):
+        check(content, blocks_captioner, export_options)
+    found = check(content, blocks_captioner, export_options, tolerance=1.0)
+    assert found.equal < 1
+
+
+def test_what_does_not_load_is_refused(blocks_captioner, export_options):
+    with pytest.raises(InputError, match="does not load"):
+        check(b"no model at all", blocks_captioner, export_options)
+
+
+def test_a_model_that_draws_random_numbers_in_inference_is_refused(tmp_path):
+    @keras.saving.register_keras_serializable("export_tests")
+    class AlwaysNoisy(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs + keras.random.normal(keras.ops.shape(inputs))
+
+    model = keras.Sequential([keras.Input((8,)), AlwaysNoisy(), keras.layers.Dense(4)])
+    with pytest.raises(InputError, match="another output each time"):
+        export_model(model, tmp_path / "a.tflite")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_captioner_that_draws_random_numbers_in_inference_is_refused(tmp_path):
+    class Noisy(SoftAttention):
+        def encode(self, inputs, training=False):
+            memory = super().encode(inputs, training)
+            return {**memory, "features": memory["features"] + keras.random.normal((1, 4, 7))}
+
+    captioner = Noisy(30, embedding_size=6, rnn_size=8, attention_size=5, feature_size=7)
+    with pytest.raises(InputError, match="another output each time"):
+        export_model(captioner, tmp_path / "a.tflite", inputs={"features": (4, 7)})
+    assert not list(tmp_path.iterdir())

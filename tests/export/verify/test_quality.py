@@ -1,0 +1,124 @@
+"""What int8 costs in captions, and which layers stay float for it."""
+
+import json
+
+import numpy as np
+import pytest
+from pycocoevalcap.cider.cider import Cider
+from tfsparsecap_export import export_model
+from tfsparsecap_export.encode.formats import is_float
+from tfsparsecap_export.verify import quality
+from tfsparsecap_export.verify.quality import Quality, Validation, chosen_names, settle
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
+
+
+@pytest.fixture(scope="module")
+def validation(exported, pictures):
+    """References are what the float file says, so that its CIDEr is the best there is."""
+    captioner = TFLiteCaptioner(exported("blocks", "dense")[0])
+    references = [[captioner.caption(picture)[0][0]] for picture in pictures]
+    return Validation([{"image": picture[None]} for picture in pictures], references, captioner.text)
+
+
+def test_cider_is_pycocoevalcaps(exported, validation, pictures):
+    path, _ = exported("blocks", "int8")
+    captioner = TFLiteCaptioner(path)
+    captions = {i: [captioner.caption(picture)[0][0]] for i, picture in enumerate(pictures)}
+    references = {i: list(texts) for i, texts in enumerate(validation.references)}
+    expected, _ = Cider().compute_score(references, captions)
+    assert quality.cider(path.read_bytes(), validation) == pytest.approx(expected)
+    assert expected > 0
+
+
+def settled(monkeypatch, costs, **options):
+    """Runs `settle` with layers that cost CIDEr while they are int8."""
+    monkeypatch.setattr(quality, "cider", lambda content, validation: content)
+
+    def build(keep_float):
+        left = [name for name in costs if name not in keep_float]
+        return 1.0 - sum(costs[name] for name in left), left
+
+    return settle(build, 1.0, Validation([], [["a dog"], ["a cat"]], str), **options)
+
+
+def test_all_layers_stay_int8_where_that_costs_nothing(monkeypatch):
+    found = settled(monkeypatch, {"a": 0.004, "b": 0.005})
+    assert found.kept_float == () and found.loss == pytest.approx(0.009)
+
+
+def test_the_layers_that_cost_most_stay_float_until_the_loss_is_small(monkeypatch):
+    found = settled(monkeypatch, {"a": 0.02, "b": 0.002, "c": 0.05, "d": 0.003})
+    assert found.kept_float == ("c", "a")
+    assert found.loss == pytest.approx(0.005)
+
+
+def test_layers_that_are_asked_for_stay_float_first(monkeypatch):
+    assert settled(monkeypatch, {"a": 0.02, "b": 0.0}, keep_float=["b"]).kept_float == ("b", "a")
+
+
+def test_it_ends_where_everything_is_float(monkeypatch):
+    assert set(settled(monkeypatch, {"a": 0.5, "b": 0.4}).kept_float) == {"a", "b"}
+
+
+def test_without_a_cider_nothing_is_captioned_and_the_reason_is_said(monkeypatch):
+    monkeypatch.setattr(quality, "cider", lambda content, validation: pytest.fail("it was captioned"))
+    one = Validation([{}], [["a dog"]], str)
+    found = settle(lambda kept: pytest.fail("it was built"), b"", one, keep_float=["output"])
+    assert (found.float_cider, found.cider, found.kept_float, found.loss) == (None, None, ("output",), 0.0)
+    assert "here all images (1) have the same" in found.not_computed
+    described = found.as_dict()
+    assert described == {"images": 1, "kept_float": ["output"], "not_computed": found.not_computed}
+
+
+def test_a_model_that_says_nothing_right_loses_nothing():
+    assert Quality(3, 0.0, 0.0).loss == 0.0
+
+
+def test_names_are_whole_or_parts_of_a_path():
+    names = ["encoder", "captioner/lstm/kernel", "captioner/lstm/recurrent_kernel", "captioner/output/kernel"]
+    assert chosen_names(["lstm"], names) == names[1:3]
+    assert chosen_names(["output/kernel", "encoder"], names) == [names[3], names[0]]
+    with pytest.raises(InputError, match=r"no layer lst to keep float: give one of encoder, captioner/lstm"):
+        chosen_names(["lst"], names)
+
+
+def test_an_export_with_validation_has_an_int8_encoder_and_says_what_it_costs(
+    tmp_path, blocks_captioner, export_options, validation
+):
+    path = tmp_path / "a.tflite"
+    report = export_model(
+        blocks_captioner, path, "int8", **export_options, validation=validation, keep_float=["output"]
+    )
+    kept = [layer.name for layer in report.layers if is_float(layer.encoding)]
+    assert any("output" in name for name in kept) and len(kept) < len(report.layers)
+    assert report.quality.images == len(validation.samples)
+    assert report.quality.loss <= quality.MOST_LOSS or report.quality.kept_float
+    assert ("encoder" in {layer.name for layer in report.layers}) == (
+        "encoder" not in report.quality.kept_float
+    )
+    assert quality.cider(path.read_bytes(), validation) == pytest.approx(report.quality.cider)
+    described = read_bundle(path)[0]["int8"]
+    assert described == report.quality.as_dict() and described["cider"] == report.quality.cider
+    assert any("validation pictures" in sentence for sentence in report.sentences())
+
+
+def test_a_single_validation_picture_has_no_cider_and_the_report_says_so(
+    tmp_path, blocks_captioner, export_options, validation
+):
+    path = tmp_path / "a.tflite"
+    one = Validation(validation.samples[:1], validation.references[:1], validation.to_text)
+    report = export_model(blocks_captioner, path, "int8", **export_options, validation=one)
+    (sentence,) = [text for text in report.sentences() if "int8 costs" in text]
+    assert sentence.startswith("What int8 costs in captions was not measured: CIDEr weighs words")
+    assert not any("0.0000" in text for text in report.sentences())
+    assert read_bundle(path)[0]["int8"].keys() == {"images", "kept_float", "not_computed"}
+    json.dumps(report.as_dict()["quality"])
+
+
+def test_float_formats_measure_nothing(tmp_path, blocks_captioner, export_options, validation):
+    report = export_model(
+        blocks_captioner, tmp_path / "a.tflite", "fast", **export_options, validation=validation
+    )
+    assert report.quality is None and np.all([layer.name != "encoder" for layer in report.layers])

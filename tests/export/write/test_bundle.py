@@ -1,0 +1,77 @@
+"""The runner on real bundles."""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.write.bundle import bundled
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner
+
+
+@pytest.fixture(scope="module")
+def path(exported):
+    return exported("blocks", "auto")[0]
+
+
+def test_captions_are_the_words_of_the_token_ids(path, pictures, vocabulary):
+    runner = TFLiteCaptioner(path, threads=2)
+    for picture in pictures:
+        token_ids, scores = runner.token_ids(picture)
+        captions = runner.caption(picture)
+        assert [score for _, score in captions] == pytest.approx(list(scores))
+        expected = []
+        for token in token_ids[0]:
+            if token == 2:
+                break
+            if token > 2:
+                expected.append(vocabulary[token])
+        assert captions[0][0].split() == expected
+
+
+def test_text_stops_at_the_end_and_drops_special_tokens(path):
+    assert TFLiteCaptioner(path).text([1, 5, 0, 6, 2, 7]) == "word1 word2"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"features": np.zeros((4, 4), np.float32)}, "takes image, not features"),
+        ({}, "not nothing"),
+        ({"image": np.zeros((8, 8, 3), np.uint8)}, r"\[16, 16, 3\]"),
+        ({"image": np.zeros((16, 16, 3), np.float32)}, "uint8"),
+    ],
+)
+def test_other_inputs_are_said(path, given, message):
+    with pytest.raises(InputError, match=message):
+        TFLiteCaptioner(path).caption(**given)
+
+
+def test_unzip_reads_it(path, tmp_path):
+    if shutil.which("unzip") is None:
+        pytest.skip("the program unzip is not installed")
+    done = subprocess.run(["unzip", "-t", path], capture_output=True, text=True)
+    assert done.returncode == 0 and "vocabulary.txt" in done.stdout, done.stdout + done.stderr
+
+
+def test_bytes_of_the_model_do_not_move():
+    model = b"\x1c\0\0\0TFL3" + bytes(range(200))
+    assert bundled(model, {"a": 1}, ["é"]).startswith(model)
+
+
+def test_a_bundle_around_no_model_and_a_short_vocabulary_are_said(path, tmp_path, vocabulary):
+    special = {"pad": 0, "start": 1, "end": 2}
+    description = {"format_version": 1, "join": "words", "special_ids": special}
+    broken = tmp_path / "broken.tflite"
+    broken.write_bytes(bundled(b"\x1c\0\0\0TFL3" + bytes(100), description, vocabulary))
+    with pytest.raises(InputError, match="cannot load"):
+        TFLiteCaptioner(broken)
+    short = tmp_path / "short.tflite"
+    short.write_bytes(
+        bundled(flatfile.write_model(flatfile.read_model(path.read_bytes())), description, vocabulary[:5])
+    )
+    with pytest.raises(InputError, match="5 lines"):
+        TFLiteCaptioner(short).text([70])
