@@ -45,7 +45,7 @@ ORDER = [
     "tfsparsecap_export.convert",
     "tfsparsecap_export.encode",
     "tfsparsecap_export.write",
-    "tfsparsecap_export.verify.outputs",
+    "tfsparsecap_export.verify",
     "tfsparsecap_export.measure",
     "tfsparsecap_export",
 ]
