@@ -265,13 +265,13 @@ def test_a_converted_transformer_of_digits_says_the_words_that_they_write(
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_what_gates_close_is_zero_in_the_run(transformer, name, tmp_path):
     from tfsparsecap.conversion.published import published_arrays
-    from tfsparsecap.inference.finished_run import Trained
+    from tfsparsecap.inference.finished_run import FinishedRun
 
     weights, config, _ = transformer(name)
     gated, left = pruned(weights)
     checkpoint = laid_out(tmp_path, gated, config, [f"w{token}" for token in range(4, 120)])
     made = convert.convert(checkpoint, tmp_path / "run")
-    found = published_arrays(Trained.load(tmp_path / "run").captioner)
+    found = published_arrays(FinishedRun.load(tmp_path / "run").captioner)
     assert found.keys() == left.keys()
     for key, values in left.items():
         np.testing.assert_array_equal(found[key], values, err_msg=key)

@@ -127,9 +127,9 @@ def open_captioner(given: argparse.Namespace) -> Opened:
 
 
 def _run(given: argparse.Namespace) -> Opened:
-    from tfsparsecap.inference.finished_run import Trained
+    from tfsparsecap.inference.finished_run import FinishedRun
 
-    trained = Trained.load(given.captioner)
+    trained = FinishedRun.load(given.captioner)
     if given.sample is not None:
         search = trained.sampler(
             given.sample,

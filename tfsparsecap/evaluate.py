@@ -132,10 +132,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_folder(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path]:
     start_tensorflow()
-    from tfsparsecap.inference.finished_run import Trained
+    from tfsparsecap.inference.finished_run import FinishedRun
     from tfsparsecap.training.experiment import load_data
 
-    trained = Trained.load(given.captioner)
+    trained = FinishedRun.load(given.captioner)
     if given.config is not None:
         raise InputError("--config is for a .tflite file: a run has settings of its own")
     if given.data is not None:

@@ -10,7 +10,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, check_no_other
 
 if TYPE_CHECKING:
-    from tfsparsecap.inference.finished_run import Trained
+    from tfsparsecap.inference.finished_run import FinishedRun
     from tfsparsecap.reports.figures import FigureFile
     from tfsparsecap.reports.images import GalleryPicture, LookedAt
     from tfsparsecap.reports.page import Page
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _page(runs: Sequence["ReportRun"], given: argparse.Namespace) -> "Page":
-    from tfsparsecap.inference.finished_run import Trained
+    from tfsparsecap.inference.finished_run import FinishedRun
     from tfsparsecap.reports import exported_files, figures
     from tfsparsecap.reports.page import Page
     from tfsparsecap.reports.runs import notes, same_data, scores_table, settings_table
@@ -103,7 +103,7 @@ def _page(runs: Sequence["ReportRun"], given: argparse.Namespace) -> "Page":
         looked = []
         for one in group:
             if one.finished:
-                trained = Trained.load(one.folder.path)
+                trained = FinishedRun.load(one.folder.path)
                 with_encoder = one.config.pruning is not None and bool(one.config.pruning.encoder)
                 layers[one.label] = layerwise(trained.captioner, with_encoder)
                 remaining[one.label] = figures.remaining_weights(trained.captioner, with_encoder)
@@ -150,7 +150,7 @@ def _pictures(
 
 
 def _looked(
-    trained: "Trained", one: "ReportRun", image_ids: Sequence[str], files: dict[str, Path]
+    trained: "FinishedRun", one: "ReportRun", image_ids: Sequence[str], files: dict[str, Path]
 ) -> list["LookedAt"]:
     from tfsparsecap.reports.images import looked_at
 

@@ -15,7 +15,7 @@ from tfsparsecap.data.images import read_image
 from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training.experiment import load_data, region_features
 from tfsparsecap_export.samples import Sample
@@ -53,7 +53,7 @@ def load_run(path: Path) -> Run:
         raise InputError(
             f"there is no run folder {path}: give the folder that a training wrote, such as runs/NAME"
         )
-    trained = Trained.load(path)
+    trained = FinishedRun.load(path)
     data = trained.config.data
     source = f"{data.kind}: {Path(data.folder).name}" if data.folder else data.kind
     description = {"run": trained.config.name, "trained_on": source}

@@ -7,13 +7,13 @@ import pytest
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import Trained, describe, weight_counts
+from tfsparsecap.inference.finished_run import FinishedRun, describe, weight_counts
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.experiment import load_data, make_captioner
 
 
 def test_a_run_captions_an_image_best_first(tiny_run):
-    trained = Trained.load(tiny_run)
+    trained = FinishedRun.load(tiny_run)
     path = load_data(trained.config).records[0].image
     captions = trained.caption(read_image(path, trained.image_size), beam=3)
     scores = [score for _, score in captions]
@@ -23,7 +23,7 @@ def test_a_run_captions_an_image_best_first(tiny_run):
 
 
 def test_evaluation_captions_every_image_of_the_split_as_one_by_one(tiny_run):
-    trained = Trained.load(tiny_run)
+    trained = FinishedRun.load(tiny_run)
     data = load_data(trained.config)
     scores, captions = trained.evaluate(data, "test", progress=False)
     assert scores["images"] == len(captions) == 4 and scores["beam"] == 1
@@ -39,7 +39,7 @@ def test_evaluation_captions_every_image_of_the_split_as_one_by_one(tiny_run):
 
 
 def test_weights_are_counted_without_the_encoder_and_biases(tiny_run):
-    captioner = Trained.load(tiny_run).captioner
+    captioner = FinishedRun.load(tiny_run).captioner
     counts = weight_counts(captioner)
     kernels = [np.array(v) for v in captioner.variables if v.path.endswith(("kernel", "embeddings"))]
     encoder = [np.array(v) for v in captioner.encoder.variables if v.path.endswith("kernel")]
@@ -63,19 +63,19 @@ def test_the_bias_of_a_gru_is_no_weight(tiny_settings):
 
 def test_folders_that_cannot_be_used_are_named(tiny_run, tmp_path):
     with pytest.raises(InputError, match="is no run folder"):
-        Trained.load(tmp_path)
+        FinishedRun.load(tmp_path)
     copy = tmp_path / "copy"
     shutil.copytree(tiny_run, copy)
     (copy / "model.keras").write_bytes(b"no model")
     with pytest.raises(InputError, match=r"cannot read .*model\.keras"):
-        Trained.load(copy)
+        FinishedRun.load(copy)
     (copy / "model.keras").unlink()
     with pytest.raises(InputError, match=r"has no model\.keras yet: finish it with --resume"):
-        Trained.load(copy)
+        FinishedRun.load(copy)
 
 
 def test_an_empty_split_is_named(tiny_run):
-    trained = Trained.load(tiny_run)
+    trained = FinishedRun.load(tiny_run)
     data = load_data(trained.config)
     data.records[:] = data.split("train")
     with pytest.raises(InputError, match="the test split of scenes has no images"):

@@ -7,7 +7,7 @@ from PIL import Image
 from tfsparsecap_export import export_model
 
 import tfsparsecap as sc
-from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.reports import exported_files as report_files
 from tfsparsecap.reports.exported_files import Exported, exported_files, files_table
 from tfsparsecap.reports.runs import ReportRun
@@ -22,7 +22,7 @@ def report_run(folder, dense=False):
 @pytest.mark.slow
 def test_files_of_images_and_of_features_are_timed(tiny_run, tmp_path, monkeypatch):
     options = {"beam": 1, "max_length": 4}
-    export_model(Trained.load(tiny_run).captioner, tmp_path / "a.tflite", **options)
+    export_model(FinishedRun.load(tiny_run).captioner, tmp_path / "a.tflite", **options)
     keras.utils.set_random_seed(0)
     sizes = {"size": 8, "hidden_size": 16, "layers": 1, "heads": 2, "feature_size": 6, "max_length": 4}
     regions = sc.ObjectRelationTransformer(20, **sizes)

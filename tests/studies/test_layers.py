@@ -10,7 +10,7 @@ from PIL import Image
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import Trained, weight_counts
+from tfsparsecap.inference.finished_run import FinishedRun, weight_counts
 from tfsparsecap.studies import layers as study_layers
 from tfsparsecap.studies.layers import (
     Layer,
@@ -61,7 +61,7 @@ def test_kernels_and_tables_are_counted_as_numpy_counts_and_biases_are_not(cell)
 
 def test_all_layers_together_have_the_runs_counts(tiny_run):
     layers = layerwise(tiny_run)
-    captioner = Trained.load(tiny_run).captioner
+    captioner = FinishedRun.load(tiny_run).captioner
     counts = weight_counts(captioner)
     assert sum(layer.weights for layer in layers) == counts["weights"]
     left = sum(layer.weights * (1 - layer.sparsity) for layer in layers)

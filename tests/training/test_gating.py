@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gated_layers, gates
-from tfsparsecap.inference.finished_run import Trained, weight_counts
+from tfsparsecap.inference.finished_run import FinishedRun, weight_counts
 from tfsparsecap.pruning import strip_pruning
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.files import load_config
@@ -248,7 +248,7 @@ def test_schemes_land_in_encoder_and_decoder_and_after_a_stop(scheme, method, ti
     said = []
     scores = train_run(config, runs=tmp_path, verbose=0, say=said.append)
     assert scores["sparsity"] == pytest.approx(0.8, abs=5e-3)
-    captioner = Trained.load(tmp_path / config.name).captioner
+    captioner = FinishedRun.load(tmp_path / config.name).captioner
     inside = captioner.encoder.backbone.layers
     assert share_of_zeros(inside) > 0.3
     if scheme == "C":
@@ -260,7 +260,7 @@ def test_schemes_land_in_encoder_and_decoder_and_after_a_stop(scheme, method, ti
     folder.model.unlink()
     train_run(config, resume=True, runs=tmp_path, verbose=0, say=said.append)
     assert "going on after epoch 3" in said
-    again = Trained.load(folder.path).captioner
+    again = FinishedRun.load(folder.path).captioner
     for own, other in zip(again.get_weights(), captioner.get_weights(), strict=True):
         np.testing.assert_array_equal(own, other)
 
@@ -309,7 +309,7 @@ def test_the_best_epoch_of_fine_tuning_is_taken_after_a_stop_in_it(
     train_run(config, resume=True, runs=tmp_path, verbose=0, say=said.append)
     assert "going on after epoch 2" in said
     assert said.count("taking the weights of epoch 2, the best on validation") == 2
-    captioner = Trained.load(folder.path).captioner
+    captioner = FinishedRun.load(folder.path).captioner
     assert weights_are_those_of(folder.checkpoint(2), captioner)
     assert not weights_are_those_of(folder.checkpoint(3), captioner)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training import run as running
@@ -105,7 +105,7 @@ def test_a_run_leaves_what_its_folder_is_said_to_hold(tiny_settings, tmp_path):
     captions = json.loads((folder / "captions_test.json").read_text())
     assert len(captions) == 4 and captions[0].keys() == {"image_id", "caption", "score", "references"}
     # What was trained in bfloat16 is kept in float32: exported files have no mixed precision.
-    trained = Trained.load(folder)
+    trained = FinishedRun.load(folder)
     assert {layer.dtype_policy.name for layer in trained.captioner._flatten_layers()} == {"float32"}
 
     with pytest.raises(InputError, match="exists: pass --resume"):
@@ -134,13 +134,13 @@ def test_the_best_weights_are_taken_where_asked(tiny_settings, tmp_path, monkeyp
 
 
 def test_a_run_starts_with_what_another_one_has_learnt(tiny_settings, tiny_run, tmp_path):
-    start = Trained.load(tiny_run)
+    start = FinishedRun.load(tiny_run)
     settings = [*tiny_settings, f"training.start_from={tiny_run}", "training.epochs=1"]
     still = ["training.learning_rate=1e-9", "pruning.sparsity=0.5", "data.minimum_count=3"]
     said = []
     train_run(load_config(None, [*settings, *still]), runs=tmp_path, verbose=0, say=said.append)
     assert f"starting with the weights of {tiny_run}" in said
-    found = Trained.load(tmp_path / "tiny")
+    found = FinishedRun.load(tmp_path / "tiny")
     # The vocabulary is that of the weights, whatever the settings would make of the data.
     assert found.tokenizer.vocabulary == start.tokenizer.vocabulary
     for own, other in zip(found.captioner.trainable_weights, start.captioner.trainable_weights, strict=True):
@@ -157,7 +157,9 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_as_it_was_to(
     for left in (tmp_path / "tiny" / "checkpoints").iterdir():
         left.unlink()
     train_run(config, resume=True, runs=tmp_path, verbose=0, say=str)
-    found, start = (Trained.load(run).captioner.trainable_weights for run in (tmp_path / "tiny", tiny_run))
+    found, start = (
+        FinishedRun.load(run).captioner.trainable_weights for run in (tmp_path / "tiny", tiny_run)
+    )
     for own, other in zip(found, start, strict=True):
         np.testing.assert_allclose(own, other, atol=1e-4)
 
@@ -166,7 +168,7 @@ def test_a_run_whose_test_pictures_cannot_be_read_is_kept_and_said(tiny_settings
     def evaluate(self, *arguments, **options):
         raise InputError("none of them can be read: mend them")
 
-    monkeypatch.setattr(Trained, "evaluate", evaluate)
+    monkeypatch.setattr(FinishedRun, "evaluate", evaluate)
     said = []
     config = load_config(None, [*tiny_settings, "training.epochs=1"])
     row = train_run(config, runs=tmp_path, verbose=0, say=said.append)
@@ -298,7 +300,7 @@ def test_a_run_from_bottom_up_features_leaves_out_and_names_what_is_bad(bottom_u
     assert float(rows[1]["loss"]) < float(rows[0]["loss"]) and "validation_CIDEr" in rows[0]
     assert scores["images"] == len(TEST) - 1 and scores["sparsity"] == pytest.approx(0.5, abs=0.01)
 
-    trained = Trained.load(folder)
+    trained = FinishedRun.load(folder)
     assert all(np.isfinite(values).all() for values in trained.captioner.get_weights())
     again, captions = trained.evaluate(progress=False)
     assert [caption.image_id for caption in captions] == [str(n) for n in TEST if n != BAD_TEST]
@@ -351,7 +353,7 @@ def test_baselines_land_in_the_loop_and_after_a_stop(method, tiny_settings, tmp_
     folder.checkpoint(2).unlink()  # as if it had been stopped in the second epoch
     folder.model.unlink()
     train_run(config, resume=True, runs=tmp_path / "stopped", verbose=0, say=str)
-    whole, resumed = (Trained.load(tmp_path / name / "tiny").captioner for name in ("whole", "stopped"))
+    whole, resumed = (FinishedRun.load(tmp_path / name / "tiny").captioner for name in ("whole", "stopped"))
     for one, other in zip(whole.get_weights(), resumed.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -366,10 +368,10 @@ def test_a_lottery_ticket_is_drawn_from_a_run_and_starts_as_it_did(tiny_settings
     start = ["training.start_from=" + str(dense), "pruning.method=lottery", "pruning.rounds=0"]
     # At a rate of almost nothing the ticket stays where it began.
     still = ["training.learning_rate=1e-12", "training.schedule=constant", "pruning.sparsity=0.7"]
-    ticket = Trained.load(trained("name=ticket", *start, *still)).captioner
+    ticket = FinishedRun.load(trained("name=ticket", *start, *still)).captioner
     with np.load(dense / "checkpoints" / "initial.npz", allow_pickle=False) as file:
         initial = [file[name] for name in file.files if name != "notes"]
-    ends = Trained.load(dense).captioner.get_weights()
+    ends = FinishedRun.load(dense).captioner.get_weights()
     decoder = [
         (own, first, last)
         for own, first, last, variable in zip(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.run import train_run
@@ -71,7 +71,7 @@ def test_a_method_prunes_as_it_is_to_and_goes_on_after_a_stop(method, configured
     rows = rows_of(whole)
     for row, sparsity in zip(rows, sparsities, strict=True):
         assert sparsity is None or float(row["sparsity"]) == pytest.approx(sparsity, abs=1e-3)
-    captioner = Trained.load(whole).captioner
+    captioner = FinishedRun.load(whole).captioner
     inside = {id(variable) for variable in captioner.encoder.variables}
     kernels = [
         np.asarray(variable)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import drawn
-from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.pruning import Magnitude, SupermaskLoss, prune
 from tfsparsecap.runs.run_folder import RunFolder
@@ -238,7 +238,7 @@ REWARDED = ["training.scst.samples=3", "training.batch_size=5", "training.epochs
 
 def kernels(folder):
     """Name and value of what is pruned in a run's captioner."""
-    captioner = Trained.load(folder).captioner
+    captioner = FinishedRun.load(folder).captioner
     skipped = {id(variable) for variable in captioner.encoder.variables}
     return {
         variable.path: np.array(variable)
@@ -283,7 +283,7 @@ def test_a_stopped_run_ends_with_the_same_weights_and_prunes_to_the_end(starts, 
     resumed = train_run(config, resume=True, runs=tmp_path / "stopped", verbose=0, say=said.append)
     assert "going on after epoch 1" in said
     assert resumed["CIDEr"] == whole["CIDEr"] and resumed["sparsity"] == whole["sparsity"]
-    models = [Trained.load(tmp_path / name / "tiny").captioner for name in ("whole", "stopped")]
+    models = [FinishedRun.load(tmp_path / name / "tiny").captioner for name in ("whole", "stopped")]
     for one, other in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -21,7 +21,7 @@ from tfsparsecap.training.experiment import Supply, load_data
 
 
 @dataclass
-class Trained:
+class FinishedRun:
     """A captioner with all that it needs to say what is on a picture.
 
     Attributes:
@@ -30,7 +30,7 @@ class Trained:
         config: of the run it comes from.
 
     Example:
-        >>> trained = Trained.load("runs/quickstart")  # doctest: +SKIP
+        >>> trained = FinishedRun.load("runs/quickstart")  # doctest: +SKIP
         >>> trained.caption(read_image("photo.jpg", trained.image_size))  # doctest: +SKIP
         [('a small red circle above a large blue star', -1.9)]
     """
@@ -40,7 +40,7 @@ class Trained:
     config: Config
 
     @classmethod
-    def load(cls, path: str | Path) -> "Trained":
+    def load(cls, path: str | Path) -> "FinishedRun":
         """Reads a run folder.
 
         Raises:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.reports.attention import (
     WordMap,
     as_map,
@@ -122,7 +122,7 @@ def gallery(
 
 
 def looked_at(
-    trained: Trained, label: str, image_ids: Sequence[str], files: Mapping[str, Path]
+    trained: FinishedRun, label: str, image_ids: Sequence[str], files: Mapping[str, Path]
 ) -> list[LookedAt]:
     """Captions of pictures with where a run looked at each word; empty where its captioner has no such map.
 

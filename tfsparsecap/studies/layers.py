@@ -90,9 +90,9 @@ def layerwise(run_or_model: "str | os.PathLike | keras.Model", with_encoder: boo
 
     model = run_or_model
     if isinstance(model, str | os.PathLike):
-        from tfsparsecap.inference.finished_run import Trained
+        from tfsparsecap.inference.finished_run import FinishedRun
 
-        trained = Trained.load(model)
+        trained = FinishedRun.load(model)
         model = trained.captioner
         with_encoder |= trained.config.pruning is not None and trained.config.pruning.encoder
     if gates(model):

@@ -13,7 +13,7 @@ from tfsparsecap.data.records import shown
 from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
-from tfsparsecap.inference.finished_run import Trained, weight_counts
+from tfsparsecap.inference.finished_run import FinishedRun, weight_counts
 from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import strip_pruning
@@ -94,7 +94,7 @@ def train_run(
         say: gets sentences about what is going on.
 
     Returns:
-        The scores on the test split, see `Trained.evaluate`; the last epoch's row of `history.csv` where
+        The scores on the test split, see `FinishedRun.evaluate`; the last epoch's row of `history.csv` where
         there is no test split. With `run`, the folder.
 
     Raises:
@@ -161,7 +161,7 @@ def _train(
     if config.training.restore_best and best is not None:
         say(f"taking the weights of epoch {best}, the best on validation")
         load_checkpoint(folder.checkpoint(best), captioner)
-    trained = Trained(_finished(captioner, config, tokenizer), tokenizer, config)
+    trained = FinishedRun(_finished(captioner, config, tokenizer), tokenizer, config)
     with atomic_path(folder.model) as temporary:
         trained.captioner.save(temporary)
     if not data.split("test"):

@@ -5,20 +5,20 @@ import itertools
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import Trained
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.checkpoints import load_weights
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.schema import Config
 
 
-def load_start(config: Config) -> Trained:
+def load_start(config: Config) -> FinishedRun:
     """The run that `training.start_from` names.
 
     Raises:
         InputError: it is not finished, or its words are written otherwise than those of `config`.
     """
-    start = Trained.load(config.training.start_from)
+    start = FinishedRun.load(config.training.start_from)
     for name in ("radix_base", "sentencepiece"):
         theirs, own = getattr(start.config.data, name), getattr(config.data, name)
         if (theirs is None) != (own is None) or (name == "radix_base" and theirs != own):
