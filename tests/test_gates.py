@@ -10,10 +10,10 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import (
     Gate,
-    drawn,
     fitting_block,
     gated_layers,
     gates,
+    sample_gates_once,
     straight_through_bernoulli,
     straight_through_round,
 )
@@ -256,7 +256,7 @@ def test_inside_drawn_every_read_is_the_same_draw_in_loops_of_either_kind():
 
     @tf.function
     def loops():
-        with drawn(layer, training=True):
+        with sample_gates_once(layer, training=True):
             unrolled = [layer(x) for _ in range(3)]
             looped = tf.TensorArray(tf.float32, 3)
             for step in tf.range(3):
@@ -267,10 +267,10 @@ def test_inside_drawn_every_read_is_the_same_draw_in_loops_of_either_kind():
     for output in (*unrolled, *looped):
         np.testing.assert_array_equal(output, unrolled[0])
     assert np.any(loops()[0][0] != unrolled[0])
-    with drawn(layer, training=True):
+    with sample_gates_once(layer, training=True):
         np.testing.assert_array_equal(layer(x), layer(x))
         held = np.asarray(layer(x))
-        with drawn(layer, training=False):
+        with sample_gates_once(layer, training=False):
             np.testing.assert_array_equal(layer(x), held)
         np.testing.assert_array_equal(layer(x), held)
     np.testing.assert_array_equal(layer(x), np.zeros((8, 8)))  # rounded: nothing is held any more
@@ -282,7 +282,7 @@ def test_nothing_is_held_after_an_error():
     layer.kernel_gate.logits.assign(tf.fill([4, 4], -1.0))
 
     def fail():
-        with drawn(layer, training=True):
+        with sample_gates_once(layer, training=True):
             raise RuntimeError
 
     for run in (fail, tf.function(fail)):
@@ -296,7 +296,7 @@ def test_a_function_traced_inside_drawn_does_not_keep_that_draw():
     layer.build((None, 8))
     layer.kernel_gate.logits.assign(tf.zeros([8, 8]))
     function = tf.function(lambda: layer(tf.eye(8)))
-    with drawn(layer, training=True):
+    with sample_gates_once(layer, training=True):
         function()
     np.testing.assert_array_equal(function(), np.zeros((8, 8)))
 
@@ -310,7 +310,7 @@ def test_drawn_holds_each_layers_weights_in_that_layers_precision(policy):
             self.full = GatedDense(4, dtype="float32", kernel_initializer=keras.initializers.Constant(1 / 3))
 
         def call(self, x, training=None):
-            with drawn(self, training):
+            with sample_gates_once(self, training):
                 return self.full(self.half(x))
 
     model = Mixed()

@@ -7,7 +7,7 @@ which is evaluated is the graph which is exported.
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import drawn
+from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner, Memory, State
 
 
@@ -53,7 +53,7 @@ def beam_search(
         raise InputError(f"beam is {beam} and max_length {max_length}: both must be at least 1")
     check_length(captioner, max_length)
     # A gated weight is masked once, before the loop, not at every word.
-    with drawn(captioner, training=False):
+    with sample_gates_once(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
         memory, state = tf.nest.map_structure(lambda x: _repeat(x, beam), (memory, state))

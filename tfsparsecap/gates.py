@@ -4,9 +4,9 @@ A gated weight is used as `W' = W * z(sigmoid(G))` (SMP paper, equation 1). `G` 
 gates; `z` draws from a Bernoulli distribution while training and rounds otherwise, and is the identity in
 the backward pass.
 
-A forward pass draws once, however often it reads a weight (`draws.py` says what a pass is). A loop of your
-own over layers is no pass for Keras: `drawn` around it has the gates drawn before it, so that every time step
-sees the same weights.
+Each gate is sampled once per forward pass, however often its weight is read (`draws.py` defines a pass).
+Keras does not know a custom loop over layers as one pass: wrap it in `sample_gates_once`, so that all time
+steps see the same weights.
 """
 
 import contextlib
@@ -219,8 +219,8 @@ class Gate(keras.layers.Layer):
     def read(self, weight: keras.Variable) -> tf.Tensor:
         """The gated weight of the layer that owns this gate: one draw for a forward pass.
 
-        Every read within a pass, and inside `drawn`, gives the same tensor. A layer of your own reads its
-        weight with it, too: `matmul(inputs, self.gate.read(self.kernel))`.
+        Every read within a pass, or inside `sample_gates_once`, returns the same tensor. Custom layers can
+        use it as well: `matmul(inputs, self.gate.read(self.kernel))`.
 
         Args:
             weight: always the same one.
@@ -310,10 +310,10 @@ def gates(model: keras.Layer) -> list[Gate]:
 
 
 @contextlib.contextmanager
-def drawn(model: keras.Layer, training: bool | None = None) -> Iterator[None]:
+def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Iterator[None]:
     """Draws every gate of `model` once; inside the block all its layers use that draw, in loops too.
 
-    Inside another `drawn` that has drawn a gate already, that draw stays.
+    Inside another `sample_gates_once` that has drawn a gate already, that draw stays.
 
     Args:
         model: any layer or model; one without gates costs nothing.
@@ -321,7 +321,7 @@ def drawn(model: keras.Layer, training: bool | None = None) -> Iterator[None]:
 
     Example:
         >>> dense = keras.layers.Dense(3)
-        >>> with drawn(dense, training=True):
+        >>> with sample_gates_once(dense, training=True):
         ...     outputs = [dense(tf.ones([1, 2])) for _ in range(4)]
     """
     if training is None:

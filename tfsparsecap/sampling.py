@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfsparsecap.decoding import _length, _repeat, check_length
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import drawn
+from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner
 
 Seed = int | tuple[int, int] | tf.Tensor | None
@@ -82,7 +82,7 @@ def sample(
     check_length(captioner, max_length)
     seed = _as_seed(seed)
     # A gated weight is masked once, before the loop, not at every word.
-    with drawn(captioner, training=False):
+    with sample_gates_once(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
         batch = _length(tf.nest.flatten((state, memory))[0])

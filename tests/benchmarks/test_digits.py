@@ -48,7 +48,7 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
 @pytest.mark.slow
 def test_as_much_goes_as_meets_the_bound_and_numpy_counts_the_same(monkeypatch):
     heard, scored = {}, []
-    validated, scores = Relevance.validated, digits_benchmark.scores
+    validated, scores = Relevance.on_validation_end, digits_benchmark.scores
 
     def hearing(self, logs):
         heard.setdefault(type(self), []).append((logs["sparsity"], logs["val_accuracy"] >= 0.8))
@@ -58,7 +58,7 @@ def test_as_much_goes_as_meets_the_bound_and_numpy_counts_the_same(monkeypatch):
         scored.append((model, digits))
         return scores(model, digits)
 
-    monkeypatch.setattr(Relevance, "validated", hearing)
+    monkeypatch.setattr(Relevance, "on_validation_end", hearing)
     monkeypatch.setattr(digits_benchmark, "scores", keeping)
     decays = {"relevance": 1e-3, "l1": 3e-5, "l2": 1e-4}
     rows = digits_benchmark.measure(

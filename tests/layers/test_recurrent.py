@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap import layers
-from tfsparsecap.gates import Gate, drawn, gates
+from tfsparsecap.gates import Gate, gates, sample_gates_once
 
 RANDOM = np.random.default_rng(0)
 BATCH, LENGTH, SIZE = 2, 3, 4
@@ -185,7 +185,7 @@ def test_a_cell_within_a_cell_of_ones_own_is_drawn_before_the_loop():
 
     @tf.function
     def run():
-        with drawn(rnn, training=True):
+        with sample_gates_once(rnn, training=True):
             return rnn(X, training=True), rnn(X, training=True)
 
     np.testing.assert_array_equal(*run())
@@ -200,7 +200,7 @@ def test_own_loops_over_a_cell_with_dropout_leave_nothing_behind(counted):
 
     @tf.function
     def own_loop():
-        with drawn(cell, training=True):
+        with sample_gates_once(cell, training=True):
             return tf.while_loop(
                 lambda step, *_: step < 3,
                 lambda step, h, c: (step + 1, *cell(X[:, step], [h, c], training=True)[1]),

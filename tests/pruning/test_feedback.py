@@ -24,7 +24,7 @@ class Listener(PruningMethod):
     def step(self, gate_gradients):
         self.steps_done.assign_add(1)
 
-    def validated(self, logs):
+    def on_validation_end(self, logs):
         self.heard.append(logs)
         return len(self.heard) == self.stop_after
 

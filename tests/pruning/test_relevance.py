@@ -34,7 +34,7 @@ def with_method(make=dense, cls=Relevance, *, optimizer=None, compiled=True, **o
 
 
 def scripted(**options):
-    """For tests of what `validated` does, in which compiling would take most of the time."""
+    """For tests of what `on_validation_end` does, in which compiling would take most of the time."""
     return with_method(compiled=False, **options)
 
 
@@ -47,7 +47,7 @@ def masks(model):
 
 
 def hear(model, score):
-    return model.pruning.validated({"loss": 1.0, METRIC: score})
+    return model.pruning.on_validation_end({"loss": 1.0, METRIC: score})
 
 
 def gradients_by_hand(weights, x=X, y=Y):
@@ -205,7 +205,7 @@ def test_nothing_goes_below_the_bound_or_without_a_score_and_never_more_than_the
         if score is not None:
             hear(model, score)
         else:
-            model.pruning.validated({"loss": 0.1})
+            model.pruning.on_validation_end({"loss": 0.1})
         model.train_on_batch(X, Y)
         seen.append(float(model.pruning.current_sparsity()))
     assert seen == pytest.approx([0, 0, 13 / 66, 13 / 66, 13 / 66, 19 / 66])
@@ -330,10 +330,10 @@ def test_no_number_is_a_miss_and_a_dense_end_is_said():
 )
 def test_losses_and_errors_are_better_when_low(metric, mode, score):
     model = scripted(metric=metric, mode=mode, patience=1)
-    model.pruning.validated({metric: 0.6})
+    model.pruning.on_validation_end({metric: 0.6})
     model.train_on_batch(X, Y)
     assert float(model.pruning.current_sparsity()) == 0.0
-    model.pruning.validated({metric: score})
+    model.pruning.on_validation_end({metric: score})
     model.train_on_batch(X, Y)
     assert float(model.pruning.current_sparsity()) > 0.0
 

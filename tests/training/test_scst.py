@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import drawn
+from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.pruning import Magnitude, SupermaskLoss, prune
@@ -181,7 +181,7 @@ def test_what_a_step_draws_depends_on_seed_and_step_alone():
     np.testing.assert_array_equal(seen[0], seen[2])
     np.testing.assert_array_equal(seen[1], seen[3])
     assert (seen[0] != seen[1]).any()
-    with drawn(model, training=False):
+    with sample_gates_once(model, training=False):
         assert seen[0].shape == (4 * 8, LENGTH)
 
 

@@ -23,7 +23,7 @@ class GatedLSTMCell(GatedCell, keras.layers.LSTMCell):
     """`keras.layers.LSTMCell` whose kernel and recurrent kernel are gated.
 
     In `keras.layers.RNN` one draw serves the whole sequence. Wrap a loop of your own in
-    `tfsparsecap.gates.drawn`.
+    `tfsparsecap.gates.sample_gates_once`.
 
     Example:
         >>> layer = keras.layers.RNN(GatedLSTMCell(32, block_shape=(16, 1)))

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import drawn
+from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
 from tfsparsecap.models.regions import attention_bias, regions
 from tfsparsecap.models.regions import feature_size as size_of_features
@@ -218,7 +218,7 @@ class ObjectRelationTransformer(Captioner):
         return self._logits(ops.squeeze(x, axis=1)), {**caches, "position": state["position"] + 1}
 
     def call(self, inputs: Inputs, training: bool = False):
-        with drawn(self, training):
+        with sample_gates_once(self, training):
             memory = self.encode(inputs, training)
             tokens = inputs["tokens"]
             length = tokens.shape[1] or ops.shape(tokens)[1]

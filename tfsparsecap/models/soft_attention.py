@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import drawn
+from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.additive_attention import (
     attention_memory,
     attention_weights,
@@ -142,7 +142,7 @@ class SoftAttention(Captioner):
         return self._logits(state["hidden"], training), state
 
     def call(self, inputs: Inputs, training: bool = False):
-        with drawn(self, training):
+        with sample_gates_once(self, training):
             memory = self.encode(inputs, training)
             state = self.initial_state(memory)
             # What does not depend on the state is done for all words at once, outside the loop.

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import drawn
+from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.additive_attention import (
     attention_memory,
     attention_weights,
@@ -202,7 +202,7 @@ class UpDown(Captioner):
         return self._logits(state["language_hidden"], training), state
 
     def call(self, inputs: Inputs, training: bool = False):
-        with drawn(self, training):
+        with sample_gates_once(self, training):
             memory = self.encode(inputs, training)
             # What does not depend on the state is done for all words at once, outside the loop.
             hidden = hidden_after_words(

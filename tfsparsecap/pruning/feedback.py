@@ -25,7 +25,7 @@ class Feedback(keras.callbacks.Callback):
     callback that adds to the logs, and before those that save the model with its optimizer.
 
     Args:
-        method: whose `validated` is called.
+        method: whose `on_validation_end` is called.
         unsure: whether the logs will have what the method looks for; looks at those of the first epoch that
             has validation, and warns where they have not.
 
@@ -42,7 +42,7 @@ class Feedback(keras.callbacks.Callback):
         logs = dict(logs or {})
         if self.unsure and any(name.startswith("val_") for name in logs):
             self._look(logs)
-        if self.method.validated(logs):
+        if self.method.on_validation_end(logs):
             self.model.stop_training = True
 
     def on_train_end(self, logs=None):
@@ -66,7 +66,7 @@ def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
     warned of.
 
     Args:
-        model: a pruned model, whose method has a `validated` of its own.
+        model: a pruned model, whose method has a `on_validation_end` of its own.
         given: arguments of `fit` by name.
 
     Returns:

@@ -192,7 +192,7 @@ class PruningMethod:
 
     @property
     def finished(self) -> bool:
-        """Whether the method has stopped the training by what `validated` said."""
+        """Whether the method has stopped the training by what `on_validation_end` said."""
         return False
 
     def weights_learn(self) -> tf.Tensor | None:
@@ -221,7 +221,7 @@ class PruningMethod:
                 that is not trained. They are whole (of all replicas, not scaled) and not clipped.
         """
 
-    def validated(self, logs: dict[str, float]) -> bool:
+    def on_validation_end(self, logs: dict[str, float]) -> bool:
         """Takes notice of how the model does on validation data, between two compiled steps.
 
         Called after each epoch, by `feedback.Feedback`, which `fit` of a pruned model adds where a method has
@@ -237,7 +237,7 @@ class PruningMethod:
         return False
 
     def check_metric(self, names: Iterable[str]) -> None:
-        """Checks before a training that the logs given to `validated` will have what this method looks for.
+        """Checks before training that the logs for `on_validation_end` will contain this method's metric.
 
         Args:
             names: what there will be.
@@ -251,7 +251,7 @@ class PruningMethod:
         """Whether the class overrides a method of this base class that does nothing."""
         return getattr(cls, hook) is not getattr(PruningMethod, hook)
 
-    def settle(self) -> str | None:
+    def finalize(self) -> str | None:
         """Puts the model into the state to keep, where that is not the last one; `strip_pruning` calls it.
 
         Returns:

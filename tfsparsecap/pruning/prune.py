@@ -153,7 +153,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         >>> type(model.layers[0]) is keras.layers.Dense
         True
     """
-    _settle(model)
+    _finalize(model)
     parts = list(model._flatten_layers())
     for layer in gated_layers(model):
         ungate_in_place(layer)
@@ -165,12 +165,12 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     return model
 
 
-def _settle(model: keras.Model) -> None:
+def _finalize(model: keras.Model) -> None:
     """Has the method settle, and warns where the training stopped before the pruning was done."""
     method = getattr(model, "pruning", None)
     if not isinstance(method, PruningMethod) or not method.gates:
         return
-    sentence = method.settle()
+    sentence = method.finalize()
     if sentence is not None:
         warnings.warn(sentence, stacklevel=3)
 

@@ -6,7 +6,7 @@ import inspect
 import keras
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import Gate, drawn, gated_layers, gates
+from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
 from tfsparsecap.pruning.feedback import with_feedback
 from tfsparsecap.pruning.method import PruningMethod
@@ -20,7 +20,7 @@ class PrunedModel:
 
     def call(self, *args, **kwargs):
         # All gates follow the training flag of the model, whatever its layers are called with.
-        with drawn(self, kwargs.get("training")):
+        with sample_gates_once(self, kwargs.get("training")):
             return super().call(*args, **kwargs)
 
     @property
@@ -60,7 +60,7 @@ class PrunedModel:
         self.optimizer.build(self.trainable_variables)
 
     def fit(self, *args, **kwargs):
-        if not self.pruning.has_own("validated"):
+        if not self.pruning.has_own("on_validation_end"):
             return super().fit(*args, **kwargs)
         signature = inspect.signature(super().fit)
         if "callbacks" not in signature.parameters:  # a class that hands on *args and **kwargs to Keras

@@ -49,9 +49,9 @@ class Relevance(FixedMask):
     first time count only where the metric is no better than it ever was, so that a model may learn from
     random weights first. A bound that is out of reach ends the training with a warning, and a dense model.
 
-    `fit` of a pruned model tells the method the scores by itself; a loop of your own calls `validated`, which
-    says once when to stop. The best state is kept in variables, which take as much memory again as the
-    model's weights.
+    `fit` of a pruned model reports the scores to the method; a custom loop calls `on_validation_end`, which
+    returns True once, when to stop. The best state is kept in variables, which take as much memory again as
+    the model's weights.
 
     Args:
         sparsity: the most that may go, as a share of the gated weights; what is reached may be less.
@@ -210,7 +210,7 @@ class Relevance(FixedMask):
         """Whether the fine-tuning is over, or the bound out of reach: there is nothing left to train for."""
         return int(_value(self._phase)) == _FINISHED
 
-    def validated(self, logs):
+    def on_validation_end(self, logs):
         if self.finished or self.metric not in logs:
             return False
         score = self.sign * float(logs[self.metric])
@@ -308,7 +308,7 @@ class Relevance(FixedMask):
             f" not have it: there will be {', '.join(names) or 'no metric at all'}; {advice}"
         )
 
-    def settle(self) -> str | None:
+    def finalize(self) -> str | None:
         phase, steps = int(_value(self._phase)), int(_value(self.steps_done))
         if phase == _FINISHED or steps == 0:
             return None
@@ -328,7 +328,7 @@ class Relevance(FixedMask):
         if not math.isfinite(best):
             return (
                 f"nothing was pruned, because no validation gave {self.metric}: give fit validation data, or"
-                " call model.pruning.validated(logs) after each validation"
+                " call model.pruning.on_validation_end(logs) after each validation"
             )
         return (
             f"{self.metric} never met {self.lower_bound:g} ({best:.4g} was the best), so nothing was pruned:"

@@ -70,14 +70,14 @@ class SNIP(PruningMethod):
         looked_at = tf.minimum(tf.convert_to_tensor(self.steps_done), self.batches)
         return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.int64) + looked_at
 
-    def settle(self) -> str | None:
+    def finalize(self) -> str | None:
         steps = int(tf.convert_to_tensor(self.steps_done))
         if 0 < steps < self.batches:
             return (
                 f"SNIP looks at {self.batches} batches before it prunes, and the training stopped after"
                 f" {steps}, so nothing was pruned and nothing learned: train on, or give it batches={steps}"
             )
-        return super().settle()
+        return super().finalize()
 
     def step(self, gate_gradients):
         step = tf.convert_to_tensor(self.steps_done)

@@ -226,7 +226,7 @@ class _Training:
     def _check_metric(self) -> None:
         """Before the training: whether validation gives the score that the pruning goes by, if any."""
         pruning = getattr(self.captioner, "pruning", None)
-        if pruning is None or not pruning.has_own("validated"):
+        if pruning is None or not pruning.has_own("on_validation_end"):
             return
         limit = self.config.training.validation_images
         images = len(self.supply.data.split("validation")[:limit])
@@ -341,7 +341,7 @@ class _Training:
         if TensorBoard.available():
             callbacks.append(TensorBoard(self.folder.logs))
         pruning = getattr(self.captioner, "pruning", None)
-        if pruning is not None and pruning.has_own("validated"):
+        if pruning is not None and pruning.has_own("on_validation_end"):
             callbacks.append(Feedback(pruning))
         patience = self.config.training.early_stopping
         callbacks.append(
