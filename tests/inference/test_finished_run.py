@@ -7,8 +7,9 @@ import pytest
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import FinishedRun, describe, weight_counts
+from tfsparsecap.inference.finished_run import FinishedRun, describe
 from tfsparsecap.settings.files import load_config
+from tfsparsecap.summary.nonzeros import weight_counts
 from tfsparsecap.training.experiment import load_data, make_captioner
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tfsparsecap as sc
-from tfsparsecap.inference.finished_run import weight_counts
 from tfsparsecap.reports import figures as report_figures
 from tfsparsecap.reports.figures import Remaining, density, density_figure, remaining_weights
+from tfsparsecap.summary.nonzeros import weight_counts
 
 
 def test_remaining_weights_are_the_non_zero_ones_of_kernels():

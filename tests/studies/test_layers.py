@@ -10,7 +10,7 @@ from PIL import Image
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import FinishedRun, weight_counts
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.studies import layers as study_layers
 from tfsparsecap.studies.layers import (
     Layer,
@@ -22,6 +22,7 @@ from tfsparsecap.studies.layers import (
     order,
     plot_layerwise,
 )
+from tfsparsecap.summary.nonzeros import weight_counts
 
 LSTM = "layerwise__Layer-wise_Sparsities_of_Soft-Attention_LSTM_MS-COCO_.tsv"
 INCEPTION = "layerwise__Layer-wise_Sparsities_of_Soft-Attention_Inception-V1_MS-COCO_.tsv"

@@ -17,6 +17,7 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.sampling import Sampler
 from tfsparsecap.settings.schema import Config
+from tfsparsecap.summary.nonzeros import weight_counts
 from tfsparsecap.training.experiment import Supply, load_data
 
 
@@ -150,24 +151,6 @@ class FinishedRun:
         counts, whole = weight_counts(self.captioner), weight_counts(self.captioner, with_encoder=True)
         names = ("weights", "nonzero_weights") if self.captioner.encoder else ()
         return {**counts, **{f"encoder_{name}": whole[name] - counts[name] for name in names}}
-
-
-def weight_counts(captioner: Captioner, with_encoder: bool = False) -> dict[str, int | float]:
-    """Weights that can be pruned, kernels and embedding tables: how many there are, how many are not zero.
-
-    Args:
-        with_encoder: count those of the encoder, too.
-    """
-    left_out = captioner.encoder.variables if captioner.encoder and not with_encoder else []
-    encoder = {id(variable) for variable in left_out}
-    kernels = [
-        np.asarray(variable)
-        for variable in captioner.weights
-        # The bias of a GRU is a matrix, too.
-        if id(variable) not in encoder and len(variable.shape) >= 2 and not variable.path.endswith("bias")
-    ]
-    total, kept = sum(kernel.size for kernel in kernels), sum(map(np.count_nonzero, kernels))
-    return {"weights": total, "nonzero_weights": int(kept), "sparsity": float(1.0 - kept / max(1, total))}
 
 
 def left_out(records: Sequence[Record], captions: Sequence[ImageCaption]) -> list[str]:

@@ -84,9 +84,8 @@ def layerwise(run_or_model: "str | os.PathLike | keras.Model", with_encoder: boo
         [Layer(name='dense/kernel', sparsity=1.0, weights=6)]
     """
     # A command reads its arguments before TensorFlow takes its seconds.
-    import numpy as np
-
     from tfsparsecap.gates import gates
+    from tfsparsecap.summary.nonzeros import prunable_weights
 
     model = run_or_model
     if isinstance(model, str | os.PathLike):
@@ -97,16 +96,14 @@ def layerwise(run_or_model: "str | os.PathLike | keras.Model", with_encoder: boo
         with_encoder |= trained.config.pruning is not None and trained.config.pruning.encoder
     if gates(model):
         raise InputError(f"{model.name} is still being pruned: call strip_pruning on it first")
-    encoder = getattr(model, "encoder", None)
-    left_out = {id(variable) for variable in encoder.variables} if encoder and not with_encoder else set()
-    layers = []
-    for variable in model.weights:
-        name = variable.path.removeprefix(f"{model.name}/")
-        # As `trained.weight_counts` counts: the bias of a GRU is a matrix, too.
-        if len(variable.shape) >= 2 and id(variable) not in left_out and not name.endswith("bias"):
-            values = np.asarray(variable)
-            layers.append(Layer(name, float(1 - np.count_nonzero(values) / max(1, values.size)), values.size))
-    return layers
+    return [
+        Layer(
+            weight.variable.path.removeprefix(f"{model.name}/"),
+            1 - weight.nonzeros() / max(1, weight.size),
+            weight.size,
+        )
+        for weight in prunable_weights(model, with_encoder)
+    ]
 
 
 def order(layers: Iterable[Layer]) -> list[str]:

@@ -13,7 +13,7 @@ from tfsparsecap.data.records import shown
 from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
-from tfsparsecap.inference.finished_run import FinishedRun, weight_counts
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import strip_pruning
@@ -26,6 +26,7 @@ from tfsparsecap.runs.checkpoints import (
 )
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.schema import Config
+from tfsparsecap.summary.nonzeros import weight_counts
 from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
 from tfsparsecap.training.experiment import (
     Supply,

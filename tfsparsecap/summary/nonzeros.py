@@ -1,0 +1,112 @@
+"""Counting non-zero weights: one rule for all commands, reports and studies.
+
+Kernels and embedding tables can be pruned. Biases (a GRU's two-dimensional one, too), normalisation
+parameters and statistics cannot. A weight behind a closed gate counts as zero.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfsparsecap.gates import Gate
+from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A weight of a layer.
+
+    Attributes:
+        layer: its owner.
+        variable: its raw value, any mask left out.
+        prunable: whether `prune` gates it or could gate it.
+        gate: its gate, if it has one.
+        is_table: whether it is an embedding table, of which rows are looked up.
+        rows: number of rows when seen as a matrix [inputs summed over, outputs]; None if not prunable.
+    """
+
+    layer: keras.Layer
+    variable: keras.Variable
+    prunable: bool = False
+    gate: Gate | None = None
+    is_table: bool = False
+    rows: int | None = None
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.variable.shape, dtype=np.int64))
+
+    def values(self) -> np.ndarray:
+        """The weight as the layer uses it in inference, float32."""
+        raw = tf.cast(tf.convert_to_tensor(self.variable.value), tf.float32)
+        return (raw if self.gate is None else self.gate.call(raw, training=False)).numpy()
+
+    def nonzeros(self) -> int:
+        return int(np.count_nonzero(self.values()))
+
+
+def weights_of_layer(layer: keras.Layer) -> list[Weight]:
+    """A layer's own weights, without those of the layers inside it."""
+    gated_form = type(layer) if isinstance(layer, GatedLayer) else GATED_FORMS.get(type(layer))
+    prunable = {}
+    for name in gated_form.gated_names if gated_form is not None and layer.built else ():
+        descriptor = gated_form.gated_descriptor(name)
+        variable = descriptor.stored(layer)
+        if isinstance(variable, keras.Variable):  # not so in a quantized layer or one with LoRA
+            gate = layer.gate_of.get(name) if isinstance(layer, GatedLayer) else None
+            rows, _ = gated_form.tiling(layer, name, tuple(variable.shape), (1, 1))
+            prunable[id(variable)] = Weight(layer, variable, True, gate, descriptor.transposed, rows)
+    own = [*layer._trainable_variables, *layer._non_trainable_variables]
+    return [prunable.get(id(variable), Weight(layer, variable)) for variable in own]
+
+
+def nested_layers(model: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
+    """Yields path and layer: the model, then each layer inside it once, in order of creation; no gates."""
+    seen, waiting = set(), [("", model)]
+    while waiting:
+        path, layer = waiting.pop()
+        if id(layer) in seen or isinstance(layer, Gate):
+            continue
+        seen.add(id(layer))
+        yield path, layer
+        waiting += [(f"{path}/{part.name}".lstrip("/"), part) for part in reversed(layer._layers)]
+
+
+def prunable_weights(model: keras.Layer, with_encoder: bool = True) -> list[Weight]:
+    """Lists the kernels and embedding tables of a model, each once, in order of creation.
+
+    Args:
+        model: any Keras model, with gates or without.
+        with_encoder: whether to include those of `model.encoder`, if it has one.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="dense")], name="model")
+        >>> [(weight.variable.path, weight.size) for weight in prunable_weights(model)]
+        [('model/dense/kernel', 6)]
+    """
+    encoder = None if with_encoder else getattr(model, "encoder", None)
+    seen = {id(variable) for variable in encoder.variables} if encoder is not None else set()
+    found = []
+    for _, layer in nested_layers(model):
+        for weight in weights_of_layer(layer):
+            if weight.prunable and id(weight.variable) not in seen:
+                seen.add(id(weight.variable))
+                found.append(weight)
+    return found
+
+
+def weight_counts(model: keras.Layer, with_encoder: bool = False) -> dict[str, int | float]:
+    """Counts the prunable weights of a model.
+
+    Args:
+        model, with_encoder: see `prunable_weights`.
+
+    Returns:
+        `weights`, `nonzero_weights` and `sparsity`, the share of zeros from 0 to 1.
+    """
+    weights = prunable_weights(model, with_encoder)
+    total, nonzeros = sum(weight.size for weight in weights), sum(weight.nonzeros() for weight in weights)
+    return {"weights": total, "nonzero_weights": nonzeros, "sparsity": 1.0 - nonzeros / max(1, total)}
