@@ -57,7 +57,7 @@ def stream(folder: Path, ids: Sequence[str], batch_size: int, epochs: int) -> li
     Returns:
         For each stage its name, `seconds`, and `memory`, MB that the process holds after it.
     """
-    from tfsparsecap.data.pictures import RegionPictures
+    from tfsparsecap.data.image_sources import RegionFeatureSource
     from tfsparsecap.data.pipeline import training_batches
     from tfsparsecap.data.records import Record
     from tfsparsecap.data.region_features import RegionFeatures
@@ -77,7 +77,7 @@ def stream(folder: Path, ids: Sequence[str], batch_size: int, epochs: int) -> li
     features = RegionFeatures(folder, ids, need_boxes=True, need_pooled=False)
     stage("index", began)
     batches = training_batches(
-        RegionPictures(features), records, tokenizer, batch_size=batch_size, max_length=10
+        RegionFeatureSource(features), records, tokenizer, batch_size=batch_size, max_length=10
     )
     for epoch in range(epochs):
         began = time.perf_counter()

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tfsparsecap.data import pictures
+from tfsparsecap.data import image_sources
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.feature_cache import FeatureCache
-from tfsparsecap.data.pictures import FeaturePictures, ImagePictures
-from tfsparsecap.data.pipeline import image_batches, reading_errors, training_batches
+from tfsparsecap.data.image_sources import FeatureCacheSource, ImageFileSource
+from tfsparsecap.data.pipeline import image_batches, training_batches, unwrap_input_errors
 from tfsparsecap.data.records import Record, Skipped
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
@@ -43,7 +43,9 @@ def cache(records, tmp_path):
 
 
 def make(records, tokenizer, features=None, on_bad_record="skip", **options):
-    source = FeaturePictures(records, features) if features else ImagePictures(records, SIZE, on_bad_record)
+    source = (
+        FeatureCacheSource(records, features) if features else ImageFileSource(records, SIZE, on_bad_record)
+    )
     return training_batches(source, records, tokenizer, **{"batch_size": 4, "max_length": 6, **options})
 
 
@@ -186,11 +188,11 @@ def test_images_without_features_are_named_and_their_captions_left_out(records, 
 
 def test_images_that_do_not_fit_memory_are_read_from_their_files(records, tokenizer, monkeypatch):
     kept = collected(make(records, tokenizer).epoch(0))
-    monkeypatch.setattr(pictures, "MEMORY_LIMIT", 100)
+    monkeypatch.setattr(image_sources, "MEMORY_LIMIT", 100)
     streamed = make(records, tokenizer)
     reads = []
-    real = pictures.read_image
-    monkeypatch.setattr(pictures, "read_image", lambda *rest: reads.append(rest) or real(*rest))
+    real = image_sources.read_image
+    monkeypatch.setattr(image_sources, "read_image", lambda *rest: reads.append(rest) or real(*rest))
     assert equal(collected(streamed.epoch(0)), kept)
     assert len(reads) == 16
 
@@ -206,7 +208,7 @@ def test_too_few_captions_and_augmented_features_are_refused(records, tokenizer,
 
 @pytest.mark.parametrize("kind", ["image", "features"])
 def test_pictures_for_decoding_come_in_order_and_all(records, cache, kind):
-    source = FeaturePictures(records, cache) if kind == "features" else ImagePictures(records, SIZE)
+    source = FeatureCacheSource(records, cache) if kind == "features" else ImageFileSource(records, SIZE)
     batches = collected(image_batches(source, batch_size=4))
     assert [len(batch["index"]) for batch in batches] == [4, 4, 2]
     assert np.concatenate([batch["index"] for batch in batches]).tolist() == list(range(IMAGES))
@@ -217,7 +219,7 @@ def test_pictures_for_decoding_come_in_order_and_all(records, cache, kind):
 
 def test_pictures_for_decoding_leave_broken_ones_out_and_name_them(records):
     records[3].image.write_bytes(b"")
-    source = ImagePictures(records, SIZE)
+    source = ImageFileSource(records, SIZE)
     assert [entry.where for entry in source.skipped] == ["image 3.png"]
     batches = collected(image_batches(source, batch_size=4))
     assert 3 not in np.concatenate([batch["index"] for batch in batches])
@@ -225,7 +227,7 @@ def test_pictures_for_decoding_leave_broken_ones_out_and_name_them(records):
 
 
 class Changing:
-    """Pictures of 1 to 3 regions of which one cannot be read after all."""
+    """Images of 1 to 3 regions of which one cannot be read after all."""
 
     def __init__(self, count, broken):
         self.specs = {"features": tf.TensorSpec((None, 1), tf.float32)}
@@ -261,7 +263,7 @@ def test_what_a_source_says_is_said_as_it_is(records, tokenizer):
 
     source.fetch = fetch
     said = r"^the features in 5\.npy are NaN: make them again$"
-    with pytest.raises(InputError, match=said), reading_errors():
+    with pytest.raises(InputError, match=said), unwrap_input_errors():
         collected(image_batches(source, batch_size=4))
-    with pytest.raises(tf.errors.InvalidArgumentError), reading_errors():
+    with pytest.raises(tf.errors.InvalidArgumentError), unwrap_input_errors():
         tf.reshape(tf.zeros(3), [2])

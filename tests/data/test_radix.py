@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
-from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, Tokenizer, WordTokenizer, load_tokenizer
+from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
 
 WORDS = 10_000
@@ -263,14 +263,9 @@ def test_pieces_of_a_published_vocabulary_are_written_in_digits(shared):
     ]
 
 
-def test_a_run_folder_gives_it_back(words, tmp_path):
-    tokenizer = RadixTokenizer(words, 768)
-    tokenizer.save_to(tmp_path)
-    again = load_tokenizer(tmp_path, 768)
-    assert isinstance(again, RadixTokenizer) and isinstance(again.words, WordTokenizer)
-    assert again.vocabulary == tokenizer.vocabulary == words.vocabulary and again.join == "words"
-    assert len(again) == 771 and len(again.words) == WORDS + 4
-    assert isinstance(load_tokenizer(tmp_path), WordTokenizer)
+def test_save_to_writes_the_vocabulary_of_words(words, tmp_path):
+    RadixTokenizer(words, 768).save_to(tmp_path)
+    assert WordTokenizer.load(tmp_path / "vocabulary.txt").vocabulary == words.vocabulary
 
 
 @pytest.mark.parametrize("base", [-768, 0, 1, 1 << 40])

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfsparsecap.data import sentencepiece
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
-from tfsparsecap.data.tokenizers import load_tokenizer
 from tfsparsecap.errors import InputError
 
 UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4
@@ -148,8 +147,6 @@ def test_a_run_folder_holds_the_model_byte_for_byte(published, folder, tmp_path)
     model_file = folder / "sentencepiece_word.model"
     assert (tmp_path / "sentencepiece.model").read_bytes() == model_file.read_bytes()
     assert (tmp_path / "vocabulary.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
-    again = load_tokenizer(tmp_path)
-    assert isinstance(again, SentencePieceTokenizer) and again.vocabulary == published.vocabulary
 
 
 def test_a_unigram_model_of_other_ids_gets_captions_as_they_are():

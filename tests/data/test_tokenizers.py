@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.tokenizers import (
     SPECIAL_TOKENS,
     WordTokenizer,
     join_words,
-    load_tokenizer,
     split_words,
 )
 from tfsparsecap.errors import InputError
@@ -167,24 +165,7 @@ def test_words_are_their_own_tokens():
     assert tokenizer.to_words(ids).numpy().tolist() == ids.numpy().tolist()
 
 
-def test_a_run_folder_gives_the_tokenizer_back(tmp_path):
-    tokenizer = WordTokenizer.from_captions(["a dog", "a red dog"])
-    tokenizer.save_to(tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["vocabulary.txt"]
-    again = load_tokenizer(tmp_path)
-    assert isinstance(again, WordTokenizer) and again.vocabulary == tokenizer.vocabulary
-    digits = load_tokenizer(str(tmp_path), radix_base=2)
-    assert isinstance(digits, RadixTokenizer) and digits.base == 2
-    assert digits.words.vocabulary == tokenizer.vocabulary
-    # Pieces come before words, and what is no model is not taken for words.
-    (tmp_path / "sentencepiece.model").write_bytes(b"words")
-    with pytest.raises(InputError, match=r"sentencepiece.model: this is no SentencePiece model"):
-        load_tokenizer(tmp_path)
-
-
-def test_a_folder_without_a_vocabulary_or_that_cannot_be_written_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"vocabulary.txt: No such file"):
-        load_tokenizer(tmp_path)
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     with pytest.raises(InputError, match=r"cannot write .*nowhere.vocabulary.txt"):
         WordTokenizer.from_captions(["a"]).save_to(tmp_path / "nowhere")
 

@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 
+from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch
@@ -152,3 +153,19 @@ def test_with_pruning_only_epochs_at_the_final_sparsity_can_be_the_best():
     assert best_epoch(history, 0.9) == 3
     assert best_epoch(history[:1], 0.9) is None
     assert best_epoch([], None) is None
+
+
+def test_load_tokenizer_reads_words_digits_or_pieces(tmp_path):
+    folder, saved = RunFolder(tmp_path), WordTokenizer.from_captions(["a dog", "a red dog"])
+    with pytest.raises(InputError, match=r"vocabulary.txt: No such file"):
+        folder.load_tokenizer()
+    saved.save_to(tmp_path)
+    loaded = folder.load_tokenizer()
+    assert isinstance(loaded, WordTokenizer) and loaded.vocabulary == saved.vocabulary
+    digits = folder.load_tokenizer(radix_base=2)
+    assert isinstance(digits, RadixTokenizer) and digits.base == 2
+    assert digits.words.vocabulary == saved.vocabulary
+    # A SentencePiece model takes precedence, even a damaged one.
+    (tmp_path / "sentencepiece.model").write_bytes(b"words")
+    with pytest.raises(InputError, match=r"sentencepiece.model: this is no SentencePiece model"):
+        folder.load_tokenizer()

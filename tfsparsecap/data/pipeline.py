@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.data.augmentation import Augmentation
-from tfsparsecap.data.pictures import Pictures
+from tfsparsecap.data.image_sources import ImageSource
 from tfsparsecap.data.records import Record, Skipped
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
@@ -32,7 +32,7 @@ class TrainingBatches:
         skipped: records left out because their image cannot be read, or because they have no caption.
     """
 
-    source: Pictures
+    source: ImageSource
     tokens: np.ndarray
     targets: np.ndarray
     record_of: np.ndarray
@@ -135,7 +135,7 @@ class TrainingBatches:
 
 
 def training_batches(
-    source: Pictures,
+    source: ImageSource,
     records: Sequence[Record],
     tokenizer: Tokenizer,
     *,
@@ -164,7 +164,7 @@ def training_batches(
 
     Example:
         >>> records = data.split("train")  # doctest: +SKIP
-        >>> source = FeaturePictures(records, cache)  # doctest: +SKIP
+        >>> source = FeatureCacheSource(records, cache)  # doctest: +SKIP
         >>> batches = training_batches(  # doctest: +SKIP
         ...     source, records, tokenizer, batch_size=128, max_length=20
         ... )
@@ -201,8 +201,8 @@ def training_batches(
     )
 
 
-def numbered_batches(
-    source: Pictures,
+def reward_batches(
+    source: ImageSource,
     records: Sequence[Record],
     *,
     batch_size: int,
@@ -224,7 +224,7 @@ def numbered_batches(
         InputError: there are fewer pictures than `batch_size`.
 
     Example:
-        >>> batches = numbered_batches(source, records, batch_size=10)  # doctest: +SKIP
+        >>> batches = reward_batches(source, records, batch_size=10)  # doctest: +SKIP
     """
     captioned = np.array([bool(record.captions) for record in records])
     places = np.flatnonzero(source.usable & captioned)
@@ -247,8 +247,8 @@ def numbered_batches(
     )
 
 
-def image_batches(source: Pictures, *, batch_size: int) -> tf.data.Dataset:
-    """Pictures without captions, in the order of their records, for decoding; the last batch may be smaller.
+def image_batches(source: ImageSource, *, batch_size: int) -> tf.data.Dataset:
+    """Images without captions, in the order of their records, for decoding; the last batch may be smaller.
 
     Args:
         source: the pictures; its `skipped` says what cannot be read.
@@ -275,11 +275,11 @@ def image_batches(source: Pictures, *, batch_size: int) -> tf.data.Dataset:
 
 
 @contextmanager
-def reading_errors() -> Iterator[None]:
+def unwrap_input_errors() -> Iterator[None]:
     """What a source of pictures raised inside a data set, as it was raised and not as TensorFlow's error.
 
     Raises:
-        InputError: the one that `Pictures.fetch` raised while a data set was read in this context.
+        InputError: the one that `ImageSource.fetch` raised while a data set was read in this context.
     """
     try:
         yield
@@ -290,7 +290,7 @@ def reading_errors() -> Iterator[None]:
         raise InputError(said[1]) from error
 
 
-def _shaped(given: Sequence[tf.Tensor], source: Pictures, batch: int | None) -> dict[str, tf.Tensor]:
+def _shaped(given: Sequence[tf.Tensor], source: ImageSource, batch: int | None) -> dict[str, tf.Tensor]:
     """Tensors under their names, with what is known of their shapes; features as float32."""
     named = {}
     for tensor, (name, spec) in zip(given, source.specs.items(), strict=True):

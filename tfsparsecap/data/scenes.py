@@ -1,4 +1,4 @@
-"""Pictures of coloured shapes with captions, drawn here: a data set without a download, learnt in minutes."""
+"""Images of coloured shapes with captions, drawn here: a data set without a download, learnt in minutes."""
 
 import colorsys
 import csv

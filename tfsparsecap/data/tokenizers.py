@@ -155,7 +155,7 @@ class Tokenizer(abc.ABC):
         atomic_write(path, "\n".join(self.vocabulary) + "\n")
 
     def save_to(self, folder: str | os.PathLike) -> None:
-        """Writes into a run folder what `load_tokenizer` reads, each file whole or not at all."""
+        """Writes the files that `RunFolder.load_tokenizer` reads, each one atomically."""
         self.save(Path(folder) / VOCABULARY)
 
 
@@ -292,25 +292,3 @@ class WordTokenizer(Tokenizer):
             return []
         lines = join_words(tf.constant(list(captions), tf.string)).numpy()
         return [line.decode("utf-8") for line in lines]
-
-
-def load_tokenizer(folder: str | os.PathLike, radix_base: int | None = None) -> Tokenizer:
-    """The tokenizer of a run folder, as `Tokenizer.save_to` left it.
-
-    Args:
-        folder: with `sentencepiece.model`, or else `vocabulary.txt`.
-        radix_base: of the digits that the run's captioner writes words in; None where it predicts words.
-
-    Raises:
-        InputError: the file is absent or damaged, or its words cannot be written in digits of this base.
-    """
-    # These two build on the classes above.
-    from tfsparsecap.data.radix import RadixTokenizer
-    from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
-
-    pieces = Path(folder) / SENTENCEPIECE
-    if pieces.is_file():
-        tokenizer = SentencePieceTokenizer.load(pieces)
-    else:
-        tokenizer = WordTokenizer.load(Path(folder) / VOCABULARY)
-    return tokenizer if radix_base is None else RadixTokenizer(tokenizer, radix_base)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.data.records import CaptionData, Record, shown
-from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.scoring import ImageCaption, caption_records, scores_of
@@ -56,7 +56,7 @@ class FinishedRun:
         except (OSError, ValueError, TypeError, KeyError) as error:
             reason = str(error).strip().partition("\n")[0][:200]
             raise InputError(f"cannot read {folder.model} ({reason}): train the run again") from error
-        return cls(captioner, load_tokenizer(folder.path, config.data.radix_base), config)
+        return cls(captioner, folder.load_tokenizer(config.data.radix_base), config)
 
     @property
     def image_size(self) -> int | None:

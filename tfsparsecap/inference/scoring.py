@@ -13,7 +13,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfsparsecap.data.images import read_image
-from tfsparsecap.data.pipeline import reading_errors
+from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.data.records import Record, clean_caption, shown
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.data.tokenizers import Tokenizer
@@ -88,7 +88,7 @@ def caption_records(
 def _readable(batches: tf.data.Dataset) -> Iterator[dict]:
     iterator = iter(batches)
     while True:
-        with reading_errors():
+        with unwrap_input_errors():
             batch = next(iterator, None)
         if batch is None:
             return

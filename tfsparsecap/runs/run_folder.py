@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer
+from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
+from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.runs.checkpoints import save_weights
@@ -159,6 +161,22 @@ class RunFolder:
         if initial:
             save_weights(self.initial, dict(initial))
         self.save_config(config)
+
+    def load_tokenizer(self, radix_base: int | None = None) -> Tokenizer:
+        """Reads the tokenizer that the run was trained with.
+
+        Args:
+            radix_base: base of the radix encoding; None where the captioner predicts words or pieces.
+
+        Raises:
+            InputError: the vocabulary is missing or damaged, or the radix base does not fit it.
+        """
+        pieces = self.path / SENTENCEPIECE
+        if pieces.is_file():
+            tokenizer = SentencePieceTokenizer.load(pieces)
+        else:
+            tokenizer = WordTokenizer.load(self.vocabulary)
+        return tokenizer if radix_base is None else RadixTokenizer(tokenizer, radix_base)
 
     def save_config(self, config: Config) -> None:
         """Writes `config.yaml`."""

@@ -10,8 +10,13 @@ import keras
 from tfsparsecap import data as sources
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.feature_cache import FeatureCache, cached_features
-from tfsparsecap.data.pictures import FeaturePictures, ImagePictures, Pictures, RegionPictures
-from tfsparsecap.data.pipeline import TrainingBatches, image_batches, numbered_batches, training_batches
+from tfsparsecap.data.image_sources import (
+    FeatureCacheSource,
+    ImageFileSource,
+    ImageSource,
+    RegionFeatureSource,
+)
+from tfsparsecap.data.pipeline import TrainingBatches, image_batches, reward_batches, training_batches
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.records import CaptionData, Record, Skipped
 from tfsparsecap.data.region_features import RegionFeatures
@@ -230,7 +235,7 @@ class Supply:
     tokenizer: Tokenizer
     encoder: keras.Layer | None
     progress: bool = True
-    _sources: list[Pictures] = field(default_factory=list)
+    _sources: list[ImageSource] = field(default_factory=list)
     _cache: FeatureCache | None = None
 
     def training(self, *, from_images: bool, batch_size: int) -> TrainingBatches:
@@ -242,7 +247,7 @@ class Supply:
         records = self.data.split("train")
         pictures = self.pictures(records, from_images=from_images)
         if self.config.training.scst is not None:
-            return numbered_batches(
+            return reward_batches(
                 pictures, records, batch_size=batch_size, augment=augment, seed=self.config.seed
             )
         return training_batches(
@@ -257,10 +262,10 @@ class Supply:
         )
 
     def images(self, records: Sequence[Record], *, from_images: bool, batch_size: int = 64):
-        """Pictures without captions, see `data.pipeline.image_batches`."""
+        """Images without captions, see `data.pipeline.image_batches`."""
         return image_batches(self.pictures(records, from_images=from_images), batch_size=batch_size)
 
-    def pictures(self, records: Sequence[Record], *, from_images: bool) -> Pictures:
+    def pictures(self, records: Sequence[Record], *, from_images: bool) -> ImageSource:
         """The pictures of records; `skipped` then knows those that cannot be read.
 
         Args:
@@ -268,14 +273,14 @@ class Supply:
         """
         settings = self.config.data
         if self.config.model.encoder is None:
-            source = RegionPictures(region_features(self.config, records), settings.on_bad_record)
+            source = RegionFeatureSource(region_features(self.config, records), settings.on_bad_record)
         else:
             features = None if from_images else self.features()
             if features is not None:
-                source = FeaturePictures(records, features)
+                source = FeatureCacheSource(records, features)
             else:
                 size = self.config.model.encoder.image_size
-                source = ImagePictures(records, size, settings.on_bad_record)
+                source = ImageFileSource(records, size, settings.on_bad_record)
         self._sources.append(source)
         return source
 

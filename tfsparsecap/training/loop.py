@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.data.pipeline import reading_errors
+from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.errors import InputError
 
 
@@ -117,7 +117,7 @@ class Loop:
         iterator = iter(dataset)
         while True:
             asked = time.perf_counter()
-            with reading_errors():
+            with unwrap_input_errors():
                 batch = next(iterator, None)
             waited += time.perf_counter() - asked
             if batch is None:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.data.records import shown
-from tfsparsecap.data.tokenizers import Tokenizer, load_tokenizer
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.inference.finished_run import FinishedRun
@@ -130,9 +130,7 @@ def _train(
         start = load_start(config)
         tokenizer = start.tokenizer
     else:
-        tokenizer = (
-            load_tokenizer(folder.path, config.data.radix_base) if resume else make_tokenizer(config, data)
-        )
+        tokenizer = folder.load_tokenizer(config.data.radix_base) if resume else make_tokenizer(config, data)
     strategy = make_strategy(config.training.distribution)
     with strategy.scope():
         captioner = make_captioner(config, tokenizer, weights=start is None)
@@ -176,7 +174,7 @@ def _train(
         say(f"{folder.model} was not evaluated: {error}")
         _name_skipped(folder, supply, say, write=True)
         return {"run": str(folder.path), **training.history[-1]}
-    # Pictures of other splits, and what was wrong inside files, came to light since.
+    # Images of other splits, and what was wrong inside files, came to light since.
     _name_skipped(folder, supply, say, write=True)
     folder.write_json("captions_test", as_rows(captions))
     folder.write_json("scores_test", scores)

@@ -132,7 +132,7 @@ class SCSTLoop(Loop):
         flat = tf.reshape(token_ids, [-1, token_ids.shape[2]])
 
         def scored(captions: np.ndarray, of_image: np.ndarray) -> np.ndarray:
-            # Pictures that could not be read have no references: they count nothing, whatever is said here.
+            # Images that could not be read have no references: they count nothing, whatever is said here.
             return np.asarray(self.reward(captions, np.maximum(of_image, 0)), np.float32)
 
         rewards = tf.numpy_function(scored, [flat, tf.repeat(images, count)], tf.float32)

@@ -1,4 +1,4 @@
-"""Pictures of regions: what the files hold, in buckets, and a file that turns out to be bad amid an epoch."""
+"""Images of regions: what the files hold, in buckets, and a file that turns out to be bad amid an epoch."""
 
 import shutil
 import threading
@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.data import region_features
-from tfsparsecap.data.pictures import RegionPictures
-from tfsparsecap.data.pipeline import image_batches, reading_errors, training_batches
+from tfsparsecap.data.image_sources import RegionFeatureSource
+from tfsparsecap.data.pipeline import image_batches, training_batches, unwrap_input_errors
 from tfsparsecap.data.records import Record
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.data.tokenizers import WordTokenizer
@@ -57,7 +57,7 @@ def opened(folder, on_bad_record="skip", boxes=True, pooled=True):
         need_boxes=boxes,
         need_pooled=pooled,
     )
-    return RegionPictures(features, on_bad_record)
+    return RegionFeatureSource(features, on_bad_record)
 
 
 def batches_of(source, batch_size=4):
@@ -198,7 +198,7 @@ def test_where_asked_a_bad_picture_stops_with_its_own_sentence(folder, kind, val
     path = damage(folder, BAD, kind, value)
     source = opened(folder, on_bad_record="fail")
     for dataset in (batches_of(source).epoch(0), image_batches(source, batch_size=4)):
-        with pytest.raises(InputError, match=f"^{path} .*{why}.*leave the image out$"), reading_errors():
+        with pytest.raises(InputError, match=f"^{path} .*{why}.*leave the image out$"), unwrap_input_errors():
             collected(dataset)
     assert source.usable.all() and source.skipped == []
 

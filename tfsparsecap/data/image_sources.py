@@ -22,7 +22,7 @@ MEMORY_LIMIT = 1 << 30
 _PROBED = 8
 
 
-class Pictures(Protocol):
+class ImageSource(Protocol):
     """What the pipeline asks of a source of pictures, whether it has pixels or features.
 
     Attributes:
@@ -40,11 +40,11 @@ class Pictures(Protocol):
     skipped: list[Skipped]
 
     def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Pictures of records: int64 [B] -> for each of `specs` an array with leading axis B."""
+        """Images of records: int64 [B] -> for each of `specs` an array with leading axis B."""
         ...
 
 
-class ImagePictures:
+class ImageFileSource:
     """Pixels of the records' images, kept in memory where they fit and read from their files otherwise.
 
     Every image is decoded once here, so that a broken one is named before training and not amid it.
@@ -89,7 +89,7 @@ class ImagePictures:
         return {"image": np.stack([read_image(self._paths[index], self._size) for index in indices])}
 
 
-class FeaturePictures:
+class FeatureCacheSource:
     """Rows of a feature cache; records whose image it could not read are not usable."""
 
     def __init__(self, records: Sequence[Record], cache: FeatureCache):
@@ -108,7 +108,7 @@ class FeaturePictures:
         return {"features": np.asarray(self._features[self._rows[indices]])}
 
 
-class RegionPictures:
+class RegionFeatureSource:
     """Features of regions from their files, read batch by batch and forgotten.
 
     Args:
