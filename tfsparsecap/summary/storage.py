@@ -1,52 +1,104 @@
-"""What weights take in a file: by formulas in the formats that have one, else by compressing them."""
+"""Estimates how many bytes weights take in a file: by formula, or by compressing them."""
 
 import bz2
 import math
 import zlib
-from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
-from tqdm import tqdm
 
-#: How a weight is used, which says how it can be stored: `MATRIX` multiplies, rows are picked of a `TABLE`,
-#: a `CONVOLUTION`'s kernel is no matrix to a phone's kernels, and `OTHER` are biases, scales and statistics.
+#: How a weight is used, which decides how it can be stored: a `MATRIX` is multiplied, rows are looked up in a
+#: `TABLE`, a `CONVOLUTION` kernel is stored dense, and `OTHER` are biases, scales and statistics.
 MATRIX, TABLE, CONVOLUTION, OTHER = "matrix", "table", "convolution", "other"
 
-#: Weights below which the exporter leaves a tensor in float32.
-SMALLEST_INT8 = 2048
+#: Tensors with fewer weights stay in float32 in an exported file: encoding them would save less than it
+#: costs.
+SMALLEST_ENCODED = 2048
+#: Sizes of blocks, in neighbouring values of a row, in which an exported table can be stored.
+TABLE_BLOCKS = (1, 4, 16)
+#: Bytes of a float32 scale and an int64 zero point in a .tflite file.
+SCALE_BYTES = 12
 _BLOCK = 16
-_TABLE_BLOCKS = (1, 4, 16)
 _FLOAT32, _FLOAT16, _INT8, _CSR_INDEX = 4, 2, 1, 4
-#: A float32 scale and an int64 zero point, as a .tflite file keeps them.
-_SCALE = 12
-_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Where the zeros of a matrix [rows, columns] are; a row of an exported matrix holds one output's inputs.
+
+    Attributes:
+        rows, columns: of the matrix.
+        nonzeros: number of weights that are not zero.
+        stored: block size -> weights in blocks that are not all zero. Sizes are 1, 4 if it divides the
+            columns, and 16, for which rows are padded with zeros.
+        last_block: block size -> largest column number of such a block, counted in blocks.
+        most_blocks: largest number of blocks of 16 in a row.
+    """
+
+    rows: int
+    columns: int
+    nonzeros: int
+    stored: dict[int, int]
+    last_block: dict[int, int]
+    most_blocks: int
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "Pattern":
+        """The pattern of a matrix [rows, columns]."""
+        rows, columns = values.shape
+        kept = np.pad(values != 0, ((0, 0), (0, -columns % _BLOCK)))
+        stored, last_block, most_blocks = {}, {}, 0
+        for block in (size for size in (1, 4, 16) if columns % size == 0 or size == _BLOCK):
+            blocks = kept.reshape(rows, -1, block).any(axis=2)
+            stored[block] = block * int(np.count_nonzero(blocks))
+            last_block[block] = int(np.flatnonzero(blocks.any(axis=0)).max(initial=0))
+            if block == _BLOCK:
+                most_blocks = int(blocks.sum(axis=1).max(initial=0))
+        return cls(rows, columns, stored[1], stored, last_block, most_blocks)
+
+    @property
+    def weights(self) -> int:
+        return self.rows * self.columns
+
+    def sparse_bytes(self, block: int, value_bytes: int) -> int:
+        """Bytes in a .tflite file of the non-zero blocks, their columns and the row offsets; no scales."""
+        # A file has no constant without data: a matrix of zeros keeps one block.
+        count = max(1, self.stored[block] // block)
+        block_bytes = block * value_bytes + index_bytes(self.last_block[block])
+        return count * block_bytes + (self.rows + 1) * index_bytes(count)
+
+
+def index_bytes(largest: int) -> int:
+    """Bytes of the smallest index type of a .tflite file that holds `largest`."""
+    return 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
 
 
 def stored_bytes(
-    weight: np.ndarray, kind: str = MATRIX, *, summed: int | None = None, index_bytes: int = 8
+    weight: np.ndarray, kind: str = MATRIX, *, inputs: int | None = None, coo_index_bytes: int = 8
 ) -> dict[str, int]:
-    """Bytes of a weight in each of the formats that a formula is enough for.
+    """Bytes of a weight in the formats whose size follows from a formula.
 
     Args:
-        weight: float of any shape, in Keras's layout: the outputs on the last axis, of a table the tokens on
-            the first one.
+        weight: float of any shape in Keras's layout: outputs on the last axis, of a table tokens on the
+            first.
         kind: `MATRIX`, `TABLE`, `CONVOLUTION` or `OTHER`.
-        summed: how many values of the input an output is the sum of; None is all axes but the last.
-        index_bytes: of an index of COO; 8 as in PyTorch's checkpoints.
+        inputs: number of inputs that each output sums over; None takes all axes but the last.
+        coo_index_bytes: size of an index in COO; 8 as in PyTorch's checkpoints.
 
     Returns:
-        Name -> bytes:
+        Format -> bytes:
 
         - `float32` and `float16`: 4 and 2 for each weight.
-        - `coo`: float32 and an index for each axis, for every weight that is not zero.
-        - `csr`: float32 and an int32 column for every such weight, an int32 for every output and one more.
-        - `int8_blocks`: as `tfsparsecap-export` stores it: blocks of 16 inputs of an output that are not all
-          zero in int8, their places in the smallest integers that do, a scale (12 bytes) for every output; or
-          all weights in int8 with one scale, where that is smaller and for convolutions. Tables have one
-          scale, and the best of blocks of 1, 4 and 16.
+        - `coo`: for each non-zero weight a float32 and an index per axis.
+        - `csr`: for each non-zero weight a float32 and an int32 column, and an int32 offset per output plus
+          one.
+        - `int8_blocks`: what `tfsparsecap-export` stores: the non-zero blocks of 16 inputs of an output in
+          int8, their places in the smallest integer type that fits, and a scale (12 bytes) per output; or all
+          weights in int8 with one scale, if that is smaller and for convolutions. Tables have one scale and
+          the best of blocks of 1, 4 and 16.
 
-        What has one axis is float32 in `coo` and `csr`, as it is in published checkpoints; what has fewer
-        than 2048 weights is float32 in `int8_blocks`.
+        Tensors with one axis stay float32 in `coo` and `csr`, as in published checkpoints; tensors of fewer
+        than 2048 weights stay float32 in `int8_blocks`.
 
     Example:
         >>> stored_bytes(np.eye(4))
@@ -57,84 +109,44 @@ def stored_bytes(
     sizes = {"float32": dense, "float16": _FLOAT16 * size, "coo": dense, "csr": dense, "int8_blocks": dense}
     if axes < 2:
         return sizes
-    kept = np.asarray(weight != 0)
-    nonzeros = int(np.count_nonzero(kept))
-    sizes["coo"] = nonzeros * (_FLOAT32 + axes * index_bytes)
-    rows = kept.reshape(len(kept), -1) if kind == TABLE else _by_output(kept, summed)
+    nonzeros = int(np.count_nonzero(weight))
+    sizes["coo"] = nonzeros * (_FLOAT32 + axes * coo_index_bytes)
+    # [outputs, inputs], or [tokens, units] of a table.
+    rows = weight.reshape(len(weight), -1) if kind == TABLE else _by_output(weight, inputs)
     sizes["csr"] = nonzeros * (_FLOAT32 + _CSR_INDEX) + (len(rows) + 1) * _CSR_INDEX
-    if size >= SMALLEST_INT8 and kind != OTHER:
-        sizes["int8_blocks"] = _int8(rows, kind)
+    if size >= SMALLEST_ENCODED and kind != OTHER:
+        sizes["int8_blocks"] = _int8_bytes(rows, kind)
     return sizes
 
 
-def compressed_bytes(weights: Iterable[Callable[[], np.ndarray]], total: int) -> list[dict[str, int]]:
-    """Bytes that gzip and bzip2 make of the float32 values of each weight, at their usual levels (6 and 9).
-
-    Zeros count as +0.
-
-    They are compressed for it, about a million weights a second: then a progress bar appears.
+def compressed_bytes(weight: np.ndarray) -> dict[str, int]:
+    """Bytes of the float32 values of a weight after gzip (level 6) and bzip2 (level 9).
 
     Args:
-        weights: functions that give the weights, float32, so that there is one at a time.
-        total: how many values they have together.
-
-    Returns:
-        For each weight name -> bytes: `gzip` and `bzip2`.
+        weight: float32 of any shape; about a million values are compressed in a second.
 
     Example:
-        >>> (sizes,) = compressed_bytes([lambda: np.zeros(100_000, "float32")], 100_000)
+        >>> sizes = compressed_bytes(np.zeros(100_000, "float32"))
         >>> sizes["gzip"] < 1000, sizes["bzip2"] < 100
         (True, True)
     """
-    sizes = []
-    with tqdm(
-        total=_FLOAT32 * total, desc="compressing", unit="B", unit_scale=True, delay=2, leave=False
-    ) as bar:
-        for weight in weights:
-            # Masks leave a minus on the zeros of negative weights, which means nothing and compresses badly.
-            values = memoryview(np.ascontiguousarray(weight() + np.float32(0)).reshape(-1)).cast("B")
-            # 31: with the header and the check sum of a .gz file.
-            packers = {"gzip": zlib.compressobj(6, zlib.DEFLATED, 31), "bzip2": bz2.BZ2Compressor(9)}
-            packed = dict.fromkeys(packers, 0)
-            for start in range(0, len(values), _AT_ONCE):
-                part = values[start : start + _AT_ONCE]
-                for name, packer in packers.items():
-                    packed[name] += len(packer.compress(part))
-                bar.update(len(part))
-            sizes.append({name: packed[name] + len(packer.flush()) for name, packer in packers.items()})
-    return sizes
+    # Masks leave -0.0 in place of negative weights, which compresses badly.
+    values = (weight + np.float32(0)).tobytes()
+    return {"gzip": len(zlib.compress(values, 6, wbits=31)), "bzip2": len(bz2.compress(values, 9))}
 
 
-def _by_output(kept: np.ndarray, summed: int | None) -> np.ndarray:
+def _by_output(weight: np.ndarray, inputs: int | None) -> np.ndarray:
     """[outputs, inputs], a view."""
-    return kept.reshape(summed or math.prod(kept.shape[:-1]), -1).T
+    return weight.reshape(inputs or math.prod(weight.shape[:-1]), -1).T
 
 
-def _int8(rows: np.ndarray, kind: str) -> int:
-    dense = _INT8 * rows.size + _SCALE
+def _int8_bytes(rows: np.ndarray, kind: str) -> int:
+    """The smaller one of dense int8 and int8 blocks."""
+    dense = _INT8 * rows.size + SCALE_BYTES
     if kind == CONVOLUTION:
         return dense
-    if kind == TABLE:
-        fitting = [block for block in _TABLE_BLOCKS if rows.shape[1] % block == 0]
-        return min(dense, *(_in_blocks(rows, block) + _SCALE for block in fitting))
-    return min(dense, _in_blocks(rows, _BLOCK) + _SCALE * len(rows))
-
-
-def _in_blocks(rows: np.ndarray, block: int) -> int:
-    """Bytes of the blocks that are kept, and of where they are; rows are filled up with zeros."""
-    outputs, inputs = rows.shape
-    blocks = -(-inputs // block)
-    # Slices of columns rather than a padded copy: most of the time goes into reading the weights anyhow.
-    kept = np.zeros((outputs, blocks), bool)
-    for offset in range(block):
-        part = rows[:, offset::block]
-        kept[:, : part.shape[1]] |= part
-    if not kept.any():
-        kept[0, 0] = True  # a file has no constants without data
-    count, furthest = int(np.count_nonzero(kept)), int(np.flatnonzero(kept.any(axis=0))[-1])
-    return count * (block * _INT8 + _smallest_integer(furthest)) + (outputs + 1) * _smallest_integer(count)
-
-
-def _smallest_integer(largest: int) -> int:
-    """Bytes of the smallest of the integers that a .tflite file has for places."""
-    return 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
+    pattern = Pattern.of(rows)
+    if kind == MATRIX:
+        return min(dense, pattern.sparse_bytes(_BLOCK, _INT8) + SCALE_BYTES * len(rows))
+    fitting = [block for block in TABLE_BLOCKS if rows.shape[1] % block == 0]
+    return min(dense, *(pattern.sparse_bytes(block, _INT8) + SCALE_BYTES for block in fitting))

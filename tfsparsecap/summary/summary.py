@@ -94,8 +94,8 @@ def summary(
         if not compress:
             notes.append(f"gzip and bzip2 are not tried on {size:,} weights without compress=True")
     if compress:
-        packed = storage.compressed_bytes([tensor.values for tensor in tensors.values()], size)
-        for key, more in zip(tensors, packed, strict=True):
+        for key, tensor in tensors.items():
+            more = storage.compressed_bytes(tensor.values())
             costs[key] = replace(costs[key], bytes={**costs[key].bytes, **more})
 
     rows = _rows(model, layers, tensors, costs, found)
@@ -166,7 +166,7 @@ class _Tensor:
             flops=flops,
             # Every weight of a product takes part in as many multiply-adds as the others.
             flops_left=round(flops * nonzeros / size) if size else 0,
-            bytes=storage.stored_bytes(values, self.kind, summed=self.summed, index_bytes=index_bytes),
+            bytes=storage.stored_bytes(values, self.kind, inputs=self.summed, coo_index_bytes=index_bytes),
         )
 
 
