@@ -1,9 +1,10 @@
-# Every target sets up what it needs: a fresh clone, Python 3.11 and `make demo` are enough.
-# Installing takes one to two minutes and happens once; `touch pyproject.toml` makes the next target do it again.
+# Every target sets up what it needs: a fresh clone, Python 3.11 to 3.13 and `make demo` are enough.
+# Installing takes one to two minutes and happens once; `touch pyproject.toml` makes the next target repeat it.
 
-PYTHON ?= python3.11
+PYTHON ?= $(firstword $(foreach python,python3.11 python3.12 python3.13,\
+  $(shell $(python) -c 'print("$(python)")' 2>/dev/null)) python3)
 PYTEST_ARGS ?=
-# What the environment happens to call MODEL is not meant.
+# A variable MODEL in the environment is ignored.
 MODEL =
 DENSE =
 KEYSTORE =
@@ -14,28 +15,29 @@ VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 SOURCES := tfsparsecap export benchmarks tests
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 APP := android_demo
 APK := $(APP)/build/tfsparsecap.apk
 APK_WANTED := $(APP)/build/wanted.txt
 APK_MADE_WITH := $(APP)/build/made_with.txt
-# Folders, too, so that a file that is gone counts.
+# Folders as well, so that a deleted file counts as a change.
 APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/pom.xml \
   $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format wheel apk test-android clean FORCE
+.PHONY: help setup demo test test-fast lint types docs format wheel apk test-android clean FORCE
 
 help: ## Show this help
-	@echo "tfsparsecap: image captioners, pruned while they train, in sparse .tflite files"
+	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
 	@echo
-	@echo "Start with 'make demo': it installs everything into $(VENV), draws pictures, trains on them,"
-	@echo "and shows what a dense and a 90 % sparse captioner say about new ones (under ten minutes)."
+	@echo "Start with 'make demo': it installs everything into $(VENV), draws images, trains on them,"
+	@echo "and captions new images with a dense and a 90 % sparse captioner (about ten minutes)."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables:"
-	@echo "  PYTHON=...        the Python 3.11 to set up with            (now: $(PYTHON))"
+	@echo "  PYTHON=...        the Python to set up with, 3.11 to 3.13   (now: $(PYTHON))"
 	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/data'"
 	@echo "  MODEL=... DENSE=...   your own bundles for make apk, DENSE to compare with (now: those of the project)"
 	@echo "  KEYSTORE=... KEY_ALIAS=...   a release key for make apk; its password is asked for, or in KEYSTORE_PASSWORD"
@@ -44,27 +46,36 @@ help: ## Show this help
 	@echo "Then, in the environment ('. $(VENV)/bin/activate'), each command explains itself with --help:"
 	@echo "  python -m tfsparsecap.train | .evaluate | .caption      tfsparsecap-export"
 
-setup: $(READY) ## Install into .venv what the other targets need (they call it themselves)
+setup: $(READY) ## Install everything into .venv (the other targets do this themselves)
 
-demo: $(READY) ## Draw, train, prune to 90 %, export and caption; ends with a table and a picture
+demo: $(READY) ## Draw images, train, prune to 90 %, export and caption; ends with a table and an image
 	$(BIN)/python -m tfsparsecap.demo
 
-# Tests that run files on TFLite 2.16.1 for Android (tests/runtimes) are skipped, saying so, without these packages:
-#   apt-get install --no-install-recommends maven gcc libc6-dev                                      its x86_64 library
-#   apt-get install --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user    its arm64 library
-# Maven fetches the libraries themselves (6 MB) once; they are kept in .cache/. Tests of the app also need what 'apk' does.
-test: lint ## Check the style, then run all tests, slow ones too
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+# Tests that run files on TFLite 2.16.1 for Android (tests/runtimes) are skipped with a message without these packages:
+#   apt-get install --no-install-recommends maven gcc libc6-dev                                      for its x86_64 library
+#   apt-get install --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user    for its arm64 library
+# Maven fetches the libraries (6 MB) once and keeps them in .cache/. Tests of the app also need what `apk` needs.
+test: lint types docs ## Check style, types and documentation, then run all tests and print the coverage
+	$(PYTEST) --cov --cov-report=term:skip-covered --durations=25 $(PYTEST_ARGS)
+
+test-fast: lint ## Check the style, then run the fast tests (under three minutes)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(READY) ## Put the style right where that can be done by itself
+types: $(READY) ## Check the types of the public modules
+	$(BIN)/mypy
+
+docs: $(READY) ## Build the documentation site into build/site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+
+format: $(READY) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-wheel: $(READY) ## Build dist/tfsparsecap-*.whl, which runs without this folder
+wheel: $(READY) ## Build dist/tfsparsecap-*.whl
 	$(BIN)/python -m build --wheel --no-isolation
 	@ls dist/*.whl
 
@@ -104,11 +115,11 @@ clean: ## Remove what was built and cached; .venv and runs stay
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache $(APP)/build $(APP)/*/target
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Without its stamp an environment is unfinished, and pip takes half-unpacked packages for installed ones:
-# start over. With a stamp that is too old only the differences are installed.
+# An environment without its stamp is incomplete, and pip mistakes half-unpacked packages for installed ones, so
+# start over. With an old stamp only the differences are installed.
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	  { echo "tfsparsecap needs Python 3.11 and '$(PYTHON)' is not that: give one with 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "tfsparsecap needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is none of them: run 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'" >&2; exit 2; }
 	@test -e $@ || { echo "Setting up $(VENV): one to two minutes, once"; $(PYTHON) -m venv --clear $(VENV); }
 	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e '.[dev]'
 	@touch $@
