@@ -49,7 +49,7 @@ _EXAMPLES = [
 ]
 #: Operations that the table of a profile shows one by one.
 _SHOWN_OPERATIONS = 20
-# A profile holds every operation of every run.
+# A replayed run is slower than a real one.
 _PROFILED_RUNS = 30
 # Columns of a terminal from which on the fastest and the slowest run are shown, too.
 _ROOMY = 110
@@ -207,7 +207,7 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     from rich.console import Console
 
     table = _table(
-        f"{path}: {profile.ms:.2f} ms in operations while LiteRT's profiler runs; {ms:.2f} ms a run without",
+        f"{path}: {profile.ms:.2f} ms in operations run one by one; {ms:.2f} ms in a whole run",
         ["operation", "on", "per", "layer", "stored as"],
         ["calls", "ms", "share"],
     )
@@ -218,7 +218,7 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
             operation.kernel,
             "word" if operation.in_loop else "run",
             "" if operation.shape is None else " x ".join(map(str, operation.shape)),
-            operation.encoding or "",
+            operation.stored or "",
         )
         sums = rows.setdefault(key, [0.0, 0.0, 0.0])
         for i, value in enumerate((operation.calls, operation.ms, operation.share)):

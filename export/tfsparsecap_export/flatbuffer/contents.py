@@ -34,7 +34,7 @@ _ROLES = {
 }
 _PRIORITY = [*dict.fromkeys(_ROLES.values()), OTHER]
 #: Operators that only turn a stored constant into what others read.
-_EXPANDING = ("DENSIFY", "DEQUANTIZE")
+EXPANDING = ("DENSIFY", "DEQUANTIZE")
 _TENSOR_TYPES = {
     value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)
 }
@@ -230,7 +230,7 @@ def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str,
     reads: list[set[tuple[str, tuple[str, ...]]]] = [set() for _ in graph.tensors]
     for operator in reversed(graph.operators):  # they stand in the order in which they run
         name = flatfile.builtin_name(model, operator)
-        if name in _EXPANDING and operator.inputs.size and operator.outputs.size:
+        if name in EXPANDING and operator.inputs.size and operator.outputs.size:
             behind = reads[operator.outputs[0]] or {(OTHER, ())}
             reads[operator.inputs[0]] |= {(role, (name, *through)[:2]) for role, through in behind}
             continue

@@ -39,6 +39,7 @@ class Constant:
         value_bytes, index_bytes, scale_bytes: in the file; what is shared with another constant counts there.
         in_loop: whether it is read inside a loop, at every word of a caption.
         problem: what is wrong with it, or "".
+        buffers: indices of its buffers in the file.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Constant:
     scale_bytes: int
     in_loop: bool
     problem: str
+    buffers: frozenset[int]
 
     @property
     def bytes(self) -> int:
@@ -156,6 +158,7 @@ def describe(
         ),
         in_loop=in_loop,
         problem=problem,
+        buffers=frozenset(copy.buffer for copy in copies),
     )
 
 

@@ -114,7 +114,7 @@ def cases(scale: float = 1.0) -> list[Case]:
         ):
             # Long rows and many rows at once take their time in other ways.
             most_weights = 16 << 20 if rows < 16 else 1 << 20
-            copies = max(1, min(_SPARSE_ROWS // outputs, most_weights // (outputs * inputs)))
+            copies = max(1, int(scale * min(_SPARSE_ROWS // outputs, most_weights // (outputs * inputs))))
             orders = [one_operator.AS_GIVEN]
             if rows < 16 and outputs > 64:
                 orders.append(one_operator.ORDERED)

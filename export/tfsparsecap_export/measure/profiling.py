@@ -1,43 +1,44 @@
-"""Where a file's time goes, operation by operation, by LiteRT's own profiler."""
+"""Where a file's time goes, operation by operation.
+
+LiteRT's Python interpreter has no profiler, so a run is replayed: each operation becomes a model of its own
+with the inputs that it has in the file, and these models are run and timed in the file's order.
+"""
 
 import collections
+import copy
 import dataclasses
 import statistics
+import time
 from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.errors import InputError
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer import surgery
+from tfsparsecap_export.flatbuffer.contents import EXPANDING, read_contents
 from tfsparsecap_export.flatbuffer.model_file import schema
-from tfsparsecap_export.verify.probe import Sample, in_own_process
+from tfsparsecap_export.measure import one_operator
+from tfsparsecap_export.samples import Sample
 
-#: Who runs an operation: TFLite's own kernels, or the delegate for dense arithmetic.
+#: What runs an operation: TFLite's own kernels, or the delegate for dense arithmetic.
 TFLITE, XNNPACK = "TFLite", "XNNPACK"
-
-# `event_type` of LiteRT's events: a call of the runtime's, an operation, an operation inside a delegate.
-_CALL, _OPERATION, _DELEGATED = 1, 2, (4, 8)
-_CONTROL = ("WHILE", "IF", "CALL", "CALL_ONCE", "STABLEHLO_WHILE", "STABLEHLO_COMPOSITE")
-# How XNNPACK's names of fully connected layers begin.
-_XNNPACK_LAYER = "Fully Connected"
 
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """Operations of one kind, or one layer, in a file.
+    """All operations of one kind, or one fully connected layer.
 
     Attributes:
-        name: the operation's name, TFLite's or XNNPACK's.
+        name: the operator's name, such as "FULLY_CONNECTED".
         kernel: `TFLITE` or `XNNPACK`.
-        in_loop: whether it runs at every word.
-        layer: name of a fully connected layer's matrix in the file, or None.
+        in_loop: whether it runs for each word.
+        layer: name of a fully connected layer's weights in the file, or None.
         shape: outputs and inputs of that layer.
-        encoding: how its weights are stored, a name in `sparse`.
-        calls: calls a run, on average.
-        ms: milliseconds of all its calls in a run, the median of the runs. The clock counts microseconds:
-            what takes less comes out too small.
-        share: of all operations' milliseconds.
+        stored: how its weights are stored, as in `stored.Constant`.
+        calls: calls in a run, on average.
+        ms: milliseconds of all its calls in a run, the median of the runs.
+        share: of all operations' milliseconds, 0 to 1.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Operation:
     in_loop: bool
     layer: str | None
     shape: tuple[int, int] | None
-    encoding: str | None
+    stored: str | None
     calls: float
     ms: float
     share: float
@@ -56,215 +57,244 @@ class Profile:
     """Where one file's time goes.
 
     Attributes:
-        operations: the slowest first. Loops are none: what they run is.
+        operations: the slowest first. A loop is not among them, the operations inside it are.
         ms: milliseconds of all operations in a run.
-        around_ms: what a run took beyond them, with the profiler on: passing from operation to operation and
-            from word to word, and mostly the profiler's own work, which is not there without it.
+        not_timed: operators that do not run outside the file, such as those on variables.
     """
 
     operations: list[Operation]
     ms: float
-    around_ms: float
+    not_timed: tuple[str, ...]
 
 
 def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 20) -> Profile:
-    """Runs a file with LiteRT's profiler on.
+    """Times each operation of a file.
 
-    It is run by the C library in LiteRT's wheel, in a process of its own: the same kernels as the Python
-    interpreter's, which has no profiler.
+    The operations of a loop are run as often as in the file, so that caches hold what they hold in a real
+    run. What differs from one: operations that the delegate fuses are timed one by one, and a loop's
+    operations always get the inputs of its last iteration.
 
     Args:
         path: a .tflite file of one signature.
-        samples: inputs that it is run on, in turn.
+        samples: inputs on which the iterations of loops are counted; operations are timed on the last one.
         threads: CPU threads that kernels may use.
-        runs: runs that count; some more before them do not.
+        runs: timed runs; one more before them is not timed.
 
     Raises:
-        InputError: the file cannot be read, or the profiler does not run on it.
+        InputError: the file cannot be read.
 
     Example:
         >>> profile(Path("captioner.tflite"), samples).operations[0].name
         'FULLY_CONNECTED'
     """
-    model = flatfile.read_model(flatfile.map_file(path), str(path))
-    try:
-        events = in_own_process("tfsparsecap_export.measure.litert_events", path, samples, threads, runs)
-    except InputError as error:
-        raise InputError(
-            f"LiteRT's profiler fails ({error}): leave the profile out, or install ai-edge-litert 2.3,"
-            " which it is known to run with"
-        ) from error
-    return summarise(model, events)
+    contents = read_contents(path)
+    layers = {buffer: constant for constant in contents.constants for buffer in constant.buffers}
+    trace = _Trace(path, samples)
+    calls, not_timed = trace.calls(), []
+    #: Subgraph -> its operations: what `Operation` says first, and the interpreter that runs it.
+    replay: dict[int, list[tuple[tuple, object]]] = {g: [] for g in calls}
+    counts: collections.Counter = collections.Counter()
+    for g, operations in replay.items():
+        graph = _Graph(contents.model, g)
+        for operator in graph.timed:
+            name = flatfile.builtin_name(contents.model, operator)
+            try:
+                interpreter = graph.alone(operator, trace, threads)
+            except (ValueError, RuntimeError):
+                not_timed.append(name)
+                continue
+            layer = layers.get(graph.weights(operator)) if name == "FULLY_CONNECTED" else None
+            of_layer = (layer.name, graph.shape(operator.inputs[1]), layer.stored) if layer else (None,) * 3
+            key = (name, _kernel(interpreter), g in trace.looped, *of_layer)
+            operations.append((key, interpreter))
+            counts[key] += calls[g]
+    times: dict[tuple, np.ndarray] = {key: np.zeros(runs + 1) for key in counts}
+    overhead = _overhead()
+    for run in range(runs + 1):
+        for g, operations in replay.items():
+            for _ in range(round(calls[g])):
+                for key, interpreter in operations:
+                    start = time.perf_counter()
+                    interpreter.invoke()
+                    times[key][run] += max(0.0, time.perf_counter() - start - overhead)
+    ms = {key: 1e3 * float(np.median(seconds[1:])) for key, seconds in times.items()}
+    total = sum(ms.values())
+    found = [Operation(*key, counts[key], ms[key], ms[key] / total if total else 0.0) for key in ms]
+    return Profile(sorted(found, key=lambda operation: -operation.ms), total, tuple(dict.fromkeys(not_timed)))
 
 
-def summarise(model: schema.ModelT, runs: list[list[list]]) -> Profile:
-    """Adds up events.
-
-    Args:
-        model: the file that was run.
-        runs: the events of each run as `litert_events.ProfiledModel.run` gives them.
-    """
-    layers, totals = _Layers(model), []
-    calls: collections.Counter = collections.Counter()
-    times: dict[tuple, list[int]] = collections.defaultdict(lambda: [0] * len(runs))
-    for number, events in enumerate(runs):
-        totals.append(_whole_microseconds(events))
-        for key, us in _in_a_run(events, layers):
-            calls[key] += 1
-            times[key][number] += us
-    taken = {key: statistics.median(us) / 1e3 for key, us in times.items()}
-    total = sum(taken.values())
-    operations = []
-    for key, ms in taken.items():
-        name, kernel, in_loop, buffer = key
-        layer, shape, encoding = layers.described.get(buffer, (None, None, None))
-        each, share = calls[key] / len(runs), ms / total if total else 0.0
-        operations.append(Operation(name, kernel, in_loop, layer, shape, encoding, each, ms, share))
-    operations.sort(key=lambda operation: -operation.ms)
-    return Profile(operations, total, max(0.0, statistics.median(totals) / 1e3 - total))
-
-
-def encoding_of(tensor: schema.TensorT) -> str:
-    """The name in `sparse` of how a constant is stored."""
-    block = 1
-    if tensor.sparsity is not None and tensor.sparsity.blockMap is not None and len(tensor.sparsity.blockMap):
-        block = int(np.prod([each.denseSize for each in tensor.sparsity.dimMetadata[2:]]))
-    match tensor.type, tensor.sparsity is not None, block:
-        case schema.TensorType.FLOAT32, True, 4:
-            return sparse.BLOCK4
-        case schema.TensorType.FLOAT32, True, _:
-            return sparse.CSR
-        case schema.TensorType.INT8, True, 16:
-            return sparse.BLOCK16
-        case schema.TensorType.INT8, False, _:
-            return sparse.INT8
-        case schema.TensorType.FLOAT32, False, _:
-            return sparse.DENSE
-    return "another"
-
-
-class _Layers:
-    """The fully connected layers of a file, and which operations of which graph they are.
+class _Trace:
+    """A file that has been run with all intermediate tensors kept, and iterations of loops counted.
 
     Attributes:
-        described: buffer of a layer's matrix -> its name, shape and encoding.
-        looped: subgraphs that run at every word.
+        looped: subgraphs that loops run.
     """
 
-    def __init__(self, model: schema.ModelT):
-        self._model, self._orders = model, {}
-        self.described: dict[int, tuple] = {}
-        self.looped: set[int] = set()
-        self._buffers: dict[tuple[int, int], int] = {}
-        for g, graph in enumerate(model.subgraphs):
-            sources = {int(op.outputs[0]): op for op in graph.operators if len(op.outputs)}
-            for o, operator in enumerate(graph.operators):
-                name = flatfile.builtin_name(model, operator)
-                if name == "WHILE":
-                    options = operator.builtinOptions
-                    self.looped |= {options.bodySubgraphIndex, options.condSubgraphIndex}
-                if name == "FULLY_CONNECTED":
-                    self._describe(graph, g, o, operator, sources)
+    def __init__(self, path: Path, samples: list[Sample]):
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    def buffer(self, graph: int, operator: int) -> int | None:
-        """The buffer of the matrix that an operation multiplies with."""
-        return self._buffers.get((graph, operator))
-
-    def delegated(self, graph: int, ran: tuple[int, ...], count: int) -> list[int | None]:
-        """The matrices' buffers of the layers that a delegate runs in a graph, in the order it runs them.
-
-        Args:
-            graph: index of the subgraph.
-            ran: operations that TFLite itself ran in one call of the graph, in order.
-            count: how many layers the delegate ran in that call.
-
-        Returns:
-            For each a buffer, or None for all of them where what ran is not what TFLite's partitioning of
-            the graph, done over again here, foresees.
-        """
-        if (graph, ran) not in self._orders:
-            self._orders[graph, ran] = self._partitioned(graph, ran)
-        order = self._orders[graph, ran]
-        return order if len(order) == count else [None] * count
-
-    def _describe(self, graph, g: int, o: int, operator, sources: dict) -> None:
-        index = int(operator.inputs[1])
-        # Weights behind operations that expand them: what is stored is what is told.
-        while index in sources and not self._data(graph.tensors[index]):
-            index = int(sources[index].inputs[0])
-        tensor = graph.tensors[index]
-        if not self._data(tensor):
-            return
-        shape = tuple(int(size) for size in graph.tensors[int(operator.inputs[1])].shape)
-        encoding = encoding_of(tensor)
-        if index != int(operator.inputs[1]):
-            wide = {schema.TensorType.FLOAT16: (sparse.FLOAT16, sparse.SPARSE16)}.get(
-                tensor.type, (sparse.DENSE, sparse.SPARSE32)
-            )
-            encoding = wide[tensor.sparsity is not None]
-        self.described.setdefault(tensor.buffer, (tensor.name.decode(errors="replace"), shape, encoding))
-        self._buffers[g, o] = tensor.buffer
-
-    def _data(self, tensor) -> bool:
-        data = self._model.buffers[tensor.buffer].data
-        return data is not None and len(data) > 0
-
-    def _partitioned(self, g: int, ran: tuple[int, ...]) -> list[int | None]:
-        """TFLite's partitioning: as many operations of one owner as are ready, then of the other."""
-        graph, own = self._model.subgraphs[g], set(ran)
-        made = {int(i) for operator in graph.operators for i in operator.outputs}
-        ready = {-1, *(i for i in range(len(graph.tensors)) if i not in made)}
-        waiting, order = list(range(len(graph.operators))), []
-        while waiting:
-            owner, found = None, True
-            size = len(order)
-            while found:
-                found = False
-                for o in list(waiting):
-                    operator = graph.operators[o]
-                    if {int(i) for i in operator.inputs} <= ready and owner in (None, o in own):
-                        owner, found = o in own, True
-                        ready.update(int(i) for i in operator.outputs)
-                        waiting.remove(o)
-                        order.append(o)
-            if len(order) == size:
-                return []
-        if tuple(o for o in order if o in own) != ran:
-            return []
-        layers = [o for o in order if o not in own]
-        return [self.buffer(g, o) for o in layers if self._is_layer(g, o)]
-
-    def _is_layer(self, g: int, o: int) -> bool:
-        return flatfile.builtin_name(self._model, self._model.subgraphs[g].operators[o]) == "FULLY_CONNECTED"
-
-
-def _in_a_run(events: list[list], layers: _Layers) -> list[tuple[tuple, int]]:
-    """Pairs of what ran (name, kernel, in_loop, buffer) and microseconds."""
-    current, calls = {}, []
-    for position, (tag, kind, *_, graph) in enumerate(events):
-        if kind == _CALL and tag == "Invoke":
-            calls.append((graph, current.setdefault(graph, [])))
-            current[graph] = []
-        elif kind == _OPERATION or kind in _DELEGATED:
-            current.setdefault(graph, []).append(position)
-    calls += list(current.items())
-
-    found = []
-    for graph, positions in calls:
-        own = tuple(events[p][4] for p in positions if events[p][1] == _OPERATION)
-        delegated = [
-            p for p in positions if events[p][1] in _DELEGATED and events[p][0].startswith(_XNNPACK_LAYER)
+        model = flatfile.read_model(flatfile.map_file(path), str(path))
+        self._main = model.signatureDefs[0].subgraphIndex if model.signatureDefs else 0
+        self._loops = [
+            (g, operator.builtinOptions, _count_iterations(model, graph, operator))
+            for g, graph in enumerate(model.subgraphs)
+            for operator in list(graph.operators)
+            if flatfile.builtin_name(model, operator) == "WHILE"
         ]
-        buffers = dict(zip(delegated, layers.delegated(graph, own, len(delegated)), strict=True))
-        for p in positions:
-            tag, kind, _, us, index, _ = events[p]
-            kernel = TFLITE if kind == _OPERATION else XNNPACK
-            buffer = layers.buffer(graph, index) if kind == _OPERATION else buffers.get(p)
-            if kind != _OPERATION or tag not in _CONTROL:
-                found.append(((tag, kernel, graph in layers.looped, buffer), us))
-    return found
+        self.looped = {
+            graph for _, loop, _ in self._loops for graph in (loop.condSubgraphIndex, loop.bodySubgraphIndex)
+        }
+        self._interpreter = Interpreter(
+            model_content=flatfile.write_model(model),
+            experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            experimental_preserve_all_tensors=True,
+        )
+        run = self._interpreter.get_signature_runner(next(iter(self._interpreter.get_signature_list())))
+        self._iterations = np.zeros(len(self._loops))
+        for sample in samples:
+            run(**sample)
+            self._iterations += [self.value(g, count)[0] for g, _, count in self._loops]
+        self._iterations /= len(samples)
+
+    def value(self, graph: int, tensor: int) -> np.ndarray:
+        """What a tensor held when it was last computed; raises ValueError if it never was."""
+        return self._interpreter.get_tensor(tensor, graph)
+
+    def calls(self) -> dict[int, float]:
+        """Subgraph -> how often it runs in a run of the file, on average."""
+        calls: dict[int, float] = collections.defaultdict(float)
+
+        def add(graph: int, times: float) -> None:
+            calls[graph] += times
+            for (outer, loop, _), iterations in zip(self._loops, self._iterations, strict=True):
+                if outer == graph:
+                    add(loop.condSubgraphIndex, times * (iterations + 1))
+                    add(loop.bodySubgraphIndex, times * iterations)
+
+        add(self._main, 1.0)
+        return dict(calls)
 
 
-def _whole_microseconds(events: list[list]) -> int:
-    """Of the call of the file's graph, within which its loops call theirs: the longest."""
-    return max((event[3] for event in events if event[1] == _CALL and event[0] == "Invoke"), default=0)
+def _count_iterations(model: schema.ModelT, graph: schema.SubGraphT, loop: schema.OperatorT) -> int:
+    """Gives a loop one more variable, which counts its iterations; the index of the tensor with the count."""
+    zero = surgery.add_constant(model, graph, np.zeros(1, np.int32), "iterations")
+    total = surgery.add_tensor(graph, zero, "total")
+    loop.inputs, loop.outputs = _appended(loop.inputs, zero), _appended(loop.outputs, total)
+    for index in flatfile.called_subgraphs(loop):
+        inner = model.subgraphs[index]
+        one = surgery.add_constant(model, inner, np.ones(1, np.int32), "one")
+        before, after = surgery.add_tensor(inner, one, "before"), surgery.add_tensor(inner, one, "after")
+        inner.inputs = _appended(inner.inputs, before)
+        if index == loop.builtinOptions.bodySubgraphIndex:
+            add = surgery.new_operator(model, schema.BuiltinOperator.ADD, 1, [before, one], [after])
+            inner.operators.append(add)
+            inner.outputs = _appended(inner.outputs, after)
+    return total
+
+
+def _appended(indices: np.ndarray, index: int) -> np.ndarray:
+    return np.append(indices, np.int32(index))
+
+
+class _Graph:
+    """A subgraph whose operations can be cut out.
+
+    Attributes:
+        timed: its operations except loops and those that only expand constants, which the runtime does once.
+    """
+
+    def __init__(self, model: schema.ModelT, index: int):
+        self._model, self._index = model, index
+        self._graph = model.subgraphs[index]
+        #: Tensor -> the operation that expands a constant into it.
+        self._expanding: dict[int, schema.OperatorT] = {}
+        self.timed = []
+        for operator in self._graph.operators:
+            name = flatfile.builtin_name(model, operator)
+            if name in EXPANDING and self._is_constant(operator.inputs[0]):
+                self._expanding[int(operator.outputs[0])] = operator
+            elif name != "WHILE":
+                self.timed.append(operator)
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """Shape of a tensor as the file says it."""
+        return tuple(map(int, self._graph.tensors[tensor].shape))
+
+    def weights(self, operator: schema.OperatorT) -> int:
+        """Buffer of the constant that a fully connected layer multiplies with."""
+        tensor = int(operator.inputs[1])
+        while tensor in self._expanding:
+            tensor = int(self._expanding[tensor].inputs[0])
+        return self._graph.tensors[tensor].buffer
+
+    def alone(self, operator: schema.OperatorT, trace: _Trace, threads: int):
+        """An interpreter of a model with this operation only, which has run once.
+
+        Raises:
+            ValueError, RuntimeError: the operation does not run outside the file.
+        """
+        from ai_edge_litert.interpreter import Interpreter
+
+        operators = [operator]
+        for one in operators:
+            operators += [self._expanding[int(i)] for i in one.inputs if int(i) in self._expanding]
+        used = {int(i) for one in operators for i in (*one.inputs, *one.outputs) if i >= 0}
+        place = {-1: -1, **{old: new for new, old in enumerate(sorted(used))}}
+        graph, buffers = schema.SubGraphT(), [schema.BufferT()]
+        graph.tensors = [copy.copy(self._graph.tensors[old]) for old in sorted(used)]
+        given = {}
+        for old, tensor in zip(sorted(used), graph.tensors, strict=True):
+            data = self._model.buffers[tensor.buffer].data
+            tensor.buffer = 0
+            if data is not None and len(data):
+                tensor.buffer = len(buffers)
+                buffers.append(schema.BufferT())
+                buffers[-1].data = data
+            elif old in operator.inputs and old not in self._expanding and not tensor.isVariable:
+                given[place[old]] = trace.value(self._index, old)
+                tensor.shape, tensor.shapeSignature = np.array(given[place[old]].shape, np.int32), None
+        graph.inputs, graph.outputs = np.array([*given], np.int32), _placed(operator.outputs, place)
+        graph.operators = []
+        for one in reversed(operators):
+            moved = copy.copy(one)
+            moved.inputs, moved.outputs = _placed(one.inputs, place), _placed(one.outputs, place)
+            graph.operators.append(moved)
+        model = schema.ModelT()
+        model.version, model.subgraphs, model.buffers = 3, [graph], buffers
+        model.operatorCodes = self._model.operatorCodes
+        interpreter = Interpreter(model_content=flatfile.write_model(model), num_threads=threads)
+        interpreter.allocate_tensors()
+        for index, value in given.items():
+            interpreter.set_tensor(index, value)
+        interpreter.invoke()
+        return interpreter
+
+    def _is_constant(self, tensor: int) -> bool:
+        data = self._model.buffers[self._graph.tensors[tensor].buffer].data
+        return int(tensor) in self._expanding or (data is not None and len(data) > 0)
+
+
+def _placed(indices: np.ndarray, place: dict[int, int]) -> np.ndarray:
+    return np.array([place[int(index)] for index in indices], np.int32)
+
+
+def _kernel(interpreter) -> str:
+    """What runs the operation of an interpreter."""
+    # The only function that names delegates. It is private; the rest of the profile does without it.
+    details = getattr(interpreter, "_get_ops_details", list)()
+    return XNNPACK if any(detail["op_name"] == "DELEGATE" for detail in details) else TFLITE
+
+
+def _overhead() -> float:
+    """Seconds that a call of the interpreter takes besides the operation."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    smallest = one_operator.fully_connected([np.ones((4, 4), np.float32)], sparse.DENSE, 1)
+    interpreter = Interpreter(model_content=smallest, num_threads=1)
+    interpreter.allocate_tensors()
+    seconds = []
+    for _ in range(100):
+        start = time.perf_counter()
+        interpreter.invoke()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)

@@ -1,112 +1,91 @@
-"""Operations and layers of a file are told apart, against what is in the file. No time is compared."""
+"""Profiles of files: which operations run how often, on which kernel. No times are compared."""
 
-import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.convert import graph
+import tensorflow as tf
 from tfsparsecap_export.encode import sparse
-from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.measure import one_operator, profiling
 from tfsparsecap_export.measure.profiling import TFLITE, XNNPACK
 
 from tfsparsecap.errors import InputError
 
-from ..conftest import LAYER_ENCODINGS, MAX_LENGTH
+from ..conftest import MAX_LENGTH
 
-CALL, OPERATION, DELEGATED = 1, 2, 8
-
-
-def a_matrix(encoding, count=1, rows=1):
-    matrices = [one_operator.sparse_matrix(np.random.default_rng(0), 32, 64, 0.3, 16)] * count
-    return flatfile.read_model(one_operator.fully_connected(matrices, encoding, rows))
-
-
-@pytest.mark.parametrize("encoding", [sparse.DENSE, *LAYER_ENCODINGS])
-def test_how_a_layer_is_stored_is_told(encoding):
-    layers = profiling._Layers(a_matrix(encoding))
-    ((name, shape, told),) = layers.described.values()
-    assert (name, shape, told) == ("tensor1", (32, 64), encoding)
+STORED = {
+    sparse.DENSE: ("float32", XNNPACK),
+    sparse.FLOAT16: ("float16", XNNPACK),
+    sparse.SPARSE16: ("sparse float16", XNNPACK),
+    sparse.SPARSE32: ("sparse float32", XNNPACK),
+    sparse.INT8: ("int8", XNNPACK),
+    sparse.CSR: ("csr", TFLITE),
+    sparse.BLOCK4: ("1x4", TFLITE),
+    sparse.BLOCK16: ("int8 1x16", TFLITE),
+}
 
 
-def test_events_are_added_up_by_layer_and_a_median_is_taken():
-    model = a_matrix(sparse.CSR, count=2)
-    events = [["Invoke", CALL, 100, 50, 0, 0], ["FULLY_CONNECTED", OPERATION, 101, 10, 0, 0]]
-    events += [["FULLY_CONNECTED", OPERATION, 112, 30, 1, 0], ["RESHAPE", OPERATION, 143, 1, 2, 0]]
-    disturbed = [[*event[:3], 1000, *event[4:]] for event in events]
-    found = profiling.summarise(model, [events, disturbed, events])
-    assert [(o.name, o.layer, o.ms) for o in found.operations] == [
-        ("FULLY_CONNECTED", "tensor2", 0.03),
-        ("FULLY_CONNECTED", "tensor1", 0.01),
-        ("RESHAPE", None, 0.001),
-    ]
-    assert found.ms == pytest.approx(0.041) and found.around_ms == pytest.approx(0.009)
-    assert sum(o.share for o in found.operations) == pytest.approx(1)
-    assert all(o.calls == 1 and o.kernel == TFLITE and not o.in_loop for o in found.operations)
+def profile_of(tmp_path, content, runs=2, **inputs):
+    (tmp_path / "a.tflite").write_bytes(content)
+    return profiling.profile(tmp_path / "a.tflite", [inputs], runs=runs)
 
 
-def test_a_layer_that_the_delegate_runs_is_told_only_where_the_order_is_known():
-    model = a_matrix(sparse.DENSE, count=2)
-    invoke = ["Invoke", CALL, 100, 50, 0, 0]
-    layer = ["Fully Connected (NC, F32) GEMM", DELEGATED, 0, 10, 0, 0]
-    found = profiling.summarise(model, [[invoke, layer, [*layer[:4], 1, 0]]])
-    assert [o.layer for o in found.operations] == ["tensor1", "tensor2"]
-    # One more than the file has: which is which is anybody's guess.
-    found = profiling.summarise(model, [[invoke, layer, layer, layer]])
-    assert [(o.layer, o.calls) for o in found.operations] == [(None, 3)]
-
-
-def test_layers_of_both_kernels_are_told_apart_on_the_runtime(tmp_path):
-    rng = np.random.default_rng(0)
-    inputs = keras.Input((64,))
-    x = keras.layers.Dense(96, use_bias=False)(inputs)
-    x = keras.layers.Dense(80, use_bias=False, name="sparse")(x)
-    model = keras.Model(inputs, keras.layers.Dense(48, use_bias=False)(keras.ops.tanh(x)))
-    kernel = model.get_layer("sparse").kernel
-    kernel.assign(np.asarray(kernel) * (rng.random(kernel.shape) < 0.1))
-    dense = flatfile.read_model(graph.model_graph(model))
-    (weight,) = [w for w in sparse.find_weights(dense) if w.shape == (80, 96)]
-    encoded = sparse.encode(sparse.CSR, weight.values, weight.role)
-    sparse.rewrite(dense, [sparse.Change(weight, sparse.CSR, encoded)])
-    path = tmp_path / "a.tflite"
-    path.write_bytes(flatfile.write_model(dense))
-    name = next(iter(flatfile.read_model(path.read_bytes()).signatureDefs[0].inputs)).name.decode()
-    found = profiling.profile(path, [{name: np.ones((1, 64), np.float32)}], runs=3)
-    layers = {(o.kernel, o.shape, o.encoding, o.calls) for o in found.operations if o.shape}
-    assert layers == {
-        (XNNPACK, (96, 64), sparse.DENSE, 1),
-        (TFLITE, (80, 96), sparse.CSR, 1),
-        (XNNPACK, (48, 80), sparse.DENSE, 1),
-    }
-    assert any(o.name.startswith("TanH") and o.kernel == XNNPACK for o in found.operations)
+@pytest.mark.parametrize("encoding", STORED)
+def test_a_layer_is_reported_with_its_shape_encoding_and_kernel(tmp_path, encoding):
+    matrices = [one_operator.sparse_matrix(np.random.default_rng(i), 32, 64, 0.3, 16) for i in range(2)]
+    content = one_operator.fully_connected(matrices, encoding, 1)
+    found = profile_of(tmp_path, content, input=np.ones((1, 64), np.float32))
+    layers = [(o.shape, o.stored, o.kernel, o.calls, o.in_loop) for o in found.operations]
+    assert layers == [((32, 64), *STORED[encoding], 1, False)] * 2
+    assert {o.layer for o in found.operations} == {"tensor1", "tensor2"}, "each layer is listed by itself"
+    assert found.ms == pytest.approx(sum(o.ms for o in found.operations))
 
 
 @pytest.mark.parametrize("format", ["dense", "auto"])
-def test_a_captioners_layers_run_once_a_word_or_once(exported, pictures, format):
+def test_operations_of_a_captioner_run_once_or_once_per_word(exported, pictures, format):
     path, _ = exported("blocks", format)
-    found = profiling.profile(path, [{"image": pictures[0][None]}], runs=2)
+    found = profiling.profile(path, [{"image": pictures[0][None]}], runs=1)
+    assert found.not_timed == () and sum(o.share for o in found.operations) == pytest.approx(1)
     layers = {o.shape: o for o in found.operations if o.shape}
-    # At each word, one looks for the best words of each beam, and one for the best beams.
+    # Each step searches for the best words of each beam, and then for the best beams.
     words = sum(o.calls for o in found.operations if o.name == "TOPK_V2") / 2
     assert 1 < words <= MAX_LENGTH
-    # LSTM of 64 units on words of 32 and features of 64; attention of 48; 80 words.
+    # The LSTM has 64 units, word embeddings 32 and features 64 values; there are 80 words.
     assert layers[256, 160].in_loop and layers[256, 160].calls == words
     assert layers[80, 64].in_loop and layers[80, 64].calls == words
-    assert layers[256, 160].encoding == (sparse.DENSE if format == "dense" else sparse.BLOCK16)
+    assert layers[256, 160].stored == ("float32" if format == "dense" else "int8 1x16")
     assert layers[256, 160].kernel == (XNNPACK if format == "dense" else TFLITE)
     once = [o for o in found.operations if o.shape == (64, 64)]
-    assert once and not any(o.in_loop for o in once) and all(o.calls == 1 for o in once)
+    assert [(o.in_loop, o.calls) for o in once] == [(False, 1)] * 2
     assert not any(o.name == "WHILE" for o in found.operations)
 
 
-def test_a_profiler_that_fails_is_said(tmp_path, monkeypatch):
-    path = tmp_path / "a.tflite"
-    path.write_bytes(one_operator.fully_connected([np.eye(16, dtype=np.float32)], sparse.CSR, 1))
+def test_iterations_of_nested_loops_are_multiplied(tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec((1, 4), tf.float32, name="x")])
+    def nested(x):
+        def outer(i, x):
+            _, x = tf.while_loop(lambda j, x: j < 2, lambda j, x: (j + 1, tf.exp(x) / 9), (0, x))
+            return i + 1, x
 
-    def refuses(*arguments):
-        raise InputError("the runtime cannot load a.tflite (undefined symbol): export it again")
+        return {"y": tf.while_loop(lambda i, x: i < 3, outer, (0, tf.sin(x)))[1]}
 
-    monkeypatch.setattr(profiling, "in_own_process", refuses)
-    with pytest.raises(InputError, match=r"profiler fails .*undefined symbol.*ai-edge-litert 2\.3"):
-        profiling.profile(path, [{"input": np.ones((1, 16), np.float32)}])
+    module = tf.Module()
+    module.nested = nested
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([nested.get_concrete_function()], module)
+    found = profile_of(tmp_path, converter.convert(), x=np.ones((1, 4), np.float32))
+    calls = {o.name: o.calls for o in found.operations}
+    assert (calls["SIN"], calls["EXP"]) == (1, 3 * 2)
+    assert calls["LESS"] == (3 + 1) + 3 * (2 + 1), "a condition is evaluated once more than its loop runs"
+
+
+def test_operations_that_do_not_run_alone_are_named(tmp_path, monkeypatch):
+    def never_computed(trace, graph, tensor):
+        raise ValueError("no data")
+
+    monkeypatch.setattr(profiling._Trace, "value", never_computed)
+    content = one_operator.fully_connected([np.eye(16, dtype=np.float32)], sparse.CSR, 1)
+    found = profile_of(tmp_path, content, input=np.ones((1, 16), np.float32))
+    assert (found.operations, found.ms, found.not_timed) == ([], 0, ("FULLY_CONNECTED",))
+
+
+def test_an_absent_file_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"absent\.tflite"):
         profiling.profile(tmp_path / "absent.tflite", [])

@@ -1,6 +1,6 @@
-"""A file in a process of its own: memory, load time, and files that the runtime cannot run."""
+"""A file in a separate process: memory, load time, and files that the runtime cannot run."""
 
-import os
+import json
 import sys
 
 import numpy as np
@@ -15,66 +15,63 @@ from tfsparsecap.errors import InputError
 SAMPLES = [{"input": np.ones((1, 1024), np.float32)}, {"input": np.zeros((1, 1024), np.float32)}]
 
 
-def written(folder, content):
-    path = folder / "a.tflite"
-    path.write_bytes(content)
-    return path
-
-
 @pytest.fixture(scope="module")
 def four_megabytes():
     matrix = one_operator.sparse_matrix(np.random.default_rng(0), 1024, 1024, 1.0)
     return one_operator.fully_connected([matrix], sparse.DENSE, 1)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="what a process grows by is Linux's to tell")
-def test_memory_is_that_of_the_weights_and_their_packed_copy(tmp_path, four_megabytes):
-    found = probe.probe(written(tmp_path, four_megabytes), SAMPLES)
-    # 4 MiB in the file and 4 MiB as XNNPACK has them; the runtime's code and its graph are some megabytes.
+@pytest.fixture
+def path(tmp_path, four_megabytes):
+    (tmp_path / "a.tflite").write_bytes(four_megabytes)
+    return tmp_path / "a.tflite"
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems do not report memory like this"
+)
+def test_memory_is_that_of_the_weights_and_their_packed_copy(path):
+    found = probe.probe(path, SAMPLES)
+    # 4 MiB in the file and 4 MiB packed by XNNPACK; the runtime's code and its graph are some megabytes.
     assert 8 << 20 < found.peak_bytes < 24 << 20
     assert found.load_ms > 0
 
 
-def test_samples_come_through_as_they_are(tmp_path):
-    (tmp_path / "keeps.py").write_text(
-        "import os, shutil, sys\n"
-        "shutil.copy(sys.argv[2], os.path.dirname(sys.argv[1]) + '/kept.npz')\n"
-        "print(sys.argv[3:])\n"
-    )
+def test_the_process_gets_the_same_samples(path, monkeypatch):
     given = [{"b/c": np.uint8([1, 2]), "a": np.float32([[0.5]])}] * 11 + [{"a": np.zeros((1, 0))}]
-    assert _run("keeps", tmp_path, given) == []
-    kept = probe.read_samples(str(tmp_path / "kept.npz"))
-    assert len(kept) == 12
-    for mine, theirs in zip(given, kept, strict=True):
+    received = []
+
+    def run(command, **options):
+        received.extend(probe._read_samples(command[-2]))
+        return probe.subprocess.CompletedProcess(command, 0, json.dumps({"peak_bytes": 1, "load_ms": 2.0}))
+
+    monkeypatch.setattr(probe.subprocess, "run", run)
+    assert probe.probe(path, given) == probe.Probe(1, 2.0)
+    assert len(received) == 12
+    for mine, theirs in zip(given, received, strict=True):
         assert mine.keys() == theirs.keys()
         for name in mine:
             np.testing.assert_array_equal(mine[name], theirs[name], strict=True)
 
 
-def test_a_file_that_the_runtime_refuses_is_said(tmp_path, four_megabytes):
+def test_a_file_that_the_runtime_does_not_load_is_an_input_error(path, four_megabytes):
     model = flatfile.read_model(four_megabytes)
     model.operatorCodes[0].builtinCode = flatfile.schema.BuiltinOperator.CUSTOM
     model.operatorCodes[0].deprecatedBuiltinCode = flatfile.schema.BuiltinOperator.CUSTOM
     model.operatorCodes[0].customCode = b"NoSuchOperation"
-    path = written(tmp_path, flatfile.write_model(model))
+    path.write_bytes(flatfile.write_model(model))
     with pytest.raises(InputError, match=r"cannot load .*a\.tflite \(.*NoSuchOperation"):
         probe.probe(path, SAMPLES)
 
 
-def test_a_crash_ends_the_other_process_only(tmp_path):
-    (tmp_path / "crashes.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    with pytest.raises(InputError, match=r"crashes on .*a\.tflite \(SIGSEGV\)"):
-        _run("crashes", tmp_path, SAMPLES)
-
-
-def test_a_bug_of_ours_is_no_input_error(tmp_path):
-    (tmp_path / "raises.py").write_text("raise KeyError('a bug')\n")
-    with pytest.raises(RuntimeError, match="a bug"):
-        _run("raises", tmp_path, SAMPLES)
-
-
-def _run(module, folder, samples):
-    """Runs a module of a test's own as `in_own_process` does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
-        return probe.in_own_process(module, folder / "a.tflite", samples)
+@pytest.mark.parametrize(
+    ("program", "error", "message"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", InputError, r"crashes on .* \(SIGSEGV\)"),
+        ("raise KeyError('a bug')", RuntimeError, "a bug"),
+    ],
+)
+def test_a_crash_is_an_input_error_and_a_bug_is_not(path, monkeypatch, program, error, message):
+    monkeypatch.setattr(probe, "_COMMAND", (sys.executable, "-c", program))
+    with pytest.raises(error, match=message):
+        probe.probe(path, SAMPLES)
