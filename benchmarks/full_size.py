@@ -99,7 +99,7 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     import keras
     from tfsparsecap_export.exporter import caption_inputs, export_model
     from tfsparsecap_export.samples import synthetic_samples
-    from tfsparsecap_export.verify.quality import Validation
+    from tfsparsecap_export.verify.quality import CaptionedSamples
 
     from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS
 
@@ -115,7 +115,7 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     samples = synthetic_samples(caption_inputs(model, inputs), _CALIBRATION_PICTURES)
     # An encoder becomes int8 where pictures are at hand. These have no captions, and what int8 costs of a
     # CIDEr of 0 is nothing.
-    validation = Validation(samples, [["a"]] * len(samples), str) if "image" in inputs else None
+    validation = CaptionedSamples(samples, [["a"]] * len(samples), str) if "image" in inputs else None
     export_model(
         model,
         path,

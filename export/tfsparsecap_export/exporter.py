@@ -24,7 +24,7 @@ from tfsparsecap_export.report import ExportReport, LayerReport
 from tfsparsecap_export.samples import Sample, synthetic_samples
 from tfsparsecap_export.verify import outputs as verify
 from tfsparsecap_export.verify import quality
-from tfsparsecap_export.verify.quality import Validation, chosen_names
+from tfsparsecap_export.verify.quality import CaptionedSamples, matching_layers
 from tfsparsecap_export.write.bundle import bundled
 
 #: Formats that store weights as int8.
@@ -54,7 +54,7 @@ def export_model(
     samples: list[Sample] | None = None,
     sample_source: str = "given inputs",
     tolerance: float | None = None,
-    validation: Validation | None = None,
+    validation: CaptionedSamples | None = None,
     keep_float: Iterable[str] = (),
     costs: Costs | None = None,
     progress: Callable[[str], None] = lambda text: None,
@@ -143,7 +143,7 @@ def export_model(
         if is_captioner and calibration and model.encoder is not None:
             quantized = _with_int8_encoder(model, specs, beam, max_length, to_words, calibration)
         files = _Files(dense, quantized, format, words, graph.weight_sources(model), costs)
-        kept = frozenset(chosen_names(keep_float, files.layers()))
+        kept = frozenset(matching_layers(keep_float, files.layers()))
 
         def check(content, all_float, tie):
             if not is_captioner:
@@ -164,7 +164,7 @@ def export_model(
 
         measured = None
         if is_captioner and validation is not None and files.build(kept)[1]:
-            measured = quality.settle(
+            measured = quality.choose_float_layers(
                 files.build, dense, validation, keep_float=sorted(kept), progress=progress
             )
             kept = frozenset(measured.kept_float)
@@ -238,7 +238,7 @@ class _Files:
         return [encoder.NAME, *names]
 
 
-def _calibration(specs: dict, validation: Validation | None) -> list:
+def _calibration(specs: dict, validation: CaptionedSamples | None) -> list:
     """Pictures to take the ranges of an encoder's values from: none where its loss could not be measured."""
     if validation is None or "image" not in specs:
         return []

@@ -19,7 +19,7 @@ from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training.experiment import load_data, region_features
 from tfsparsecap_export.samples import Sample
-from tfsparsecap_export.verify.quality import Validation
+from tfsparsecap_export.verify.quality import CaptionedSamples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,9 @@ def load_model(path: Path) -> keras.Model:
         ) from error
 
 
-def validation_of(run: Run, inputs: dict[str, tf.TensorSpec], count: int) -> tuple[Validation | None, str]:
+def validation_of(
+    run: Run, inputs: dict[str, tf.TensorSpec], count: int
+) -> tuple[CaptionedSamples | None, str]:
     """Pictures of the run's own validation split with their captions, evenly spread over it.
 
     Args:
@@ -134,7 +136,7 @@ def validation_of(run: Run, inputs: dict[str, tf.TensorSpec], count: int) -> tup
         references.append(record.captions)
     if not samples:
         return None, "made-up pictures, for want of validation pictures"
-    return Validation(samples, references, run.tokenizer.words.decode), "validation pictures"
+    return CaptionedSamples(samples, references, run.tokenizer.words.decode), "validation pictures"
 
 
 def _reader(

@@ -8,7 +8,7 @@ from pycocoevalcap.cider.cider import Cider
 from tfsparsecap_export import export_model
 from tfsparsecap_export.encode.formats import is_float
 from tfsparsecap_export.verify import quality
-from tfsparsecap_export.verify.quality import Quality, Validation, chosen_names, settle
+from tfsparsecap_export.verify.quality import CaptionedSamples, Quality, choose_float_layers, matching_layers
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
@@ -19,7 +19,7 @@ def validation(exported, pictures):
     """References are what the float file says, so that its CIDEr is the best there is."""
     captioner = TFLiteCaptioner(exported("blocks", "dense")[0])
     references = [[captioner.caption(picture)[0][0]] for picture in pictures]
-    return Validation([{"image": picture[None]} for picture in pictures], references, captioner.text)
+    return CaptionedSamples([{"image": picture[None]} for picture in pictures], references, captioner.text)
 
 
 def test_cider_is_pycocoevalcaps(exported, validation, pictures):
@@ -33,14 +33,14 @@ def test_cider_is_pycocoevalcaps(exported, validation, pictures):
 
 
 def settled(monkeypatch, costs, **options):
-    """Runs `settle` with layers that cost CIDEr while they are int8."""
+    """Runs `choose_float_layers` with layers that cost CIDEr while they are int8."""
     monkeypatch.setattr(quality, "cider", lambda content, validation: content)
 
     def build(keep_float):
         left = [name for name in costs if name not in keep_float]
         return 1.0 - sum(costs[name] for name in left), left
 
-    return settle(build, 1.0, Validation([], [["a dog"], ["a cat"]], str), **options)
+    return choose_float_layers(build, 1.0, CaptionedSamples([], [["a dog"], ["a cat"]], str), **options)
 
 
 def test_all_layers_stay_int8_where_that_costs_nothing(monkeypatch):
@@ -64,8 +64,8 @@ def test_it_ends_where_everything_is_float(monkeypatch):
 
 def test_without_a_cider_nothing_is_captioned_and_the_reason_is_said(monkeypatch):
     monkeypatch.setattr(quality, "cider", lambda content, validation: pytest.fail("it was captioned"))
-    one = Validation([{}], [["a dog"]], str)
-    found = settle(lambda kept: pytest.fail("it was built"), b"", one, keep_float=["output"])
+    one = CaptionedSamples([{}], [["a dog"]], str)
+    found = choose_float_layers(lambda kept: pytest.fail("it was built"), b"", one, keep_float=["output"])
     assert (found.float_cider, found.cider, found.kept_float, found.loss) == (None, None, ("output",), 0.0)
     assert "here all images (1) have the same" in found.not_computed
     described = found.as_dict()
@@ -78,10 +78,12 @@ def test_a_model_that_says_nothing_right_loses_nothing():
 
 def test_names_are_whole_or_parts_of_a_path():
     names = ["encoder", "captioner/lstm/kernel", "captioner/lstm/recurrent_kernel", "captioner/output/kernel"]
-    assert chosen_names(["lstm"], names) == names[1:3]
-    assert chosen_names(["output/kernel", "encoder"], names) == [names[3], names[0]]
-    with pytest.raises(InputError, match=r"no layer lst to keep float: give one of encoder, captioner/lstm"):
-        chosen_names(["lst"], names)
+    assert matching_layers(["lstm"], names) == names[1:3]
+    assert matching_layers(["output/kernel", "encoder"], names) == [names[3], names[0]]
+    with pytest.raises(
+        InputError, match=r"no layer lst to keep float: the layers are encoder, captioner/lstm"
+    ):
+        matching_layers(["lst"], names)
 
 
 def test_an_export_with_validation_has_an_int8_encoder_and_says_what_it_costs(
@@ -108,7 +110,7 @@ def test_a_single_validation_picture_has_no_cider_and_the_report_says_so(
     tmp_path, blocks_captioner, export_options, validation
 ):
     path = tmp_path / "a.tflite"
-    one = Validation(validation.samples[:1], validation.references[:1], validation.to_text)
+    one = CaptionedSamples(validation.samples[:1], validation.references[:1], validation.to_text)
     report = export_model(blocks_captioner, path, "int8", **export_options, validation=one)
     (sentence,) = [text for text in report.sentences() if "int8 costs" in text]
     assert sentence.startswith("What int8 costs in captions was not measured: CIDEr weighs words")
