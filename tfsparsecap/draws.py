@@ -10,7 +10,8 @@ import threading
 from collections.abc import Iterator
 
 import tensorflow as tf
-from keras.src.backend.common import global_state
+
+from tfsparsecap import keras_internals
 
 
 class Draws:
@@ -54,18 +55,12 @@ def find_in_scopes(*key) -> tf.Tensor | None:
 
 def of_pass() -> Draws | None:
     """The draws of the forward pass that runs in this thread; None outside of any."""
-    context = global_state.get_global_attribute("current_call_ctx")
+    context = keras_internals.call_context()
     if context is None:
         return None
     if not hasattr(context, "tfsparsecap_draws"):
         context.tfsparsecap_draws = Draws()
     return context.tfsparsecap_draws
-
-
-def training_of_pass():
-    """The `training` that layers called now without one run with."""
-    context = global_state.get_global_attribute("current_call_ctx")
-    return None if context is None else context.get_value("training")
 
 
 def _in_reach(value: tf.Tensor) -> bool:
@@ -80,8 +75,7 @@ def _in_reach(value: tf.Tensor) -> bool:
         return False
     graph = tf.compat.v1.get_default_graph()
     while graph is not value.graph:
-        # Graphs of loops and conditions are subclasses; those of functions are not.
-        if type(graph) is tf.__internal__.FuncGraph or not isinstance(graph, tf.__internal__.FuncGraph):
+        if not keras_internals.is_nested_graph(graph):
             return False
         graph = graph.outer_graph
     return True

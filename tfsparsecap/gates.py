@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from tfsparsecap import draws
+from tfsparsecap import draws, keras_internals
 from tfsparsecap.errors import InputError
 
 #: The papers' starting value of every gate: sigmoid(5) = 0.9933, so a fresh gate is almost always open.
@@ -177,7 +177,7 @@ class Gate(keras.layers.Layer):
     @property
     def trainable(self) -> bool:
         """Whether it learns; set with the layer around it, unless it is `independent`."""
-        return self._trainable
+        return keras.layers.Layer.trainable.fget(self)
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
@@ -227,7 +227,7 @@ class Gate(keras.layers.Layer):
         """
         held = draws.find_in_scopes(id(self))
         if held is None:
-            training = draws.training_of_pass()
+            training = keras_internals.training_of_call()
             key = id(self), training if isinstance(training, bool | None) else id(training)
             of_pass = draws.of_pass()
             held = of_pass.find(*key) if of_pass else None
@@ -298,7 +298,7 @@ class Gate(keras.layers.Layer):
 def gated_layers(model: keras.Layer) -> list[keras.Layer]:
     """The layers of `model`, itself included, that own gates: each once, in Keras's order."""
     seen: dict[int, keras.Layer] = {}
-    for layer in model._flatten_layers(include_self=True, recursive=True):
+    for layer in keras_internals.nested_layers(model):
         if getattr(layer, "gate_of", None):
             seen.setdefault(id(layer), layer)
     return list(seen.values())
@@ -325,7 +325,7 @@ def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Itera
         ...     outputs = [dense(tf.ones([1, 2])) for _ in range(4)]
     """
     if training is None:
-        training = draws.training_of_pass()
+        training = keras_internals.training_of_call()
     with draws.scope() as held:
         for layer in gated_layers(model):
             for name, gate in layer.gate_of.items():
@@ -337,5 +337,5 @@ def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Itera
 
 def _in_precision_of(layer: keras.Layer, weight) -> tf.Tensor:
     """A weight as `layer` itself would read it: the model around may compute in another precision."""
-    raw = weight._value if isinstance(weight, keras.Variable) else weight
+    raw = keras_internals.uncast_value(weight) if isinstance(weight, keras.Variable) else weight
     return tf.cast(raw, layer.compute_dtype)

@@ -1,17 +1,15 @@
 """Gradual pruning is tensorflow-model-optimization's: same schedule, same masks, on Keras 3."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import Gradual, prune, strip_pruning, tfmot
+from tfsparsecap.pruning import Gradual, prune, strip_pruning
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.experiment import make_captioner
 from tfsparsecap.training.gating import gate_captioner
@@ -32,7 +30,7 @@ def made(rows=64, columns=48):
 
 def theirs(weight, sparsity, block):
     """The mask that its own code makes for a weight at the last step of its schedule."""
-    schedules, implementation = tfmot.load()
+    schedules, implementation = keras_internals.model_optimization()
     variables = tf.Variable(weight), tf.Variable(tf.ones_like(weight)), tf.Variable(0.0)
     schedule = schedules.ConstantSparsity(sparsity, 0, 10, 1)
     update = implementation.Pruning(lambda: tf.constant(0), [variables], schedule, block, "AVG")
@@ -72,7 +70,7 @@ def kinds_of_kernels():
     ids=["single weights", "table in blocks", "kernels in blocks"],
 )
 def test_every_update_on_moving_weights_makes_the_masks_that_tfmot_makes(make, block, theirs):
-    schedules, implementation = tfmot.load()
+    schedules, implementation = keras_internals.model_optimization()
     # From step 2 to 8, every other one.
     model = prune(make(), Gradual(0.75, 20, begin=0.1, end=0.45, frequency=2, block_shape=block))
     model.compile(keras.optimizers.Adam(0.05), "mse", run_eagerly=True)
@@ -121,18 +119,6 @@ def test_ends_at_the_sparsity_whatever_the_length(steps):
     # Every layer, not only all of them together.
     for gate in pruned.pruning.gates:
         assert float(gate.open_count()) / gate.size == pytest.approx(0.2, abs=0.003)
-
-
-def test_the_environment_is_as_before():
-    # What the package would break is augmentation: keras-cv on Keras 2.
-    code = (
-        "import os; from tfsparsecap.pruning import tfmot; tfmot.load();"
-        "from tfsparsecap.data.augmentation import Augmentation; Augmentation(['RandomHue'], 32);"
-        "print(os.environ.get('TF_USE_LEGACY_KERAS'))"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert result.stdout.strip().splitlines()[-1] == "None", result.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import warnings
 import keras
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, as_block_shape
 
@@ -161,14 +162,13 @@ def gate_in_place(layer: keras.Layer, block_shape) -> None:
     ways (functional graphs, attributes, wrappers) for one to be exchanged reliably.
     """
     layer.__class__ = GATED_FORMS[type(layer)]
-    layer._tracker.unlock()
-    layer.block_shape = as_block_shape(block_shape)
     with contextlib.ExitStack() as scopes:
+        scopes.enter_context(keras_internals.unlocked(layer))
+        layer.block_shape = as_block_shape(block_shape)
         # The gates' variables get the paths that they get where a gated layer is built.
         for part in (layer.path or layer.name).split("/"):
             scopes.enter_context(keras.name_scope(part))
         layer.add_gates()
-    layer._tracker.lock()
 
 
 def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
@@ -197,10 +197,9 @@ def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
         weight = layer.stored_weight(name)
         # Negative weights times 0 are -0, which compresses badly in files.
         weight.assign(gate.call(tf.convert_to_tensor(weight), training=False) + 0.0)
-    layer._tracker.unlock()
-    for name, gate in layer.gate_of.items():
-        delattr(layer, f"{name}_gate")
-        layer._tracker.untrack(gate)  # Keras forgets a deleted variable by itself, but not a deleted layer
-    del layer.block_shape
-    layer._tracker.lock()
+    with keras_internals.unlocked(layer):
+        for name, gate in layer.gate_of.items():
+            delattr(layer, f"{name}_gate")
+            keras_internals.untrack(layer, gate)
+        del layer.block_shape
     layer.__class__ = stock

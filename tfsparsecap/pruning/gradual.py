@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate
-from tfsparsecap.pruning import tfmot
 from tfsparsecap.pruning.fixed_mask import FixedMask
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.replicas import once_for_all
@@ -116,7 +116,7 @@ class Gradual(FixedMask):
         return math.floor(min(_BEGIN, self.end / 2.0) * self.total_steps)
 
     def attach(self, model: keras.Model) -> None:
-        schedules, implementation = tfmot.load()
+        schedules, implementation = keras_internals.model_optimization()
         super().attach(model)
         span = {"begin_step": self.first_step, "end_step": self.last_step, "frequency": self.frequency}
         # Where there is one update only, nothing can rise.

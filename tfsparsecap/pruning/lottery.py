@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.pruning.fixed_mask import SCHEMES, FixedMask
@@ -256,7 +257,7 @@ def _moving(model: keras.Model) -> list[keras.Variable]:
     logits = {id(gate.logits) for gate in gates(model)}
     still = {
         id(weight)
-        for layer in model._flatten_layers(include_self=True, recursive=True)
+        for layer in keras_internals.nested_layers(model)
         if not layer.trainable
         for weight in layer.weights
     }

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
+
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class PruningOptimizer(keras.optimizers.Optimizer):
@@ -43,7 +45,9 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         if not self.built:
             self.build(trainable_variables)
             self.built = True
-        variables = self._trainable_variables if trainable_variables is None else trainable_variables
+        if trainable_variables is None:
+            trainable_variables = keras_internals.optimizer_variables(self)
+        variables = trainable_variables
         weight_gradients, gate_gradients = self._split(grads, variables)
         weights, _ = self._split(variables, variables)
         gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, gate_in_place, ungate_in_place
@@ -69,7 +70,7 @@ def prune(
             f"{model.name} is not built, so it has no weights to prune: call it on a batch, or "
             "model.build(input_shape), first"
         )
-    for part in model._flatten_layers():
+    for part in keras_internals.nested_layers(model):
         if isinstance(part, PrunedModel):
             raise InputError(
                 f"{part.name} is pruned already: call strip_pruning first to prune it another way"
@@ -154,7 +155,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         True
     """
     _finalize(model)
-    parts = list(model._flatten_layers())
+    parts = keras_internals.nested_layers(model)
     for layer in gated_layers(model):
         ungate_in_place(layer)
     for part in parts:
@@ -181,9 +182,9 @@ def _sort_layers(
     """The layers to put gates on, and path -> reason for those with weights that are left alone."""
     skipped = _named(model, (skip,) if isinstance(skip, str) else tuple(skip))
     chosen, left_alone = {}, {}
-    for layer in model._flatten_layers(include_self=True, recursive=True):
+    for layer in keras_internals.nested_layers(model):
         if isinstance(layer, (Gate, GatedLayer)) or not (
-            layer._trainable_variables or type(layer) in GATED_FORMS
+            keras_internals.own_weights(layer) or type(layer) in GATED_FORMS
         ):
             continue
         reason = "asked for" if id(layer) in skipped else _why_not(layer, prune_frozen)
@@ -201,7 +202,7 @@ def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
         return "it is not built: the model was never called through it"
     if not (layer.trainable or prune_frozen):
         return "it is not trainable"
-    if layer._remat_mode is not None:
+    if keras_internals.is_rematerialized(layer):
         return "it is rematerialized (keras.RematScope), which the gradients of gates do not survive"
     if layer.quantization_mode is not None:
         return "it is quantized"
@@ -213,11 +214,11 @@ def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
 def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
     """Ids of the layers that go by one of the names, and of all layers in them."""
     found, unknown = set(), list(names)
-    for layer in model._flatten_layers(include_self=False, recursive=True):
+    for layer in keras_internals.nested_layers(model, include_self=False):
         path = layer.path or layer.name
         for name in names:
             if layer.name == name or path == name or path.endswith(f"/{name}"):
-                found.update(id(part) for part in layer._flatten_layers())
+                found.update(id(part) for part in keras_internals.nested_layers(layer))
                 unknown = [other for other in unknown if other != name]
     if unknown:
         raise InputError(

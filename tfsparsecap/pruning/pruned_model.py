@@ -5,6 +5,7 @@ import inspect
 
 import keras
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
@@ -78,7 +79,7 @@ class PrunedModel:
         if return_dict:
             return logs
         shown = self.pruning.logs()
-        return self._flatten_metrics_in_order({name: v for name, v in logs.items() if name not in shown})
+        return keras_internals.flat_metrics(self, {name: v for name, v in logs.items() if name not in shown})
 
     def get_config(self) -> dict:
         """the stock model's configuration, the method, which layers have gates."""
@@ -186,7 +187,7 @@ def _is_fixed(layer: keras.Layer) -> bool:
 
 def _layers_but_gates(model: keras.Model) -> list[keras.Layer]:
     """The nested layers in Keras's order, which stays the same when gates come and go."""
-    layers = model._flatten_layers(include_self=False, recursive=True)
+    layers = keras_internals.nested_layers(model, include_self=False)
     return [layer for layer in layers if not isinstance(layer, Gate)]
 
 

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
+
 #: A value that no state of an optimizer starts with by itself.
 _PROBED = 0.40625
 
@@ -63,7 +65,7 @@ class FreshStart:
     def __init__(self, optimizer: keras.optimizers.Optimizer, steps_before: keras.Variable):
         self.optimizer, self.steps_before = optimizer, steps_before
         self._first, self._first_scalars = _first_values(optimizer)
-        schedule = getattr(optimizer, "_learning_rate", None)
+        schedule = keras_internals.learning_rate_source(optimizer)
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             schedule = schedule.schedule if isinstance(schedule, GoesOn) else schedule
             optimizer.learning_rate = GoesOn(schedule, steps_before)

@@ -1,0 +1,187 @@
+"""Every private name that the project uses still exists; a failure names the one that an upgrade removed."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap import keras_internals
+from tfsparsecap.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def model():
+    layers = [keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(2, kernel_regularizer="l2")]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "mse", metrics=["mae"], run_eagerly=True)
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (lambda model: model, "_flatten_layers"),
+        (lambda model: model, "_layers"),
+        (lambda model: model, "_clear_losses"),
+        (lambda model: model, "_flatten_metrics_in_order"),
+        (lambda model: model.layers[0], "_trainable_variables"),
+        (lambda model: model.layers[0], "_non_trainable_variables"),
+        (lambda model: model.layers[0], "_remat_mode"),
+        (lambda model: model.layers[0], "_tracker"),
+        (lambda model: model.layers[0]._tracker, "lock"),
+        (lambda model: model.layers[0]._tracker, "unlock"),
+        (lambda model: model.layers[0]._tracker, "untrack"),
+        (lambda model: model.layers[0].kernel, "_value"),
+        (lambda model: model.optimizer, "_trainable_variables"),
+        (lambda model: model.optimizer, "_learning_rate"),
+        (
+            lambda model: importlib.import_module("keras.src.backend.common.global_state"),
+            "get_global_attribute",
+        ),
+        (lambda model: keras.layers.LSTMCell(2), "get_dropout_mask"),
+        (lambda model: tf.__internal__, "FuncGraph"),
+        (lambda model: keras_internals.model_optimization()[0], "PolynomialDecay"),
+        (lambda model: keras_internals.model_optimization()[0], "ConstantSparsity"),
+        (lambda model: keras_internals.model_optimization()[1].Pruning, "conditional_mask_update"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_private_name_exists(model, owner, name):
+    if "PolynomialDecay" in name or "Constant" in name or "conditional" in name:
+        pytest.importorskip("tensorflow_model_optimization")
+    held = owner(model)
+    assert hasattr(held, name), (
+        f"{name} of {held!r} has disappeared (Keras {keras.__version__}, TensorFlow {tf.__version__}): adapt"
+        " tfsparsecap/keras_internals.py"
+    )
+
+
+def test_the_call_context_exists_only_during_a_call_and_knows_its_training_flag():
+    seen = []
+
+    class Inner(keras.layers.Layer):
+        def call(self, inputs):
+            seen.append((keras_internals.call_context(), keras_internals.training_of_call()))
+            return inputs
+
+    class Outer(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = Inner()
+
+        def call(self, inputs, training=False):
+            return self.inner(self.inner(inputs))
+
+    Outer()(tf.ones([1]), training=True)
+    (first, training), (second, _) = seen
+    assert first is second and first is not None and training is True
+    assert keras_internals.call_context() is None and keras_internals.training_of_call() is None
+
+
+def test_layers_are_listed_with_and_without_nested_ones(model):
+    outer = keras.Sequential([keras.Input((3,)), model])
+    assert keras_internals.nested_layers(outer)[0] is outer
+    assert set(model.layers) < set(keras_internals.nested_layers(outer, include_self=False))
+    assert model in keras_internals.direct_sublayers(outer)
+    assert not set(model.layers) & set(keras_internals.direct_sublayers(outer))
+    assert keras_internals.own_weights(model) == []
+    assert [weight.name for weight in keras_internals.own_weights(model.layers[0])] == ["kernel", "bias"]
+
+
+def test_an_unlocked_layer_takes_a_sublayer_and_forgets_it(model):
+    dense, added = model.layers[0], keras.layers.Dropout(0.5)
+    with keras_internals.unlocked(dense):
+        dense.added = added
+    assert added in keras_internals.nested_layers(dense)
+    with keras_internals.unlocked(dense):
+        del dense.added
+        keras_internals.untrack(dense, added)
+    assert added not in keras_internals.nested_layers(dense)
+    with pytest.raises(ValueError, match="locked"):
+        dense.added = added
+
+
+def test_a_variable_is_read_in_its_own_dtype():
+    variable = keras.Variable(np.ones(2, "float32"))
+    with keras.src.backend.common.variables.AutocastScope("float16"):
+        assert variable.value.dtype == "float16"
+        assert keras_internals.uncast_value(variable).dtype == "float32"
+
+
+def test_rematerialized_layers_are_recognised(model):
+    with keras.RematScope("full"):
+        assert keras_internals.is_rematerialized(keras.layers.Dense(2))
+    assert not keras_internals.is_rematerialized(model.layers[0])
+
+
+def test_metrics_are_flattened_in_their_order_and_losses_cleared(model):
+    model(tf.ones([1, 3]))
+    assert model.losses
+    keras_internals.clear_losses(model)
+    model.train_on_batch(np.ones((2, 3)), np.ones((2, 2)))
+    assert keras_internals.flat_metrics(model, {"mae": 2.0, "loss": 1.0}) == [1.0, 2.0]
+
+
+def test_the_source_of_a_learning_rate_is_its_schedule():
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    assert keras_internals.learning_rate_source(keras.optimizers.SGD(schedule)) is schedule
+    assert float(keras_internals.learning_rate_source(keras.optimizers.SGD(0.5))) == 0.5
+
+
+def test_optimizer_variables_are_those_it_was_built_for(model):
+    assert list(keras_internals.optimizer_variables(model.optimizer)) == list(model.trainable_variables)
+
+
+def test_graphs_of_functions_and_of_loops_are_told_apart():
+    graphs = []
+
+    @tf.function
+    def traced(value):
+        graphs.append(tf.compat.v1.get_default_graph())
+
+        def body(number):
+            graphs.append(tf.compat.v1.get_default_graph())
+            return (number + value,)
+
+        return tf.while_loop(lambda number: number < 3.0, body, (value,))
+
+    traced(tf.constant(1.0))
+    assert keras_internals.is_function_graph(graphs[0]) and not keras_internals.is_nested_graph(graphs[0])
+    assert keras_internals.is_nested_graph(graphs[1]) and not keras_internals.is_function_graph(graphs[1])
+    assert not keras_internals.is_nested_graph(tf.Graph())
+
+
+def test_model_optimization_leaves_the_environment_unchanged(monkeypatch):
+    # A stand-in that sets the variable as the package does, which may have been imported before.
+    monkeypatch.setattr(importlib, "import_module", lambda name: os.environ.update(TF_USE_LEGACY_KERAS="1"))
+    for before in (None, "0"):
+        monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+        if before is not None:
+            monkeypatch.setenv("TF_USE_LEGACY_KERAS", before)
+        keras_internals.model_optimization()
+        assert os.environ.get("TF_USE_LEGACY_KERAS") == before
+
+
+@pytest.mark.slow
+def test_keras_cv_works_after_model_optimization_was_imported():
+    code = (
+        "from tfsparsecap import keras_internals; keras_internals.model_optimization();"
+        "from tfsparsecap.data.augmentation import Augmentation; Augmentation(['RandomHue'], 32)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_missing_model_optimization_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_model_optimization", None)
+    for name in [name for name in sys.modules if name.startswith("tensorflow_model_optimization.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(InputError, match=r"pip install 'tfsparsecap\[baselines\]'"):
+        keras_internals.model_optimization()

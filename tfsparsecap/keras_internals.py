@@ -1,0 +1,133 @@
+"""Private names of Keras, TensorFlow and tensorflow-model-optimization, each behind a function of its own.
+
+No other module of `tfsparsecap` uses such names. After an upgrade, `tests/test_keras_internals.py` names those that
+have disappeared.
+"""
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import global_state
+
+from tfsparsecap.errors import InputError
+
+_LEGACY = "TF_USE_LEGACY_KERAS"
+_TFMOT = "tensorflow_model_optimization.python.core.sparsity.keras"
+
+
+def call_context() -> Any | None:
+    """The object that Keras keeps for the outermost layer call of this thread; None outside of any call.
+
+    Keras drops it when the call returns or raises, and with it what was attached to it.
+    """
+    return global_state.get_global_attribute("current_call_ctx")
+
+
+def training_of_call() -> Any:
+    """The `training` argument that layers called now inherit: a bool, a tensor or None."""
+    context = call_context()
+    return None if context is None else context.get_value("training")
+
+
+def nested_layers(layer: keras.Layer, include_self: bool = True) -> list[keras.Layer]:
+    """`layer` and all layers inside it, in Keras's order."""
+    return list(layer._flatten_layers(include_self=include_self, recursive=True))
+
+
+def direct_sublayers(layer: keras.Layer) -> list[keras.Layer]:
+    """The layers that `layer` itself holds, without theirs."""
+    return list(layer._layers)
+
+
+def own_weights(layer: keras.Layer) -> list[keras.Variable]:
+    """The weights of `layer` without those of the layers inside it."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def is_rematerialized(layer: keras.Layer) -> bool:
+    """Whether `layer` was created under `keras.RematScope`."""
+    return layer._remat_mode is not None
+
+
+@contextlib.contextmanager
+def unlocked(layer: keras.Layer) -> Iterator[None]:
+    """Lets a built layer gain and lose weights and sublayers inside the block."""
+    layer._tracker.unlock()
+    try:
+        yield
+    finally:
+        layer._tracker.lock()
+
+
+def untrack(layer: keras.Layer, value: Any) -> None:
+    """Has `layer` forget a deleted sublayer. (Deleted variables it forgets by itself.)"""
+    layer._tracker.untrack(value)
+
+
+def uncast_value(variable: keras.Variable) -> tf.Tensor | tf.Variable:
+    """The variable's value in its own dtype, whatever autocast scope is active."""
+    return variable._value
+
+
+def flat_metrics(model: keras.Model, logs: dict[str, Any]) -> Any:
+    """Values of `logs` as `train_on_batch` returns them: in the order of the metrics, a scalar if only one."""
+    return model._flatten_metrics_in_order(logs)
+
+
+def clear_losses(model: keras.Model) -> None:
+    """Drops the regularization losses that earlier calls have collected."""
+    model._clear_losses()
+
+
+def optimizer_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """The variables that a built optimizer updates."""
+    return optimizer._trainable_variables
+
+
+def learning_rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
+    """The optimizer's learning rate: a variable or a schedule, not the schedule's present value."""
+    return getattr(optimizer, "_learning_rate", None)
+
+
+def is_function_graph(graph: tf.Graph) -> bool:
+    """Whether `graph` belongs to a `tf.function`, rather than to a loop or a condition inside one, or to none."""
+    return type(graph) is tf.__internal__.FuncGraph
+
+
+def is_nested_graph(graph: tf.Graph) -> bool:
+    """Whether `graph` is the body of a loop or a condition inside a `tf.function`."""
+    return isinstance(graph, tf.__internal__.FuncGraph) and not is_function_graph(graph)
+
+
+def model_optimization() -> tuple[ModuleType, ModuleType]:
+    """tensorflow-model-optimization's modules `(pruning_schedule, pruning_impl)`.
+
+    Importing the package sets an environment variable that makes TensorFlow give Keras 2 to later imports. It
+    is put back, so that child processes do not inherit it. keras-cv, which would break, is imported before.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("keras_cv")
+    before = os.environ.get(_LEGACY)
+    try:
+        return tuple(
+            importlib.import_module(f"{_TFMOT}.{name}") for name in ("pruning_schedule", "pruning_impl")
+        )
+    except ImportError as error:
+        raise InputError(
+            "gradual pruning needs tensorflow-model-optimization, which is not installed: pip install"
+            " 'tfsparsecap[baselines]'"
+        ) from error
+    finally:
+        if before is None:
+            os.environ.pop(_LEGACY, None)
+        else:
+            os.environ[_LEGACY] = before
