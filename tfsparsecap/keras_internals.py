@@ -1,7 +1,7 @@
 """Private names of Keras, TensorFlow and tensorflow-model-optimization, each behind a function of its own.
 
-No other module of `tfsparsecap` uses such names. After an upgrade, `tests/test_keras_internals.py` names those that
-have disappeared.
+No other module of `tfsparsecap` uses such names. After an upgrade, `tests/test_keras_internals.py` names
+those that have disappeared.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def nested_layers(layer: keras.Layer, include_self: bool = True) -> list[keras.L
     return list(layer._flatten_layers(include_self=include_self, recursive=True))
 
 
-def direct_sublayers(layer: keras.Layer) -> list[keras.Layer]:
+def sublayers(layer: keras.Layer) -> list[keras.Layer]:
     """The layers that `layer` itself holds, without theirs."""
     return list(layer._layers)
 
@@ -76,7 +76,7 @@ def uncast_value(variable: keras.Variable) -> tf.Tensor | tf.Variable:
 
 
 def flat_metrics(model: keras.Model, logs: dict[str, Any]) -> Any:
-    """Values of `logs` as `train_on_batch` returns them: in the order of the metrics, a scalar if only one."""
+    """Values of `logs` as `train_on_batch` returns them: in metric order, a scalar if there is only one."""
     return model._flatten_metrics_in_order(logs)
 
 
@@ -96,7 +96,7 @@ def learning_rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
 
 
 def is_function_graph(graph: tf.Graph) -> bool:
-    """Whether `graph` belongs to a `tf.function`, rather than to a loop or a condition inside one, or to none."""
+    """Whether `graph` is that of a `tf.function`, and not the body of a loop or condition inside one."""
     return type(graph) is tf.__internal__.FuncGraph
 
 

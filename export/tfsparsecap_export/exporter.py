@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
@@ -341,7 +342,7 @@ def _description(
 @contextlib.contextmanager
 def _float32_computation(model: keras.Model) -> Iterator[None]:
     """Computes in float32 inside the block: mixed precision, too, keeps its weights as float32."""
-    layers = [layer for layer in model._flatten_layers() if layer.compute_dtype != "float32"]
+    layers = [layer for layer in keras_internals.nested_layers(model) if layer.compute_dtype != "float32"]
     policies = [layer.dtype_policy for layer in layers]
     for layer in layers:
         layer.dtype_policy = "float32"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 
@@ -59,7 +60,7 @@ def forward(
             return Forward(((call, 1),), "one example", notes)
     finally:
         # What regularizers have noted down belongs to graphs that are gone.
-        model._clear_losses()
+        keras_internals.clear_losses(model)
 
 
 def layer_of(operation_name: str) -> tuple[int | None, str]:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.gates import Gate
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer
 
@@ -59,7 +60,7 @@ def weights_of_layer(layer: keras.Layer) -> list[Weight]:
             gate = layer.gate_of.get(name) if isinstance(layer, GatedLayer) else None
             rows, _ = gated_form.tiling(layer, name, tuple(variable.shape), (1, 1))
             prunable[id(variable)] = Weight(layer, variable, True, gate, descriptor.transposed, rows)
-    own = [*layer._trainable_variables, *layer._non_trainable_variables]
+    own = keras_internals.own_weights(layer)
     return [prunable.get(id(variable), Weight(layer, variable)) for variable in own]
 
 
@@ -72,7 +73,9 @@ def nested_layers(model: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
             continue
         seen.add(id(layer))
         yield path, layer
-        waiting += [(f"{path}/{part.name}".lstrip("/"), part) for part in reversed(layer._layers)]
+        waiting += [
+            (f"{path}/{part.name}".lstrip("/"), part) for part in reversed(keras_internals.sublayers(layer))
+        ]
 
 
 def prunable_weights(model: keras.Layer, with_encoder: bool = True) -> list[Weight]:

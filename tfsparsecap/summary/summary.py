@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer
@@ -131,7 +132,7 @@ class _Tensor:
                     kind = storage.CONVOLUTION
                 gate = layer.gate_of.get(name) if gated else None
                 prunable[id(variable)] = cls(layer, variable, gate, True, kind, summed)
-        own = [*layer._trainable_variables, *layer._non_trainable_variables]
+        own = keras_internals.own_weights(layer)
         return [prunable.get(id(variable), cls(layer, variable)) for variable in own]
 
     @property
@@ -179,7 +180,9 @@ def _nested(model: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
             continue
         seen.add(id(layer))
         yield path, layer
-        below = [(f"{path}/{part.name}" if path else part.name, part) for part in layer._layers]
+        below = [
+            (f"{path}/{part.name}" if path else part.name, part) for part in keras_internals.sublayers(layer)
+        ]
         waiting += reversed(below)
 
 
@@ -241,7 +244,7 @@ def _rows(model: keras.Layer, layers: list, tensors: dict, costs: dict, found: l
 
 def _encoder_of(model: keras.Layer) -> set[int]:
     encoder = getattr(model, "encoder", None) if isinstance(model, Captioner) else None
-    return set() if encoder is None else {id(layer) for layer in encoder._flatten_layers()}
+    return set() if encoder is None else {id(layer) for layer in keras_internals.nested_layers(encoder)}
 
 
 def _totals(rows: list[LayerCost]) -> dict[str, Total]:

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfsparsecap import keras_internals
+
 #: Inputs that a cell's state begins at a multiple of, so that blocks of weights stay whole.
 _BLOCK = 16
 #: Share of zeros from which on a GRU is one product: a quarter of its matrix is zeros then, which only sparse
@@ -57,7 +59,7 @@ def matrices(model: keras.Model) -> list[tuple[str, np.ndarray, int]]:
 
 
 def _matrices(model: keras.Model) -> Iterator[tuple[keras.Layer, np.ndarray]]:
-    for layer in model._flatten_layers():
+    for layer in keras_internals.nested_layers(model):
         if type(layer) is keras.layers.LSTMCell and layer.built:
             yield layer, _below(np.asarray(layer.kernel), np.asarray(layer.recurrent_kernel))
         elif type(layer) is keras.layers.GRUCell and layer.built and layer.reset_after:
