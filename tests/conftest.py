@@ -91,8 +91,8 @@ def tiny_run(tmp_path_factory, tiny_settings) -> Path:
     import keras
 
     from tfsparsecap.runs.run_folder import RunFolder
+    from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
     from tfsparsecap.settings.files import load_config
-    from tfsparsecap.training.experiment import load_data, make_captioner, make_tokenizer
 
     keras.utils.set_random_seed(5)
     config = load_config(None, tiny_settings)

@@ -21,8 +21,8 @@ from PIL import Image
 
 from tfsparsecap import report
 from tfsparsecap.command import run
+from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import load_config, save_config
-from tfsparsecap.training.experiment import load_data
 
 HOSTILE = '<script>alert("a")</script> & <img src="http://example.com/a.png">'
 HISTORY = {

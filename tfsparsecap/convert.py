@@ -250,9 +250,8 @@ def _settings(captioner, published: Mapping[str, Any], name: str, data: str | No
     """The settings of the new run."""
     from tfsparsecap.settings.files import checked_config
     from tfsparsecap.settings.schema import MODELS
-    from tfsparsecap.training.experiment import CAPTIONERS
 
-    (kind,) = [kind for kind, made in CAPTIONERS.items() if type(captioner) is made]
+    (kind,) = [kind for kind, model in MODELS.items() if model.captioner == type(captioner).__name__]
     sizes = captioner.get_config()
     model = {key: sizes[key] for key in MODELS[kind].model_fields if key in sizes}
     radix = published.get("radix_base") if published.get("tokenizer") == "radix" else None

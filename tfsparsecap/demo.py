@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_tensorflow()
     from rich.console import Console
 
-    from tfsparsecap.training.experiment import load_data
+    from tfsparsecap.settings.build import load_data
 
     began = time.monotonic()
     console = Console(highlight=False)

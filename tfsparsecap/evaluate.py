@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_folder(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path]:
     start_tensorflow()
     from tfsparsecap.inference.finished_run import FinishedRun
-    from tfsparsecap.training.experiment import load_data
+    from tfsparsecap.settings.build import load_data
 
     trained = FinishedRun.load(given.captioner)
     if given.config is not None:
@@ -177,8 +177,8 @@ def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[d
     start_tensorflow()
     from tfsparsecap.inference.finished_run import left_out
     from tfsparsecap.inference.scoring import caption_with_file
+    from tfsparsecap.settings.build import load_data, region_features
     from tfsparsecap.settings.files import load_config
-    from tfsparsecap.training.experiment import load_data, region_features
 
     config = load_config(settings)
     config.data.folder = given.data or config.data.folder

@@ -64,11 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = grid(study, given.config, given.runs, given.settings)
         folder = Path(given.runs) / study.name
         start_tensorflow()
+        from tfsparsecap.settings.checks import check_settings
         from tfsparsecap.studies.runner import run_study
-        from tfsparsecap.training.experiment import check_sections
 
         for one in runs:
-            check_sections(one.config)
+            check_settings(one.config)
         if given.dry_run:
             print(f"{len(runs)} runs in {folder}:")
             for one in runs:

@@ -16,8 +16,8 @@ from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.settings.build import load_data, region_features
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.training.experiment import load_data, region_features
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify.quality import CaptionedSamples
 

@@ -8,9 +8,9 @@ import pytest
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun, describe
+from tfsparsecap.settings.build import load_data, make_captioner
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.summary.nonzeros import weight_counts
-from tfsparsecap.training.experiment import load_data, make_captioner
 
 
 def test_a_run_captions_an_image_best_first(tiny_run):

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Gradual, prune, strip_pruning
+from tfsparsecap.settings.build import make_captioner
 from tfsparsecap.settings.files import load_config
-from tfsparsecap.training.experiment import make_captioner
 from tfsparsecap.training.gating import gate_captioner
 
 # Not imported here: that would have every later test get Keras 2.

@@ -3,7 +3,7 @@
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.settings.files import check_options, differences, load_config, save_config
+from tfsparsecap.settings.files import differences, load_config, save_config
 from tfsparsecap.settings.schema import Config
 
 
@@ -144,23 +144,6 @@ def test_differences_name_keys_and_both_values():
     found = {key: values for key, *values in differences(one, other)}
     assert found["training.epochs"] == [7, Config().training.epochs]
     assert found["pruning.sparsity"] == [0.9, None] and "seed" not in found
-
-
-def test_free_keys_are_checked_against_the_function_that_takes_them():
-    def load(folder: str, *, count: int = 3, shares: tuple[float, float] = (0.5, 0.5)):
-        raise AssertionError("checking does not call it")
-
-    assert check_options("data", {"count": "5"}, load, ["folder"]) == {"count": 5}
-    with pytest.raises(
-        InputError, match=r"unknown key data\.coun among the settings; did you mean data\.count"
-    ):
-        check_options("data", {"coun": 5}, load, ["folder"])
-    with pytest.raises(InputError, match=r"data\.count among the settings is 'x'"):
-        check_options("data", {"count": "x"}, load, ["folder"])
-    with pytest.raises(InputError, match=r"unknown key data\.folder"):
-        check_options("data", {"folder": "x"}, load, ["folder"])
-    with pytest.raises(InputError, match=r"did you mean data\.minimum_count"):
-        check_options("data", {"minimum_cout": 5}, load, ["folder"])
 
 
 @pytest.mark.parametrize(

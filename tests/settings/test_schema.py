@@ -6,8 +6,9 @@ import pytest
 
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
+from tfsparsecap.settings.build import make_captioner
+from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.files import load_config
-from tfsparsecap.training.experiment import check_sections, make_captioner
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 FILES = sorted(
@@ -50,7 +51,7 @@ def test_parameters_are_those_of_the_paper(name, words):
 @pytest.mark.parametrize("name", FILES)
 def test_every_configuration_can_be_trained(name):
     config = load_config(CONFIGS / f"{name}.yaml")
-    check_sections(config)
+    check_settings(config)
     # A run is named as its file, so that two of them never meet in one folder.
     assert config.name == name.replace("/", "_").replace("-", "_").lower()
     if config.data.radix_base:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.studies.study import Study, grid, load_study
-from tfsparsecap.training.experiment import check_sections
 
 STUDIES = sorted((Path(__file__).parents[2] / "configs" / "studies").glob("*.yaml"))
 
@@ -80,7 +80,7 @@ def test_settings_come_from_file_study_captioner_variant_and_method_in_this_orde
         ),
         ({"methods": {"a b": {}, "A-B": {}}}, "two runs would lie in the same folder a_b-0.8-s1"),
         ({"settings": {"training.epoch": 3}}, r"unknown key training\.epoch in s\.yaml, method 'Dense'"),
-        ({"settings": {"pruning.sparsiti": 3, "pruning.method": "x"}}, r"pruning\.method in s\.yaml"),
+        ({"settings": {"pruning.block_shape": 3}}, r"pruning\.block_shape in s\.yaml"),
         (
             {"methods": {"A": {"captioners": ["lstn"]}}, "captioners": {"lstm": {}, "gru": {}}},
             "method 'A' is for 'lstn', which is none of the captioners: did you mean 'lstm'",
@@ -175,7 +175,7 @@ def test_the_studies_of_the_papers_can_be_run(file):
     assert one.name == file.stem
     runs = grid(one, file)
     for run in runs:
-        check_sections(run.config)
+        check_settings(run.config)
     assert len(runs) >= 4
 
 

@@ -10,10 +10,10 @@ from tfsparsecap.gates import gated_layers, gates
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.pruning import strip_pruning
 from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import make_captioner
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.summary.nonzeros import weight_counts
 from tfsparsecap.training.callbacks import Validation
-from tfsparsecap.training.experiment import check_sections, make_captioner
 from tfsparsecap.training.gating import gate_captioner, gate_for_fine_tuning
 from tfsparsecap.training.loop import masked_cross_entropy
 from tfsparsecap.training.run import train_run
@@ -40,7 +40,6 @@ def parts(captioner):
 )
 def test_the_schemes_gate_what_they_are_to(scheme, first, then, tiny_settings):
     config = load_config(None, [*tiny_settings, *SCHEMED, f"pruning.encoder={scheme}"])
-    check_sections(config)
     captioner = make_captioner(config, 12)
     gate_captioner(captioner, config, 10)
     assert parts(captioner) == first
@@ -73,7 +72,6 @@ def configured(tiny_settings):
     def get(scheme, method):
         more = [f"pruning.encoder={scheme}", f"pruning.method={method}", *OPTIONS.get(method, [])]
         config = load_config(None, [*tiny_settings, *SCHEMED, *INCEPTION, *more])
-        check_sections(config)
         return config
 
     return get
@@ -315,24 +313,31 @@ def test_the_best_epoch_of_fine_tuning_is_taken_after_a_stop_in_it(
     assert not weights_are_those_of(folder.checkpoint(3), captioner)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["pruning.encoder=C", "pruning.method=snip"], "not for snip"),
-        (
-            ["pruning.encoder=A", "model.encoder.trainable=true"],
-            r"frozen at first: set model\.encoder\.trainable",
-        ),
-        (["pruning.encoder=B", "training.fine_tune.epochs=0"], r"set training\.fine_tune\.epochs"),
-        (["pruning.method=frozen"], r"set training\.start_from"),
-        (["pruning.method=lottery", "pruning.rounds=0"], r"pruning\.rounds=0 starts from a trained run"),
-        (["pruning.beginn=0.1"], r"did you mean pruning\.begin"),
-    ],
-)
-def test_what_cannot_be_is_said_before_anything_is_read(settings, message, tiny_settings):
-    config = load_config(None, [*tiny_settings, *SCHEMED, *settings])
-    with pytest.raises(InputError, match=message):
-        check_sections(config)
+def test_gates_go_on_the_decoder_and_on_the_encoder_only_when_asked(tiny_settings):
+    from tfsparsecap.gates import gated_layers
+
+    def gated(*more):
+        config = load_config(None, [*tiny_settings, *more])
+        captioner = make_captioner(config, 12)
+        gate_captioner(captioner, config, 10)
+        assert captioner.encoder.trainable
+        inside = {id(layer) for layer in captioner.encoder._flatten_layers()}
+        layers = gated_layers(captioner)
+        return len(layers), sum(id(layer) in inside for layer in layers)
+
+    count, in_encoder = gated()
+    assert count >= 5 and in_encoder == 0
+    assert gated("pruning.encoder=true")[1] > 0
+    config = load_config(None, [*tiny_settings, "pruning=null"])
+    captioner = make_captioner(config, 12)
+    gate_captioner(captioner, config, 10)
+    assert not gated_layers(captioner)
+
+
+def test_what_a_method_refuses_names_the_setting(tiny_settings):
+    config = load_config(None, [*tiny_settings, "pruning.begin=0.9", "pruning.end=0.2"])
+    with pytest.raises(InputError, match=r"pruning\.method=supermask: begin and end"):
+        gate_captioner(make_captioner(config, 12), config, 10)
 
 
 def test_an_encoder_that_learns_is_not_said_to_be_frozen(tiny_settings):

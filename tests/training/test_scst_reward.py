@@ -17,7 +17,7 @@ from tfsparsecap.rewards.document_frequencies import DocumentFrequencies
 from tfsparsecap.rewards.references import References
 from tfsparsecap.rewards.sentence_bleu import SentenceBleu
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.training.scst_reward import check_scst, make_reward
+from tfsparsecap.training.scst_reward import make_reward
 
 from ..data.test_sentencepiece import UNIGRAM, WORD, model
 
@@ -168,30 +168,3 @@ def test_document_frequencies_are_counted_once(tmp_path, monkeypatch):
     monkeypatch.undo()
     make_reward(settings(str(cache)), records(PEOPLE[:2]), WORDS)
     assert len(list(cache.iterdir())) == 2
-
-
-def scst_settings(**training):
-    return Config(training={"start_from": "runs/dense", "scst": {}, **training})
-
-
-def test_settings_that_can_be_trained_with_are_let_through():
-    check_scst(Config())
-    check_scst(scst_settings())
-    check_scst(scst_settings(scst={"samples": 1, "baseline": "greedy", "cider_d": 0, "bleu_4": 1}))
-
-
-@pytest.mark.parametrize(
-    ("training", "message"),
-    [
-        ({"start_from": None}, r"training\.start_from is not set: set it to a finished run"),
-        ({"scst": {"cider_d": 0}}, "rewards nothing: set cider_d or bleu_4 above 0"),
-        ({"scst": {"samples": 1}}, r"samples is 1, and the baseline is the mean .* draw 2 or more"),
-        (
-            {"scst": {"samples": 1, "baseline": "all"}},
-            r"samples is 1, .* set training\.scst\.baseline=greedy",
-        ),
-    ],
-)
-def test_settings_that_make_no_training_are_named(training, message):
-    with pytest.raises(InputError, match=message):
-        check_scst(scst_settings(**training))

@@ -14,11 +14,12 @@ from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.scoring import ImageCaption, caption_records, scores_of
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.sampling import Sampler
+from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.summary.nonzeros import weight_counts
-from tfsparsecap.training.experiment import Supply, load_data
 
 
 @dataclass
@@ -105,7 +106,7 @@ class FinishedRun:
         split: str = "test",
         beam: int | None = None,
         progress: bool = True,
-        supply: Supply | None = None,
+        run_data: RunData | None = None,
         scorer: Callable[[list[ImageCaption]], dict[str, Any]] = scores_of,
     ) -> tuple[dict[str, Any], list[ImageCaption]]:
         """Captions every image of a split and scores the captions.
@@ -113,7 +114,7 @@ class FinishedRun:
         Args:
             data: None loads that of the run.
             split: `train`, `validation` or `test`.
-            supply: of the data; it then knows what could not be read.
+            run_data: batches of the data; its `skipped` then lists what could not be read.
             scorer: gives the scores; the default takes no Java, see `scoring.every_score_of`.
 
         Returns:
@@ -129,9 +130,9 @@ class FinishedRun:
         records = data.split(split)
         if not records:
             raise InputError(f"the {split} split of {data.name} has no images: choose another with --split")
-        supply = supply or Supply(self.config, data, self.tokenizer, self.captioner.encoder, progress)
+        run_data = run_data or RunData(self.config, data, self.tokenizer, self.captioner.encoder, progress)
         size = self.config.decoding.batch_size
-        batches = supply.images(records, from_images=True, batch_size=size)
+        batches = run_data.image_batches(records, from_images=True, batch_size=size)
         decoder = self.decoder(beam)
         captions, milliseconds = caption_records(decoder, records, batches, self.tokenizer, progress=progress)
         scores = {

@@ -19,8 +19,8 @@ from tfsparsecap.reports.attention import (
     where,
 )
 from tfsparsecap.reports.runs import ReportRun
+from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.training.experiment import load_data
 
 _SIDE, _WORD_SIDE = 288, 128
 _HEAT = "inferno"

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ValidationError
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.schema import MODELS, Config
@@ -72,37 +72,6 @@ def checked_config(
         return Config.model_validate(content)
     except ValidationError as error:
         raise InputError(sentence_of(error, Config, where)) from error
-
-
-def check_options(section: str, options: dict[str, Any], function: Callable, reserved: Sequence[str]) -> dict:
-    """Checks a section's free keys against the keyword arguments of the function that takes them.
-
-    Args:
-        section: the section's name, for the message.
-        options: names and values as read.
-        function: its signature says which names and types are allowed.
-        reserved: its arguments that are not options, because they are set otherwise.
-
-    Returns:
-        The options, converted to the types of the signature.
-
-    Raises:
-        InputError: an unknown name or a wrong type.
-    """
-    annotations = typing.get_type_hints(inspect.unwrap(function))
-    fields = {
-        name: (annotations.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name not in (*reserved, "self") and parameter.kind not in (parameter.VAR_KEYWORD,)
-    }
-    settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    model = create_model("Options", __config__=settings, **fields)
-    try:
-        checked = model.model_validate(options)
-    except ValidationError as error:
-        message = sentence_of(error, Config, lambda key: "among the settings", section, list(fields))
-        raise InputError(message) from error
-    return {name: getattr(checked, name) for name in options}
 
 
 def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None = None) -> dict[str, Any]:
@@ -222,6 +191,8 @@ def sentence_of(
     """One sentence for the first thing that is wrong; unknown keys first, they explain the rest."""
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     detail = details[0]
+    if detail["type"] == "value_error":  # a validator of ours, which writes the whole sentence
+        return str(detail["ctx"]["error"])
     loc, kind = detail["loc"], "soft_attention"
     if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
         # Pydantic names the captioner whose settings these are between section and key.

@@ -1,47 +1,66 @@
-"""What a run is: every setting with its type, its default and its meaning."""
+"""All settings of a run, with their types, defaults and meanings."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from tfsparsecap.errors import InputError
+
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+#: Schemes of encoder pruning in section 5.4 of the SMP paper, see `Pruning.encoder`.
+ENCODER_SCHEMES = ("A", "B", "C")
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
-class Data(_Section):
-    """Pictures and captions. Other keys are options of the source: the arguments of its `load`.
-
-    Attributes:
-        kind: `scenes` (drawn by the package), `flickr` (8k or 30k as downloaded), `coco` (MS-COCO's files or
-            Karpathy's) or `table` (CSV or JSONL).
-        folder: where the pictures lie, relative to the working directory. Scenes are drawn there if absent;
-            null draws them in the user's cache.
-        minimum_count: a word that occurs less often in the training captions becomes the unknown word.
-        vocabulary_size: keep at most this many words, the most frequent ones; null keeps all.
-        sentencepiece: a SentencePiece model whose pieces are the vocabulary, in place of the words.
-        radix_base: write words as numbers of this base, a token for each digit (radix encoding); null has a
-            token for each word.
-        max_length: tokens of a caption at most, its end token included; longer captions are cut. With
-            radix encoding a word is as many tokens as it has digits.
-        features: folder with bottom-up features (`cocobu_att/ID.npy` and so on), in place of an encoder.
-        max_regions: regions of an image at most, with `features`; the others are left out.
-        region_buckets: batches hold images with similar numbers of regions, and are filled up to the
-            smallest of these numbers (or `max_regions`) that fits; empty: to `max_regions`.
-        batch_lengths: captions of similar length share a batch, cut to the shortest of these lengths that
-            holds it; empty: every batch has `max_length`.
-        augmentation: layers of `tfsparsecap.data.augmentation`, by name or as a name with arguments; they
-            need images, not cached features.
-        cache_folder: where the features of a frozen encoder are cached; null computes them at every step.
-        on_bad_record: what a record that cannot be read does: `skip` counts and names it, `fail` stops.
-    """
+class _OpenSection(_Section):
+    """A section whose other keys are options of something that is chosen by name."""
 
     model_config = ConfigDict(extra="allow")
-    kind: Literal["scenes", "flickr", "coco", "table"] = "scenes"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that are not settings of the section itself."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Data(_OpenSection):
+    """Images and captions. Other keys are options of the source, that is arguments of its `load` function.
+
+    Attributes:
+        kind: `scenes` (synthetic scenes that this package generates), `flickr` (Flickr8k or Flickr30k as
+            downloaded), `coco` (MS-COCO's own or Karpathy's files) or `table` (CSV or JSONL).
+        folder: folder of the data set, relative to the working directory. Scenes are generated there if it
+            does not exist; null generates them in the user's cache folder.
+        minimum_count: words that occur less often in the training captions become the unknown token.
+        vocabulary_size: maximum number of words, the most frequent first; null for no limit.
+        sentencepiece: path of a SentencePiece model that defines the vocabulary, instead of words.
+        radix_base: encode each word as digits of this base, one token per digit (radix encoding); null uses
+            one token per word.
+        max_length: maximum number of tokens in a caption, the end token included; longer captions are cut.
+            With radix encoding each digit is a token.
+        features: folder of bottom-up region features (`cocobu_att/ID.npy` and so on); needs
+            `model.encoder=null`.
+        max_regions: maximum number of regions per image with `features`; further regions are ignored.
+        region_buckets: batches contain images with similar numbers of regions, padded to the smallest of
+            these numbers (or `max_regions`) that is large enough; empty pads to `max_regions`.
+        batch_lengths: batches contain captions of similar length, cut to the smallest of these lengths that
+            is large enough; empty gives every batch `max_length` tokens.
+        augmentation: layers of `tfsparsecap.data.augmentation`, given by name or by name with arguments.
+            They need images, so they exclude cached features.
+        cache_folder: folder for the cached features of a frozen encoder; null computes them at every step.
+        on_bad_record: what happens to records that cannot be read: `skip` lists them in `skipped.txt`,
+            `fail` stops the run.
+    """
+
+    kind: str = "scenes"
     folder: str | None = None
     minimum_count: Size = 1
     vocabulary_size: Size | None = None
@@ -56,26 +75,22 @@ class Data(_Section):
     cache_folder: str | None = "runs/_cache"
     on_bad_record: Literal["skip", "fail"] = "skip"
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keys that belong to the source."""
-        return dict(self.__pydantic_extra__ or {})
-
 
 class Encoder(_Section):
-    """A convolutional network, from an image to a map of features.
+    """A convolutional network that turns an image into a feature map.
 
     Attributes:
         network: `mobilenet_v1` or `inception_v1`.
-        width: of a MobileNet only: channels of each layer as a share of the full network's.
-        layer: name of the layer whose output is the map of features, as `tfsparsecap.models` has it. Where it
-            is not set, a MobileNet takes `conv_pw_5_relu` and an Inception `Mixed_4f`.
-        image_size: side of the square images in pixels.
-        weights: null for random weights; for a MobileNet `imagenet`; for an Inception the path of a TF-Slim
-            checkpoint, relative to the working directory.
-        trainable: train it from the first epoch; a frozen one is run once and its features are cached.
-        batch_norm_momentum: of the moving averages of batch normalisation; short runs from scratch need less
-            than Keras's 0.99.
+        width: width multiplier of a MobileNet; an Inception has none.
+        layer: name of the layer whose output is the feature map, as in `tfsparsecap.models`. The default is
+            `conv_pw_5_relu` for a MobileNet and `Mixed_4f` for an Inception.
+        image_size: height and width of the input images in pixels.
+        weights: null for random weights; `imagenet` for a MobileNet's published weights; for an Inception
+            the path of a TF-Slim checkpoint, relative to the working directory.
+        trainable: train the encoder from the first epoch. A frozen encoder is run once per image and its
+            features are cached.
+        batch_norm_momentum: of the moving averages of batch normalisation. Short runs from scratch need a
+            lower value than Keras's default of 0.99.
     """
 
     network: Literal["mobilenet_v1", "inception_v1"] = "mobilenet_v1"
@@ -88,21 +103,41 @@ class Encoder(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _layer_of_network(cls, given: Any) -> Any:
+    def _default_layer(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("network") == "inception_v1":
             return {"layer": "Mixed_4f", **given}
         return given
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.network == "mobilenet_v1" and self.weights not in (None, "imagenet"):
+            raise InputError(
+                f"model.encoder.weights is {self.weights!r}: use imagenet or null; checkpoints are supported"
+                " with model.encoder.network=inception_v1"
+            )
+        if self.network == "inception_v1" and self.weights == "imagenet":
+            raise InputError(
+                "model.encoder.weights is 'imagenet', which is for mobilenet_v1: give the path of TF-Slim's"
+                " inception_v1.ckpt, or null"
+            )
+        if self.network == "inception_v1" and self.width != type(self).model_fields["width"].default:
+            raise InputError(
+                f"model.encoder.width is {self.width}, but an Inception has no width multiplier: remove it,"
+                " or set model.encoder.network=mobilenet_v1"
+            )
+        return self
+
 
 class SoftAttentionModel(_Section):
-    """Soft-Attention and its sizes, as in `tfsparsecap.models.SoftAttention`.
+    """Soft-Attention, with the sizes of `tfsparsecap.models.SoftAttention`.
 
     Attributes:
-        share_attention: `kv` has attention look at what it scores by (Share-KV).
-        feature_size: length of a region's feature, where there is no encoder.
-        encoder: what makes features of images; null where `data.features` has them.
+        share_attention: `kv` uses the attention keys as values, too (Share-KV).
+        feature_size: length of a region feature if there is no encoder.
+        encoder: computes the features of images; null with `data.features`.
     """
 
+    captioner: ClassVar = "SoftAttention"
     kind: Literal["soft_attention"] = "soft_attention"
     cell: Literal["lstm", "gru"] = "lstm"
     embedding_size: Size = 64
@@ -115,9 +150,10 @@ class SoftAttentionModel(_Section):
 
 
 class UpDownModel(_Section):
-    """Up-Down and its sizes, as in `tfsparsecap.models.UpDown`; `share_attention`, `feature_size` and
-    `encoder` as in `SoftAttentionModel`."""
+    """Up-Down, with the sizes of `tfsparsecap.models.UpDown`; `share_attention`, `feature_size` and `encoder`
+    are as in `SoftAttentionModel`."""
 
+    captioner: ClassVar = "UpDown"
     kind: Literal["up_down"] = "up_down"
     embedding_size: Size = 1000
     rnn_size: Size = 1000
@@ -130,22 +166,27 @@ class UpDownModel(_Section):
 
 
 class TransformerModel(_Section):
-    """Object Relation Transformer and its sizes, as in `tfsparsecap.models.ObjectRelationTransformer`; with
-    sharing and `data.radix_base` it is ACORT. `feature_size` and `encoder` as in `SoftAttentionModel`.
+    """Object Relation Transformer, with the sizes of `tfsparsecap.models.ObjectRelationTransformer`.
+
+    With shared layers and `data.radix_base` it is ACORT. `feature_size` and `encoder` are as in
+    `SoftAttentionModel`.
 
     Attributes:
-        share_encoder_layers, share_decoder_layers: the layer at each depth, such as [0, 0, 0, 1, 1, 1].
-        share_encoder_attention, share_decoder_attention: `kv`, `qk` or null.
-        shared_caches: decode as the original implementation does where layers are shared.
+        share_encoder_layers, share_decoder_layers: index of the layer used at each depth, such as
+            [0, 0, 0, 1, 1, 1]; null uses a layer of its own at each depth.
+        share_encoder_attention, share_decoder_attention: projections that attention shares: `kv`, `qk` or
+            null.
+        shared_caches: decode like the original implementation when layers are shared.
     """
 
+    captioner: ClassVar = "ObjectRelationTransformer"
     kind: Literal["object_relation_transformer"] = "object_relation_transformer"
     size: Size = 512
     hidden_size: Size = 2048
     layers: Size = 6
     heads: Size = 8
-    share_encoder_layers: list[Annotated[int, Field(ge=0)]] | None = None
-    share_decoder_layers: list[Annotated[int, Field(ge=0)]] | None = None
+    share_encoder_layers: list[Count] | None = None
+    share_decoder_layers: list[Count] | None = None
     share_encoder_attention: Literal["kv", "qk"] | None = None
     share_decoder_attention: Literal["kv", "qk"] | None = None
     shared_caches: bool = False
@@ -155,128 +196,121 @@ class TransformerModel(_Section):
     encoder: Encoder | None = Encoder()
 
 
-#: Settings of a captioner by its `kind`.
+#: The captioners: `model.kind` -> its settings, whose `captioner` names the class in `tfsparsecap.models`.
 MODELS = {
-    "soft_attention": SoftAttentionModel,
-    "up_down": UpDownModel,
-    "object_relation_transformer": TransformerModel,
+    settings.model_fields["kind"].default: settings
+    for settings in (SoftAttentionModel, UpDownModel, TransformerModel)
 }
 
 
 def _kind(given: Any) -> Any:
-    """Which of `MODELS` settings are of; Soft-Attention where they do not say."""
+    """The `model.kind` of given settings; Soft-Attention by default."""
     return given.get("kind", "soft_attention") if isinstance(given, dict) else getattr(given, "kind", None)
 
 
 Model = Annotated[
-    Annotated[SoftAttentionModel, Tag("soft_attention")]
-    | Annotated[UpDownModel, Tag("up_down")]
-    | Annotated[TransformerModel, Tag("object_relation_transformer")],
+    Union[tuple(Annotated[settings, Tag(kind)] for kind, settings in MODELS.items())],  # noqa: UP007
     Discriminator(_kind),
 ]
 
 
-class Pruning(_Section):
-    """How the captioner is pruned while it trains. Keys that are not listed are options of the method.
+class Pruning(_OpenSection):
+    """How the captioner is pruned during training. Other keys are options of the pruning method.
 
     Attributes:
-        method: `supermask`; `supermask_loss`, SMP as in the papers; `gradual`; `magnitude`, all at once;
-            `lottery`; `snip`, before the training; `relevance`, `l1` or `l2`, which prune as long as a score
-            of the validation is good enough; or `frozen`, which keeps zeros of `training.start_from`.
-        sparsity: share of the weights that is gone in the end; at most, with those that go by a score.
-        block_shape: weights that are kept or pruned together, in (inputs, outputs).
-        encoder: true prunes the encoder as well, where it is trained from the start. A, B and C are the SMP
-            paper's schemes for one that is frozen until `training.fine_tune`: A prunes encoder and decoder
-            while the decoder is trained, and fine-tunes what is left of both; B prunes both in fine-tuning;
-            C prunes the decoder while it is trained, the encoder in fine-tuning.
+        method: name of a pruning method, see docs/pruning.md: `supermask`; `supermask_loss` (SMP as
+            published); `gradual`; `magnitude` (one-shot); `lottery`; `snip` (before training); `relevance`,
+            `l1` and `l2` (prune as long as a validation score is good enough); or `frozen` (keeps the zeros
+            of `training.start_from`).
+        sparsity: final share of zero weights; the maximum for methods that follow a validation score.
+        block_shape: (inputs, outputs) of the blocks of weights that are kept or removed together.
+        encoder: true prunes an encoder that is trained from the start, too. A, B and C are the SMP paper's
+            schemes for an encoder that is frozen until `training.fine_tune`: A prunes encoder and decoder
+            while the decoder is trained, then fine-tunes the remaining weights; B prunes both during
+            fine-tuning; C prunes the decoder while it is trained and the encoder during fine-tuning.
     """
 
-    model_config = ConfigDict(extra="allow")
-    method: Literal[
-        "supermask",
-        "supermask_loss",
-        "gradual",
-        "lottery",
-        "magnitude",
-        "snip",
-        "relevance",
-        "l1",
-        "l2",
-        "frozen",
-    ] = "supermask"
+    method: str = "supermask"
     sparsity: Share = 0.9
     block_shape: tuple[Size, Size] = (1, 1)
-    encoder: bool | Literal["A", "B", "C"] = False
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keys that belong to the method."""
-        return dict(self.__pydantic_extra__ or {})
+    encoder: bool | Literal[ENCODER_SCHEMES] = False
 
 
 class FineTune(_Section):
-    """Epochs after the others in which the encoder learns too, from images instead of cached features.
+    """Final epochs in which the encoder is trained, too, on images instead of cached features.
 
     Attributes:
-        epochs: how many; 0 for none.
-        learning_rate: of Adam, for decoder and encoder.
-        batch_size: captions a step; null keeps `training.batch_size`.
+        epochs: number of epochs; 0 for none.
+        learning_rate: of Adam, for decoder and encoder, constant.
+        batch_size: captions per step; null uses `training.batch_size`.
     """
 
-    epochs: Annotated[int, Field(ge=0)] = 0
+    epochs: Count = 0
     learning_rate: Rate = 1e-5
     batch_size: Size | None = None
 
 
 class SCST(_Section):
-    """Self-critical sequence training: captions are drawn, and rewarded for being like people's.
+    """Self-critical sequence training: captions are sampled and rewarded by their similarity to references.
 
     Attributes:
-        samples: captions drawn of an image at each step.
-        baseline: what a caption's reward is compared with: the mean of the image's `others`, of `all`, or
-            that of the `greedy` caption.
-        cider_d, bleu_4: weights of the two in the reward; CIDEr-D goes from 0 to 10, BLEU-4 from 0 to 1.
-        count_end: the end of a caption counts as a word of it, so that one that breaks off is no better.
-        temperature: of the draw.
+        samples: captions sampled per image and step.
+        baseline: what a caption's reward is compared with: the mean reward of the image's other captions
+            (`others`), of all its captions (`all`), or the reward of the `greedy` caption.
+        cider_d, bleu_4: weights of CIDEr-D (0 to 10) and BLEU-4 (0 to 1) in the reward.
+        count_end: count the end token as a word, so that incomplete captions score lower.
+        temperature: of sampling.
     """
 
     samples: Size = 5
     baseline: Literal["others", "all", "greedy"] = "others"
-    cider_d: Annotated[float, Field(ge=0)] = 1.0
-    bleu_4: Annotated[float, Field(ge=0)] = 0.0
+    cider_d: NotNegative = 1.0
+    bleu_4: NotNegative = 0.0
     count_end: bool = False
     temperature: Rate = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.cider_d and not self.bleu_4:
+            raise InputError("training.scst has no reward: set cider_d or bleu_4 above 0")
+        if self.samples < 2 and self.baseline != "greedy":
+            raise InputError(
+                f"training.scst.samples is {self.samples}, but the baseline is the mean of several captions:"
+                " sample 2 or more, or set training.scst.baseline=greedy"
+            )
+        return self
 
 
 class Training(_Section):
     """The optimisation.
 
     Attributes:
-        start_from: run folder of a finished training whose weights and vocabulary this one starts with, such
-            as a dense one that is to be pruned; null starts with random weights.
-        keep_initial: keep the weights that the run starts with, in `checkpoints/initial.npz`, for a lottery
-            ticket to be drawn from it.
-        epochs: times that every caption is seen, fine-tuning not counted.
-        batch_size: captions a step, over all devices together.
-        learning_rate: of Adam, at the start.
-        schedule: `constant`; `cosine` down to `final_learning_rate`; or `noam`, which falls with the square
-            root of the steps from where the warm-up ends.
-        warmup_steps: the first steps of `cosine` and `noam`, in which the rate rises from 0 to
-            `learning_rate`.
+        start_from: folder of a finished run whose weights and vocabulary this run starts with, for example a
+            dense run that is to be pruned; null starts with random weights.
+        keep_initial: save the initial weights in `checkpoints/initial.npz`, so that lottery tickets can be
+            drawn from this run.
+        epochs: training epochs, excluding fine-tuning.
+        batch_size: captions per step, over all devices together.
+        learning_rate: peak learning rate of Adam.
+        schedule: `constant`; `cosine` (decays to `final_learning_rate`); or `noam` (decays with the inverse
+            square root of the step after the warm-up).
+        final_learning_rate: learning rate at the end of the `cosine` schedule.
+        warmup_steps: first steps of `cosine` and `noam`, in which the learning rate rises linearly from 0.
         adam_beta_2, adam_epsilon: of Adam.
-        weight_decay: decoupled, as in AdamW; gates and biases are left out.
-        clip_norm: largest norm of all gradients together; null for none.
-        clip_value: largest size of a single gradient; null for none.
-        label_smoothing: share of the probability that is spread over all words.
-        precision: `float32`, or `mixed_bfloat16` for devices that have it.
+        weight_decay: decoupled weight decay as in AdamW; gates and biases are excluded.
+        clip_norm: maximum global norm of the gradients; null for no limit.
+        clip_value: maximum absolute value of each gradient; null for no limit.
+        label_smoothing: share of the target probability that is spread over all tokens.
+        precision: `float32`, or `mixed_bfloat16` for devices that support it.
         distribution: `default` (one device) or `mirrored` (all devices of this machine).
-        validation_images: pictures captioned after each epoch to compute CIDEr; 0 for none, null for all.
-        early_stopping: epochs without a better validation CIDEr that end the training; null never does.
-        restore_best: end with the weights of the best validation CIDEr at the final sparsity, not the last;
-            with `pruning.encoder=A`, `B` or `C` the best of fine-tuning.
-        fine_tune: later epochs in which the encoder learns too.
-        scst: train the captioner of `start_from` on rewards, in all epochs; a step then takes `batch_size`
-            images, an epoch each image once. null trains on people's captions.
+        validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
+            none, null for all.
+        early_stopping: stop after this many epochs without a better validation CIDEr; null never stops.
+        restore_best: end with the weights of the epoch with the best validation CIDEr at the final sparsity
+            instead of the last epoch; with `pruning.encoder=A`, `B` or `C` the best epoch of fine-tuning.
+        fine_tune: final epochs in which the encoder is trained, too.
+        scst: train the captioner of `start_from` on rewards in all epochs, with `batch_size` images per step
+            and each image once per epoch; null trains on reference captions.
     """
 
     start_from: str | None = None
@@ -285,37 +319,46 @@ class Training(_Section):
     batch_size: Size = 32
     learning_rate: Rate = 3e-3
     schedule: Literal["constant", "cosine", "noam"] = "cosine"
-    final_learning_rate: Annotated[float, Field(ge=0)] = 1e-5
-    warmup_steps: Annotated[int, Field(ge=0)] = 100
+    final_learning_rate: NotNegative = 1e-5
+    warmup_steps: Count = 100
     adam_beta_2: Share = 0.999
     adam_epsilon: Rate = 1e-7
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: NotNegative = 0.0
     clip_norm: Rate | None = 1.0
     clip_value: Rate | None = None
     label_smoothing: Share = 0.0
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     distribution: Literal["default", "mirrored"] = "default"
-    validation_images: Annotated[int, Field(ge=0)] | None = 200
+    validation_images: Count | None = 200
     early_stopping: Size | None = None
     restore_best: bool = False
     fine_tune: FineTune = FineTune()
     scst: SCST | None = None
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.clip_norm and self.clip_value:
+            raise InputError(
+                "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
+                " null"
+            )
+        return self
+
 
 class Decoding(_Section):
-    """How captions are searched for when a run is evaluated: `beam` 1 is greedy."""
+    """How captions are searched when a run is evaluated: beam size (1 is greedy) and images per batch."""
 
     beam: Size = 1
     batch_size: Size = 64
 
 
 class Config(_Section):
-    """A whole run. `Config()` is the quickstart: drawn scenes, a small captioner, 90 % pruned.
+    """All settings of a run. `Config()` is the quickstart: synthetic scenes, a small captioner, 90 % pruned.
 
     Attributes:
-        name: the run's folder is `runs/NAME`.
-        seed: of everything random.
-        data, model, training, decoding: see there; `model.kind` is one of `MODELS`.
+        name: name of the run's folder, `runs/NAME`.
+        seed: of all random numbers.
+        data, model, training, decoding: see the sections; `model.kind` is one of `MODELS`.
         pruning: null trains a dense model.
 
     Example:
@@ -332,3 +375,23 @@ class Config(_Section):
     pruning: Pruning | None = Pruning()
     training: Training = Training()
     decoding: Decoding = Decoding()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        encoder, fine_tune = self.model.encoder, self.training.fine_tune.epochs
+        if self.data.features is not None and encoder is not None:
+            raise InputError(
+                "data.features and model.encoder are both set: set model.encoder=null to train on features,"
+                " or data.features=null to train on images"
+            )
+        if encoder is None and (self.data.augmentation or fine_tune):
+            raise InputError(
+                "data.augmentation and training.fine_tune need images, but there is no encoder: remove them"
+            )
+        scheme = self.pruning.encoder if self.pruning is not None else False
+        if scheme in ENCODER_SCHEMES and (encoder is None or encoder.trainable or not fine_tune):
+            raise InputError(
+                f"pruning.encoder={scheme} needs an encoder that is frozen until fine-tuning: set"
+                " model.encoder.trainable=false and training.fine_tune.epochs"
+            )
+        return self

@@ -19,10 +19,10 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.inference.scoring import from_rows, scores_of
 from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import save_config
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.studies.study import GridRun
-from tfsparsecap.training.experiment import load_data
 
 TRAIN = (sys.executable, "-m", "tfsparsecap.train")
 _SECONDS_BETWEEN_LOOKS = 1.0

@@ -9,56 +9,7 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
-from tfsparsecap.settings.files import check_options
-from tfsparsecap.settings.schema import Config
-
-#: Schemes of encoder pruning, in the order of the SMP paper's section 5.4.
-SCHEMES = ("A", "B", "C")
-_METHODS_OF_SCHEMES = ("gradual", "magnitude", "supermask", "supermask_loss")
-# What `total_steps` and the others are, the run knows itself.
-_RESERVED = ("sparsity", "total_steps", "block_shape", "initial_weights", "steps_per_epoch")
-
-
-def check_pruning(config: Config) -> None:
-    """Checks `config.pruning` before anything is read: options of the method, and what must go together.
-
-    Raises:
-        InputError: an unknown or wrong option, or settings that exclude each other.
-    """
-    settings = config.pruning
-    if settings is None:
-        return
-    method = registry.METHODS[settings.method]
-    check_options("pruning", settings.options, method.__init__, _RESERVED)
-    _from_trained(config)
-    if settings.encoder not in SCHEMES:
-        return
-    scheme, encoder = f"pruning.encoder={settings.encoder}", config.model.encoder
-    if settings.method not in _METHODS_OF_SCHEMES:
-        raise InputError(
-            f"{scheme} is for the methods {', '.join(_METHODS_OF_SCHEMES)}, not for {settings.method}: choose"
-            " one of them, or pruning.encoder=false"
-        )
-    if encoder is None or encoder.trainable:
-        raise InputError(
-            f"{scheme} needs an encoder that is frozen at first: "
-            + ("the captioner has none" if encoder is None else "set model.encoder.trainable=false")
-        )
-    if not config.training.fine_tune.epochs:
-        raise InputError(
-            f"{scheme} prunes or trains the encoder in fine-tuning: set training.fine_tune.epochs"
-        )
-
-
-def _from_trained(config: Config) -> None:
-    settings = config.pruning
-    needs = {"frozen": True, "lottery": settings.options.get("rounds") == 0}
-    if needs.get(settings.method) and config.training.start_from is None:
-        raise InputError(
-            f"pruning.method={settings.method}"
-            + (" with pruning.rounds=0" if settings.method == "lottery" else "")
-            + " starts from a trained run: set training.start_from=runs/NAME"
-        )
+from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config
 
 
 def draws_from_run(config: Config) -> bool:
@@ -99,7 +50,7 @@ def gate_captioner(
 
 def phases_differ(config: Config) -> bool:
     """Whether fine-tuning has other gates than the phase before it, whose epochs then do not compare."""
-    return config.pruning is not None and config.pruning.encoder in SCHEMES
+    return config.pruning is not None and config.pruning.encoder in ENCODER_SCHEMES
 
 
 def gate_for_fine_tuning(
@@ -117,7 +68,7 @@ def gate_for_fine_tuning(
     Args: as of `gate_captioner`.
     """
     settings = config.pruning
-    if settings is None or settings.encoder not in SCHEMES:
+    if settings is None or settings.encoder not in ENCODER_SCHEMES:
         return
     if settings.encoder != "B":
         strip_pruning(captioner)

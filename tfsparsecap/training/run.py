@@ -24,18 +24,13 @@ from tfsparsecap.runs.checkpoints import (
     newest_whole,
     read_notes,
 )
+from tfsparsecap.runs.run_data import RunData, caches_features
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
+from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
+from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.summary.nonzeros import weight_counts
 from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
-from tfsparsecap.training.experiment import (
-    Supply,
-    check_sections,
-    features_stay,
-    load_data,
-    make_captioner,
-    make_tokenizer,
-)
 from tfsparsecap.training.gating import (
     draws_from_run,
     gate_captioner,
@@ -69,7 +64,7 @@ def phases(config: Config) -> list[Phase]:
         training.batch_size,
         training.learning_rate,
         training.schedule,
-        not features_stay(config),
+        not caches_features(config),
     )
     if not tuning.epochs:
         return [first]
@@ -104,7 +99,7 @@ def train_run(
     """
     folder = RunFolder(Path(runs) / config.name)
     folder.check(config, resume)
-    check_sections(config)
+    check_settings(config)
     with contextlib.ExitStack() as stack:
         if resume:
             stack.enter_context(folder.held())
@@ -143,16 +138,16 @@ def _train(
                     f"{zeros:.0%} of its weights are zero and will not stay so: pruning.method=frozen"
                     f" pruning.sparsity={zeros:.3g} keeps them"
                 )
-    supply = Supply(config, data, tokenizer, captioner.encoder, progress=verbose == 1)
-    training = _Training(config, folder, supply, captioner, strategy, verbose, say)
+    run_data = RunData(config, data, tokenizer, captioner.encoder, progress=verbose == 1)
+    training = _Training(config, folder, run_data, captioner, strategy, verbose, say)
     training.prepare(resumed)
-    _name_skipped(folder, supply, say, write=False)
+    _name_skipped(folder, run_data, say, write=False)
     if resume:
         folder.save_config(config)  # the data may lie elsewhere now
     else:
         folder.create(config, tokenizer, training.initial)
         stack.enter_context(folder.held())
-    _name_skipped(folder, supply, say, write=True)
+    _name_skipped(folder, run_data, say, write=True)
     training.run(resume)
 
     rows = training.history
@@ -165,17 +160,17 @@ def _train(
         trained.captioner.save(temporary)
     if not data.split("test"):
         say(f"{data.name} has no test split: {folder.model} was not evaluated")
-        _name_skipped(folder, supply, say, write=True)
+        _name_skipped(folder, run_data, say, write=True)
         return {"run": str(folder.path), **training.history[-1]}
     try:
-        scores, captions = trained.evaluate(data, progress=verbose == 1, supply=supply)
+        scores, captions = trained.evaluate(data, progress=verbose == 1, run_data=run_data)
     except InputError as error:
         # What was trained is kept, and said, whatever is wrong with the test pictures.
         say(f"{folder.model} was not evaluated: {error}")
-        _name_skipped(folder, supply, say, write=True)
+        _name_skipped(folder, run_data, say, write=True)
         return {"run": str(folder.path), **training.history[-1]}
     # Images of other splits, and what was wrong inside files, came to light since.
-    _name_skipped(folder, supply, say, write=True)
+    _name_skipped(folder, run_data, say, write=True)
     folder.write_json("captions_test", as_rows(captions))
     folder.write_json("scores_test", scores)
     return {"run": str(folder.path), **scores}
@@ -184,8 +179,8 @@ def _train(
 class _Training:
     """The phases of a run over one captioner."""
 
-    def __init__(self, config, folder, supply, captioner, strategy, verbose, say):
-        self.config, self.folder, self.supply, self.captioner = config, folder, supply, captioner
+    def __init__(self, config, folder, run_data, captioner, strategy, verbose, say):
+        self.config, self.folder, self.run_data, self.captioner = config, folder, run_data, captioner
         self.strategy, self.verbose, self.say = strategy, verbose, say
         self.history: list[dict[str, Any]] = []
         self.initial: dict[str, np.ndarray] = {}
@@ -202,10 +197,12 @@ class _Training:
     def prepare(self, resumed: bool) -> None:
         """Reads the pictures and puts on the gates: what can fail does so before the folder is made."""
         first = phases(self.config)[0]
-        test = self.supply.data.split("test")
+        test = self.run_data.data.split("test")
         if self.config.model.encoder is None and test:
-            self.supply.pictures(test, from_images=False)  # looks at the headers of their files
-        self.batches = self.supply.training(from_images=first.from_images, batch_size=first.batch_size)
+            self.run_data.images(test, from_images=False)  # looks at the headers of their files
+        self.batches = self.run_data.training_batches(
+            from_images=first.from_images, batch_size=first.batch_size
+        )
         initial = None
         if self.config.training.keep_initial:
             self.initial = named_weights(self.captioner)
@@ -228,7 +225,7 @@ class _Training:
         if pruning is None or not pruning.has_own("on_validation_end"):
             return
         limit = self.config.training.validation_images
-        images = len(self.supply.data.split("validation")[:limit])
+        images = len(self.run_data.data.split("validation")[:limit])
         names = [name for name in Validation.NAMES if images >= Validation.FEWEST[name]]
         if pruning.metric in Validation.NAMES and pruning.metric not in names:
             what = "only one image is validated, which has none" if images else "nothing is validated"
@@ -268,7 +265,7 @@ class _Training:
         config = self.config.training
         if phase.name == "fine_tune":
             self.captioner.encoder.trainable = True
-            self.batches = self.supply.training(from_images=True, batch_size=phase.batch_size)
+            self.batches = self.run_data.training_batches(from_images=True, batch_size=phase.batch_size)
         steps = phase.epochs * self.batches.steps_per_epoch
         if phase.name == "fine_tune":
             with self.strategy.scope():
@@ -317,7 +314,7 @@ class _Training:
         return SCSTLoop(
             self.captioner,
             optimizer,
-            reward=make_reward(self.config, self.supply.data.split("train"), self.supply.tokenizer),
+            reward=make_reward(self.config, self.run_data.data.split("train"), self.run_data.tokenizer),
             max_length=self.config.data.max_length,
             samples=config.scst.samples,
             baseline=config.scst.baseline,
@@ -329,12 +326,12 @@ class _Training:
     def _callbacks(self, phase: Phase, optimizer) -> list[keras.callbacks.Callback]:
         callbacks = [TimeLeft(self.say)]
         limit = self.config.training.validation_images
-        records = self.supply.data.split("validation")[:limit]
+        records = self.run_data.data.split("validation")[:limit]
         if records:
-            batches = self.supply.images(records, from_images=phase.from_images)
+            batches = self.run_data.image_batches(records, from_images=phase.from_images)
             callbacks.append(
                 Validation(
-                    self.captioner, records, batches, self.supply.tokenizer, self.config.data.max_length
+                    self.captioner, records, batches, self.run_data.tokenizer, self.config.data.max_length
                 )
             )
         if TensorBoard.available():
@@ -367,9 +364,9 @@ def _finished(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Cap
     return plain
 
 
-def _name_skipped(folder: RunFolder, supply: Supply, say: Callable[[str], None], write: bool) -> None:
+def _name_skipped(folder: RunFolder, run_data: RunData, say: Callable[[str], None], write: bool) -> None:
     """Says how many records were left out; names all of them in `skipped.txt` once the folder is there."""
-    skipped = [*supply.data.skipped, *supply.skipped]
+    skipped = [*run_data.data.skipped, *run_data.skipped]
     if skipped and write:
         atomic_write(folder.path / "skipped.txt", "".join(f"{entry}\n" for entry in skipped))
     elif skipped:

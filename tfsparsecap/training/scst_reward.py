@@ -19,29 +19,6 @@ from tfsparsecap.settings.schema import Config
 _NOT_KNOWN, _SAID_UNKNOWN = "<not-known>", "<unknown>"
 
 
-def check_scst(config: Config) -> None:
-    """Checks the settings of self-critical training before anything is read.
-
-    Raises:
-        InputError: there is nothing to start from, nothing to reward, or too few captions are drawn.
-    """
-    scst = config.training.scst
-    if scst is None:
-        return
-    if config.training.start_from is None:
-        raise InputError(
-            "training.scst makes a trained captioner better, and training.start_from is not set: set it to a"
-            " finished run, training.start_from=runs/NAME"
-        )
-    if not scst.cider_d and not scst.bleu_4:
-        raise InputError("training.scst rewards nothing: set cider_d or bleu_4 above 0")
-    if scst.samples < 2 and scst.baseline != "greedy":
-        raise InputError(
-            f"training.scst.samples is {scst.samples}, and the baseline is the mean of an image's captions:"
-            " draw 2 or more, or set training.scst.baseline=greedy"
-        )
-
-
 def make_reward(config: Config, records: Sequence[Record], tokenizer: Tokenizer) -> CaptionReward:
     """What scores the captions that are drawn of training images.
 

@@ -1,0 +1,81 @@
+"""Checks of settings: unknown options, and settings that exclude or require each other."""
+
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.settings.checks import check_options, check_settings
+from tfsparsecap.settings.files import load_config
+
+FROZEN = ["model.encoder.trainable=false", "training.fine_tune.epochs=2"]
+INCEPTION = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
+SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["pruning.begin=0.2"],
+        [*INCEPTION, "model.encoder.weights=a.ckpt"],
+        [*FROZEN, "pruning.encoder=B"],
+        [*SCST, "training.scst.samples=1", "training.scst.baseline=greedy"],
+        [*SCST, "training.scst.cider_d=0", "training.scst.bleu_4=1"],
+        ["data.kind=flickr", "data.folder=x", "pruning=null"],
+    ],
+)
+def test_valid_settings_pass(settings):
+    check_settings(load_config(None, settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["data.trian=3"], r"unknown key data\.trian among the settings; did you mean data\.train\?"),
+        (["data.kind=flicker"], r"data\.kind is 'flicker': did you mean flickr\?"),
+        (["data.kind=flickr"], r"data\.folder is not set: set it to the folder of the flickr data"),
+        (["data.train=many"], r"data\.train among the settings is 'many'"),
+        (["data.features=x"], r"data\.features and model\.encoder are both set"),
+        (["model.encoder=null"], r"model\.encoder is null and data\.features is not set"),
+        (
+            ["model.encoder=null", "data.features=x", "data.augmentation=[RandomHue]"],
+            "need images, but there is no encoder",
+        ),
+        (["training.clip_value=1"], "both set: set one of them to null"),
+        (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
+        (["pruning.total_steps=3"], r"unknown key pruning\.total_steps"),
+        (["pruning.method=suprmask"], r"pruning\.method is 'suprmask': did you mean supermask\?"),
+        (["pruning.method=frozen"], r"method=frozen starts from a trained run: set training\.start_from"),
+        (["pruning.method=lottery", "pruning.rounds=0"], r"pruning\.rounds=0 starts from a trained run"),
+        ([*FROZEN, "pruning.encoder=C", "pruning.method=snip"], "supports the methods .*, not snip"),
+        (["pruning.encoder=A"], r"set model\.encoder\.trainable=false and training\.fine_tune\.epochs"),
+        (
+            ["model.encoder=null", "data.features=x", "pruning.encoder=A"],
+            "needs an encoder that is frozen until",
+        ),
+        (["pruning.encoder=B", "model.encoder.trainable=false"], r"and training\.fine_tune\.epochs"),
+        ([*INCEPTION, "model.encoder.width=0.5"], r"encoder\.width is 0\.5, but an Inception has no"),
+        ([*INCEPTION, "model.encoder.weights=imagenet"], r"weights is 'imagenet', which is for mobilenet_v1"),
+        (["model.encoder.weights=a.ckpt"], r"weights is 'a\.ckpt': use imagenet or null"),
+        (["training.scst.samples=2"], r"training\.start_from is not set: set it to a finished run"),
+        ([*SCST, "training.scst.cider_d=0"], r"training\.scst has no reward: set cider_d or bleu_4"),
+        ([*SCST, "training.scst.samples=1"], r"samples is 1, .* set training\.scst\.baseline=greedy"),
+    ],
+)
+def test_invalid_settings_are_rejected(settings, message):
+    with pytest.raises(InputError, match=message) as error:
+        check_settings(load_config(None, settings))
+    assert "\n" not in str(error.value)
+
+
+def test_options_are_checked_against_a_signature():
+    def load(folder: str, *, count: int = 3, shares: tuple[float, float] = (0.5, 0.5)):
+        raise AssertionError("checking does not call it")
+
+    assert check_options("data", {"count": "5"}, load, ["folder"]) == {"count": 5}
+    for options, message in (
+        ({"coun": 5}, r"unknown key data\.coun among the settings; did you mean data\.count"),
+        ({"count": "x"}, r"data\.count among the settings is 'x'"),
+        ({"folder": "x"}, r"unknown key data\.folder"),
+        ({"minimum_cout": 5}, r"did you mean data\.minimum_count"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_options("data", options, load, ["folder"])

@@ -1,0 +1,119 @@
+"""Batches of a run's data set, for training and for decoding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tfsparsecap.data.augmentation import Augmentation
+from tfsparsecap.data.feature_cache import FeatureCache, cached_features
+from tfsparsecap.data.image_sources import (
+    FeatureCacheSource,
+    ImageFileSource,
+    ImageSource,
+    RegionFeatureSource,
+)
+from tfsparsecap.data.pipeline import TrainingBatches, image_batches, reward_batches, training_batches
+from tfsparsecap.data.records import CaptionData, Record, Skipped
+from tfsparsecap.data.tokenizers import Tokenizer
+from tfsparsecap.settings.build import region_features
+from tfsparsecap.settings.schema import Config
+
+
+@dataclass
+class RunData:
+    """Batches of a run's data: images, cached features of a frozen encoder, or files of region features.
+
+    Attributes:
+        config: settings of the run.
+        data: the data set.
+        tokenizer: its vocabulary.
+        encoder: of the captioner, if it has one.
+        progress: show progress bars.
+    """
+
+    config: Config
+    data: CaptionData
+    tokenizer: Tokenizer
+    encoder: keras.Layer | None
+    progress: bool = True
+    _sources: list[ImageSource] = field(default_factory=list)
+    _cache: FeatureCache | None = None
+
+    def training_batches(self, *, from_images: bool, batch_size: int) -> TrainingBatches:
+        """Batches of the training split: images with captions, or with their indices for SCST.
+
+        Args:
+            from_images: read images even if the encoder's features are cached.
+            batch_size: captions (SCST: images) per step, over all devices together.
+        """
+        data, seed = self.config.data, self.config.seed
+        augment = None
+        if data.augmentation:
+            augment = Augmentation(data.augmentation, self.config.model.encoder.image_size)
+        records = self.data.split("train")
+        images = self.images(records, from_images=from_images)
+        if self.config.training.scst is not None:
+            return reward_batches(images, records, batch_size=batch_size, augment=augment, seed=seed)
+        return training_batches(
+            images,
+            records,
+            self.tokenizer,
+            batch_size=batch_size,
+            max_length=data.max_length,
+            augment=augment,
+            seed=seed,
+            lengths=data.batch_lengths,
+        )
+
+    def image_batches(
+        self, records: Sequence[Record], *, from_images: bool, batch_size: int = 64
+    ) -> tf.data.Dataset:
+        """Images without captions, see `data.pipeline.image_batches`."""
+        return image_batches(self.images(records, from_images=from_images), batch_size=batch_size)
+
+    def images(self, records: Sequence[Record], *, from_images: bool) -> ImageSource:
+        """The images of records, or their features; `skipped` then lists those that cannot be read.
+
+        Args:
+            from_images: read images even if the encoder's features are cached.
+        """
+        settings = self.config.data
+        features = None if from_images else self.features()
+        if self.config.model.encoder is None:
+            source = RegionFeatureSource(region_features(self.config, records), settings.on_bad_record)
+        elif features is not None:
+            source = FeatureCacheSource(records, features)
+        else:
+            source = ImageFileSource(records, self.config.model.encoder.image_size, settings.on_bad_record)
+        self._sources.append(source)
+        return source
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Records whose image could not be read, among those read so far."""
+        return list(dict.fromkeys(entry for source in self._sources for entry in source.skipped))
+
+    def features(self) -> FeatureCache | None:
+        """The encoder's features of every image; None if the encoder changes or nothing is cached."""
+        data = self.config.data
+        if self._cache is None and caches_features(self.config):
+            self._cache = cached_features(
+                self.data.records,
+                self.encoder,
+                self.config.model.encoder.image_size,
+                Path(data.cache_folder).expanduser(),
+                on_bad_record=data.on_bad_record,
+                progress=self.progress,
+            )
+        return self._cache
+
+
+def caches_features(config: Config) -> bool:
+    """Whether the encoder's features are computed once and cached: until fine-tuning, it does not change."""
+    encoder, pruning = config.model.encoder, config.pruning
+    # With scheme A the encoder's weights are frozen, but its gates are not.
+    changing = encoder is None or encoder.trainable or (pruning is not None and pruning.encoder == "A")
+    return not changing and config.data.cache_folder is not None

@@ -1,0 +1,141 @@
+"""Builds what settings describe: the data set, the vocabulary, the captioner and its encoder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+
+from tfsparsecap import data as sources
+from tfsparsecap import models
+from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.records import CaptionData, Record
+from tfsparsecap.data.region_features import RegionFeatures
+from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
+from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
+from tfsparsecap.errors import InputError
+from tfsparsecap.settings.checks import data_options
+from tfsparsecap.settings.schema import Config, Encoder
+
+
+def load_data(config: Config) -> CaptionData:
+    """The data set of a run; scenes are generated if their folder does not exist yet.
+
+    Raises:
+        InputError: the folder is missing or has another layout, see `tfsparsecap.data`.
+    """
+    data = config.data
+    options = data_options(config)
+    if data.kind != "scenes":
+        options["on_bad_record"] = data.on_bad_record
+    if data.kind == "coco" and config.model.encoder is None:
+        options["images"] = "ignore"
+    folder = None if data.folder is None else Path(data.folder).expanduser()
+    return sources.load(data.kind, folder, **options)
+
+
+def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
+    """The vocabulary of a run: words of the training captions, or a given SentencePiece model.
+
+    Raises:
+        InputError: the vocabulary is empty, or the SentencePiece model cannot be read.
+    """
+    settings = config.data
+    if settings.sentencepiece is not None:
+        tokenizer = SentencePieceTokenizer.load(Path(settings.sentencepiece).expanduser())
+    else:
+        captions = [caption for record in data.split("train") for caption in record.captions]
+        tokenizer = WordTokenizer.from_captions(captions, settings.minimum_count, settings.vocabulary_size)
+    if settings.radix_base is None:
+        return tokenizer
+    radix = RadixTokenizer(tokenizer, settings.radix_base)
+    if settings.max_length <= radix.digits:
+        raise InputError(
+            f"data.max_length is {settings.max_length}, but one word takes {radix.digits} digits of base"
+            f" {settings.radix_base}: allow for the digits of all words of a caption and its end token"
+        )
+    return radix
+
+
+def make_captioner(
+    config: Config, vocabulary: Tokenizer | int, *, precision: str | None = None, weights: bool = True
+) -> models.Captioner:
+    """The captioner with its encoder.
+
+    Args:
+        vocabulary: the tokenizer; or the number of tokens, special ones included, with the special ids of a
+            word vocabulary.
+        precision: Keras dtype policy; None takes `training.precision`.
+        weights: False does not load the encoder's published weights, for a model that gets its own.
+
+    Raises:
+        InputError: the sizes do not fit together.
+    """
+    model, policy = config.model, precision or config.training.precision
+    sizes = model.model_dump(exclude={"kind", "encoder"})
+    if isinstance(vocabulary, Tokenizer):
+        sizes |= {name: getattr(vocabulary, name) for name in ("start_id", "end_id", "pad_id")}
+    if model.kind == "object_relation_transformer":
+        sizes["max_length"] = config.data.max_length
+    encoder = None
+    if model.encoder is not None:
+        sizes["feature_size"] = None  # the encoder defines it
+        encoder = make_encoder(model.encoder, policy, weights)
+    size = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
+    captioner = getattr(models, model.captioner)
+    try:
+        return captioner(size, **sizes, encoder=encoder, dtype=policy, name="captioner")
+    except InputError as error:
+        raise InputError(f"model.kind={model.kind}: {error}") from error
+
+
+def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.layers.Layer:
+    """The encoder of a captioner.
+
+    Args:
+        policy: Keras dtype policy.
+        weights: False does not load published weights.
+
+    Raises:
+        InputError: there is no such layer or width, or the weights cannot be loaded.
+    """
+    arguments = {
+        "layer": settings.layer,
+        "image_size": settings.image_size,
+        "weights": settings.weights if weights else None,
+        "trainable": settings.trainable,
+        "batch_norm_momentum": settings.batch_norm_momentum,
+        "dtype": policy,
+        "name": "encoder",
+    }
+    try:
+        if settings.network == "inception_v1":
+            return models.InceptionV1Encoder(**arguments)
+        return models.MobileNetV1Encoder(settings.width, **arguments)
+    except InputError as error:
+        raise InputError(f"model.encoder: {error}") from error
+
+
+def region_features(config: Config, records: Sequence[Record]) -> RegionFeatures:
+    """Index of the records' files in `data.features`.
+
+    Raises:
+        InputError: the folder is missing or has another layout.
+    """
+    settings = config.data
+    if settings.features is None:
+        raise InputError(
+            "the captioner has no encoder, and the folder of its region features is not known: set"
+            " data.features=FOLDER (in the run's config.yaml, or with --features)"
+        )
+    folder = Path(settings.features).expanduser()
+    return RegionFeatures(
+        folder,
+        [record.image_id for record in records],
+        feature_size=config.model.feature_size,
+        buckets=settings.region_buckets,
+        max_regions=settings.max_regions,
+        on_bad_record=settings.on_bad_record,
+        need_boxes=config.model.kind == "object_relation_transformer",
+        # The feature of the whole image is the mean of its regions' unless it has a file of its own.
+        need_pooled=config.model.kind == "up_down" and (folder / "cocobu_fc").is_dir(),
+    )

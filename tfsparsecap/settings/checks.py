@@ -1,0 +1,116 @@
+"""What a training needs beyond valid settings: known methods and options, and settings that go together."""
+
+import difflib
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pydantic import ConfigDict, ValidationError, create_model
+
+from tfsparsecap import data as sources
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import registry
+from tfsparsecap.settings.files import sentence_of
+from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config
+
+# Arguments of a data source and of a pruning method that the run sets itself.
+_SET_FOR_SOURCES = ("folder", "on_bad_record")
+_SET_FOR_METHODS = ("sparsity", "total_steps", "block_shape", "initial_weights", "steps_per_epoch")
+_METHODS_OF_SCHEMES = ("gradual", "magnitude", "supermask", "supermask_loss")
+
+
+def check_settings(config: Config) -> None:
+    """Checks settings before a training reads or writes anything.
+
+    `Config` itself checks types, unknown keys and most combinations; this function adds what depends on the
+    data source and the pruning method, and what a training needs but a finished run does not.
+
+    Raises:
+        InputError: an unknown method, source or option, or a setting that another one requires.
+    """
+    if config.data.features is None and config.model.encoder is None:
+        raise InputError(
+            "model.encoder is null and data.features is not set: set data.features=FOLDER (the folder that"
+            " contains cocobu_att/), or give the captioner an encoder"
+        )
+    data_options(config)
+    if config.training.scst is not None and config.training.start_from is None:
+        raise InputError(
+            "training.scst needs a trained captioner, and training.start_from is not set: set it to a"
+            " finished run, training.start_from=runs/NAME"
+        )
+    if config.pruning is not None:
+        _check_pruning(config)
+
+
+def data_options(config: Config) -> dict[str, Any]:
+    """The options of the data source (extra keys of `data`), converted to the types of its `load` function.
+
+    Raises:
+        InputError: an unknown source or option, a wrong type, or no folder.
+    """
+    data = config.data
+    _check_choice("data.kind", data.kind, sources.SOURCES)
+    options = check_options("data", data.options, sources.SOURCES[data.kind], _SET_FOR_SOURCES)
+    if data.folder is None and data.kind != "scenes":
+        raise InputError(
+            f"data.folder is not set: set it to the folder of the {data.kind} data, data.folder=FOLDER (or"
+            " --data FOLDER)"
+        )
+    return options
+
+
+def check_options(section: str, options: dict[str, Any], function: Callable, reserved: Sequence[str]) -> dict:
+    """Checks the extra keys of a section against the keyword arguments of the function that takes them.
+
+    Args:
+        section: name of the section, for the message.
+        options: names and values as read.
+        function: its signature gives the allowed names and types.
+        reserved: arguments that are not options, because the run sets them.
+
+    Returns:
+        The options, converted to the types of the signature.
+
+    Raises:
+        InputError: an unknown name or a wrong type.
+    """
+    annotations = typing.get_type_hints(inspect.unwrap(function))
+    fields = {
+        name: (annotations.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in (*reserved, "self") and parameter.kind is not parameter.VAR_KEYWORD
+    }
+    settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    try:
+        checked = create_model("Options", __config__=settings, **fields).model_validate(options)
+    except ValidationError as error:
+        message = sentence_of(error, Config, lambda key: "among the settings", section, list(fields))
+        raise InputError(message) from error
+    return {name: getattr(checked, name) for name in options}
+
+
+def _check_pruning(config: Config) -> None:
+    settings = config.pruning
+    _check_choice("pruning.method", settings.method, registry.METHODS)
+    method = registry.METHODS[settings.method]
+    check_options("pruning", settings.options, method.__init__, _SET_FOR_METHODS)
+    from_trained = settings.method == "lottery" and settings.options.get("rounds") == 0
+    if (settings.method == "frozen" or from_trained) and config.training.start_from is None:
+        raise InputError(
+            f"pruning.method={settings.method}{' with pruning.rounds=0' * from_trained} starts from a trained"
+            " run: set training.start_from=runs/NAME"
+        )
+    if settings.encoder in ENCODER_SCHEMES and settings.method not in _METHODS_OF_SCHEMES:
+        raise InputError(
+            f"pruning.encoder={settings.encoder} supports the methods {', '.join(_METHODS_OF_SCHEMES)}, not"
+            f" {settings.method}: choose one of them, or pruning.encoder=false"
+        )
+
+
+def _check_choice(key: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        near = difflib.get_close_matches(value, choices, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(choices)}"
+        raise InputError(f"{key} is {value!r}: {hint}")
