@@ -1,87 +1,53 @@
-"""What captions have in common with references, against counting in dictionaries."""
+"""Hashed captions, document frequencies and n-gram matches against counting in Python."""
 
 from collections import Counter
 
 import numpy as np
-import pytest
 
-from tfsparsecap.errors import InputError
-from tfsparsecap.rewards.caption_words import CaptionWords
-from tfsparsecap.rewards.document_frequencies import DocumentFrequencies
-from tfsparsecap.rewards.references import References
+from tfsparsecap.rewards.references import References, hash_captions
 
 
-def ngrams(words, size):
-    return Counter(tuple(words[first : first + size]) for first in range(len(words) - size + 1))
+def ngrams(text):
+    words = text.split()
+    return [tuple(words[i : i + size]) for size in (1, 2, 3, 4) for i in range(len(words) - size + 1)]
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_matches_equal_those_by_hand(elsewhere):
-    random = np.random.default_rng(2)
-
-    def drawn():
-        return random.integers(0, 4, random.integers(0, 9)).tolist()
-
-    groups = [[drawn() for _ in range(random.integers(1, 4))] for _ in range(12)]
-    frequencies = DocumentFrequencies.from_references([[drawn(), [99]], [[98, 1, 2]]]) if elsewhere else None
-    references = References(groups, frequencies)
-    captions, images = [[*drawn(), 7] for _ in range(60)], random.integers(0, 12, 60)
-    read = references.read(captions, images)
-    pairs = references.pairs(read[1])
-    lists = [reference for group in groups for reference in group]
-    assert references.lengths.tolist() == [len(words) for words in lists]
-    by_pair = [(caption, reference) for caption in range(60) for reference in groups[images[caption]]]
-    assert [
-        (caption, lists[reference])
-        for caption, reference in zip(pairs.captions.tolist(), pairs.references.tolist(), strict=True)
-    ] == by_pair
-    assert pairs.counts.tolist() == [len(groups[image]) for image in images]
-    assert [pairs.captions[first] for first in pairs.first] == list(range(60))
-    for size, matches in enumerate(references.matches(*read), 1):
-        counted = [ngrams(words, size) for words in captions]
-        assert Counter(zip(matches.captions.tolist(), matches.times.tolist(), strict=True)) == Counter(
-            (caption, times) for caption, counts in enumerate(counted) for times in counts.values()
-        )
-        found = Counter(
-            zip(
-                matches.pairs.tolist(),
-                matches.times[matches.entries].tolist(),
-                matches.reference_times.tolist(),
-                strict=True,
-            )
-        )
-        expected = Counter(
-            (pair, times, there[ngram])
-            for pair, (caption, reference) in enumerate(by_pair)
-            for there in [ngrams(reference, size)]
-            for ngram, times in counted[caption].items()
-            if ngram in there
-        )
-        assert found == expected and (expected or size == 4)
+def test_hashes_are_equal_exactly_for_equal_words():
+    vocabulary = [f"w{number}" for number in range(50_000)] + ["caf\u00e9", "\U0001f436", "</s>"]
+    hashed = hash_captions([" ".join(vocabulary), "w7 w9", " "])
+    assert hashed.words.dtype == np.uint64 and hashed.lengths.tolist() == [50_003, 2, 0]
+    assert len(np.unique(hashed.words[:50_003])) == 50_003
+    assert hashed.words[-2:].tolist() == [hashed.words[7], hashed.words[9]]
 
 
-def test_frequencies_bring_their_words():
-    frequencies = DocumentFrequencies.from_references([["a dog"], ["a cat"]], CaptionWords(["a"]))
-    references = References([["a red dog"]], frequencies)
-    assert references.frequencies is frequencies
-    assert references.words.vocabulary == ("a",) and references.words.further == ("dog", "cat", "red")
-    with pytest.raises(InputError, match="bring their own CaptionWords"):
-        References([["a red dog"]], frequencies, CaptionWords())
-    with pytest.raises(InputError, match="there are no references"):
-        References([])
+def test_document_frequencies_equal_counting_in_sets():
+    random = np.random.default_rng(1)
+    groups = [
+        [" ".join(random.choice(list("abc"), random.integers(0, 8))) for _ in range(3)] for _ in range(40)
+    ]
+    expected = Counter()
+    for group in groups:
+        expected.update({ngram for text in group for ngram in ngrams(text)})
+    references = References([*groups, []])
+    assert references.documents == 40
+    found = {ngram: references.document_frequency(" ".join(ngram)) for ngram in expected}
+    assert found == expected and len(expected) > 100
+    assert references.document_frequency("a a a zebra") == references.document_frequency("zebra") == 0
 
 
-@pytest.mark.parametrize(
-    ("images", "message"),
-    [
-        ([0], r"images are int64 \[1\] for 2 captions"),
-        (0, r"images are int64 \[\] for 2 captions"),
-        ([0.0, 1.0], "images are float64"),
-        ([0, 2], "no image 2: there are references of 2"),
-        ([-1, 0], "no image -1"),
-    ],
-)
-def test_images_that_are_none(images, message):
-    references = References([[[4]], [[5]]])
-    with pytest.raises(InputError, match=message):
-        references.read([[4], [5]], images)
+def test_matches_equal_counting_in_python():
+    groups = [["a b a b", "b"], [], ["c d"]]
+    captions, images = ["a b b", "", "c c d", "x"], [0, 0, 2, 1]
+    comparison = References(groups).compare(captions, images)
+    pairs = [
+        (text, reference)
+        for text, image in zip(captions, images, strict=True)
+        for reference in groups[image] or [""]
+    ]
+    assert comparison.pairs_per_caption.tolist() == [2, 2, 1, 1]
+    assert len(comparison.pair_captions) == len(pairs)
+    found = np.zeros(len(pairs), int)
+    for matches in comparison.matches():
+        np.add.at(found, matches.pairs, np.minimum(matches.captions.times[matches.entries], matches.times))
+    expected = [(Counter(ngrams(text)) & Counter(ngrams(reference))).total() for text, reference in pairs]
+    assert found.tolist() == expected == [4, 1, 0, 0, 3, 0]

@@ -1,157 +1,165 @@
-"""Rewards of tokens: what is a word of them, in which weights, and with radix digits."""
+"""Rewards of token ids: against the original scorer, for every kind of vocabulary."""
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.records import Record
+from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.models import SoftAttention
-from tfsparsecap.rewards.caption_words import CaptionWords
-from tfsparsecap.rewards.cider_d import CiderD
-from tfsparsecap.rewards.document_frequencies import DocumentFrequencies
 from tfsparsecap.rewards.references import References
 from tfsparsecap.rewards.reward import CaptionReward
-from tfsparsecap.rewards.sentence_bleu import SentenceBleu
+from tfsparsecap.rewards.scores import cider_d, sentence_bleu
 from tfsparsecap.sampling import Sampler
 
-GROUPS = [[[4, 5, 6, 7, 8], [4, 5, 9]], [[8, 9, 10]], [[4, 7, 8, 9], [5]]]
-IDS = {"end_id": 2, "pad_id": 0, "start_id": 1}
-TOKENS = np.array(
-    [
-        [[4, 5, 6, 7, 2], [4, 5, 9, 2, 0]],
-        [[8, 9, 2, 9, 10], [2, 0, 0, 0, 0]],
-        [[4, 7, 8, 9, 5], [4, 0, 1, 7, 2]],
-    ],
-    np.int32,
-)
-CAPTIONS = [[4, 5, 6, 7], [4, 5, 9], [8, 9], [], [4, 7, 8, 9, 5], [4, 7]]
-IMAGES = [0, 0, 1, 1, 2, 2]
+from ..data.test_sentencepiece import UNIGRAM, WORD, model
+
+CAPTIONS = [
+    ("A dog runs on the grass.", "The dog is running"),
+    ("Two cats sleep", "two CATS on a bed", "a bed with cats"),
+    (),
+    ("a red dog on a bed",),
+]
+NORMALISED = [
+    ["a dog runs on the grass", "the dog is running"],
+    ["two cats sleep", "two cats on a bed", "a bed with cats"],
+    [],
+    ["a red dog on a bed"],
+]
+WORDS = WordTokenizer.from_captions([caption for group in CAPTIONS for caption in group])
+#: One sampled caption per image.
+SAMPLED = ["the dog runs on the grass", "two cats on the grass", "a dog", "a red dog on a bed"]
 
 
-def test_rewards_are_weighted_scores_of_words():
-    references = References(GROUPS)
-    cider = CiderD(references).score(CAPTIONS, IMAGES)
-    bleu = SentenceBleu(references).score(CAPTIONS, IMAGES)
-    assert (cider > 0).sum() == 5
-    for weights, expected in (
-        ({}, cider),
-        ({"cider_d": 0.5, "bleu": (0, 0.1, 0, 2)}, 0.5 * cider + 0.1 * bleu[:, 1] + 2 * bleu[:, 3]),
-        ({"cider_d": 0, "bleu": (1, 1, 1, 1)}, bleu.sum(axis=1)),
-    ):
-        reward = CaptionReward(references, **IDS, **weights)
-        given = reward(tf.constant(TOKENS), tf.constant([0, 1, 2]))
-        assert given.shape == (3, 2) and given.dtype == np.float64
-        np.testing.assert_allclose(given.ravel(), expected, rtol=1e-12)
-        np.testing.assert_array_equal(reward(TOKENS[:, 1], [0, 1, 2]), given[:, 1])
-    assert reward(TOKENS[:0], []).shape == (0, 2)
-    assert reward(np.zeros((3, 2, 0), int), [0, 1, 2]).max() < 1e-6
+def records(groups=CAPTIONS):
+    return [Record(f"{n}.jpg", Path(f"{n}.jpg"), tuple(group), "train") for n, group in enumerate(groups)]
 
 
-def test_the_end_is_a_word_where_asked():
-    references = References(GROUPS, words=CaptionWords(end_id=2))
-    ended = [[[*words, 2] for words in group] for group in GROUPS]
-    by_hand = References(ended)
-    captions = [[4, 5, 6, 7, 2], [4, 5, 9, 2], [8, 9, 2], [2], [4, 7, 8, 9, 5], [4, 7, 2]]
-    given = CaptionReward(references, **IDS, bleu=(0, 0, 0, 1))(TOKENS, [0, 1, 2])
-    expected = CiderD(by_hand).score(captions, IMAGES) + SentenceBleu(by_hand).score(captions, IMAGES)[:, 3]
-    np.testing.assert_allclose(given.ravel(), expected, rtol=1e-12)
-    # A caption that breaks off before its end gets less, which it does not without.
-    cut = np.array([[[8, 9, 10, 2, 0], [8, 9, 10, 10, 10]]])[:, :, :3]
-    whole = np.array([[8, 9, 10, 2]])
-    with_end, without = CaptionReward(references, **IDS), CaptionReward(References(GROUPS), **IDS)
-    assert with_end(whole, [1])[0] > with_end(cut, [1])[0, 0] + 1
-    assert without(whole, [1])[0] == without(cut, [1])[0, 0]
-    with pytest.raises(InputError, match="captions end with 3 and references with 2"):
-        CaptionReward(references, end_id=3, pad_id=0)(TOKENS, [0, 1, 2])
+def tokens(tokenizer, captions, length=24):
+    """Token ids as a captioner predicts them: without start, padded after the end."""
+    return tokenizer.encode_padded(tf.constant(captions), length)[1].numpy()
 
 
-@pytest.fixture(scope="module")
-def tokenizers():
-    words = WordTokenizer.from_captions(["a red dog runs on the green grass", "a cat sits on a mat"])
-    return words, RadixTokenizer(words, base=3)
-
-
-TEXTS = [["a red dog runs", "the dog runs"], ["a cat sits on a mat"], ["the green grass"]]
-SAID = ["a dog runs on grass", "a cat on a mat", "zebra grass", "the red cat"]
-
-
-def test_digits_are_rewarded_as_the_words_they_write(tokenizers):
-    words, radix = tokenizers
-    references = References(
-        [[words.encode(tf.constant([one]))[0, 1:-1].numpy() for one in group] for group in TEXTS],
-        words=CaptionWords(unknown_id=words.unknown_id),
+def expected(cider=1.0, bleu_4=0.0, sampled=SAMPLED, groups=NORMALISED, images=range(4)):
+    references = References(groups)
+    return (
+        cider * cider_d(references, sampled, images)
+        + bleu_4 * sentence_bleu(references, sampled, images)[:, 3]
     )
-    special = {"end_id": words.end_id, "pad_id": words.pad_id, "start_id": words.start_id}
-    plain = CaptionReward(references, **special)
-    digits = CaptionReward(references, **special, to_words=radix.to_words)
-    _, as_words = words.encode_padded(tf.constant(SAID), 8)
-    _, as_digits = radix.encode_padded(tf.constant(SAID), 8 * radix.digits)
-    images = [0, 1, 2, 0]
-    assert radix.digits > 1 and plain(as_words, images).min() > 0
-    np.testing.assert_array_equal(digits(as_digits, images), plain(as_words, images))
 
 
-def test_texts_and_ids_of_their_vocabulary_are_rewarded_alike(tokenizers):
-    words, _ = tokenizers
-    texts = References(TEXTS, words=CaptionWords(words.vocabulary))
-    special = {"end_id": words.end_id, "pad_id": words.pad_id, "start_id": words.start_id}
-    _, tokens = words.encode_padded(tf.constant(SAID[:2]), 8)
-    by_ids = CaptionReward(texts, **special)(tokens, [0, 1])
-    by_texts = CaptionReward(texts, **special, to_words=lambda tokens: [words.decode(row) for row in tokens])(
-        tokens, [0, 1]
+def pieces(kind=WORD, words=WORDS.vocabulary[4:]):
+    return SentencePieceTokenizer(model(kind, [f"▁{word}" for word in words]))
+
+
+# Made in the test: TensorFlow drops a SentencePiece model when another test clears its session.
+KINDS = {
+    "words": lambda: WORDS,
+    "digits": lambda: RadixTokenizer(WORDS, 3),
+    "pieces of words": pieces,
+    "unigrams": lambda: pieces(UNIGRAM),
+}
+
+
+def test_rewards_equal_the_original_scorers(shared):
+    fixture = json.loads((shared / "fixtures" / "cider_d" / "expected.json").read_text(encoding="utf-8"))
+    images = list(fixture["hypotheses"])
+    groups = [fixture["references"][image] for image in images]
+    sampled = [fixture["hypotheses"][image] for image in images]
+    words = WordTokenizer.from_captions([*(text for group in groups for text in group), *sampled])
+    for tokenizer in (words, RadixTokenizer(words, 7), pieces(words=words.vocabulary[4:])):
+        found = CaptionReward(records(groups), tokenizer)(tokens(tokenizer, sampled, 160), range(len(images)))
+        np.testing.assert_allclose(found, fixture["cider_d"], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_compared_whatever_the_tokens_are(kind):
+    tokenizer = KINDS[kind]()
+    given = tokens(tokenizer, SAMPLED, 40)
+    # This unigram model knows no capitals and no punctuation.
+    groups = CAPTIONS if kind != "unigrams" else NORMALISED
+    reward = CaptionReward(records(groups), tokenizer, cider_d=0.5, bleu_4=2.0)
+    found = reward(tf.constant(np.stack([given, given[::-1]], axis=1)), tf.range(4))
+    assert found.shape == (4, 2) and found.dtype == np.float64
+    np.testing.assert_allclose(found[:, 0], expected(0.5, 2.0), atol=1e-9)
+    np.testing.assert_allclose(found[:, 1], expected(0.5, 2.0, SAMPLED[::-1]), atol=1e-9)
+    np.testing.assert_array_equal(reward(given, range(4)), found[:, 0])
+    assert found[3, 0] > found[0, 0] > 1
+    assert reward(given[:0, None], []).shape == (0, 1)
+
+
+def test_tokens_after_the_end_and_special_tokens_do_not_count():
+    reward = CaptionReward(records(), WORDS)
+    (clean,) = tokens(WORDS, ["the dog is running"], 6)
+    padded = np.array([[1, *clean[:2], 0, 1, *clean[2:5], 5, 6, 7]])
+    assert reward(padded, [0])[0] == reward(clean[None], [0])[0] > 1
+
+
+def test_an_image_without_captions_gets_no_reward():
+    reward = CaptionReward(records(), WORDS, bleu_4=1.0)
+    assert reward(tokens(WORDS, ["a dog", ""]), [2, 2]).max() < 1e-6
+    assert reward.references.documents == 3
+    with pytest.raises(InputError, match="there are no references"):
+        CaptionReward(records([(), ()]), WORDS)
+
+
+@pytest.mark.parametrize("tokenizer", [WORDS, RadixTokenizer(WORDS, 3)])
+def test_the_end_counts_on_request_and_captions_that_are_cut_off_get_less(tokenizer):
+    sampled = ["the dog is running", "two cats", "", "a red dog"]
+    given = tokens(tokenizer, sampled)
+    cut = np.where(given == tokenizer.end_id, tokenizer.pad_id, given)
+    counted = CaptionReward(records(), tokenizer, count_end=True)
+    ended = [[f"{text} </s>" for text in group] for group in NORMALISED]
+    found = counted(given, range(4))
+    np.testing.assert_allclose(
+        found, expected(sampled=[f"{text} </s>" for text in sampled], groups=ended), atol=1e-9
     )
-    np.testing.assert_array_equal(by_ids, by_texts)
-    np.testing.assert_array_equal(by_ids, CiderD(texts).score(SAID[:2], [0, 1]))
-    ends = References(TEXTS, words=CaptionWords(words.vocabulary, end_id=words.end_id))
-    with pytest.raises(InputError, match="do not show whether captions have ended"):
-        CaptionReward(ends, **special, to_words=lambda tokens: ["a"] * len(tokens))(tokens, [0, 1])
+    if tokenizer is WORDS:
+        plain = CaptionReward(records(), tokenizer)
+        np.testing.assert_array_equal(plain(given, range(4)), plain(cut, range(4)))
+        assert found[0] > counted(cut, range(4))[0] + 0.1
 
 
-def test_what_samplers_and_decoders_give_is_rewarded():
-    captioner = SoftAttention(12, feature_size=3, rnn_size=4, embedding_size=4, attention_size=4)
-    inputs = {"features": tf.random.stateless_normal((3, 2, 3), (1, 2))}
-    references = References(GROUPS, DocumentFrequencies.from_references([*GROUPS, [[11, 10]]]))
-    reward = CaptionReward(
-        references,
-        end_id=captioner.end_id,
-        pad_id=captioner.pad_id,
-        start_id=captioner.start_id,
-        bleu=(0, 0, 0, 1),
-    )
-    sampled, _ = Sampler(captioner, samples=4, max_length=6, seed=3)(inputs)
+def test_count_end_requires_words():
+    with pytest.raises(InputError, match="count_end requires a vocabulary of words"):
+        CaptionReward(records(), pieces(), count_end=True)
+
+
+@pytest.mark.parametrize("kind", ["words", "digits", "pieces"])
+def test_an_unknown_word_is_never_right(kind):
+    small = [word for word in WORDS.vocabulary[4:] if word not in ("dog", "red")]
+    words = WordTokenizer([*WORDS.vocabulary[:4], *small])
+    tokenizer = {"words": words, "digits": RadixTokenizer(words, 4), "pieces": pieces(words=small)}[kind]
+    reward = CaptionReward(records(), tokenizer)
+    given = tokens(tokenizer, ["a dog on a bed", "a on a bed", "dog", "a dog red dog on a bed"])
+    unknown, without, alone, twice = reward(given, [3, 3, 3, 3])
+    assert alone == 0
+    # As if it were a word that no reference contains.
+    groups = [[text.replace("red dog", "1 2").replace("dog", "2") for text in group] for group in NORMALISED]
+    if kind == "pieces":  # SentencePiece merges several unknown words in a row
+        groups = [[text.replace("1 2", "2") for text in group] for group in groups]
+    sampled = ["a ? on a bed", "a on a bed", "a ? on a bed" if kind == "pieces" else "a ? ? ? on a bed"]
+    scores = expected(sampled=sampled, groups=groups, images=[3, 3, 3])
+    np.testing.assert_allclose([unknown, without, twice], scores, atol=1e-9)
+
+
+def test_what_samplers_and_decoders_return_is_rewarded():
+    captioner = SoftAttention(len(WORDS), feature_size=3, rnn_size=4, embedding_size=4, attention_size=4)
+    inputs = {"features": tf.random.stateless_normal((4, 2, 3), (1, 2))}
+    reward = CaptionReward(records(), WORDS, bleu_4=1)
+    sampled, _ = Sampler(captioner, samples=3, max_length=6, seed=3)(inputs)
     greedy, _ = Decoder(captioner, beam=1, max_length=6)(inputs)
-    rewards, baseline = reward(sampled, [0, 1, 2]), reward(greedy, [0, 1, 2])
-    assert rewards.shape == (3, 4) and baseline.shape == (3, 1)
-    row = sampled[0, 1].numpy().tolist()
-    caption = [token for token in row[: row.index(2) if 2 in row else None] if token not in (0, 1)]
-    one = CiderD(references).score([caption], [0])[0] + SentenceBleu(references).score([caption], [0])[0, 3]
-    assert rewards[0, 1] == pytest.approx(one, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "images", "message"),
-    [
-        ([4, 5], [0], r"tokens are \[2\]"),
-        ([[4, 5]], [0, 1], r"images \[2\]"),
-        ([[4, 5]], 0, r"images \[\]"),
-        ([[[[4]]]], [0], r"tokens are \[1, 1, 1, 1\]"),
-        ([[4.0, 5.0]], [0], "tokens are float64"),
-        ([[4, -5]], [0], "the id -5"),
-        ([[4, 5]], [3], "no image 3"),
-    ],
-)
-def test_what_cannot_be_rewarded_is_said(tokens, images, message):
-    with pytest.raises(InputError, match=message):
-        CaptionReward(References(GROUPS), **IDS)(tokens, images)
-
-
-@pytest.mark.parametrize(
-    "weights",
-    [{"cider_d": 0}, {"bleu": (1, 1)}, {"cider_d": float("nan")}, {"bleu": (0, 0, 0, float("inf"))}],
-)
-def test_weights_that_are_none(weights):
-    with pytest.raises(InputError, match="the reward weighs"):
-        CaptionReward(References(GROUPS), **IDS, **weights)
+    rewards = reward(sampled, range(4))
+    assert rewards.shape == (4, 3) and reward(greedy, range(4)).shape == (4, 1)
+    captions = [
+        " ".join("?" if token == WORDS.unknown_id else WORDS.decode([token]) for token in row)
+        for row in (row[: row.index(2)] if 2 in row else row for row in sampled[0].numpy().tolist())
+    ]
+    np.testing.assert_allclose(rewards[0], expected(1, 1, captions, images=[0] * 3), rtol=1e-12)

@@ -1,1 +1,1 @@
-"""Rewards of self-critical sequence training: CIDEr-D and BLEU per caption."""
+"""Rewards for self-critical sequence training: CIDEr-D and BLEU-4 of single captions."""

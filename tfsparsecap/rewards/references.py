@@ -1,191 +1,219 @@
-"""References of many images, prepared once to score captions against them again and again."""
+"""Reference captions of many images, hashed once so that captions can be compared with them quickly."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from tfsparsecap.errors import InputError
-from tfsparsecap.rewards.caption_words import Caption, CaptionWords
-from tfsparsecap.rewards.document_frequencies import DocumentFrequencies, read_references
-from tfsparsecap.rewards.ngrams import LIMIT, Captions, Ngrams
+#: Scores compare n-grams of 1 to this many words.
+LONGEST = 4
+
+# Odd, so that no bit of a hash is lost when it is multiplied.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Pairs(NamedTuple):
-    """Each caption with each reference of its image, caption by caption.
+class Captions(NamedTuple):
+    """Many captions as hashed words.
 
-    Attributes:
-        first: int64 [captions], where the pairs of each caption begin.
-        counts: int64 [captions], how many it has: at least 1.
-        captions: int64 [pairs], which caption.
-        references: int64 [pairs], which reference, among those of all images.
-    """
-
-    first: np.ndarray
-    counts: np.ndarray
-    captions: np.ndarray
-    references: np.ndarray
-
-
-class Matches(NamedTuple):
-    """Different n-grams of one size in captions, and those of them that references hold.
+    A word's hash has 64 bits. Four million different n-grams, as many as MS-COCO has, all get different
+    hashes with probability 1 - 4e-7.
 
     Attributes:
-        captions: int64 [n-grams], which caption, in ascending order.
-        numbers: int64 [n-grams], as of `References.table`; what it does not hold has larger ones.
-        times: int64 [n-grams], how often it stands in the caption.
-        entries: int64 [matches], which of these n-grams.
-        pairs: int64 [matches], which caption and reference, as in `Pairs`.
-        reference_times: int64 [matches], how often it stands in the reference.
+        words: uint64 [words of all captions], one caption after the other.
+        lengths: int64 [captions], the number of words of each.
     """
 
-    captions: np.ndarray
-    numbers: np.ndarray
+    words: np.ndarray
+    lengths: np.ndarray
+
+
+def hash_captions(captions: Iterable[str]) -> Captions:
+    """Hashes captions whose words are separated by spaces.
+
+    Example:
+        >>> captions = hash_captions(["a dog", "", "a"])
+        >>> captions.lengths.tolist(), bool(captions.words[0] == captions.words[2])
+        ([2, 0, 1], True)
+    """
+    split = [caption.split() for caption in captions]
+    hashes = {word: _hash(word) for words in split for word in words}
+    lengths = np.array([len(words) for words in split], np.int64)
+    flat = (hashes[word] for words in split for word in words)
+    return Captions(np.fromiter(flat, np.uint64, int(lengths.sum())), lengths)
+
+
+def _hash(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little")
+
+
+def _ngrams(captions: Captions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each size from 1 to `LONGEST`: the caption of each n-gram, int64, and its hash, uint64."""
+    words, lengths = captions
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    # The number of words from each word to the end of its caption.
+    remaining = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(words))
+    hashes = np.zeros(len(words), np.uint64)
+    for size in range(1, LONGEST + 1):
+        starts = np.flatnonzero(remaining >= size)
+        hashes[starts] = hashes[starts] * _MULTIPLIER + words[starts + size - 1]
+        yield owners[starts], hashes[starts]
+
+
+class Counts(NamedTuple):
+    """The different n-grams of one size in each of many captions.
+
+    Attributes:
+        owners: int64 [n-grams], which caption, ascending.
+        ranks: int64 [n-grams], index into `NgramMatches.distinct`.
+        times: int64 [n-grams], how often the caption contains it.
+    """
+
+    owners: np.ndarray
+    ranks: np.ndarray
     times: np.ndarray
+
+
+class NgramMatches(NamedTuple):
+    """N-grams of one size in captions and in the references of their images.
+
+    Attributes:
+        distinct: uint64 [different n-grams], their hashes.
+        captions, references: the n-grams of each caption and of each reference.
+        entries: int64 [matches], index into `captions`; each n-gram is matched with each of its references.
+        pairs: int64 [matches], index of the (caption, reference) pair, see `Comparison`.
+        times: int64 [matches], how often the reference contains the n-gram, perhaps 0.
+    """
+
+    distinct: np.ndarray
+    captions: Counts
+    references: Counts
     entries: np.ndarray
     pairs: np.ndarray
-    reference_times: np.ndarray
+    times: np.ndarray
 
 
-class Held(NamedTuple):
-    """N-grams of one size in references, by image, then by number, then by reference.
+@dataclass(frozen=True)
+class Comparison:
+    """Captions, the references of their images, and all (caption, reference) pairs of one image.
 
     Attributes:
-        first: int64 [images + 1], where those of each image begin.
-        numbers: int32 [n-grams].
-        references: int32 [n-grams], among those of all images.
-        times: unsigned [n-grams], how often it stands there.
+        captions, references: as hashed words.
+        pairs_per_caption: int64 [captions], at least 1.
+        first_pair: int64 [captions], index of each caption's first pair.
+        pair_captions, pair_references: int64 [pairs], indices into `captions` and `references`.
     """
 
-    first: np.ndarray
-    numbers: np.ndarray
-    references: np.ndarray
-    times: np.ndarray
+    captions: Captions
+    references: Captions
+    pairs_per_caption: np.ndarray
+    first_pair: np.ndarray
+    pair_captions: np.ndarray
+    pair_references: np.ndarray
+
+    def matches(self) -> Iterator[NgramMatches]:
+        """The n-grams of each size from 1 to `LONGEST`."""
+        for ngrams, reference_ngrams in zip(_ngrams(self.captions), _ngrams(self.references), strict=True):
+            hashes = np.concatenate([ngrams[1], reference_ngrams[1]])
+            distinct, ranks = np.unique(hashes, return_inverse=True)
+            split = len(ngrams[0])
+            captions, _ = _count(ngrams[0], ranks[:split], len(distinct))
+            references, keys = _count(reference_ngrams[0], ranks[split:], len(distinct))
+            pairs_per_entry = self.pairs_per_caption[captions.owners]
+            entries = np.repeat(np.arange(len(captions.owners)), pairs_per_entry)
+            pairs = _ranges(self.first_pair[captions.owners], pairs_per_entry)
+            wanted = self.pair_references[pairs] * len(distinct) + captions.ranks[entries]
+            places = np.searchsorted(keys, wanted)
+            found = np.append(keys, -1)[places] == wanted
+            times = np.where(found, np.append(references.times, 0)[places], 0)
+            yield NgramMatches(distinct, captions, references, entries, pairs, times)
+
+
+def _count(owners: np.ndarray, ranks: np.ndarray, distinct: int) -> tuple[Counts, np.ndarray]:
+    """Counts n-grams per caption; also returns the sorted keys `owner * distinct + rank`."""
+    keys, times = np.unique(owners * distinct + ranks, return_counts=True)
+    return Counts(*np.divmod(keys, max(distinct, 1)), times), keys
+
+
+def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """`starts[0], starts[0] + 1, …` (`counts[0]` numbers), then those of `starts[1]`, and so on; int64."""
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
 class References:
-    """What `CiderD`, `SentenceBleu` and `CaptionReward` compare captions with.
+    """The reference captions of many images and the document frequencies of their n-grams.
 
     Args:
-        captions: an image's references for each image, all as texts or all as ids of words without start, end
-            and padding.
-        frequencies: of the n-grams, such as those of a training split; None counts them in these references.
-        words: how to read captions, see `CaptionWords`; not with `frequencies`, which bring their own.
+        references: for each image its captions, whose words are separated by spaces. An image without
+            captions is not counted as a document; captions of it score 0.
 
     Attributes:
-        images: how many images there are.
-        counts: int64 [images], references of each.
-        lengths: int64 [references], words of each.
-        held: by size, the n-grams of the references.
-        frequencies, words: as given or made.
-        table: numbers of the n-grams of frequencies and references.
-
-    Raises:
-        InputError: there are no images, one of them has no reference, or they cannot be read.
+        documents: number of images with captions.
 
     Example:
-        >>> references = References([["a dog runs", "a red dog"], ["two cats sit"]])
-        >>> references.images, references.lengths.tolist()
-        (2, [3, 3, 3])
+        >>> references = References([["a dog", "a red dog"], ["a cat"], []])
+        >>> references.documents, references.document_frequency("a"), references.document_frequency("red dog")
+        (2, 2, 1)
     """
 
-    def __init__(
-        self,
-        captions: Sequence[Sequence[Caption]],
-        frequencies: DocumentFrequencies | None = None,
-        words: CaptionWords | None = None,
-    ):
-        if frequencies is not None and words is not None:
-            raise InputError("document frequencies bring their own CaptionWords: leave words out, or them")
-        read, self.counts, self.words = read_references(
-            captions, words if frequencies is None else frequencies.words
-        )
-        if frequencies is None:
-            frequencies = DocumentFrequencies.from_captions(read, self.counts, self.words)
-        self.frequencies = frequencies
-        ngrams, self.table = frequencies.table.number(read)
-        self.images, self.lengths = len(self.counts), read.lengths
-        self._first = np.concatenate(([0], np.cumsum(self.counts)))
-        image_of = np.repeat(np.arange(self.images), self.counts)
-        self.held = [_held(one, image_of, self.images) for one in ngrams]
+    def __init__(self, references: Sequence[Sequence[str]]):
+        self.documents = sum(map(bool, references))
+        # So that each image has at least one reference.
+        groups = [group or [""] for group in references]
+        self._captions = hash_captions(caption for group in groups for caption in group)
+        self._counts = np.array([len(group) for group in groups], np.int64)
+        self._first = np.cumsum(self._counts) - self._counts
+        self._first_word = np.cumsum(self._captions.lengths) - self._captions.lengths
 
-    def read(
-        self, captions: Captions | Sequence[Caption], images: Sequence[int] | np.ndarray
-    ) -> tuple[Captions, np.ndarray]:
-        """Captions to score as ids of words, and their images as int64 [captions].
+        image_of = np.repeat(np.arange(len(groups)), self._counts)
+        hashes, frequencies = [], []
+        for owners, ngrams in _ngrams(self._captions):
+            distinct, ranks = np.unique(ngrams, return_inverse=True)
+            once_per_image = np.unique(image_of[owners] * len(distinct) + ranks)
+            hashes.append(distinct)
+            frequencies.append(np.bincount(once_per_image % max(len(distinct), 1), minlength=len(distinct)))
+        order = np.argsort(np.concatenate(hashes))
+        # The last entry is found for hashes larger than all others.
+        self._hashes = np.append(np.concatenate(hashes)[order], np.uint64(0))
+        self._frequencies = np.append(np.concatenate(frequencies)[order], 0)
+
+    def document_frequency(self, ngrams: np.ndarray | str) -> np.ndarray | int:
+        """The number of images with a reference that contains an n-gram.
 
         Args:
-            captions: texts, or ids of words, or what `words.read_tokens` made of arrays of tokens.
-            images: for each caption, whose references it is scored against, from 0.
+            ngrams: uint64 [n-grams], hashes; or one n-gram as text.
 
-        Raises:
-            InputError: they cannot be read, or there is no such image.
+        Returns:
+            int64 [n-grams], or a number; 0 where no reference contains it.
+        """
+        if isinstance(ngrams, str):
+            *_, (_, hashes) = (level for level in _ngrams(hash_captions([ngrams])) if len(level[0]))
+            return int(self.document_frequency(hashes)[0])
+        places = np.searchsorted(self._hashes[:-1], ngrams)
+        return np.where(self._hashes[places] == ngrams, self._frequencies[places], 0)
+
+    def compare(self, captions: Captions | Sequence[str], images: Sequence[int] | np.ndarray) -> Comparison:
+        """Pairs each caption with each reference of its image.
+
+        Args:
+            captions: texts or hashed words.
+            images: int [captions], index of the image of each.
         """
         if not isinstance(captions, Captions):
-            captions = self.words.read(captions)
-        images = np.asarray(images)
-        if images.shape != (len(captions.lengths),) or (images.size and images.dtype.kind not in "iu"):
-            raise InputError(
-                f"images are {images.dtype} {list(images.shape)} for {len(captions.lengths)} captions: give "
-                "the number of its image for each"
-            )
-        if images.size and not 0 <= images.min() <= images.max() < self.images:
-            wrong = images[(images < 0) | (images >= self.images)][0]
-            raise InputError(f"there is no image {wrong}: there are references of {self.images}, from 0")
-        if self.words.unknown_id is not None:
-            # No reference holds this one.
-            captions = captions._replace(
-                words=np.where(captions.words == self.words.unknown_id, LIMIT, captions.words)
-            )
-        return captions, images.astype(np.int64)
-
-    def pairs(self, images: np.ndarray) -> Pairs:
-        """Captions of images, int64 [captions], each with each reference of its image."""
-        counts = self.counts[images]
-        captions = np.repeat(np.arange(len(images)), counts)
-        return Pairs(np.cumsum(counts) - counts, counts, captions, _ranges(self._first[images], counts))
-
-    def matches(self, captions: Captions, images: np.ndarray) -> Iterator[Matches]:
-        """What captions have in common with the references of their images, as of `read`; one word first."""
-        first_pair = self.pairs(images).first
-        ngrams, _ = self.table.number(captions)
-        # Only what these images' references hold is searched: it is little, and stays near the processor.
-        there, place_of = np.unique(images, return_inverse=True)
-        for (owners, numbers), held in zip(ngrams, self.held, strict=True):
-            keys, times = np.unique(owners << 32 | numbers, return_counts=True)
-            owners, numbers = keys >> 32, keys & (LIMIT - 1)
-            begins = held.first[there]
-            counts = held.first[there + 1] - begins
-            rows = _ranges(begins, counts)
-            known = np.repeat(np.arange(len(there)), counts) << 32 | held.numbers[rows]
-            wanted = place_of[owners] << 32 | numbers
-            left = np.searchsorted(known, wanted, side="left")
-            found = np.searchsorted(known, wanted, side="right") - left
-            rows = rows[_ranges(left, found)]
-            entries = np.repeat(np.arange(len(keys)), found)
-            caption = owners[entries]
-            pairs = first_pair[caption] + held.references[rows] - self._first[images[caption]]
-            yield Matches(owners, numbers, times, entries, pairs, held.times[rows].astype(np.int64))
-
-
-def _held(ngrams: Ngrams, image_of: np.ndarray, images: int) -> Held:
-    keys = image_of[ngrams.captions] << 32 | ngrams.numbers
-    # Stable: those of one image and number stay in the order of the references.
-    order = np.argsort(keys, kind="stable")
-    keys, references = keys[order], ngrams.captions[order]
-    changes = (np.diff(keys, prepend=-1) != 0) | (np.diff(references, prepend=-1) != 0)
-    begins = np.flatnonzero(changes)
-    times = np.diff(begins, append=len(keys))
-    keys = keys[begins]
-    return Held(
-        np.searchsorted(keys, np.arange(images + 1) << 32),
-        (keys & (LIMIT - 1)).astype(np.int32),
-        references[begins].astype(np.int32),
-        times.astype(np.min_scalar_type(times.max(initial=0))),
-    )
-
-
-def _ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """`begins[i]`, `begins[i] + 1`, … `counts[i]` of them, for one i after another, int64."""
-    skipped = begins - (np.cumsum(counts) - counts)
-    return np.repeat(skipped, counts) + np.arange(counts.sum())
+            captions = hash_captions(captions)
+        # Each image's references once, however many captions it has.
+        shown, place = np.unique(np.asarray(images, np.int64), return_inverse=True)
+        counts = self._counts[shown]
+        rows = _ranges(self._first[shown], counts)
+        lengths = self._captions.lengths[rows]
+        references = Captions(self._captions.words[_ranges(self._first_word[rows], lengths)], lengths)
+        pairs_per_caption = counts[place]
+        return Comparison(
+            captions,
+            references,
+            pairs_per_caption,
+            first_pair=np.cumsum(pairs_per_caption) - pairs_per_caption,
+            pair_captions=np.repeat(np.arange(len(place)), pairs_per_caption),
+            pair_references=_ranges((np.cumsum(counts) - counts)[place], pairs_per_caption),
+        )

@@ -1,107 +1,123 @@
-"""The reward of drawn captions that self-critical training maximises: CIDEr-D and BLEU, weighted."""
+"""The reward of self-critical sequence training, from token ids: a weighted sum of CIDEr-D and BLEU-4."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from tfsparsecap.data.records import Record
+from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.rewards.cider_d import CiderD
-from tfsparsecap.rewards.ngrams import LONGEST, Captions
-from tfsparsecap.rewards.references import References
-from tfsparsecap.rewards.sentence_bleu import SentenceBleu
+from tfsparsecap.rewards.references import Captions, References, hash_captions
+from tfsparsecap.rewards.scores import cider_d, sentence_bleu
+
+# Words that no caption contains after normalisation. An unknown word of a sampled caption never equals one of
+# a reference.
+_END, _UNKNOWN, _UNKNOWN_IN_REFERENCE = "</s>", "<unknown>", "<unknown-in-reference>"
 
 
 class CaptionReward:
-    """Rewards of token ids as sampling, greedy and beam search give them.
+    """Rewards of captions as sampling, greedy search and beam search return them.
 
-    The original implementation of the sparse captioners scores words without the end token, by frequencies
-    that were counted once over the training split. Others count the end token as a word, which punishes
-    captions that break off: give `end_id` to the references' `CaptionWords` for that.
+    Captions are compared word by word, whatever their tokens are (words, radix digits, SentencePiece pieces).
+    Document frequencies are those of the records' captions.
 
     Args:
-        references: what captions are compared with. Their ids of words are those that `to_words` gives.
-        end_id, pad_id, start_id: of the words; the last two are left out of captions wherever they stand.
-        to_words: from token ids, int [captions, T], to ids of words, int [captions, T'], in which captions
-            end with `end_id`: `RadixTokenizer.to_words` where tokens are digits. It may give a list of texts
-            instead, where tokens are pieces of words. None where tokens are words.
-        cider_d: weight of CIDEr-D, which goes from 0 to 10.
-        bleu: weights of BLEU-1 to BLEU-4, which go from 0 to 1.
+        records: the images, in the order of their indices. Captions of an image without references get 0.
+        tokenizer: the captioner's.
+        cider_d: weight of CIDEr-D (0 to 10).
+        bleu_4: weight of BLEU-4 (0 to 1).
+        count_end: whether the end token counts as a word, which punishes captions that are cut off.
 
     Raises:
-        InputError: the weights are no numbers of this kind, or all 0.
+        InputError: no record has a caption, or `count_end` is set for a vocabulary of pieces.
 
     Reference:
         Rennie et al., "Self-critical Sequence Training for Image Captioning", https://arxiv.org/abs/1612.00563.
 
     Example:
-        >>> references = References([[[4, 5, 6, 7]], [[8, 9, 10]]])
-        >>> reward = CaptionReward(references, end_id=2, pad_id=0, start_id=1)
-        >>> tokens = np.array([[[4, 5, 6, 7, 2], [4, 5, 2, 0, 0]], [[8, 9, 10, 2, 0], [2, 0, 0, 0, 0]]])
-        >>> reward(tokens, images=[0, 1]).round(2).tolist()
-        [[10.0, 3.04], [7.5, 0.0]]
+        >>> from pathlib import Path
+        >>> texts = ("a dog runs on grass", "two cats sit down")
+        >>> records = [Record(text, Path(text), (text,), "train") for text in texts]
+        >>> tokenizer = WordTokenizer.from_captions(texts)
+        >>> _, tokens = tokenizer.encode_padded(tf.constant(["a dog runs on grass", "two cats"]), 8)
+        >>> CaptionReward(records, tokenizer)(tokens, [0, 1]).round(2).tolist()
+        [10.0, 3.04]
     """
 
     def __init__(
         self,
-        references: References,
+        records: Sequence[Record],
+        tokenizer: Tokenizer,
         *,
-        end_id: int,
-        pad_id: int,
-        start_id: int | None = None,
-        to_words: Callable[[np.ndarray], Any] | None = None,
         cider_d: float = 1.0,
-        bleu: Sequence[float] = (0.0,) * LONGEST,
+        bleu_4: float = 0.0,
+        count_end: bool = False,
     ):
-        self.weights = np.array([cider_d, *bleu], np.float64)
-        if len(self.weights) != 1 + LONGEST or not np.isfinite(self.weights).all() or not self.weights.any():
+        self.cider_d, self.bleu_4, self.count_end = cider_d, bleu_4, count_end
+        self._tokenizer, self._words = tokenizer, tokenizer.words
+        captions = [caption for record in records for caption in record.captions]
+        if not captions:
+            raise InputError("there are no references to compute rewards with: give training captions")
+        self._hashes = None
+        if isinstance(self._words, WordTokenizer):
+            words = list(self._words.vocabulary)
+            words[self._words.unknown_id], words[self._words.end_id] = _UNKNOWN, _END
+            self._hashes = hash_captions(words).words
+            end = f" {_END}" if count_end else ""
+            texts = iter([text + end for text in self._words.normalise_all(captions)])
+        elif count_end:
             raise InputError(
-                f"the reward weighs CIDEr-D {cider_d} and BLEU {list(bleu)}: give a number for CIDEr-D and "
-                "four for BLEU-1 to BLEU-4, not all 0"
+                "training.scst.count_end requires a vocabulary of words, and this one has SentencePiece"
+                " pieces: set it to false"
             )
-        self.references, self.to_words = references, to_words
-        self.end_id, self.pad_id, self.start_id = end_id, pad_id, start_id
-        self._cider_d, self._bleu = CiderD(references), SentenceBleu(references)
+        else:
+            rows = self._words.encode(tf.constant(captions, tf.string)).to_list()
+            texts = iter([_text(self._words, row, _UNKNOWN_IN_REFERENCE) for row in rows])
+        self.references = References([[next(texts) for _ in record.captions] for record in records])
 
-    def __call__(self, tokens: Any, images: Sequence[int] | np.ndarray) -> np.ndarray:
+    def __call__(self, tokens: Any, images: Any) -> np.ndarray:
         """Rewards of captions.
 
         Args:
-            tokens: int [B, T], or [B, samples, T]: an array or a tensor.
-            images: int [B], whose references the captions are scored against, from 0.
+            tokens: int [B, T] or [B, samples, T], array or tensor.
+            images: int [B], the index of each caption's image.
 
         Returns:
-            float64 [B], or [B, samples].
-
-        Raises:
-            InputError: tokens are no such array, hold what is no id, or there is no such image.
+            float64 [B] or [B, samples].
         """
-        tokens, images = np.asarray(tokens), np.asarray(images)
-        if tokens.ndim not in (2, 3) or images.shape != tokens.shape[:1]:
-            raise InputError(
-                f"tokens are {list(tokens.shape)} and images {list(images.shape)}: give [B, T] or "
-                "[B, samples, T], and [B]"
-            )
+        tokens = np.asarray(tokens)
         shape = tokens.shape[:-1]
-        captions = self._read(tokens.reshape(math.prod(shape), tokens.shape[-1]))
-        images = np.repeat(images, math.prod(shape[1:]))
-        rewards = np.zeros(len(captions.lengths))
-        if self.weights[0]:
-            rewards += self.weights[0] * self._cider_d.score(captions, images)
-        if self.weights[1:].any():
-            rewards += self._bleu.score(captions, images) @ self.weights[1:]
+        captions = self._read(tokens.reshape(-1, tokens.shape[-1]))
+        images = np.repeat(np.asarray(images), len(captions.lengths) // max(shape[0], 1))
+        rewards = np.zeros(len(images))
+        if self.cider_d:
+            rewards += self.cider_d * cider_d(self.references, captions, images)
+        if self.bleu_4:
+            rewards += self.bleu_4 * sentence_bleu(self.references, captions, images)[:, 3]
         return rewards.reshape(shape)
 
     def _read(self, tokens: np.ndarray) -> Captions:
-        """Rows of tokens as captions: where digits become words."""
-        words = self.references.words
-        given = tokens if self.to_words is None else self.to_words(tokens)
-        if isinstance(given, list):
-            if words.end_id is not None:
-                raise InputError(
-                    "to_words gives texts, which do not show whether captions have ended: make the "
-                    "references without end_id, or give ids"
-                )
-            return words.read(given)
-        return words.read_tokens(given, end_id=self.end_id, pad_id=self.pad_id, start_id=self.start_id)
+        """Hashed words of rows of token ids, up to the first end token."""
+        words = self._words
+        ids = self._tokenizer.to_words(tf.constant(tokens)).numpy()
+        if self._hashes is None:
+            return hash_captions(_text(words, row, _UNKNOWN) for row in ids.tolist())
+        ends = np.cumsum(ids == words.end_id, axis=1)
+        kept = (ends == 0) & (ids != words.pad_id) & (ids != words.start_id)
+        if self.count_end:
+            kept |= (ids == words.end_id) & (ends == 1)
+        return Captions(self._hashes[ids[kept]], kept.sum(axis=1, dtype=np.int64))
+
+
+def _text(tokenizer: Tokenizer, ids: list[int], unknown: str) -> str:
+    """The caption of piece ids, with `unknown` for unknown pieces, which `decode` would leave out."""
+    ids = ids[: ids.index(tokenizer.end_id)] if tokenizer.end_id in ids else ids
+    parts: list[list[int]] = [[]]
+    for token in ids:
+        if token == tokenizer.unknown_id:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return f" {unknown} ".join(map(tokenizer.decode, parts))

@@ -18,6 +18,7 @@ from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import strip_pruning
 from tfsparsecap.pruning.feedback import Feedback
+from tfsparsecap.rewards.reward import CaptionReward
 from tfsparsecap.runs.checkpoints import (
     load_checkpoint,
     named_weights,
@@ -39,7 +40,6 @@ from tfsparsecap.training.gating import (
 )
 from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
 from tfsparsecap.training.scst import SCSTLoop
-from tfsparsecap.training.scst_reward import make_reward
 from tfsparsecap.training.start import initial_weights, load_start, take_weights
 
 
@@ -314,7 +314,13 @@ class _Training:
         return SCSTLoop(
             self.captioner,
             optimizer,
-            reward=make_reward(self.config, self.run_data.data.split("train"), self.run_data.tokenizer),
+            reward=CaptionReward(
+                self.run_data.data.split("train"),
+                self.run_data.tokenizer,
+                cider_d=config.scst.cider_d,
+                bleu_4=config.scst.bleu_4,
+                count_end=config.scst.count_end,
+            ),
             max_length=self.config.data.max_length,
             samples=config.scst.samples,
             baseline=config.scst.baseline,
