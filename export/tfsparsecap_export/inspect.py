@@ -1,9 +1,9 @@
-"""What is in .tflite files: layer by layer how it is stored, and what a phone will make of it.
+"""Shows what .tflite files contain, how each layer is stored, and what would fail on a phone.
 
 python -m tfsparsecap_export.inspect model.tflite
 """
 
-import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,25 +16,25 @@ from rich.text import Text
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.flatbuffer.contents import Contents, read_contents
-from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, readable
+from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, Constant, readable
 from tfsparsecap_export.verify.portability import ANDROID_RUNTIME, warnings
 
 _DESCRIPTION = """\
-Shows what is in .tflite files, this package's or anybody's: what they take and give, how each layer is
-stored, its zeros and its bytes, and what a phone would refuse or get wrong.
+Shows what .tflite files contain, of this package or any other: inputs and outputs, how each layer is stored,
+its zeros and its bytes, and what a phone would refuse or compute wrongly.
 
-Nothing in a file is run. A layer is a constant that multiplies, convolves or is looked up; what loops or
-signatures share counts once. "csr", "1x4" and "int8 1x16" are sparse weights that are multiplied as they
-are; what is followed by (DENSIFY) or (DEQUANTIZE) is made dense, or float, before it is used.
+Nothing in a file is run. A layer is a constant that is multiplied, convolved or looked up; a constant that
+several subgraphs share counts once. "csr", "1x4" and "int8 1x16" are sparse weights that are multiplied
+directly; (DENSIFY) and (DEQUANTIZE) mean that weights are made dense, or float, before use.
 """
 
 _EXAMPLES = [
-    ("python -m tfsparsecap_export.inspect model.tflite", "tables for people"),
+    ("python -m tfsparsecap_export.inspect model.tflite", "tables"),
     ("python -m tfsparsecap_export.inspect mine.tflite theirs.tflite", "one after the other"),
-    ("python -m tfsparsecap_export.inspect model.tflite --json", "everything, for a program"),
+    ("python -m tfsparsecap_export.inspect model.tflite --json", "JSON, for programs"),
 ]
 
-#: What of a bundle's description is shown, and as what.
+#: Entries of a bundle's description that are shown -> their labels.
 _DESCRIBED = {
     "model": "model",
     "run": "run",
@@ -44,14 +44,14 @@ _DESCRIBED = {
     "export_format": "format",
     "input": "input",
     "beam": "beam",
-    "max_length": "words at most",
+    "max_length": "maximum words",
     "verification": "verified",
 }
 _WORDS_SHOWN, _LONGEST_SHOWN = 8, 300
 
 
 def as_dict(contents: Contents) -> dict:
-    """Everything that is known of a file as plain values, for JSON."""
+    """Everything that is known about a file as plain values, for JSON."""
     return {
         "path": str(contents.path),
         "bytes": contents.bytes,
@@ -60,80 +60,45 @@ def as_dict(contents: Contents) -> dict:
             "size": len(contents.vocabulary),
             "first": list(contents.vocabulary[:_WORDS_SHOWN]),
         },
-        "signatures": [
-            {
-                "name": signature.name,
-                **{
-                    side: [
-                        {"name": value.name, "shape": list(value.shape), "dtype": value.dtype}
-                        for value in values
-                    ]
-                    for side, values in (("inputs", signature.inputs), ("outputs", signature.outputs))
-                },
-            }
-            for signature in contents.signatures
+        "signatures": [dataclasses.asdict(signature) for signature in contents.signatures],
+        "layers": [
+            {**dataclasses.asdict(layer), "bytes": layer.bytes, "sparsity": layer.sparsity}
+            for layer in contents.layers
         ],
-        "layers": [_constant_dict(layer) for layer in contents.layers],
-        "other_constants": _sum_dict([c for c in contents.constants if c.role == OTHER]),
-        "total": _sum_dict(contents.layers),
-        "parts": {part.name: part.bytes for part in contents.parts},
-        "files": {part.name: part.bytes for part in contents.files},
-        "metadata": {part.name: part.bytes for part in contents.metadata},
-        "operators": [
-            {"name": o.name, "version": o.version, "count": o.count, "in_loop": o.in_loop}
-            for o in contents.operators
-        ],
+        "other_constants": _sums(contents.other_constants),
+        "total": _sums(contents.layers),
+        "parts": contents.parts,
+        "files": contents.files,
+        "metadata": contents.metadata,
+        "operators": [dataclasses.asdict(operator) for operator in contents.operators],
         "warnings": warnings(contents),
     }
 
 
-def _constant_dict(constant: Constant) -> dict:
-    return {
-        "name": constant.name,
-        "role": constant.role,
-        "shape": list(constant.shape),
-        "dtype": constant.dtype,
-        "stored": constant.stored,
-        "behind": list(constant.through),
-        "sparse": constant.sparse,
-        "block": constant.block,
-        "weights": constant.weights,
-        "nonzeros": constant.nonzeros,
-        "sparsity": constant.sparsity,
-        "bytes": constant.bytes,
-        "value_bytes": constant.value_bytes,
-        "index_bytes": constant.index_bytes,
-        "scale_bytes": constant.scale_bytes,
-        "in_loop": constant.in_loop,
-    }
-
-
-def _sum_dict(constants: Sequence[Constant]) -> dict:
-    return {
-        "count": len(constants),
-        **{
-            name: sum(getattr(constant, name) for constant in constants)
-            for name in ("weights", "nonzeros", "bytes", "value_bytes", "index_bytes", "scale_bytes")
-        },
-    }
+def _sums(constants: Sequence[Constant]) -> dict[str, int]:
+    names = ("weights", "nonzeros", "bytes", "value_bytes", "index_bytes", "scale_bytes")
+    sums = {name: sum(getattr(constant, name) for constant in constants) for name in names}
+    return {"count": len(constants), **sums}
 
 
 def shown(contents: Contents) -> RenderableType:
-    """Everything that is known of a file as tables, for the terminal."""
-    parts: list[RenderableType] = [
-        Text(f"{readable(str(contents.path))}: {contents.bytes / 1e3:,.1f} KB", "bold")
-    ]
-    parts += [_facts(contents), _layers(contents), _bytes(contents), _operators(contents)]
+    """Everything that is known about a file as tables, for the terminal."""
     found = warnings(contents)
-    for sentence in found:
-        parts.append(Text.assemble(("warning: ", "bold red"), readable(sentence)))
-    if not found:
-        parts.append(Text(f"Nothing in it is known to trouble {ANDROID_RUNTIME}, the newest for Android."))
-    return Group(*parts)
+    return Group(
+        Text(f"{readable(str(contents.path))}: {contents.bytes / 1e3:,.1f} KB", "bold"),
+        _facts(contents),
+        _layers(contents),
+        _parts(contents),
+        _operators(contents),
+        *(Text.assemble(("warning: ", "bold red"), readable(sentence)) for sentence in found),
+        *([] if found else [Text(f"No known problems on {ANDROID_RUNTIME}, the newest for Android.")]),
+    )
 
 
-def _table(**options) -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left", **options)
+def _table(first: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
+    table.add_column(first, overflow="fold")
+    return table
 
 
 def _facts(contents: Contents) -> Table:
@@ -147,8 +112,8 @@ def _facts(contents: Contents) -> Table:
 
     for signature in contents.signatures:
         add("signature" if signature.name else "main graph", signature.name or "(the file has no signatures)")
-        add("  takes", "\n".join(map(str, signature.inputs)) or "nothing")
-        add("  gives", "\n".join(map(str, signature.outputs)) or "nothing")
+        add("  inputs", "\n".join(map(str, signature.inputs)) or "none")
+        add("  outputs", "\n".join(map(str, signature.outputs)) or "none")
     for key, name in _DESCRIBED.items():
         value = (contents.description or {}).get(key)
         if value not in (None, {}, [], ""):
@@ -160,7 +125,7 @@ def _facts(contents: Contents) -> Table:
 
 
 def _one_line(value: object) -> str:
-    """A value of a description, whatever it is, short and printable."""
+    """Any value of a description, short and printable."""
     if isinstance(value, dict):
         text = ", ".join(f"{key} {_short(item)}" for key, item in list(value.items())[:20])
     else:
@@ -170,103 +135,82 @@ def _one_line(value: object) -> str:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)[:_LONGEST_SHOWN]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[:_LONGEST_SHOWN]
 
 
 def _layers(contents: Contents) -> Table:
-    """A row a layer under the name of its role, convolutions that are stored alike in one row."""
-    table = _table()
-    table.add_column("layer", overflow="fold")
+    """A row for each layer, grouped by role; convolutions that are stored alike share a row."""
+    table = _table("layer")
     table.add_column("shape", no_wrap=True)
     table.add_column("stored as", overflow="fold")
     table.add_column("loop")
     for name in ("non-zero", "zeros", "KB"):
         table.add_column(name, justify="right", no_wrap=True)
+
+    def add(name, constants, *cells):
+        """A row with the sums of some constants."""
+        sums = _sums(constants)
+        zeros = 1 - sums["nonzeros"] / sums["weights"] if sums["weights"] else 0.0
+        numbers = (f"{sums['nonzeros']:,}", f"{zeros:.1%}", f"{sums['bytes'] / 1e3:,.1f}")
+        table.add_row(*map(Text, (name, *(cells or ("", "", "")), *numbers)))
+
     groups: dict[str, dict[object, list[Constant]]] = {}
     for number, layer in enumerate(contents.layers):
-        key = (layer.stored, layer.through, layer.in_loop) if layer.role == CONVOLUTION else number
+        key = (layer.stored, layer.behind, layer.in_loop) if layer.role == CONVOLUTION else number
         groups.setdefault(layer.role, {}).setdefault(key, []).append(layer)
     first = {layer.name.split("/")[0] for layer in contents.layers if layer.role == FULLY_CONNECTED}
-    prefix = f"{next(iter(first))}/" if len(first) == 1 else ""
+    prefix = f"{first.pop()}/" if len(first) == 1 else ""
     for role, rows in groups.items():
         table.add_row(Text(f"{role}:", "italic"))
         for layers in rows.values():
-            name = layers[0].name.split(";")[0].removeprefix(prefix)
-            _add(table, f"  {name if len(layers) == 1 else f'{len(layers)} of them'}", layers)
+            layer, alone = layers[0], len(layers) == 1
+            name = layer.name.split(";")[0].removeprefix(prefix) if alone else f"{len(layers)} layers"
+            stored = " ".join([layer.stored, *(f"({name})" for name in layer.behind)])
+            shape = "x".join(map(str, layer.shape)) if alone else ""
+            add(f"  {name}", layers, shape, stored, "yes" if layer.in_loop else "")
     table.add_section()
-    _add(table, "all layers", contents.layers, sums_only=True)
-    others = [constant for constant in contents.constants if constant.role == OTHER]
-    if others:
-        _add(table, f"{len(others)} other constants (biases, …)", others, sums_only=True)
+    add("all layers", contents.layers)
+    if contents.other_constants:
+        add(f"{len(contents.other_constants)} other constants (biases, …)", contents.other_constants)
     return table
 
 
-def _add(table: Table, name: str, constants: Sequence[Constant], sums_only: bool = False) -> None:
-    """A row about constants: what is true of all of them, and sums."""
-    totals = _sum_dict(constants)
-    zeros = 1 - totals["nonzeros"] / totals["weights"] if totals["weights"] else 0.0
-    shapes = {"x".join(map(str, constant.shape)) for constant in constants}
-    how = {" ".join([c.stored, *(f"({name})" for name in c.through)]) for c in constants}
-    cells = (
-        name,
-        shapes.pop() if len(shapes) == 1 and not sums_only else "",
-        how.pop() if len(how) == 1 and not sums_only else "",
-        "yes" if not sums_only and all(constant.in_loop for constant in constants) else "",
-        f"{totals['nonzeros']:,}",
-        f"{zeros:.1%}",
-        f"{totals['bytes'] / 1e3:,.1f}",
-    )
-    table.add_row(*map(Text, cells))
-
-
-def _bytes(contents: Contents) -> Table:
-    table = _table()
-    table.add_column("the file consists of", overflow="fold")
+def _parts(contents: Contents) -> Table:
+    """The bytes of each part of the file."""
+    table = _table("part of the file")
     table.add_column("KB", justify="right")
     table.add_column("", justify="right")
     details = {"associated files": contents.files, "metadata": contents.metadata}
-    for part in contents.parts:
-        if not part.bytes:
+    for name, size in contents.parts.items():
+        if not size:
             continue
-        names = [inner.name for inner in details.get(part.name, ())]
+        names = list(details.get(name, ()))
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
         listed = f": {', '.join(names[:6])}{more}" if names else ""
-        cells = (part.name + listed, f"{part.bytes / 1e3:,.1f}", f"{part.bytes / contents.bytes:.1%}")
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(Text, (name + listed, f"{size / 1e3:,.1f}", f"{size / contents.bytes:.1%}")))
     return table
 
 
 def _operators(contents: Contents) -> Text:
-    """Name, version and number of each operator."""
+    """Name, version and count of each operator."""
     listed = []
     for operator in contents.operators:
         uses = f"{operator.count}" if operator.count else "not used"
         if operator.in_loop:
-            loop = (
-                "in a loop" if operator.in_loop == operator.count else f"of them {operator.in_loop} in a loop"
-            )
-            uses += f", {loop}"
+            uses += ", in a loop" if operator.in_loop == operator.count else f", {operator.in_loop} in a loop"
         listed.append(f"{operator.name} v{operator.version} ({uses})")
     return Text(f"operators: {'; '.join(listed)}\n")
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    options = parser("python -m tfsparsecap_export.inspect", _DESCRIPTION, _EXAMPLES)
-    options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="files to look into")
-    options.add_argument(
-        "--json", action="store_true", help="print a JSON list with everything that is known"
-    )
-    return options.parse_args(argv)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Shows the files; one that cannot be read is named, the others are shown all the same."""
-    options = _arguments(argv)
+    """Shows the files; one that cannot be read is reported, and the others are still shown."""
+    options = parser("python -m tfsparsecap_export.inspect", _DESCRIPTION, _EXAMPLES)
+    options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="files to inspect")
+    options.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
+    given = options.parse_args(argv)
     code, results = DONE, []
     console = Console(highlight=False)
-    for path in options.files:
+    for path in given.files:
         try:
             contents = read_contents(path)
         except InputError as error:
@@ -274,11 +218,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = WRONG_INPUT
             results.append({"path": str(path), "error": str(error)})
             continue
-        if options.json:
+        if given.json:
             results.append(as_dict(contents))
         else:
             console.print(shown(contents))
-    if options.json:
+    if given.json:
         print(json.dumps(results))
     return code
 

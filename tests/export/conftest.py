@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -75,6 +76,60 @@ def rewritten(dense, encoding, role=sparse.FULLY_CONNECTED):
     assert changes
     sparse.rewrite(model, changes)
     return flatfile.write_model(model)
+
+
+def sparse_weights(block, kept=0.1, shape=(32, 64)):
+    """float32 [outputs, inputs] with random zeros in blocks of `block` inputs; `block` 0 is dense."""
+    rng = np.random.default_rng(2)
+    weights = rng.normal(size=shape).astype(np.float32)
+    if block == 0:
+        return weights
+    return weights * np.repeat(rng.random((shape[0], shape[1] // block)) < kept, block, axis=1)
+
+
+def convert_with_tensorflow(weights, *optimizations, float16=False):
+    """The .tflite file that TensorFlow's own converter makes of a matrix product with these weights."""
+    constant = tf.constant(weights.T)
+    function = tf.function(
+        lambda x: {"y": tf.matmul(x, constant)},
+        input_signature=[tf.TensorSpec((1, weights.shape[1]), tf.float32, name="x")],
+    )
+    module = tf.Module()
+    module.function = function
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
+    converter.optimizations = list(optimizations)
+    if float16:
+        converter.target_spec.supported_types = [tf.float16]
+    return converter.convert()
+
+
+@pytest.fixture(scope="session")
+def converted():
+    """Files of TensorFlow's own converter by what it did to their weights."""
+    default, sparsity = tf.lite.Optimize.DEFAULT, tf.lite.Optimize.EXPERIMENTAL_SPARSITY
+    single, blocks4, blocks16 = (sparse_weights(block) for block in (1, 4, 16))
+    return {
+        "float32": convert_with_tensorflow(single),
+        "dynamic range": convert_with_tensorflow(single, default),
+        "float16": convert_with_tensorflow(single, default, float16=True),
+        "sparse": convert_with_tensorflow(single, sparsity),
+        "sparse 1x4": convert_with_tensorflow(blocks4, sparsity),
+        "sparse float16": convert_with_tensorflow(single, default, sparsity, float16=True),
+        "sparse float16 1x4": convert_with_tensorflow(blocks4, default, sparsity, float16=True),
+        "sparse dynamic range": convert_with_tensorflow(single, default, sparsity),
+        "sparse dynamic range 1x16": convert_with_tensorflow(blocks16, default, sparsity),
+    }
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes the bytes of a .tflite file; the path."""
+
+    def write(content):
+        (tmp_path / "a.tflite").write_bytes(content)
+        return tmp_path / "a.tflite"
+
+    return write
 
 
 @pytest.fixture(scope="session")

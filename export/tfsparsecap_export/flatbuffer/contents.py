@@ -1,4 +1,4 @@
-"""What a .tflite file holds, ours or anybody's, read without running it."""
+"""What a .tflite file contains, read without running it."""
 
 import collections
 import dataclasses
@@ -16,8 +16,8 @@ from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.model_file import schema
 from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, readable
 
-#: What each operator does with the constant at a position among its inputs, the first being the one that
-#: names a constant with several.
+#: Operator and position among its inputs -> role of a constant there. A constant with several roles has the
+#: first of them.
 _ROLES = {
     ("FULLY_CONNECTED", 1): FULLY_CONNECTED,
     ("CONV_2D", 1): CONVOLUTION,
@@ -33,19 +33,14 @@ _ROLES = {
     ("EMBEDDING_LOOKUP", 1): "table",
 }
 _PRIORITY = [*dict.fromkeys(_ROLES.values()), OTHER]
-#: Operators that only turn a stored constant into what others read.
+#: Operators that only convert a stored constant to the form that others read.
 EXPANDING = ("DENSIFY", "DEQUANTIZE")
-_TENSOR_TYPES = {
-    value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)
-}
-#: What the bytes of layers are.
-_LAYER_PARTS = {"layers": "value_bytes", "their indices": "index_bytes", "their scales": "scale_bytes"}
-_ARCHIVE, _LOCAL_FILE = "its associated files", b"PK\x03\x04"
+_LOCAL_FILE = b"PK\x03\x04"
 
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """An input or output: its name, its shape (-1 where any size is taken) and its type."""
+    """An input or output: its name, its shape (-1 for an axis of any size) and its type."""
 
     name: str
     shape: tuple[int, ...]
@@ -57,7 +52,7 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A function of the file; without a name where the file has no signatures but its main graph."""
+    """A function of the file. The main graph of a file without signatures has an empty name."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -66,7 +61,7 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """An operator in one of its versions: how often it is in the graph, and how often of that in a loop."""
+    """An operator in one version: how often it occurs, and how often of that inside loops."""
 
     name: str
     version: int
@@ -75,29 +70,21 @@ class Operator:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """A piece of the file and its bytes."""
-
-    name: str
-    bytes: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Contents:
-    """What `read_contents` found.
+    """What a file contains.
 
     Attributes:
         path: the file.
         bytes: its size.
-        description: the content of `captioner.json`, None where the file is no bundle of this package.
-        vocabulary: the tokens in the order of their ids; none where it is not in the file.
+        description: the content of `captioner.json`; None if the file is no bundle of this package.
+        vocabulary: the tokens in the order of their ids; empty if the file has none.
         signatures: the functions that a program can call.
-        constants: every constant with its role, in the order of the file's buffers; each once.
-        parts: what the bytes of the file are, adding up to all of them.
-        files: associated files with their sizes in the file.
-        metadata: names and sizes of what the converter or others left in the graph.
-        operators: what the graph is made of, and operator codes that nothing uses (count 0).
-        model: the schema's objects, for a closer look.
+        constants: all constants, in the order of the file's buffers.
+        parts: part of the file -> bytes; they add up to the whole file.
+        files: associated file -> bytes in the file.
+        metadata: name -> bytes of what the converter or others left in the graph.
+        operators: operators of the graph, including operator codes that nothing uses (count 0).
+        model: the file's FlatBuffer.
     """
 
     path: Path
@@ -106,24 +93,28 @@ class Contents:
     vocabulary: tuple[str, ...]
     signatures: tuple[Signature, ...]
     constants: tuple[Constant, ...]
-    parts: tuple[Part, ...]
-    files: tuple[Part, ...]
-    metadata: tuple[Part, ...]
+    parts: dict[str, int]
+    files: dict[str, int]
+    metadata: dict[str, int]
     operators: tuple[Operator, ...]
     model: schema.ModelT = dataclasses.field(repr=False, compare=False)
 
     @property
     def layers(self) -> tuple[Constant, ...]:
-        """The constants that multiply, convolve or are looked up: not the biases, shapes and the like."""
+        """The constants with a role: not biases, shapes and the like."""
         return tuple(constant for constant in self.constants if constant.role != OTHER)
+
+    @property
+    def other_constants(self) -> tuple[Constant, ...]:
+        """Biases, shapes and the like."""
+        return tuple(constant for constant in self.constants if constant.role == OTHER)
 
 
 def read_contents(path: str | os.PathLike) -> Contents:
-    """What a .tflite file holds. Nothing in it is run, and constants are not copied.
+    """Reads what a .tflite file contains. Nothing in it is run, and constants are not copied.
 
     Raises:
-        InputError: the file is absent, is no .tflite file, or is damaged, in its graph or in its associated
-            files.
+        InputError: the file is absent, is no .tflite file, or its graph or its associated files are damaged.
 
     Example:
         >>> contents = read_contents("scenes.tflite")
@@ -134,80 +125,65 @@ def read_contents(path: str | os.PathLike) -> Contents:
     content = flatfile.map_file(path)
     model = flatfile.read_model(content, str(path))
     files, archive_bytes, description, vocabulary = _associated(path, content)
-    looped = _looped(model)
+    looped = looped_subgraphs(model)
     try:
         constants = _constants(model, looped)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is a damaged .tflite file ({error}): export it again") from error
-    metadata = tuple(
-        Part(readable(entry.name), len(_data(model, entry.buffer))) for entry in model.metadata or []
-    )
-    known = {
-        **{
-            name: sum(getattr(constant, size) for constant in constants if constant.role != OTHER)
-            for name, size in _LAYER_PARTS.items()
-        },
+    metadata = [(readable(entry.name), _data(model, entry.buffer).size) for entry in model.metadata or []]
+    layers = [constant for constant in constants if constant.role != OTHER]
+    parts = {
+        "layers": sum(layer.value_bytes for layer in layers),
+        "their indices": sum(layer.index_bytes for layer in layers),
+        "their scales": sum(layer.scale_bytes for layer in layers),
         "other constants": sum(constant.bytes for constant in constants if constant.role == OTHER),
-        "metadata": sum(part.bytes for part in metadata),
+        "metadata": sum(size for _, size in metadata),
         "associated files": archive_bytes,
     }
-    parts = {**known, "graph": max(0, len(content) - sum(known.values()))}
     return Contents(
         path=path,
         bytes=len(content),
         description=description,
         vocabulary=tuple(vocabulary),
-        signatures=_signatures(model),
+        signatures=read_signatures(model),
         constants=constants,
-        parts=tuple(Part(name, size) for name, size in parts.items()),
+        parts={**parts, "graph": max(0, len(content) - sum(parts.values()))},
         files=files,
-        metadata=metadata,
+        metadata=dict(metadata),
         operators=_operators(model, looped),
         model=model,
     )
 
 
-def _associated(path: Path, content) -> tuple[tuple[Part, ...], int, dict | None, list[str]]:
-    """The files behind the graph, the bytes of all that, and what a bundle of ours has in them."""
-    end = flatfile.flatbuffer_end(content)
-    try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                if content.find(_LOCAL_FILE, end) >= 0:
-                    raise zipfile.BadZipFile("no directory at the end")
-                return (), 0, None, []
-            with open_archive(file) as archive:
-                members = archive.infolist()
-    except (OSError, *ARCHIVE_DAMAGE) as error:
-        raise InputError(
-            f"{path} is damaged: {_ARCHIVE} cannot be read ({error}, cut short?); export it again"
-        ) from error
-    start = min((member.header_offset for member in members), default=len(content))
-    if not end <= start <= len(content):
-        raise InputError(f"{path} is damaged: {_ARCHIVE} lie inside its graph; export it again")
-    files = tuple(Part(readable(member.filename), member.compress_size) for member in members)
-    if DESCRIPTION not in (member.filename for member in members):
-        return files, len(content) - start, None, []
-    description, vocabulary = read_bundle(path)
-    return files, len(content) - start, _plain(description, path), vocabulary
+def read_signatures(model: schema.ModelT) -> tuple[Signature, ...]:
+    """The functions of a file, or its main graph if it has none."""
+
+    def value(graph, index, name=None):
+        tensor = graph.tensors[index]
+        shape = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
+        return Value(
+            readable(tensor.name if name is None else name),
+            () if shape is None else tuple(int(size) for size in shape),
+            stored.type_name(tensor),
+        )
+
+    def values(graph, entries):
+        return tuple(value(graph, entry.tensorIndex, entry.name) for entry in entries or [])
+
+    found = []
+    for signature in model.signatureDefs or []:
+        graph = model.subgraphs[signature.subgraphIndex]
+        inputs, outputs = values(graph, signature.inputs), values(graph, signature.outputs)
+        found.append(Signature(readable(signature.signatureKey), inputs, outputs))
+    if not found:
+        graph = model.subgraphs[0]
+        inputs, outputs = (tuple(value(graph, i) for i in side) for side in (graph.inputs, graph.outputs))
+        found.append(Signature("", inputs, outputs))
+    return tuple(found)
 
 
-def _plain(description: dict, path: Path) -> dict:
-    """A description that can be printed as JSON again, inside of something larger: NaN becomes null."""
-    try:
-        return json.loads(json.dumps([[[[description]]]]), parse_constant=lambda _: None)[0][0][0][0]
-    except RecursionError as error:
-        raise InputError(f"{DESCRIPTION} in {path} is nested too deeply: export the run again") from error
-
-
-def _data(model: schema.ModelT, buffer: int) -> np.ndarray:
-    """The bytes of a buffer, none where it has no data."""
-    data = model.buffers[buffer].data
-    return np.empty(0, np.uint8) if data is None else data
-
-
-def _looped(model: schema.ModelT) -> set[int]:
-    """Subgraphs that run more than once: what a WHILE runs, and what that runs in turn."""
+def looped_subgraphs(model: schema.ModelT) -> set[int]:
+    """Subgraphs that loops run, directly or through other subgraphs."""
     calls = [
         [
             (flatfile.builtin_name(model, operator), flatfile.called_subgraphs(operator))
@@ -225,14 +201,54 @@ def _looped(model: schema.ModelT) -> set[int]:
     return looped
 
 
+def _associated(path: Path, content) -> tuple[dict[str, int], int, dict | None, list[str]]:
+    """The files behind the graph, the bytes of all of them, and a bundle's description and vocabulary."""
+    end = flatfile.flatbuffer_end(content)
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                if content.find(_LOCAL_FILE, end) >= 0:
+                    raise zipfile.BadZipFile("no directory at the end")
+                return {}, 0, None, []
+            with open_archive(file) as archive:
+                members = archive.infolist()
+    except (OSError, *ARCHIVE_DAMAGE) as error:
+        raise InputError(
+            f"{path} is damaged: its associated files cannot be read ({error}, cut short?); export it again"
+        ) from error
+    start = min((member.header_offset for member in members), default=len(content))
+    if not end <= start <= len(content):
+        raise InputError(f"{path} is damaged: its associated files lie inside its graph; export it again")
+    files = {readable(member.filename): member.compress_size for member in members}
+    if DESCRIPTION not in (member.filename for member in members):
+        return files, len(content) - start, None, []
+    description, vocabulary = read_bundle(path)
+    return files, len(content) - start, _printable(description, path), vocabulary
+
+
+def _printable(description: dict, path: Path) -> dict:
+    """A description that can be part of a JSON output: NaN becomes null."""
+    try:
+        # Wrapped, so that it can be nested again without exceeding the recursion limit.
+        return json.loads(json.dumps([[[[description]]]]), parse_constant=lambda _: None)[0][0][0][0]
+    except RecursionError as error:
+        raise InputError(f"{DESCRIPTION} in {path} is nested too deeply: export the run again") from error
+
+
+def _data(model: schema.ModelT, buffer: int) -> np.ndarray:
+    """The bytes of a buffer; empty if it has no data."""
+    data = model.buffers[buffer].data
+    return np.empty(0, np.uint8) if data is None else data
+
+
 def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str, tuple[str, ...]]]]:
-    """For each tensor the roles in which it is read, and the operators that expand it on the way there."""
+    """For each tensor the roles in which it is read, and the operators that expand it before that."""
     reads: list[set[tuple[str, tuple[str, ...]]]] = [set() for _ in graph.tensors]
-    for operator in reversed(graph.operators):  # they stand in the order in which they run
+    for operator in reversed(graph.operators):  # in a file they are in the order in which they run
         name = flatfile.builtin_name(model, operator)
         if name in EXPANDING and operator.inputs.size and operator.outputs.size:
-            behind = reads[operator.outputs[0]] or {(OTHER, ())}
-            reads[operator.inputs[0]] |= {(role, (name, *through)[:2]) for role, through in behind}
+            expanded = reads[operator.outputs[0]] or {(OTHER, ())}
+            reads[operator.inputs[0]] |= {(role, (name, *behind)[:2]) for role, behind in expanded}
             continue
         for position, index in enumerate(operator.inputs):
             if index >= 0:
@@ -241,30 +257,28 @@ def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str,
 
 
 def _constants(model: schema.ModelT, looped: set[int]) -> tuple[Constant, ...]:
-    """Every constant of the file; what several tensors or buffers share is one."""
+    """All constants of a file; tensors and buffers that share data are one."""
     places = collections.defaultdict(list)
     for g, graph in enumerate(model.subgraphs):
-        reads = _reads(model, graph)
-        for tensor, read in zip(graph.tensors, reads, strict=True):
+        for tensor, reads in zip(graph.tensors, _reads(model, graph), strict=True):
             data = _data(model, tensor.buffer)
             if data.size:
-                where = data.__array_interface__["data"][0], data.size
-                places[where].append((tensor, read, g in looped and bool(read)))
+                place = data.__array_interface__["data"][0], data.size
+                places[place].append((tensor, reads, g in looped and bool(reads)))
     constants, counted = [], set()
-    for copies in sorted(places.values(), key=lambda copies: copies[0][0].buffer):
-        tensor = copies[0][0]
-        reads = set().union(*(read for _, read, _ in copies))
-        shape = stored.shape_of(tensor)
-        roles = {OTHER if role == "table" and len(shape) < 2 else role for role, _ in reads} or {OTHER}
+    for uses in sorted(places.values(), key=lambda uses: uses[0][0].buffer):
+        copies = [tensor for tensor, _, _ in uses]
+        reads = set().union(*(reads for _, reads, _ in uses))
+        rank = len(stored.shape_of(copies[0]))
+        roles = {OTHER if role == "table" and rank < 2 else role for role, _ in reads} or {OTHER}
         role = min(roles, key=_PRIORITY.index)
         constants.append(
             stored.describe(
-                [copy for copy, _, _ in copies],
-                _data(model, tensor.buffer),
-                dtype=_TENSOR_TYPES.get(tensor.type, f"type {tensor.type}"),
+                copies,
+                _data(model, copies[0].buffer),
                 role=role,
-                through=max((how for as_role, how in reads if as_role == role), key=len, default=()),
-                in_loop=any(loop for _, _, loop in copies),
+                behind=max((behind for read_as, behind in reads if read_as == role), key=len, default=()),
+                in_loop=any(in_loop for _, _, in_loop in uses),
                 counted=counted,
             )
         )
@@ -272,8 +286,7 @@ def _constants(model: schema.ModelT, looped: set[int]) -> tuple[Constant, ...]:
 
 
 def _operators(model: schema.ModelT, looped: set[int]) -> tuple[Operator, ...]:
-    counts = collections.Counter()
-    in_loop = collections.Counter()
+    counts, in_loop = collections.Counter(), collections.Counter()
     for g, graph in enumerate(model.subgraphs):
         for operator in graph.operators:
             counts[operator.opcodeIndex] += 1
@@ -287,30 +300,3 @@ def _operators(model: schema.ModelT, looped: set[int]) -> tuple[Operator, ...]:
         total[0] += counts[index]
         total[1] += in_loop[index]
     return tuple(Operator(*key, *total) for key, total in sorted(merged.items()))
-
-
-def _signatures(model: schema.ModelT) -> tuple[Signature, ...]:
-    def value(graph, index, name=None):
-        tensor = graph.tensors[index]
-        shape = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
-        return Value(
-            readable(tensor.name if name is None else name),
-            () if shape is None else tuple(int(size) for size in shape),
-            _TENSOR_TYPES.get(tensor.type, f"type {tensor.type}"),
-        )
-
-    found = []
-    for signature in model.signatureDefs or []:
-        graph = model.subgraphs[signature.subgraphIndex]
-        inputs, outputs = (
-            tuple(value(graph, entry.tensorIndex, entry.name) for entry in entries or [])
-            for entries in (signature.inputs, signature.outputs)
-        )
-        found.append(Signature(readable(signature.signatureKey), inputs, outputs))
-    if not found:
-        graph = model.subgraphs[0]
-        inputs, outputs = (
-            tuple(value(graph, i) for i in indices) for indices in (graph.inputs, graph.outputs)
-        )
-        found.append(Signature("", inputs, outputs))
-    return tuple(found)

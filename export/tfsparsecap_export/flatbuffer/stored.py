@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,31 +14,34 @@ _CHUNK = 1 << 22
 _FLOATS = ("float64", "float32", "float16", "complex64")
 _INTEGERS = ("bool", "int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 _NUMPY = {name: np.dtype(name) for name in _FLOATS + _INTEGERS}
-# NumPy lacks these; the bits without the sign say whether a value is zero.
+# Types that NumPy lacks, with the bits that are not the sign: a value is zero if these are.
 _WITHOUT_SIGN = {"bfloat16": 0x7FFF, "float8_e4m3fn": 0x7F, "float8_e5m2": 0x7F}
 _NUMPY |= {name: np.dtype(np.uint16 if bits > 0xFF else np.uint8) for name, bits in _WITHOUT_SIGN.items()}
 _PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2}
-_SPARSE = schema.DimensionType.SPARSE_CSR
+_TYPE_NAMES = {
+    value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """One constant of a file, however many tensors share it.
+    """One constant of a file. Tensors that share its data are one constant.
 
     Attributes:
         name: of its tensor.
         role: "fully connected", "convolution", "matrix product", "recurrent", "table" or "other".
-        shape: as the file has it, [outputs, inputs] for a fully connected layer.
+        shape: as in the file, [outputs, inputs] for a fully connected layer.
         dtype: of the stored values.
-        stored: how: "float32", "float16", "int8", "int8 per channel", …; of sparse weights "csr", "1x4",
-            "int8 1x16", … where an operator reads them as they are, "sparse float16", … where not.
-        through: operators that make of it what others read: "DENSIFY", "DEQUANTIZE" or both.
-        sparse: whether only a part of the values is in the file.
-        block: neighbours that are kept or dropped together, 1 for single values.
-        weights: values, zeros included.
-        nonzeros: values that are not zero.
-        value_bytes, index_bytes, scale_bytes: in the file; what is shared with another constant counts there.
-        in_loop: whether it is read inside a loop, at every word of a caption.
+        stored: "float32", "float16", "int8", "int8 per channel", …; for sparse weights that an operator reads
+            directly "csr", "1x4", "int8 1x16", …; for others "sparse float16", ….
+        behind: operators that expand it before others read it: "DENSIFY", "DEQUANTIZE" or both.
+        sparse: whether zeros are left out of the file.
+        block: neighbouring values that are stored or left out together, 1 for single values.
+        weights: number of values, including zeros.
+        nonzeros: number of values that are not zero.
+        value_bytes, index_bytes, scale_bytes: in the file. Indices or scales that several constants share
+            count for the first one.
+        in_loop: whether it is read inside a loop, that is for each word of a caption.
         problem: what is wrong with it, or "".
         buffers: indices of its buffers in the file.
     """
@@ -47,7 +51,7 @@ class Constant:
     shape: tuple[int, ...]
     dtype: str
     stored: str
-    through: tuple[str, ...]
+    behind: tuple[str, ...]
     sparse: bool
     block: int
     weights: int
@@ -57,7 +61,7 @@ class Constant:
     scale_bytes: int
     in_loop: bool
     problem: str
-    buffers: frozenset[int]
+    buffers: tuple[int, ...]
 
     @property
     def bytes(self) -> int:
@@ -70,15 +74,20 @@ class Constant:
         return 1 - self.nonzeros / self.weights if self.weights else 0.0
 
 
-def readable(text: bytes | None) -> str:
-    """Text of a file as a terminal can take it: what is not printable is replaced."""
+def readable(text: bytes | str | None) -> str:
+    """Text of a file, safe for a terminal: unprintable characters are replaced."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text or "")
 
 
+def type_name(tensor: schema.TensorT) -> str:
+    """`"float32"`, `"int8"`, … of a tensor."""
+    return _TYPE_NAMES.get(tensor.type, f"type {tensor.type}")
+
+
 def shape_of(tensor: schema.TensorT) -> tuple[int, ...]:
-    """The shape of a tensor; raises ValueError where it has a size below 0."""
+    """The shape of a tensor; raises ValueError if a size is negative."""
     shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
     if any(size < 0 for size in shape):
         raise ValueError(f"{readable(tensor.name)} has the shape {list(shape)}")
@@ -89,52 +98,54 @@ def describe(
     copies: list[schema.TensorT],
     data: np.ndarray,
     *,
-    dtype: str,
     role: str,
-    through: tuple[str, ...],
+    behind: tuple[str, ...],
     in_loop: bool,
     counted: set[tuple[int, int]],
 ) -> Constant:
-    """What a constant is and how it is stored.
+    """Describes a constant.
 
     Args:
         copies: the tensors that share it.
-        data: uint8, its bytes.
-        dtype: of its values.
-        role, through, in_loop: as `Constant` has them.
-        counted: place and size of the vectors of indices and scales that belong to a constant already; those
+        data: its bytes, uint8.
+        role, behind, in_loop: as in `Constant`.
+        counted: address and size of the index and scale vectors that earlier constants have counted; those
             of this one are added.
     """
-    tensor = copies[0]
-    shape, sparsity, quantization = shape_of(tensor), tensor.sparsity, tensor.quantization
-    weights = math.prod(shape)
-    zero_point = None if quantization is None else quantization.zeroPoint
-    per_channel = quantization is not None and quantization.scale is not None and quantization.scale.size > 1
-    kept = weights if sparsity is None else data.size // max(1, _bytes_of(1, dtype))
-    block, label, problem = 1, "", ""
-    if sparsity is not None:
-        block, label, problem = _sparsity(shape, sparsity, kept)
-        how = label or "csr"
-        if through:
-            how = f"sparse {dtype} {label}".rstrip()
-        elif dtype != "float32":
-            how = f"{dtype} {how}"
-    else:
-        how = f"{dtype} per channel" if per_channel else dtype
+    tensor, quantizations = copies[0], [copy.quantization for copy in copies if copy.quantization]
+    dtype, shape, sparsity = type_name(tensor), shape_of(tensor), tensor.sparsity
+    weights, blocks, problem = math.prod(shape), "", ""
+    block, kept = 1, weights
+    if sparsity is None:
+        per_channel = tensor.quantization and np.size(tensor.quantization.scale) > 1
+        stored = f"{dtype} per channel" if per_channel else dtype
         if dtype in _NUMPY | _PACKED_BITS and data.size != _bytes_of(weights, dtype):
             problem = f"{data.size:,} bytes for values of {_bytes_of(weights, dtype):,}"
-    nonzeros = min(weights, int(_nonzeros(data, dtype, kept, zero_point)))
-    if not problem and role != OTHER and not _all_finite(data, dtype):
+    else:
+        kept = data.size // max(1, _bytes_of(1, dtype))
+        try:
+            block_shape = _block_shape(shape, sparsity)
+            block = math.prod(block_shape)
+            blocks = "x".join(map(str, block_shape)) if block > 1 else ""
+            _check_indices(shape, block_shape, sparsity, kept)
+        except ValueError as error:
+            problem = str(error)
+        if behind:
+            stored = f"sparse {dtype} {blocks}".rstrip()
+        else:
+            stored = (blocks or "csr") if dtype == "float32" else f"{dtype} {blocks or 'csr'}"
+    if not problem and role != OTHER and not all(_is_finite(chunk) for chunk in _chunks(data, dtype)):
         problem = "NaN or infinity among its values"
 
     def size(vectors):
-        """Bytes of vectors that have not been counted yet."""
-        total = 0
-        for vector in vectors:
-            if isinstance(vector, np.ndarray) and vector.size:
-                where = vector.__array_interface__["data"][0], vector.nbytes
-                total += 0 if where in counted else vector.nbytes
-                counted.add(where)
+        """Bytes of the vectors that have not been counted yet."""
+        places = {
+            (vector.__array_interface__["data"][0], vector.nbytes)
+            for vector in vectors
+            if isinstance(vector, np.ndarray) and vector.size
+        }
+        total = sum(nbytes for _, nbytes in places - counted)
+        counted.update(places)
         return total
 
     return Constant(
@@ -142,77 +153,74 @@ def describe(
         role=role,
         shape=shape,
         dtype=dtype,
-        stored=how,
-        through=through,
+        stored=stored,
+        behind=behind,
         sparse=sparsity is not None,
         block=block,
         weights=weights,
-        nonzeros=nonzeros,
+        nonzeros=min(weights, _count_nonzeros(data, dtype, kept, tensor.quantization)),
         value_bytes=data.size,
         index_bytes=size(vector for copy in copies for vector in _index_vectors(copy.sparsity)),
-        scale_bytes=size(
-            vector
-            for copy in copies
-            if copy.quantization is not None
-            for vector in (copy.quantization.scale, copy.quantization.zeroPoint)
-        ),
+        scale_bytes=size(vector for one in quantizations for vector in (one.scale, one.zeroPoint)),
         in_loop=in_loop,
         problem=problem,
-        buffers=frozenset(copy.buffer for copy in copies),
+        buffers=tuple(sorted({copy.buffer for copy in copies})),
     )
 
 
 def most_blocks_a_row(sparsity: schema.SparsityParametersT) -> int:
-    """Largest number of kept blocks in a row of a sparse matrix."""
+    """Largest number of stored blocks in a row of a sparse matrix."""
     dimensions = sparsity.dimMetadata or []
     segments = _values(dimensions[1].arraySegments) if len(dimensions) > 1 else np.empty(0, np.int32)
     return int(np.diff(segments.astype(np.int64)).max(initial=0))
 
 
-def _sparsity(
-    shape: tuple[int, ...], sparsity: schema.SparsityParametersT, kept: int
-) -> tuple[int, str, str]:
-    """Size of the blocks, their shape ("1x16"; "" for single values), and what does not fit, if anything."""
-    dimensions = sparsity.dimMetadata or []
-    order = [] if sparsity.traversalOrder is None else sparsity.traversalOrder.tolist()
-    blocked = [] if sparsity.blockMap is None else sparsity.blockMap.tolist()
-    rank = len(shape)
+def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT) -> list[int]:
+    """Size of the blocks along each dimension; raises ValueError if the sparsity does not fit the shape."""
+    order, blocked = _indices(sparsity.traversalOrder), _indices(sparsity.blockMap)
+    dimensions, rank = sparsity.dimMetadata or [], len(shape)
     if (
         sorted(order) != list(range(rank + len(blocked)))
         or len(dimensions) != len(order)
         or any(not 0 <= dimension < rank for dimension in blocked)
     ):
-        return 1, "", "a sparsity of other dimensions"
-    sizes, block_sizes = list(shape), [1] * rank
+        raise ValueError("its sparsity has other dimensions")
+    blocks = [1] * rank
     for position, dimension in zip(order, dimensions, strict=True):
         if position >= rank:
-            at, size = blocked[position - rank], int(dimension.denseSize)
-            if size < 1 or sizes[at] % size:
-                return 1, "", f"blocks of {size} in rows of {sizes[at]}"
-            block_sizes[at] *= size
-            sizes[at] //= size
-            sizes.append(size)
-    block = math.prod(block_sizes)
-    label = "x".join(map(str, block_sizes)) if block > 1 else ""
+            along, size = blocked[position - rank], int(dimension.denseSize)
+            if size < 1 or shape[along] % (blocks[along] * size):
+                raise ValueError(f"blocks of {size} in rows of {shape[along]}")
+            blocks[along] *= size
+    return blocks
+
+
+def _check_indices(
+    shape: tuple[int, ...], block_shape: list[int], sparsity: schema.SparsityParametersT, kept: int
+) -> None:
+    """Raises ValueError if indices lie outside of the shape or do not fit the number of stored values."""
     places = 1
-    for position, dimension in zip(order, dimensions, strict=True):
-        size = sizes[position] if position < rank else int(dimension.denseSize)
-        if dimension.format != _SPARSE:
+    for position, dimension in zip(_indices(sparsity.traversalOrder), sparsity.dimMetadata, strict=True):
+        inside = position >= len(shape)
+        size = int(dimension.denseSize) if inside else shape[position] // block_shape[position]
+        if dimension.format != schema.DimensionType.SPARSE_CSR:
             if dimension.denseSize != size:
-                return block, label, f"a dimension of {size} stored as one of {dimension.denseSize}"
+                raise ValueError(f"a dimension of {size} stored as one of {dimension.denseSize}")
             places *= size
             continue
         segments, indices = _values(dimension.arraySegments), _values(dimension.arrayIndices)
         if segments.size != places + 1 or segments[0] != 0 or segments[-1] != indices.size:
-            return block, label, "rows and indices that do not belong together"
-        if (segments[1:] < segments[:-1]).any() or (
-            indices.size and not 0 <= indices.min() <= indices.max() < size
-        ):
-            return block, label, "indices outside of its shape"
+            raise ValueError("rows and indices that do not match")
+        outside = indices.size and not 0 <= indices.min() <= indices.max() < size
+        if outside or (segments[1:] < segments[:-1]).any():
+            raise ValueError("indices outside of its shape")
         places = indices.size
     if places != kept:
-        return block, label, f"{kept:,} values for indices of {places:,}"
-    return block, label, ""
+        raise ValueError(f"{kept:,} values for indices of {places:,}")
+
+
+def _indices(vector: np.ndarray | None) -> list[int]:
+    return [] if vector is None else vector.tolist()
 
 
 def _values(vector) -> np.ndarray:
@@ -227,39 +235,38 @@ def _index_vectors(sparsity: schema.SparsityParametersT | None) -> list[np.ndarr
 
 
 def _bytes_of(count: int, dtype: str) -> int:
-    """Bytes of so many values; values of less than a byte fill up the last one."""
+    """Bytes of so many values; types of less than a byte fill the last byte."""
     if dtype in _PACKED_BITS:
         return -(-count * _PACKED_BITS[dtype] // 8)
     return count * np.dtype(_NUMPY.get(dtype, np.uint8)).itemsize
 
 
-def _chunks(data: np.ndarray, dtype: str):
-    """Parts of a constant as NumPy's numbers, so that looking at it takes little memory."""
+def _chunks(data: np.ndarray, dtype: str) -> Iterator[np.ndarray]:
+    """A constant as NumPy arrays, in parts so that checking it takes little memory."""
     kind = np.dtype(_NUMPY.get(dtype, np.uint8))
     values = data[: data.size // kind.itemsize * kind.itemsize].view(kind)
     return (values[start : start + _CHUNK] for start in range(0, values.size, _CHUNK))
 
 
-def _nonzeros(data: np.ndarray, dtype: str, count: int, zero_point: np.ndarray | None) -> int:
-    """Values that do not stand for zero: a quantized zero is the zero point."""
-    if dtype not in _NUMPY and dtype not in _PACKED_BITS:
-        return count  # strings and the like
+def _count_nonzeros(data: np.ndarray, dtype: str, kept: int, quantization) -> int:
+    """Values that do not mean zero: in quantized constants the zero point means zero."""
     if dtype in _PACKED_BITS:
         bits = _PACKED_BITS[dtype]
-        shifts = range(0, 8, bits)
-        return sum(
-            np.count_nonzero(chunk >> shift & (1 << bits) - 1)
-            for chunk in _chunks(data, dtype)
-            for shift in shifts
+        # Half bytes, or quarters: each is shifted to the low end.
+        parts = (
+            chunk >> shift & (1 << bits) - 1 for chunk in _chunks(data, dtype) for shift in range(0, 8, bits)
         )
-    if dtype in _WITHOUT_SIGN:
-        return sum(np.count_nonzero(chunk & _WITHOUT_SIGN[dtype]) for chunk in _chunks(data, dtype))
-    # Where a zero point is given for each channel, it is 0: TFLite's kernels take no other.
-    zero = int(zero_point[0]) if zero_point is not None and zero_point.size == 1 else 0
-    return sum(np.count_nonzero(chunk if zero == 0 else chunk != zero) for chunk in _chunks(data, dtype))
+    elif dtype in _WITHOUT_SIGN:
+        parts = (chunk & _WITHOUT_SIGN[dtype] for chunk in _chunks(data, dtype))
+    elif dtype in _NUMPY:
+        # A zero point per channel is always 0: TFLite's kernels take no other.
+        per_tensor = quantization is not None and np.size(quantization.zeroPoint) == 1
+        zero = quantization.zeroPoint.item() if per_tensor and quantization.zeroPoint is not None else 0
+        parts = (chunk if zero == 0 else chunk != zero for chunk in _chunks(data, dtype))
+    else:
+        return kept  # strings and other values that are no numbers
+    return sum(int(np.count_nonzero(part)) for part in parts)
 
 
-def _all_finite(data: np.ndarray, dtype: str) -> bool:
-    if dtype not in _FLOATS:
-        return True
-    return all(bool(np.isfinite(chunk).all()) for chunk in _chunks(data, dtype))
+def _is_finite(values: np.ndarray) -> bool:
+    return values.dtype.kind not in "fc" or bool(np.isfinite(values).all())

@@ -1,4 +1,4 @@
-"""A picture of size against latency."""
+"""A plot of file size against latency."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 _MARKERS = "osD^vP*X"
-# Where values are that far apart, a linear axis would crowd the small ones into a corner.
+# If the largest value is more than so many times the smallest, the axis is logarithmic.
 _LOGARITHMIC_FROM = 5
 
 
 def check_path(path: Path) -> None:
-    """Raises InputError where no picture can be written to `path`."""
+    """Raises InputError if no plot can be written to `path`."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise InputError(f"{path} has no suffix of a picture: name a .png, .svg or .pdf file")
+        raise InputError(f"{path} is no .png, .svg or .pdf file: give a plot one of these suffixes")
     if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent} for {path.name}: make it first")
+        raise InputError(f"there is no folder {path.parent} for {path.name}: create it first")
 
 
 def size_against_latency(results: "list[Measurement]", path: Path) -> None:
-    """Draws a point for each file: milliseconds of a run to the right, megabytes upwards.
+    """Plots a point for each file: milliseconds of a run on the x axis, megabytes on the y axis.
 
     Args:
-        results: what `timing.measure` gives; the first file's point is hollow.
+        results: of `timing.measure`; the first file's marker is hollow.
         path: a .png, .svg or .pdf file.
 
     Raises:
-        InputError: the file cannot be written, or has another suffix.
+        InputError: the file cannot be written or has another suffix.
 
     Example:
         >>> size_against_latency(measure(paths, samples(paths)), Path("sizes.png"))
@@ -39,7 +39,7 @@ def size_against_latency(results: "list[Measurement]", path: Path) -> None:
     from matplotlib.figure import Figure
 
     check_path(path)
-    # The legend stands below, however many files there are: labels beside the points would overlap.
+    # The legend is below the axes: labels beside the points would overlap.
     figure = Figure(figsize=(7, 4 + 0.22 * len(results)), layout="constrained")
     axes = figure.add_subplot()
     for number, (result, name) in enumerate(zip(results, short_names(results), strict=True)):
@@ -51,7 +51,7 @@ def size_against_latency(results: "list[Measurement]", path: Path) -> None:
         axes.plot(result.ms, result.bytes / 1e6, marker, markersize=9, label=label, **style)
     _scale(axes.xaxis, axes.set_xlim, [result.ms for result in results])
     _scale(axes.yaxis, axes.set_ylim, [result.bytes / 1e6 for result in results])
-    axes.set_xlabel("milliseconds a run")
+    axes.set_xlabel("milliseconds per run")
     axes.set_ylabel("megabytes")
     axes.grid(which="both", alpha=0.2)
     figure.legend(loc="outside lower left", fontsize="small", frameon=False)
@@ -60,7 +60,7 @@ def size_against_latency(results: "list[Measurement]", path: Path) -> None:
 
 
 def _scale(axis, set_limits, values: list[float]) -> None:
-    """An axis on which all values have some room."""
+    """Sets the scale and limits of an axis."""
     if max(values) > _LOGARITHMIC_FROM * min(values):
         (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
         axis.set_major_formatter("{x:g}")
@@ -70,7 +70,7 @@ def _scale(axis, set_limits, values: list[float]) -> None:
 
 
 def short_names(results: "list[Measurement]") -> list[str]:
-    """Names of the files, with as much of their folders as tells them apart."""
+    """The files' names, with as many parent folders as make them different."""
     paths = [Path(result.path) for result in results]
     parts = 1
     while parts < max(len(path.parts) for path in paths):

@@ -10,20 +10,20 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import read_bundle
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.flatbuffer.contents import read_signatures
 from tfsparsecap_export.verify.probe import Sample, probe
 
+#: Name of an input -> its shape and type.
 Inputs = dict[str, tuple[tuple[int, ...], str]]
 
-#: The output that makes a file a captioner's; docs/export.md, "A captioner's file".
+#: The output that captioners have; docs/export.md, "A captioner's file".
 CAPTIONS = "token_ids"
-_TYPES = {value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)}
-_PROBED = 2
+_PROBED_SAMPLES = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One file's figures.
+    """The figures of one file.
 
     Attributes:
         path: the file.
@@ -32,14 +32,14 @@ class Measurement:
         fastest_ms, slowest_ms: of all runs.
         speedup: the first file's `ms` divided by this one's.
         size_ratio: the first file's `bytes` divided by this one's.
-        words: mean number of steps that the beam search took, or None for a file that gives no captions.
-        ms_a_word: median of the runs' milliseconds divided by their steps, or None.
-        peak_bytes: how far a process grows that loads and runs it; see `probe.Probe`.
+        words: mean number of steps of the beam search; None for a file that gives no captions.
+        ms_a_word: median over the runs of milliseconds divided by steps, or None.
+        peak_bytes: growth of a process that loads and runs the file; see `probe.Probe`.
         load_ms: milliseconds of loading it.
-        inputs: on how many inputs it was run.
-        same_captions: on how many of them its best caption is the first file's, token by token, or None.
-        difference: largest difference of its outputs to the first file's, divided by the largest of those;
-            None for captions.
+        inputs: number of inputs.
+        same_captions: number of inputs whose best caption is the first file's, token by token, or None.
+        difference: largest difference from the first file's outputs, relative to the largest output; None
+            for captions.
     """
 
     path: str
@@ -63,16 +63,16 @@ def measure(
 ) -> list[Measurement]:
     """Times .tflite files in turns on the same inputs.
 
-    Each is loaded and run in a process of its own first, for the memory that takes.
+    Each file is first loaded and run in a separate process, to measure memory.
 
     Args:
-        paths: the files, the one to compare with first. Each has one signature; all take the same inputs.
-        samples: what they are run on, in turn; `samples` gives some.
+        paths: the files, the reference first. Each has one signature; all have the same inputs.
+        samples: the inputs of the runs, in turn; see `samples`.
         threads: CPU threads that the runtime may use.
-        runs: runs of each file that count; one on each sample before them does not.
+        runs: timed runs of each file, after one run on each sample that is not timed.
 
     Raises:
-        InputError: a file cannot be read, files take different inputs, or a number is below 1.
+        InputError: a file cannot be read, files have different inputs, or a number is below 1.
 
     Example:
         >>> paths = [Path("dense.tflite"), Path("sparse.tflite")]
@@ -85,33 +85,33 @@ def measure(
     if threads < 1 or runs < 1:
         raise InputError(f"threads is {threads} and runs {runs}: both must be at least 1")
     same_inputs(paths)
-    rounds = [*range(-len(samples), runs)]
-    with tqdm(total=len(paths) + len(rounds), unit="turn", leave=False, disable=None) as bar:
+    rounds = range(-len(samples), runs)
+    outputs: list[list[Sample]] = [[] for _ in paths]
+    times: list[list[float]] = [[] for _ in paths]
+    steps: list[list[int]] = [[] for _ in paths]
+    with tqdm(total=len(paths) + len(rounds), unit="round", leave=False, disable=None) as bar:
         probes, runners = [], []
         for path in paths:
             bar.set_description(f"loading {path.name}")
-            probes.append(probe(path, samples[:_PROBED], threads))
+            probes.append(probe(path, samples[:_PROBED_SAMPLES], threads))
             runners.append(_load(path, threads))
             bar.update()
         bar.set_description("timing")
         ends = [_end_id(path) for path in paths]
-        said: list[list[Sample]] = [[] for _ in paths]
-        times: list[list[float]] = [[] for _ in paths]
-        words: list[list[int]] = [[] for _ in paths]
         for number in rounds:
             sample = samples[number % len(samples)]
             for turn in range(len(paths)):
-                # Each file follows each other as often, for what that leaves in the caches.
+                # Rotated, so that each file runs equally often after each other file.
                 file = (turn + number) % len(paths)
                 start = time.perf_counter()
-                outputs = runners[file](**sample)
+                given = runners[file](**sample)
                 elapsed = time.perf_counter() - start
                 if number < 0:
-                    said[file].append(outputs)
+                    outputs[file].append(given)
                     continue
                 times[file].append(1e3 * elapsed)
-                if CAPTIONS in outputs:
-                    words[file].append(_steps(outputs[CAPTIONS], ends[file]))
+                if CAPTIONS in given:
+                    steps[file].append(_steps(given[CAPTIONS], ends[file]))
             bar.update()
     sizes, medians = [path.stat().st_size for path in paths], [statistics.median(ms) for ms in times]
     return [
@@ -123,26 +123,26 @@ def measure(
             slowest_ms=max(times[file]),
             speedup=medians[0] / medians[file],
             size_ratio=sizes[0] / sizes[file],
-            words=statistics.mean(words[file]) if words[file] else None,
-            ms_a_word=_ms_a_word(times[file], words[file]),
+            words=statistics.mean(steps[file]) if steps[file] else None,
+            ms_a_word=_ms_per_step(times[file], steps[file]),
             inputs=len(samples),
             **dataclasses.asdict(probes[file]),
-            **_compared(said[file], said[0]),
+            **_comparison(outputs[file], outputs[0]),
         )
         for file, path in enumerate(paths)
     ]
 
 
 def samples(paths: list[Path], *, images: list[Path] | None = None, count: int = 16) -> list[Sample]:
-    """Inputs that all files take.
+    """Inputs that all files accept.
 
     Args:
         paths: the files.
-        images: pictures; made-up inputs by default.
-        count: how many to make up.
+        images: image files; synthetic inputs by default.
+        count: number of synthetic inputs.
 
     Raises:
-        InputError: a file cannot be read, files take different inputs, or no picture.
+        InputError: a file or an image cannot be read, or files have different inputs.
     """
     import tensorflow as tf
 
@@ -150,52 +150,48 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
     from tfsparsecap_export.samples import synthetic_samples
 
     if count < 1:
-        raise InputError(f"{count} inputs to make up: at least 1 is needed")
+        raise InputError(f"the number of synthetic inputs is {count}: give at least 1")
     inputs = same_inputs(paths)
     if images:
         shape = inputs.get("image", ((), ""))[0]
         if len(shape) != 4:
-            raise InputError(f"{paths[0]} takes {_shown(inputs)}, no image: leave --images out")
+            raise InputError(f"{paths[0]} has the inputs {_shown(inputs)}, no image: leave --images out")
         return [{"image": read_image(path, shape[1])[None]} for path in images]
     specs = {name: tf.TensorSpec(shape, dtype) for name, (shape, dtype) in inputs.items()}
     return synthetic_samples(specs, count)
 
 
 def same_inputs(paths: list[Path]) -> Inputs:
-    """Names, shapes and types of the inputs of files, read without running them.
+    """The inputs of files, read without running them; an axis of any size counts as 1.
 
     Raises:
-        InputError: a file cannot be read or has several signatures, or the files take different inputs.
+        InputError: a file cannot be read or has several signatures, or the files have different inputs.
     """
-    every = [_inputs(path) for path in paths]
-    for path, inputs in zip(paths, every, strict=True):
-        if inputs != every[0]:
+    found = [_inputs(path) for path in paths]
+    for path, inputs in zip(paths, found, strict=True):
+        if inputs != found[0]:
             raise InputError(
-                f"{path} takes {_shown(inputs)}, {paths[0]} takes {_shown(every[0])}:"
-                " compare files with the same inputs"
+                f"{path} has the inputs {_shown(inputs)}, {paths[0]} has {_shown(found[0])}: compare files"
+                " with the same inputs"
             )
-    return every[0]
+    return found[0]
 
 
 def _inputs(path: Path) -> Inputs:
     model = flatfile.read_model(flatfile.map_file(path), str(path))
-    signatures = model.signatureDefs or []
-    if len(signatures) != 1:
-        raise InputError(
-            f"{path} has {len(signatures)} signatures: give files with one, as tfsparsecap-export writes"
-        )
-    (signature,) = signatures
-    tensors = model.subgraphs[signature.subgraphIndex].tensors
-    found = {}
-    for entry in signature.inputs or []:
-        tensor = tensors[entry.tensorIndex]
-        shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
-        found[entry.name.decode(errors="replace")] = (shape, _TYPES.get(tensor.type, "unknown"))
-    return dict(sorted(found.items()))
+    count = len(model.signatureDefs or [])
+    if count != 1:
+        raise InputError(f"{path} has {count} signatures: give files with one, as tfsparsecap-export writes")
+    values = sorted(read_signatures(model)[0].inputs, key=lambda value: value.name)
+    return {value.name: (tuple(1 if n < 0 else n for n in value.shape), value.dtype) for value in values}
+
+
+def _shown(inputs: Inputs) -> str:
+    return " and ".join(f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in inputs.items())
 
 
 def _load(path: Path, threads: int):
-    """The file's signature as a function; `probe` has seen that it loads."""
+    """The file's signature as a function; `probe` has checked that the file loads."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(path), num_threads=threads)
@@ -203,7 +199,7 @@ def _load(path: Path, threads: int):
 
 
 def _end_id(path: Path) -> int | None:
-    """The id of a captioner's end token, where the file says it."""
+    """The id of a captioner's end token, if the file contains it."""
     try:
         return int(read_bundle(path)[0]["special_ids"]["end"])
     except (InputError, KeyError, TypeError, ValueError):
@@ -211,34 +207,34 @@ def _end_id(path: Path) -> int | None:
 
 
 def _steps(token_ids: np.ndarray, end: int | None) -> int:
-    """Steps that a search took, until its longest beam ended.
+    """Steps of a search, until its longest beam ended.
 
     Args:
-        token_ids: [beam, T], padding after the end token.
-        end: the end token, or None where that is unknown, and what is no padding is counted.
+        token_ids: [beam, T], with padding (0) after the end token.
+        end: the end token; if None, steps are counted up to the last token that is not padding.
     """
     longest = 0
     for row in token_ids:
         ends = np.flatnonzero(row == end) if end is not None else np.flatnonzero(row)[-1:]
-        # A row of padding only is a beam that found no caption.
+        # A beam that found no caption is all padding.
         longest = max(longest, int(ends[0]) + 1 if len(ends) else len(row) if row.any() else 0)
     return longest
 
 
-def _ms_a_word(ms: list[float], words: list[int]) -> float | None:
-    if not words:
+def _ms_per_step(ms: list[float], steps: list[int]) -> float | None:
+    if not steps:
         return None
-    return statistics.median(each / max(1, count) for each, count in zip(ms, words, strict=True))
+    return statistics.median(each / max(1, count) for each, count in zip(ms, steps, strict=True))
 
 
-def _compared(outputs: list[Sample], first: list[Sample]) -> dict[str, int | float | None]:
+def _comparison(outputs: list[Sample], first: list[Sample]) -> dict[str, int | float | None]:
     """`same_captions` and `difference`."""
+    pairs = list(zip(outputs, first, strict=True))
     if all(CAPTIONS in each for each in (*outputs, *first)):
-        pairs = zip(outputs, first, strict=True)
-        same = sum(np.array_equal(_best(mine), _best(theirs)) for mine, theirs in pairs)
+        same = sum(np.array_equal(_best_caption(mine), _best_caption(theirs)) for mine, theirs in pairs)
         return {"same_captions": same, "difference": None}
     difference, largest = 0.0, 0.0
-    for mine, theirs in zip(outputs, first, strict=True):
+    for mine, theirs in pairs:
         for name in theirs:
             if name not in mine or mine[name].shape != theirs[name].shape:
                 return {"same_captions": None, "difference": float("inf")}
@@ -248,11 +244,6 @@ def _compared(outputs: list[Sample], first: list[Sample]) -> dict[str, int | flo
     return {"same_captions": None, "difference": difference / largest if largest else difference}
 
 
-def _best(outputs: Sample) -> list[int]:
-    """The best caption, as far as it goes: files may differ in how long captions may be."""
-    ids = outputs[CAPTIONS][0]
-    return ids[: int(np.flatnonzero(ids)[-1]) + 1 if ids.any() else 0].tolist()
-
-
-def _shown(inputs: Inputs) -> str:
-    return " and ".join(f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in inputs.items())
+def _best_caption(outputs: Sample) -> np.ndarray:
+    """Without padding at the end: files may have different maximum lengths."""
+    return np.trim_zeros(outputs[CAPTIONS][0], "b")

@@ -1,6 +1,6 @@
-"""What runtimes on phones refuse in a .tflite file, or get wrong without a word.
+"""What runtimes on phones refuse in a .tflite file, or compute wrongly without an error.
 
-All of it was tried with a small product of each kind of weights, on LiteRT 2.3 with and without XNNPACK,
+Everything here was tested with a small layer of each kind of weights, on LiteRT 2.3 with and without XNNPACK,
 which is on by default, and on the library of TFLite 2.16.1 for Android.
 """
 
@@ -11,14 +11,17 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.contents import Contents
 from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.flatbuffer.stored import Constant
 
-#: The newest TFLite for Android on Maven Central, which apps get.
+#: The newest TFLite for Android on Maven Central, the one that apps use.
 ANDROID_RUNTIME = "TFLite 2.16.1"
-#: The newest version of each operator that it takes, as its library answered for each operator and version:
-#: version 1 of those that it has and that are not named here.
+#: The newest version of each operator that its library accepts; operators that are not
+#: listed have version 1 only, and STABLEHLO operators that are not listed are missing.
 _NEWEST = {
     name: version
     for version, names in {
+        1: "STABLEHLO_ADD STABLEHLO_GATHER STABLEHLO_MAXIMUM STABLEHLO_MINIMUM STABLEHLO_MULTIPLY"
+        " STABLEHLO_PAD STABLEHLO_REDUCE_WINDOW STABLEHLO_RNG_BIT_GENERATOR STABLEHLO_SCATTER",
         2: "DEPTH_TO_SPACE DIV EXP FAKE_QUANT FLOOR_MOD GELU GREATER L2_NORMALIZATION LEAKY_RELU"
         " LESS_EQUAL LOG LOG_SOFTMAX RANGE REDUCE_PROD SELECT_V2 SIGN SPACE_TO_DEPTH SPLIT_V"
         " SQUARED_DIFFERENCE SQUEEZE SUM WHERE",
@@ -37,53 +40,38 @@ _NEWEST = {
     }.items()
     for name in names.split()
 }
-#: Of the operators with this prefix it has these, the others not.
-_PREFIX, _WITH_PREFIX = (
-    "STABLEHLO_",
-    {
-        "ADD",
-        "GATHER",
-        "MAXIMUM",
-        "MINIMUM",
-        "MULTIPLY",
-        "PAD",
-        "REDUCE_WINDOW",
-        "RNG_BIT_GENERATOR",
-        "SCATTER",
-    },
-)
-_LACKING = {"CALL", "CONCAT_EMBEDDINGS", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "UNKNOWN"}
-#: The version of FULLY_CONNECTED that XNNPACK leaves to TFLite's own kernel, which looks at the sparsity.
+_MISSING = {"CALL", "CONCAT_EMBEDDINGS", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "UNKNOWN"}
+#: The version of FULLY_CONNECTED that XNNPACK leaves to TFLite's own kernel, which supports sparse weights.
 _SPARSE_VERSION = 8
-#: Kinds of sparse weights, with the size of their blocks, that this kernel multiplies.
-_MULTIPLIED = {("float32", 1), ("float32", 4), ("int8", 16)}
+#: Types of sparse weights, with the size of their blocks, that this kernel supports.
+_SUPPORTED = {("float32", 1), ("float32", 4), ("int8", 16)}
 
 
 def newest_version(operator: str) -> int:
-    """The newest version of a builtin operator that `ANDROID_RUNTIME` takes; 0 where it lacks it."""
-    lacking = operator.startswith(_PREFIX) and operator.removeprefix(_PREFIX) not in _WITH_PREFIX
-    return 0 if lacking or operator in _LACKING else _NEWEST.get(operator, 1)
+    """The newest version of a builtin operator that `ANDROID_RUNTIME` accepts; 0 if it lacks the operator."""
+    if operator in _MISSING:
+        return 0
+    return _NEWEST.get(operator, 0 if operator.startswith("STABLEHLO_") else 1)
 
 
 def warnings(contents: Contents) -> list[str]:
-    """Sentences on what will not work on a phone, or not as it should; none where nothing is known.
+    """Sentences about what will fail or be wrong on a phone; empty if no problem is known.
 
     Example:
         >>> warnings(read_contents("dynamic_range.tflite"))
-        ['TFLite 2.16.1, the newest for Android on Maven Central, refuses this file: it takes …']
+        ['TFLite 2.16.1, the newest for Android on Maven Central, refuses this file: it supports …']
     """
     found = [_of_operator(operator.name, operator.version) for operator in contents.operators]
     found += [
-        f"{constant.name} is damaged or of no use: {constant.problem}"
+        f"{constant.name} is damaged or unusable: {constant.problem}"
         for constant in contents.constants
         if constant.problem
     ]
-    for sentence, names in _of_sparse_weights(contents.model).items():
-        shown = list(dict.fromkeys(names))
-        more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
-        found.append(f"{', '.join(shown[:3])}{more}: {sentence}")
+    for sentence, names in _of_sparse_weights(contents).items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        found.append(f"{', '.join([*names][:3])}{more}: {sentence}")
     if contents.model.externalBuffers:
-        found.append("some of its weights are in other files, which have to lie beside it")
+        found.append("some of its weights are in other files, which must be in the same folder")
     return [sentence for sentence in found if sentence]
 
 
@@ -92,16 +80,14 @@ def _of_operator(name: str, version: int) -> str:
     if name.startswith("CUSTOM "):
         custom = name.removeprefix("CUSTOM ")
         if custom.startswith("Flex"):
-            return (
-                f"{custom} needs TensorFlow's own operators: an app has to bring along TFLite's Flex delegate"
-            )
-        return f"{custom} is an operator of somebody's own: an app has to register it"
+            return f"{custom} is an operator of TensorFlow: an app must include TFLite's Flex delegate"
+        return f"{custom} is a custom operator: an app must register it"
     newest = newest_version(name)
     if newest == 0:
         return f"{refuses}: it has no {name}"
     if version <= newest:
         return ""
-    sentence = f"{refuses}: it takes {name} up to version {newest}, here it is version {version}"
+    sentence = f"{refuses}: it supports {name} up to version {newest}, the file has version {version}"
     if name == "FULLY_CONNECTED":
         sentence += (
             " (int8 weights with a scale for each row): export it with tfsparsecap-export, or convert it with"
@@ -110,9 +96,10 @@ def _of_operator(name: str, version: int) -> str:
     return sentence
 
 
-def _of_sparse_weights(model: schema.ModelT) -> dict[str, list[str]]:
-    """What is wrong with the reading of sparse weights -> the weights where it is."""
-    found = collections.defaultdict(list)
+def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
+    """Problem with reading sparse weights -> names of the weights."""
+    model, found = contents.model, collections.defaultdict(dict)
+    constants = {buffer: constant for constant in contents.constants for buffer in constant.buffers}
     for graph in model.subgraphs:
         expanded = {}
         for operator in graph.operators:
@@ -121,31 +108,29 @@ def _of_sparse_weights(model: schema.ModelT) -> dict[str, list[str]]:
             if name == "DENSIFY":
                 expanded.update(zip(operator.outputs.tolist(), operator.inputs.tolist(), strict=False))
                 continue
-            for position, index in enumerate(operator.inputs):
-                if index < 0:
+            for position, index in enumerate(operator.inputs.tolist()):
+                tensor = graph.tensors[expanded.get(index, index)]
+                constant = constants.get(tensor.buffer) if index >= 0 else None
+                if constant is None:
                     continue
-                tensor = graph.tensors[expanded.get(int(index), index)]
-                multiplied = name == "FULLY_CONNECTED" and position == 1
-                if index in expanded:
-                    problems = []
-                    if multiplied and tensor.type == schema.TensorType.INT8:
-                        problems = _of_expanded_int8(graph.tensors[operator.inputs[0]], code.version)
-                elif tensor.sparsity is None:
-                    continue
-                elif multiplied:
-                    problems = _of_sparse_filter(tensor, code.version)
-                else:
+                problems = []
+                if name == "FULLY_CONNECTED" and position == 1:
+                    if index in expanded:
+                        problems = _of_expanded(constant, graph.tensors[operator.inputs[0]], code.version)
+                    elif constant.sparse:
+                        problems = _of_sparse_layer(constant, tensor.sparsity, code.version)
+                elif constant.sparse and index not in expanded:
                     problems = [
                         f"{name} reads sparse weights as if they were dense, which gives NaN or garbage"
-                        " (TensorFlow's converter does it with float16 and blocks): a DENSIFY belongs between"
+                        " (TensorFlow's converter does this for float16 and blocks): a DENSIFY is missing"
                     ]
                 for problem in problems:
-                    found[problem].append(stored.readable(tensor.name))
+                    found[problem][constant.name] = None
     return found
 
 
-def _of_expanded_int8(inputs: schema.TensorT, version: int) -> list[str]:
-    if version == _SPARSE_VERSION or inputs.type != schema.TensorType.FLOAT32:
+def _of_expanded(constant: Constant, inputs: schema.TensorT, version: int) -> list[str]:
+    if constant.dtype != "int8" or version == _SPARSE_VERSION or stored.type_name(inputs) != "float32":
         return []
     return [
         "int8 weights behind DENSIFY are multiplied with float inputs: LiteRT 2.3 does not load this unless"
@@ -153,33 +138,28 @@ def _of_expanded_int8(inputs: schema.TensorT, version: int) -> list[str]:
     ]
 
 
-def _of_sparse_filter(tensor: schema.TensorT, version: int) -> list[str]:
-    """Problems of sparse weights that FULLY_CONNECTED reads as they are."""
-    shape, problems = stored.shape_of(tensor), []
-    dimensions, blocks = tensor.sparsity.dimMetadata or [], tensor.sparsity.blockMap
-    block = 1 if blocks is None or not blocks.size else int(dimensions[-1].denseSize) if dimensions else 0
-    kind = next((k for k, v in vars(schema.TensorType).items() if v == tensor.type), "?").lower()
+def _of_sparse_layer(constant: Constant, sparsity: schema.SparsityParametersT, version: int) -> list[str]:
+    """Problems of sparse weights that FULLY_CONNECTED reads directly."""
+    problems = []
     if version != _SPARSE_VERSION:
         problems.append(
-            f"sparse weights in FULLY_CONNECTED of version {version}: XNNPACK, on by default, takes them for"
+            f"sparse weights in FULLY_CONNECTED of version {version}: XNNPACK, on by default, reads them as"
             f" dense and gives garbage unless the version is {_SPARSE_VERSION}"
         )
-    if (kind, block) not in _MULTIPLIED:
-        how = "single weights" if block == 1 else f"1x{block} blocks"
+    if (constant.dtype, constant.block) not in _SUPPORTED:
+        how = "single weights" if constant.block == 1 else f"1x{constant.block} blocks"
         problems.append(
-            f"FULLY_CONNECTED has no kernel for sparse {kind} weights in {how}: it refuses the file or is"
-            " silently wrong"
+            f"FULLY_CONNECTED has no kernel for sparse {constant.dtype} weights in {how}: it refuses the file"
+            " or is wrong without an error"
         )
-    if kind == "int8" and block == 16 and len(shape) == 2:
-        columns, most = shape[1], stored.most_blocks_a_row(tensor.sparsity)
-        if columns > encodings.BLOCK16_MAX_INPUTS:
-            problems.append(
-                f"{columns} inputs: the kernel for int8 1x16 blocks takes {encodings.BLOCK16_MAX_INPUTS} and"
-                " is silently wrong beyond"
-            )
-        if most > encodings.BLOCK16_MAX_BLOCKS_A_ROW:
-            problems.append(
-                f"{most} blocks in a row: the kernel for int8 1x16 blocks takes"
-                f" {encodings.BLOCK16_MAX_BLOCKS_A_ROW} and is silently wrong beyond"
-            )
+    if (constant.dtype, constant.block) == ("int8", 16) and len(constant.shape) == 2:
+        for what, count, most in (
+            ("inputs", constant.shape[1], encodings.BLOCK16_MAX_INPUTS),
+            ("blocks in a row", stored.most_blocks_a_row(sparsity), encodings.BLOCK16_MAX_BLOCKS_A_ROW),
+        ):
+            if count > most:
+                problems.append(
+                    f"{count} {what}: the kernel for int8 1x16 blocks supports {most} and is wrong beyond"
+                    " that without an error"
+                )
     return problems

@@ -1,78 +1,167 @@
-"""What is said of TFLite 2.16.1 for Android against its own library; LiteRT's part is in test_inspect."""
+"""Warnings about files, compared with what LiteRT and TFLite 2.16.1 for Android do with them."""
+
+import re
 
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.verify.portability import newest_version
+from tfsparsecap_export.flatbuffer.contents import read_contents
+from tfsparsecap_export.verify.portability import newest_version, warnings
 
 from ...runtimes import tflite_2_16
+from ..conftest import sparse_weights
 from ..flatbuffer.test_model_file import tiny_model
 
 OPERATORS = {name: code for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
 INPUTS = {"x": np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)}
+# How weights are stored, size of their blocks of zeros, and whether FULLY_CONNECTED has a kernel for them.
+KINDS = [
+    (lambda w: encodings.sparse32(w, 1), 1, True),
+    (lambda w: encodings.sparse32(w, 4), 4, True),
+    (encodings.blocks_int8, 16, True),
+    (lambda w: encodings.sparse32(w, 16), 16, False),
+    (lambda w: encodings.sparse_int8(w, 1), 1, False),
+    (lambda w: encodings.sparse_int8(w, 4), 4, False),
+    (encodings.sparse16, 1, False),
+]
 
 
-def written(tmp_path, model):
-    path = tmp_path / "a.tflite"
-    path.write_bytes(flatfile.write_model(model))
-    return path
+def sparse_layer(weights, encoded, version):
+    """A file of one FULLY_CONNECTED operation of a version, with sparse weights."""
+    model = tiny_model(weights)
+    outputs, inputs = weights.shape
+    for tensor, shape in zip(
+        model.subgraphs[0].tensors, ((1, inputs), weights.shape, (1, outputs)), strict=True
+    ):
+        tensor.shape = np.array(shape, np.int32)
+    (weight,) = sparse.find_weights(model)
+    sparse.rewrite(model, [sparse.Change(weight, sparse.CSR, encoded)])
+    for code in model.operatorCodes:
+        code.version = version
+    return flatfile.write_model(model)
 
 
-def naming(operators):
-    """A product in a file that names other operators and versions, too: the library looks for them all."""
-    model = tiny_model()
-    for name, version in operators.items():
-        flatfile.operator_code(model, OPERATORS[name], version)
-    return model
+def warnings_of(path):
+    return " ".join(warnings(read_contents(path)))
 
 
-def test_the_library_takes_every_operator_up_to_the_version_that_is_said(tmp_path):
+def is_right(run, weights):
+    """Whether a runtime loads a file and gives NumPy's product."""
+    try:
+        (given,) = run().values()
+    except (RuntimeError, ValueError, tflite_2_16.RuntimeFailure):
+        return False
+    expected = INPUTS["x"] @ weights.T
+    return bool(np.abs(given - expected).max() < 0.03 * np.abs(expected).max())
+
+
+def is_right_on_litert(content, weights):
+    def run():
+        interpreter = Interpreter(model_content=content)
+        return interpreter.get_signature_runner(next(iter(interpreter.get_signature_list())))(**INPUTS)
+
+    return is_right(run, weights)
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "warning"),
+    [
+        ("float32", 1, None),
+        ("float16", 1, None),
+        ("sparse", 1, None),
+        ("sparse 1x4", 4, None),
+        ("sparse float16", 1, None),
+        ("sparse float16 1x4", 4, "DEQUANTIZE reads sparse weights as if they were dense"),
+        ("sparse dynamic range", 1, "int8 weights behind DENSIFY"),
+        ("sparse dynamic range 1x16", 16, "FULLY_CONNECTED of version 12: XNNPACK"),
+    ],
+)
+def test_files_of_tensorflows_converter_are_warned_about_if_litert_is_wrong(
+    converted, written, kind, block, warning
+):
+    found = warnings_of(written(converted[kind]))
+    assert is_right_on_litert(converted[kind], sparse_weights(block)) == (warning is None)
+    assert found == "" if warning is None else warning in found
+
+
+@pytest.mark.parametrize("version", [4, 8])
+@pytest.mark.parametrize(("store", "block", "supported"), KINDS)
+def test_sparse_layers_are_warned_about_if_a_runtime_is_wrong(written, store, block, supported, version):
+    weights = sparse_weights(block, 0.4)
+    content = sparse_layer(weights, store(weights), version)
+    path = written(content)
+    found = warnings_of(path)
+    assert ("XNNPACK, on by default" in found) == (version != 8)
+    assert ("no kernel for sparse" in found) == (not supported)
+    assert is_right_on_litert(content, weights) == (supported and version == 8)
+    for xnnpack in (True, False):
+        right = is_right(lambda: tflite_2_16.run(path, INPUTS, xnnpack=xnnpack), weights)  # noqa: B023
+        if version == 8 or not supported:
+            assert right == supported
+        elif xnnpack and block < 16:
+            assert not right  # only LiteRT's XNNPACK is wrong for int8 blocks, too
+
+
+def test_layers_beyond_the_limits_of_the_int8_kernel_are_warned_about(written):
+    wide, full, fits = (
+        sparse_weights(16, kept, (16, inputs)) for kept, inputs in ((0.05, 4112), (1.0, 4096), (0.5, 4096))
+    )
+    for weights, message in ((wide, "4112 inputs"), (full, "256 blocks in a row"), (fits, None)):
+        found = warnings_of(written(sparse_layer(weights, encodings.blocks_int8(weights), 8)))
+        assert found == "" if message is None else message in found
+
+
+@pytest.mark.parametrize("damage", ["indices", "segments", "values"])
+def test_sparsity_that_does_not_fit_the_shape_is_warned_about(written, damage):
+    weights = sparse_weights(1)
+    encoded = encodings.sparse32(weights, 1)
+    rows = encoded.sparsity.dimMetadata[1]
+    if damage == "indices":
+        rows.arrayIndices.values[3] = weights.shape[1]
+    elif damage == "segments":
+        rows.arraySegments.values[5] = 255
+    else:
+        encoded = encodings.Encoded(encoded.values[:-1], encoded.tensor_type, encoded.sparsity)
+    assert "is damaged or unusable" in warnings_of(written(sparse_layer(weights, encoded, 8)))
+
+
+def test_nan_and_custom_operators_are_warned_about(written):
+    weights = sparse_weights(0)
+    weights[3, 4] = np.nan
+    model = tiny_model(weights)
+    for name in (b"FlexErf", b"MyOperator"):
+        code = schema.OperatorCodeT()
+        code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+        code.customCode = name
+        model.operatorCodes.append(code)
+    found = warnings_of(written(flatfile.write_model(model)))
+    assert "NaN or infinity" in found
+    assert "must include TFLite's Flex delegate" in found and "MyOperator is a custom operator" in found
+
+
+def test_operator_versions_that_android_lacks_are_warned_about(converted, written):
+    found = warnings(read_contents(written(converted["dynamic range"])))
+    assert len(found) == 1
+    assert re.search(r"TFLite 2\.16\.1.*FULLY_CONNECTED up to version 11, the file has version 12", found[0])
+
+
+def test_the_android_library_accepts_each_operator_up_to_its_newest_version(written):
+    def run(operators):
+        """A file that also names operators and versions: the library looks for all of them."""
+        model = tiny_model()
+        for name, version in operators.items():
+            flatfile.operator_code(model, OPERATORS[name], version)
+        tflite_2_16.run(written(flatfile.write_model(model)), INPUTS)
+
     newest = {name: newest_version(name) for name in OPERATORS if name != "CUSTOM"}
     known = {name: version for name, version in newest.items() if version}
     assert len(known) > 150
-    tflite_2_16.run(written(tmp_path, naming(known)), INPUTS)
-    for name in newest:
-        if newest[name] == 1 and len(name) % 4:
-            continue  # of those with a single version a part will do
+    run(known)
+    for name, version in newest.items():
+        if version == 1 and len(name) % 4:
+            continue  # of operators with a single version a part is enough
         with pytest.raises(tflite_2_16.RuntimeFailure, match=f"'{name}' version|out of range"):
-            tflite_2_16.run(written(tmp_path, naming({name: newest[name] + 1})), INPUTS)
-
-
-@pytest.mark.parametrize("xnnpack", [True, False])
-@pytest.mark.parametrize(
-    ("store", "block", "supported"),
-    [
-        (lambda w: encodings.sparse32(w, 1), 1, True),
-        (lambda w: encodings.sparse32(w, 4), 4, True),
-        (encodings.blocks_int8, 16, True),
-        (lambda w: encodings.sparse32(w, 16), 16, False),
-        (lambda w: encodings.sparse_int8(w, 1), 1, False),
-        (lambda w: encodings.sparse_int8(w, 4), 4, False),
-        (encodings.sparse16, 1, False),
-    ],
-)
-@pytest.mark.parametrize("version", [8, 4])
-def test_sparse_weights_are_right_where_no_warning_is_given(
-    tmp_path, store, block, supported, version, xnnpack
-):
-    rng = np.random.default_rng(0)
-    weights = rng.normal(size=(32, 64)).astype(np.float32)
-    weights *= np.repeat(rng.random((32, 64 // block)) < 0.4, block, axis=1)
-    model = tiny_model(weights)
-    (weight,) = sparse.find_weights(model)
-    sparse.rewrite(model, [sparse.Change(weight, sparse.CSR, store(weights))])
-    for code in model.operatorCodes:
-        code.version = version
-    expected = INPUTS["x"] @ weights.T
-    try:
-        given = tflite_2_16.run(written(tmp_path, model), INPUTS, xnnpack=xnnpack)["y"]
-    except tflite_2_16.RuntimeFailure:
-        right = False
-    else:
-        right = bool(np.abs(given - expected).max() < 0.03 * np.abs(expected).max())
-    if version == 8 or not supported:
-        assert right == supported
-    elif xnnpack and block < 16:
-        assert not right  # LiteRT's XNNPACK gets the int8 blocks wrong, too; see test_inspect
+            run({name: version + 1})
