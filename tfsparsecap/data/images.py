@@ -87,8 +87,12 @@ def _read(path: str | os.PathLike, size: int) -> np.ndarray:
     with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
         image.draft(None, (2 * size, 2 * size))
         image.load()
-        upright = _upright(image)
-        return np.array(_to_rgb(upright).resize((size, size), Image.Resampling.BILINEAR))
+        return resize_image(image, size)
+
+
+def resize_image(image: Image.Image, size: int) -> np.ndarray:
+    """uint8 [size, size, 3] of an image in memory: what `read_image` does after decoding a file."""
+    return np.array(_to_rgb(_upright(image)).resize((size, size), Image.Resampling.BILINEAR))
 
 
 def _upright(image: Image.Image) -> Image.Image:
