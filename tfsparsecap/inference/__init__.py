@@ -1,1 +1,41 @@
 """Captions from finished runs and exported files, and their scores."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from tfsparsecap.errors import InputError
+
+if TYPE_CHECKING:
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.inference.finished_run import FinishedRun
+
+
+def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
+    """Loads a captioner, which then captions images with `generate`.
+
+    Args:
+        path: the folder of a finished run, or a `.tflite` file that `tfsparsecap-export` wrote.
+
+    Returns:
+        A `FinishedRun`, which runs on TensorFlow, or a `TFLiteCaptioner`, which runs on LiteRT, the runtime
+        of phones. Both have the same `generate`.
+
+    Raises:
+        InputError: the path does not exist, the run is not finished, or a file is damaged.
+
+    Example:
+        >>> captioner = load("runs/quickstart")  # doctest: +SKIP
+        >>> print(captioner.generate("photo.jpg")[0])  # doctest: +SKIP
+        a small red circle above a large blue star
+    """
+    path = Path(path)
+    if path.is_dir():
+        from tfsparsecap.inference.finished_run import FinishedRun
+
+        return FinishedRun.load(path)
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give a run folder such as runs/NAME or a .tflite file")
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
+
+    return TFLiteCaptioner(path)

@@ -1,38 +1,26 @@
-"""Captions of whole splits and how good they are: by real decoding, as on the phone."""
+"""Scores of captions, and the files that captions are in."""
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
-import tensorflow as tf
-from tqdm import tqdm
-
-from tfsparsecap.data.images import read_image
-from tfsparsecap.data.pipeline import unwrap_input_errors
-from tfsparsecap.data.records import Record, clean_caption, shown
-from tfsparsecap.data.region_features import RegionFeatures
-from tfsparsecap.data.tokenizers import Tokenizer
-from tfsparsecap.decoding import Decoder
+from tfsparsecap.data.records import clean_caption, shown
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap.metrics.caption_statistics import caption_statistics
 from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, every_score, exact_match, score
 from tfsparsecap.metrics.tokenize import light_tokenize
 
-# Ids that programs in any language read as the number that they are.
-_WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
+# Ids that every programming language can read as an integer.
+_INTEGER = re.compile(r"0|[1-9][0-9]{0,14}")
 
 
 @dataclass(frozen=True)
 class ImageCaption:
-    """One line of `captions_SPLIT.json`: the best caption of an image, as COCO's result files have it.
+    """An entry of `captions_SPLIT.json`: the best caption of an image, as in COCO's result files.
 
-    `score` is the sum of the log-probabilities, `references` what people said.
+    `score` is the sum of the log-probabilities of its tokens.
     """
 
     image_id: str
@@ -41,139 +29,22 @@ class ImageCaption:
     references: tuple[str, ...]
 
 
-def caption_records(
-    decoder: Decoder,
-    records: Sequence[Record],
-    batches: tf.data.Dataset,
-    tokenizer: Tokenizer,
-    *,
-    progress: bool = False,
-) -> tuple[list[ImageCaption], float]:
-    """The best caption of each image, and the milliseconds that an image took.
-
-    Reading the images is in the milliseconds, as far as the search waits for it; making the graph of the
-    search is not.
-
-    Args:
-        decoder: of a captioner.
-        records: what `batches` were made of.
-        batches: see `data.pipeline.image_batches`; images that cannot be read are missing there, and here.
-        tokenizer: ids to words.
-        progress: show a progress bar.
-    """
-    captions, timed, seconds, batch = [], 0, 0.0, None
-    began = time.perf_counter()
-    with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
-        for batch in _readable(batches):
-            traces = decoder.traces
-            token_ids, scores = decoder(batch)
-            best = zip(batch["index"].numpy(), token_ids[:, 0].numpy(), scores[:, 0].numpy(), strict=True)
-            for index, words, total in best:
-                record = records[index]
-                captions.append(
-                    ImageCaption(record.image_id, tokenizer.decode(words), float(total), record.captions)
-                )
-            bar.update(len(token_ids))
-            now = time.perf_counter()
-            if decoder.traces == traces:
-                timed, seconds = timed + len(token_ids), seconds + now - began
-            began = now
-        if not timed and batch is not None:
-            timed, began = len(batch["index"]), time.perf_counter()
-            decoder(batch)[0].numpy()
-            seconds = time.perf_counter() - began
-    return captions, 1000 * seconds / max(1, timed)
-
-
-def _readable(batches: tf.data.Dataset) -> Iterator[dict]:
-    iterator = iter(batches)
-    while True:
-        with unwrap_input_errors():
-            batch = next(iterator, None)
-        if batch is None:
-            return
-        yield batch
-
-
-def caption_with_file(
-    captioners: Sequence[TFLiteCaptioner],
-    records: Sequence[Record],
-    features: RegionFeatures | None = None,
-    *,
-    progress: bool = False,
-) -> tuple[list[ImageCaption], float, float]:
-    """The best caption of each image by an exported file, and how fast they came.
-
-    Images that cannot be read are left out.
-
-    Args:
-        captioners: the same file, loaded once for each thread that is to caption.
-        records: the images, at least one.
-        features: of the records, for a file that takes features.
-        progress: show a progress bar.
-
-    Returns:
-        The captions; the milliseconds that one took its thread, without reading the image; and the images
-        that all threads captioned in a second, with it.
-    """
-    free: SimpleQueue[TFLiteCaptioner] = SimpleQueue()
-
-    def caption(index: int, captioner: TFLiteCaptioner) -> tuple[ImageCaption, float] | None:
-        record = records[index]
-        try:
-            if features is None:
-                given = {"image": read_image(record.image, captioner.image_size)}
-            else:
-                given = features.one(index)
-        except InputError:
-            return None
-        given = {name: given[name] for name in captioner.input_names if name in given}
-        began = time.perf_counter()
-        text, total = captioner.caption(**given)[0]
-        seconds = time.perf_counter() - began
-        return ImageCaption(record.image_id, text, total, record.captions), seconds
-
-    def next_caption(index: int) -> tuple[ImageCaption, float] | None:
-        captioner = free.get()
-        try:
-            return caption(index, captioner)
-        finally:
-            free.put(captioner)
-
-    for captioner in captioners:
-        # The first one prepares the runtime's memory.
-        caption(0, captioner)
-        free.put(captioner)
-    threads = ThreadPoolExecutor(len(captioners))
-    try:
-        began = time.perf_counter()
-        results = threads.map(next_caption, range(len(records)))
-        bar = tqdm(results, total=len(records), unit="image", desc="captioning", disable=not progress)
-        done = [result for result in bar if result is not None]
-        seconds = time.perf_counter() - began
-    finally:
-        # Who stops it in the middle does not wait for the rest.
-        threads.shutdown(cancel_futures=True)
-    milliseconds = 1000 * sum(taken for _, taken in done) / max(1, len(done))
-    return [said for said, _ in done], milliseconds, len(done) / seconds
-
-
 def scores_of(captions: Iterable[ImageCaption], metrics: Sequence[str] = QUICK_METRICS) -> dict[str, Any]:
-    """Scores of captions against their references, and the share that equals a reference word by word.
+    """Scores of captions against their references, and the share that equals a reference.
 
-    No Java is needed for `QUICK_METRICS`. A score that cannot be computed, such as the CIDEr of one image, is
-    absent. Images without a word in their references do not count: where there are some,
-    `without_references` holds their ids.
+    `QUICK_METRICS` need no Java. A score that cannot be computed, such as the CIDEr of a single image, is
+    left out. Images without a word in their references are not scored; their ids are in
+    `without_references`, if there are any.
 
     Raises:
         InputError: there are no captions.
     """
-    references, said, without = _by_image(captions)
-    scores = {**score(references, said, metrics), "exact_match": exact_match(references, said)}
+    references, texts, without = _by_image(captions)
+    scores = {**score(references, texts, metrics), "exact_match": exact_match(references, texts)}
     return {**scores, "without_references": without} if without else scores
 
 
-def every_score_of(
+def all_scores_of(
     captions: Iterable[ImageCaption],
     metrics: Sequence[str] = METRICS,
     *,
@@ -182,41 +53,36 @@ def every_score_of(
     fetch_spice: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """All that can be said of captions: scores as papers have them, and what the captions are like.
+    """Scores as papers report them, and statistics of the captions.
 
     Args:
         captions: of a split.
         metrics: any of `metrics.scores.METRICS`.
-        training_captions: what the captioner has learnt from; without them it is not known what is new.
+        training_captions: of the images that the captioner was trained on; `uniqueness` needs them.
         spice_folder, fetch_spice, progress: see `metrics.scores.every_score`.
 
     Returns:
-        The scores, `exact_match`, what `caption_statistics` gives, `empty_captions` (how many have no word;
-        they score 0), `without_references` (ids of the images that do not count because no reference has a
-        word), `tokenizer` (`"ptb"` as for published scores, `"light"` where there is no Java),
-        `not_computed`: what is absent -> the reason, and `seconds`: what each score took.
+        The scores, `exact_match`, the `caption_statistics`, `empty_captions` (the number of captions without
+        a word; they score 0), `without_references` (ids of the images that are not scored because no
+        reference has a word), `tokenizer` (`"ptb"` as for published scores, or `"light"` without Java),
+        `not_computed` (missing score -> reason) and `seconds` (duration of each score).
 
     Raises:
         InputError: there are no captions, or there is no such metric.
     """
-    references, said, without = _by_image(captions)
+    references, texts, without = _by_image(captions)
     found = every_score(
-        references,
-        said,
-        metrics,
-        spice_folder=spice_folder,
-        fetch_spice=fetch_spice,
-        progress=progress,
+        references, texts, metrics, spice_folder=spice_folder, fetch_spice=fetch_spice, progress=progress
     )
-    figures = caption_statistics(said.values(), training_captions)
+    statistics = caption_statistics(texts.values(), training_captions)
     not_computed = dict(found.not_computed)
-    if "uniqueness" not in figures:
+    if "uniqueness" not in statistics:
         not_computed["uniqueness"] = "there are no training captions to compare with"
     return {
         **found.values,
-        "exact_match": exact_match(references, said),
-        **figures,
-        "empty_captions": sum(not light_tokenize(caption) for caption in said.values()),
+        "exact_match": exact_match(references, texts),
+        **statistics,
+        "empty_captions": sum(not light_tokenize(text) for text in texts.values()),
         "without_references": without,
         "tokenizer": found.tokenizer,
         "not_computed": not_computed,
@@ -228,37 +94,78 @@ def _by_image(
     captions: Iterable[ImageCaption],
 ) -> tuple[dict[str, Sequence[str]], dict[str, str], list[str]]:
     """References and captions of the images with a word in a reference, and the ids of the others."""
-    references, said, without = {}, {}, []
+    references, texts, without = {}, {}, []
     for one in captions:
         if any(map(light_tokenize, one.references)):
-            references[one.image_id], said[one.image_id] = one.references, one.caption
+            references[one.image_id], texts[one.image_id] = one.references, one.caption
         else:
             without.append(one.image_id)
-    if without and not said:
+    if not texts:
+        reason = f"none of the {len(without)} images has a reference with a word in it" if without else ""
         raise InputError(
-            f"none of the {len(without)} images has a reference with a word in it: give references of them"
+            f"{reason or 'there are no images to score'}: give captions of images with references"
         )
-    if not said:
-        raise InputError("there is no image to score: give a split, or results, with some")
-    return references, said, without
+    return references, texts, without
+
+
+def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of scores for a table on the terminal."""
+    beam = f", beam {scores['beam']}" if scores["beam"] else ""
+    rows = [("captions", f"{scores['split']}, {scores['images']} images{beam}{_remarks(scores)}")]
+    names = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "SPICE")
+    rows += [(name, f"{scores[name]:.3f}") for name in names if name in scores]
+    rows += [(name, f"not computed: {reason}") for name, reason in scores.get("not_computed", {}).items()]
+    rows.append(("equal to a reference", f"{scores['exact_match']:.1%}"))
+    if "uniqueness" in scores:
+        rows.append(("not in the training captions", f"{scores['uniqueness']:.1%}"))
+    if "distinct" in scores:
+        words = f"{scores['mean_length']:.1f} per caption, {scores['vocabulary_used']} different ones"
+        if "vocabulary_share" in scores:
+            words += f", {scores['vocabulary_share']:.1%} of those in the training captions"
+        rows += [("distinct captions", f"{scores['distinct']:.1%}"), ("words", words)]
+    if "weights" in scores:
+        kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,}"
+        rows.append(("sparsity", f"{scores['sparsity']:.2%}, {kept} weights are not zero"))
+    if "ms_per_image" in scores:
+        threads = f", on one of {scores['threads']} threads" if scores.get("threads", 1) > 1 else ""
+        rows.append(("latency", f"{scores['ms_per_image']:.1f} ms per image on this machine{threads}"))
+    if "images_per_second" in scores:
+        rows.append(("throughput", f"{scores['images_per_second']:.1f} images/s, including reading them"))
+    if "seconds" in scores:
+        seconds = ", ".join(f"{name} {taken:.1f}" for name, taken in scores["seconds"].items())
+        rows.append(("seconds of scoring", seconds))
+    return rows
+
+
+def _remarks(scores: dict[str, Any]) -> str:
+    """What to know about the images behind the scores."""
+    remarks = []
+    for name, reason in (("left_out", "cannot be read"), ("without_references", "no word in a reference")):
+        if scores.get(name):
+            remarks.append(f"{len(scores[name])} left out, {reason} ({shown(scores[name])})")
+    if scores.get("empty_captions"):
+        remarks.append(f"{scores['empty_captions']} captions without a word, which score 0")
+    if scores.get("references_without_caption"):
+        remarks.append(f"{scores['references_without_caption']} images have references but no caption")
+    return "".join(f"; {remark}" for remark in remarks)
 
 
 def as_rows(captions: Iterable[ImageCaption]) -> list[dict[str, Any]]:
-    """What `captions_SPLIT.json` holds: a COCO result file with the references beside the captions.
+    """The content of `captions_SPLIT.json`: a COCO result file, with references and scores.
 
-    Ids that are all numbers, as MS-COCO's, are written as numbers.
+    Ids are written as numbers if all of them are numbers, as in MS-COCO.
     """
     rows = [asdict(caption) for caption in captions]
-    if all(_WHOLE_NUMBER.fullmatch(row["image_id"]) for row in rows):
+    if all(_INTEGER.fullmatch(row["image_id"]) for row in rows):
         rows = [{**row, "image_id": int(row["image_id"])} for row in rows]
     return rows
 
 
 def from_rows(rows: Any) -> list[ImageCaption]:
-    """What `as_rows` gave.
+    """The inverse of `as_rows`.
 
     Raises:
-        ValueError, KeyError, TypeError: these are no such rows.
+        ValueError, KeyError, TypeError: the rows have another form.
     """
     return [
         ImageCaption(str(row["image_id"]), row["caption"], float(row["score"]), tuple(row["references"]))
@@ -267,89 +174,83 @@ def from_rows(rows: Any) -> list[ImageCaption]:
 
 
 def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int]:
-    """Captions and references as COCO's files have them, brought together.
+    """Joins captions and references in COCO's formats.
 
     Args:
         results: `[{"image_id": …, "caption": …}, …]`.
-        references: `{"annotations": [{"image_id": …, "caption": …}, …]}`, or such a list itself; of entries
-            with a list `references`, as `captions_SPLIT.json` has them, that is taken.
+        references: `{"annotations": [{"image_id": …, "caption": …}, …]}` or only the list; an entry with a
+            list `references`, as in `captions_SPLIT.json`, counts with that.
 
     Returns:
-        The captions, and how many images with references have none: results of a part of a data set are
-        scored by themselves, as is usual with MS-COCO's.
+        The captions, and the number of images with references but no caption. Results for a part of a data
+        set are scored on that part, as is usual for MS-COCO.
 
     Raises:
-        InputError: one of them has another form, an image is captioned twice or has no reference, or the
-            two files have no image in common.
+        InputError: one of the two has another form, an image has two captions or no reference, or the two
+            have no image in common.
     """
-    people: dict[str, list[str]] = {}
+    by_image: dict[str, list[str]] = {}
     for image_id, row in _rows(references, "the references"):
         texts = row.get("references", [row.get("caption")])
-        people.setdefault(image_id, []).extend(_texts(texts, image_id, "the references"))
-    said: dict[str, str] = {}
-    twice = []
+        by_image.setdefault(image_id, []).extend(_texts(texts, image_id, "the references"))
+    captions: dict[str, str] = {}
+    repeated = []
     for image_id, row in _rows(results, "the results"):
-        if image_id in said:
-            twice.append(image_id)
-        (said[image_id],) = _texts([row.get("caption")], image_id, "the results")
-    if twice:
-        raise InputError(f"the results caption {_images(twice)} more than once: keep one caption of each")
-    unknown = [image_id for image_id in said if image_id not in people]
-    if unknown and len(unknown) == len(said):
+        if image_id in captions:
+            repeated.append(image_id)
+        (captions[image_id],) = _texts([row.get("caption")], image_id, "the results")
+    if repeated:
+        raise InputError(f"the results have more than one caption of {_images(repeated)}: keep one of each")
+    unknown = [image_id for image_id in captions if image_id not in by_image]
+    if unknown and len(unknown) == len(captions):
         raise InputError(
-            f"the references are of another data set: none of the {len(said)} images of the results"
-            f" (such as {shown(unknown[:1])}) is among their {len(people)}"
-            + (f" (such as {shown([next(iter(people))])})" if people else "")
+            f"the references are of another data set: none of the {len(captions)} images of the results"
+            f" (such as {shown(unknown[:1])}) is among their {len(by_image)}"
+            + (f" (such as {shown([next(iter(by_image))])})" if by_image else "")
         )
     if unknown:
         raise InputError(
-            f"{_images(unknown)} of the results {_are(unknown)} not among the references: take them out, or"
-            " give the references of the same set"
+            f"the references lack {_images(unknown)} of the results: remove these results, or give the"
+            " references of the same data set"
         )
-    captions = [ImageCaption(image, text, 0.0, tuple(people[image])) for image, text in said.items()]
-    return captions, len(people) - len(said)
+    found = [ImageCaption(image, text, 0.0, tuple(by_image[image])) for image, text in captions.items()]
+    return found, len(by_image) - len(captions)
 
 
 def caption_texts(captions: Any) -> list[str]:
-    """All captions of a file in COCO's format, such as those that a captioner was trained on.
+    """All captions of a file in COCO's format, such as the training captions.
 
     Raises:
         InputError: it has another form.
     """
-    what = "the training captions"
+    name = "the training captions"
     return [
         text
-        for image_id, row in _rows(captions, what)
-        for text in _texts([row.get("caption")], image_id, what)
+        for image_id, row in _rows(captions, name)
+        for text in _texts([row.get("caption")], image_id, name)
     ]
 
 
-def _rows(content: Any, what: str) -> Iterator[tuple[str, Mapping]]:
+def _rows(content: Any, name: str) -> Iterator[tuple[str, Mapping]]:
     """Image ids and entries of a file in COCO's format."""
     rows = content.get("annotations") if isinstance(content, Mapping) else content
     if not isinstance(rows, list):
-        raise InputError(f"{what} are no list of image_id and caption: give a file in COCO's format")
+        raise InputError(f"{name} are not a list of image_id and caption: give a file in COCO's format")
     for number, row in enumerate(rows, 1):
         image_id = row.get("image_id") if isinstance(row, Mapping) else None
         if not isinstance(image_id, int | str) or isinstance(image_id, bool):
             raise InputError(
-                f"entry {number} of {what} has no image_id, a number or a text: give COCO's format"
+                f"entry {number} of {name} has no image_id that is an integer or a string: give COCO's format"
             )
-        # The same image may be 42 in one file and "42" in the other. Half a surrogate cannot be written.
+        # The same image may be 42 in one file and "42" in another. Lone surrogates cannot be written.
         yield str(image_id).encode("utf-8", "replace").decode("utf-8"), row
 
 
-def _texts(texts: Any, image_id: str, what: str) -> list[str]:
+def _texts(texts: Any, image_id: str, name: str) -> list[str]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise InputError(
-            f"image {shown([image_id])} of {what} has no caption that is a text: give COCO's format"
-        )
+        raise InputError(f"image {shown([image_id])} of {name} has no caption string: give COCO's format")
     return [clean_caption(text) for text in texts]
 
 
 def _images(image_ids: list[str]) -> str:
     return f"{len(image_ids)} image{'s' if len(image_ids) > 1 else ''} ({shown(image_ids)})"
-
-
-def _are(image_ids: list[str]) -> str:
-    return "are" if len(image_ids) > 1 else "is"
