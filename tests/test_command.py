@@ -1,4 +1,4 @@
-"""How command lines end."""
+"""Exit codes, error messages and tables of command lines."""
 
 import errno
 import subprocess
@@ -10,7 +10,7 @@ from tfsparsecap import command
 from tfsparsecap.errors import InputError
 
 
-def ended(main) -> int:
+def exit_code(main) -> int:
     with pytest.raises(SystemExit) as end:
         command.run(main)
     return end.value.code
@@ -23,49 +23,58 @@ def raising(error):
     return main
 
 
-def test_done_is_0_and_a_code_is_passed_on():
-    assert ended(lambda: None) == 0
-    assert ended(lambda: 0) == 0
-    assert ended(lambda: 2) == 2
+def test_exit_codes_are_passed_on():
+    assert exit_code(lambda: None) == 0
+    assert exit_code(lambda: 0) == 0
+    assert exit_code(lambda: 2) == 2
 
 
-def test_wrong_input_is_one_line_and_2(capsys):
-    assert ended(raising(InputError("this is wrong:\n  mend it"))) == 2
+def test_wrong_input_prints_one_line_and_exits_with_2(capsys):
+    assert exit_code(raising(InputError("this is wrong:\n  correct it"))) == 2
     captured = capsys.readouterr()
-    assert captured.err == "error: this is wrong: mend it\n" and captured.out == ""
+    assert captured.err == "error: this is wrong: correct it\n" and captured.out == ""
 
 
-def test_a_full_disk_is_one_line_and_2(capsys):
-    assert ended(raising(OSError(errno.ENOSPC, "No space left on device", "runs/x/log"))) == 2
+def test_a_full_disk_prints_one_line_and_exits_with_2(capsys):
+    assert exit_code(raising(OSError(errno.ENOSPC, "No space left on device", "runs/x/log"))) == 2
     assert capsys.readouterr().err.startswith("error: the disk is full while writing runs/x/log")
 
 
-def test_anything_else_keeps_its_traceback():
+def test_a_missing_dependency_is_named(capsys):
+    assert exit_code(raising(ModuleNotFoundError("no", name="PIL.Image"))) == 2
+    assert capsys.readouterr().err == "error: PIL.Image is not installed: pip install 'tfsparsecap[all]'\n"
+    with pytest.raises(ModuleNotFoundError):
+        command.run(raising(ModuleNotFoundError("no", name="tfsparsecap.absent")))
+
+
+def test_other_errors_keep_their_traceback():
     with pytest.raises(ZeroDivisionError):
         command.run(raising(ZeroDivisionError()))
     with pytest.raises(FileNotFoundError):
         command.run(raising(FileNotFoundError(errno.ENOENT, "gone")))
 
 
-def test_being_stopped_is_130(capsys):
-    assert ended(raising(KeyboardInterrupt())) == 130
+def test_an_interrupt_exits_with_130(capsys):
+    assert exit_code(raising(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "error: stopped\n"
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
+    # With this name, the package leaves out TensorFlow.
     code = (
-        "from tfsparsecap.command import run\nrun(lambda: [print('x' * 1000) for _ in range(1000)] and None)"
+        "import sys; sys.argv = ['tfsparsecap-export']; from tfsparsecap.command import run\n"
+        "run(lambda: [print('x' * 1000) for _ in range(1000)] and None)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.read(10)
     process.stdout.close()
-    complaints = process.stderr.read().decode()
-    assert "Traceback" not in complaints and "BrokenPipe" not in complaints
+    errors = process.stderr.read().decode()
+    assert "Traceback" not in errors and "BrokenPipe" not in errors
     process.stderr.close()
     assert process.wait() == 0
 
 
-def test_json_has_standard_output_for_itself(capsys):
+def test_with_json_only_json_goes_to_standard_output(capsys):
     with command.only_json_on_stdout(True):
         print("progress")
     print("{}")
@@ -73,7 +82,7 @@ def test_json_has_standard_output_for_itself(capsys):
     assert captured.out == "{}\n" and captured.err == "progress\n"
 
 
-def test_a_table_shows_names_and_values(capsys):
+def test_a_table_prints_names_and_values_without_markup(capsys):
     command.print_table("runs/x", [("CIDEr", "0.406"), ("sparsity", "95 %")])
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("runs/x", "CIDEr", "0.406", "95 %"))

@@ -1,4 +1,4 @@
-"""What all command lines share: how they end, and that TensorFlow starts quietly."""
+"""What all command lines share: exit codes, help with examples, and a quiet start of TensorFlow."""
 
 import argparse
 import errno
@@ -7,29 +7,29 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import NoReturn
 
 from tfsparsecap.errors import InputError
 
-# Before TensorFlow is imported anywhere: its notes are not for the person who types a command.
+# Before TensorFlow is imported anywhere: users of commands do not need its log messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
-    """Runs a command and ends the process: 0 done, 2 the input is wrong (one sentence), 1 anything else.
+    """Runs a command and exits: 0 for success, 2 with one sentence for wrong input, 1 for anything else.
 
     Args:
-        main: reads `sys.argv`; returns an exit code, None meaning 0.
+        main: reads `sys.argv`; returns an exit code, or None for 0.
 
     Example:
         >>> run(lambda: 0)
         Traceback (most recent call last):
         SystemExit: 0
     """
-    # What a library would show with a line of its code is one sentence here, too.
+    # Without the line of code that Python shows by default.
     warnings.formatwarning = lambda message, *rest, **more: f"warning: {message}\n"
     try:
         code = main() or DONE
@@ -41,9 +41,14 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         fail("stopped")
         code = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has seen enough; Python would complain once more when it closes it.
+        # The reader, such as `head`, has closed the pipe; Python would complain again when it flushes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("", "tfsparsecap", "tfsparsecap_export"):
+            raise
+        fail(f"{error.name} is not installed: pip install 'tfsparsecap[all]'")
+        code = WRONG_INPUT
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -53,7 +58,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
 
 
 def fail(sentence: str) -> None:
-    """Says on standard error what is wrong, on one line."""
+    """Prints an error on one line of standard error."""
     print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
 
 
@@ -61,9 +66,9 @@ def parser(command: str, description: str, examples: Sequence[tuple[str, str]]) 
     """An argument parser whose help ends with examples.
 
     Args:
-        command: what people type, such as `python -m tfsparsecap.train`.
+        command: such as `python -m tfsparsecap.train`.
         description: what it does.
-        examples: pairs of a command line and what it is for.
+        examples: pairs of a command line and its purpose.
     """
     lines = "\n".join(f"  {line}\n      {purpose}" for line, purpose in examples)
     return argparse.ArgumentParser(
@@ -76,47 +81,43 @@ def parser(command: str, description: str, examples: Sequence[tuple[str, str]]) 
 
 
 def start_tensorflow() -> None:
-    """Imports TensorFlow without the notes that it prints while it is imported, whatever its log level is.
+    """Imports TensorFlow without its messages, which come from C++ and ignore the log level.
 
-    They come from C++, so standard error itself is turned away for that moment; when the import fails they
-    are printed after all.
+    So file descriptor 2 itself is redirected; if the import fails, the messages are printed after all.
     """
     if "tensorflow" in sys.modules:
         return
     sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as notes:
-        os.dup2(notes.fileno(), 2)
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as messages:
+        os.dup2(messages.fileno(), 2)
         try:
             import tensorflow
-            import tensorflow_text  # noqa: F401 (brings the same notes once more)
+            import tensorflow_text  # noqa: F401 (prints the same messages again)
         except ImportError:
-            notes.seek(0)
-            os.write(kept, notes.read())
+            messages.seek(0)
+            os.write(stderr, messages.read())
             raise
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
     tensorflow.get_logger().setLevel("ERROR")
 
 
 @contextmanager
 def only_json_on_stdout(wanted: bool) -> Iterator[None]:
-    """With `--json` standard output belongs to the program that reads it: all else goes to standard error."""
-    if not wanted:
-        yield
-        return
-    with redirect_stdout(sys.stderr):
+    """With `--json`, redirects everything that is printed to standard error, so that stdout is pure JSON."""
+    with redirect_stdout(sys.stderr) if wanted else nullcontext():
         yield
 
 
 def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
-    """A table of names and values on the terminal."""
+    """Prints a table of names and values."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # Brackets in names of files and images are no commands to the terminal.
+    # `Text`, because brackets in names of files are not markup.
     table = Table(title=Text(title, style="table.title"), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")

@@ -1,11 +1,11 @@
-"""python -m tfsparsecap.evaluate: scores of a trained run, of an exported file or of any file of captions."""
+"""python -m tfsparsecap.evaluate: scores of a trained run, an exported file or a file of captions."""
 
 import argparse
 import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,12 @@ from tfsparsecap.files import atomic_write
 from tfsparsecap.metrics.scores import METRICS, check_metrics
 
 if TYPE_CHECKING:
-    from tfsparsecap.data.records import CaptionData
+    from tfsparsecap.inference.scoring import ImageCaption
 
-# Threads that caption with an exported file where nobody says how many: each loads the file.
-_MOST_THREADS = 4
-# Of this machine and this moment: said, and not written beside the scores, which exported files take along.
-_SAID_ONLY = ("seconds", "images_per_second", "threads")
+# Default number of threads for an exported file at most: each loads the file.
+_MAX_THREADS = 4
+# Depend on the machine: printed, but not written beside the scores, which exported files contain.
+_PRINTED_ONLY = ("seconds", "images_per_second", "threads")
 
 EXAMPLES = [
     ("python -m tfsparsecap.evaluate runs/quickstart", "the test split, with the run's own beam"),
@@ -34,190 +34,171 @@ EXAMPLES = [
     ),
     (
         "python -m tfsparsecap.evaluate FILE.tflite --config configs/flickr8k_soft_attention_lstm.yaml",
-        "an exported file that lies elsewhere: settings say which data",
+        "an exported file in another place, on the data of a configuration",
     ),
     (
         "python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json",
-        "any captions",
+        "captions of any origin",
     ),
     (
         "python -m tfsparsecap.evaluate runs/quickstart --spice",
-        "with SPICE: fetches the 387 MB that it needs, once",
+        "with SPICE: downloads 387 MB, once",
     ),
 ]
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of an evaluation."""
+    """Parses the command line."""
     options = parser(
         "python -m tfsparsecap.evaluate",
-        "Captions every image of a split and scores the captions as published scores are computed:\n"
-        "BLEU-1 to BLEU-4, METEOR, ROUGE-L, ROUGE-1, CIDEr and SPICE; how many are new, how long they\n"
-        "are, how many words they use. What cannot be computed is named with the reason, and the time that\n"
-        "captioning and scoring take is said. Of a run, scores_SPLIT.json and captions_SPLIT.json are\n"
-        "written into its folder (with --beam N: scores_SPLIT_beamN.json).",
+        "Captions every image of a split and scores the captions as papers do: BLEU-1 to BLEU-4, METEOR,\n"
+        "ROUGE-L, ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken. A score\n"
+        "that cannot be computed is listed with the reason. For a run, scores_SPLIT.json and\n"
+        "captions_SPLIT.json are written into its folder (with --beam N: scores_SPLIT_beamN.json).",
         EXAMPLES,
     )
     options.add_argument(
         "captioner", nargs="?", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
     )
     options.add_argument("--split", default="test", choices=("train", "validation", "test"))
-    options.add_argument("--beam", type=int, help="captions searched for; the best one counts")
+    options.add_argument("--beam", type=int, help="beam width; the best caption is scored")
     options.add_argument(
         "--threads",
         type=int,
         metavar="N",
-        help="of a .tflite file: images captioned at once, each on one thread with the file loaded for itself"
-        f" (default: as many as there are cores, {_MOST_THREADS} at most); a run takes all cores by itself",
+        help="for a .tflite file: number of images captioned at the same time, each on one thread with a"
+        f" copy of the file (default: number of cores, at most {_MAX_THREADS}); a run uses all cores anyway",
     )
-    options.add_argument("--config", metavar="FILE.yaml", help="of a .tflite file: the settings of its data")
-    options.add_argument("--data", metavar="FOLDER", help="where the data lies now, in place of data.folder")
-    options.add_argument(
-        "--features", metavar="FOLDER", help="where bottom-up features lie, in place of data.features"
-    )
+    options.add_argument("--config", metavar="FILE.yaml", help="for a .tflite file: settings of its data")
+    options.add_argument("--data", metavar="FOLDER", help="replaces data.folder of the settings")
+    options.add_argument("--features", metavar="FOLDER", help="replaces data.features of the settings")
     options.add_argument("--output", metavar="FOLDER", help="write scores and captions there")
     options.add_argument("--results", metavar="FILE.json", help="captions to score, in COCO's result format")
     options.add_argument("--references", metavar="FILE.json", help="reference captions, in COCO's format")
     options.add_argument(
         "--training-captions",
         metavar="FILE.json",
-        help="with --results: captions of the training images, to tell which of the results are new",
+        help="with --results: captions of the training images, to count which results are new",
     )
+    options.add_argument("--metrics", metavar="NAME,NAME", help=f"some of {','.join(METRICS)}; default: all")
     options.add_argument(
-        "--metrics", metavar="NAME,NAME", help=f"some of {','.join(METRICS)}; all of them by default"
+        "--spice", action="store_true", help="download what SPICE needs with Maven (387 MB) if it is missing"
     )
-    options.add_argument(
-        "--spice", action="store_true", help="fetch what SPICE needs with Maven (387 MB) if it is not there"
-    )
-    options.add_argument(
-        "--spice-jars", metavar="FOLDER", help="where that lies, or shall, in place of the user's cache"
-    )
+    options.add_argument("--spice-jars", metavar="FOLDER", help="folder of SPICE's jars (default: the cache)")
     options.add_argument("--json", action="store_true", help="print the scores as JSON")
     return options.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluates as the command line says.
+    """Captions and scores.
 
     Raises:
-        InputError: what it names cannot be used.
+        InputError: an option or a file is wrong.
     """
     given = arguments(argv)
-    metrics = _metrics(given)
-    if given.threads is not None and given.threads < 1:
-        raise InputError(f"--threads is {given.threads}: it must be at least 1")
+    scorer = _scorer(given)
+    for name in ("beam", "threads"):
+        if getattr(given, name) is not None and getattr(given, name) < 1:
+            raise InputError(f"--{name} is {getattr(given, name)}: it must be at least 1")
     if given.output is not None:
         _check_output(Path(given.output))
     with only_json_on_stdout(given.json):
+        from tfsparsecap.inference.scoring import as_rows, scores_table
+
         if given.results or given.references:
-            scores, captions, output = _file_of_captions(given, metrics)
+            scores, captions = _score_file(given, scorer)
         elif given.captioner is None:
             raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
-        elif Path(given.captioner).is_dir():
-            scores, captions, output = _run_folder(given, metrics)
         else:
-            scores, captions, output = _exported_file(given, metrics)
-        from tfsparsecap.inference.finished_run import describe
-        from tfsparsecap.inference.scoring import as_rows
-
+            scores, captions = _caption_and_score(given, scorer)
+        is_run = given.captioner is not None and Path(given.captioner).is_dir()
+        output = given.output or (given.captioner if is_run else None)
         if output is not None:
-            written = {name: value for name, value in scores.items() if name not in _SAID_ONLY}
-            _write(output, written, as_rows(captions), given.beam)
+            written = {name: value for name, value in scores.items() if name not in _PRINTED_ONLY}
+            _write(Path(output), written, as_rows(captions), given.beam)
         if not given.json:
-            print_table(given.captioner or given.results, describe(scores))
+            print_table(given.captioner or given.results, scores_table(scores))
     if given.json:
         print(json.dumps(scores))
     return 0
 
 
-def _run_folder(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path]:
-    start_tensorflow()
-    from tfsparsecap.inference.finished_run import FinishedRun
-    from tfsparsecap.settings.build import load_data
+def _scorer(given: argparse.Namespace) -> Callable[..., dict]:
+    """Computes the chosen scores; wrong names are reported before anything is captioned."""
+    if given.training_captions and not given.results:
+        raise InputError("--training-captions is for --results: a run knows its training captions")
+    metrics = METRICS
+    if given.metrics is not None:
+        metrics = [name.strip() for name in given.metrics.split(",")]
+        check_metrics(metrics)
+    if given.spice and "SPICE" not in metrics:
+        raise InputError("--spice is given and --metrics leaves SPICE out: give one of them")
 
-    trained = FinishedRun.load(given.captioner)
-    if given.config is not None:
-        raise InputError("--config is for a .tflite file: a run has settings of its own")
-    if given.data is not None:
-        trained.config.data.folder = given.data
-    if given.threads is not None:
-        raise InputError("--threads is for a .tflite file: a run takes all cores")
-    if given.features is not None and trained.config.model.encoder is not None:
-        raise InputError(f"--features is for a run without an encoder: {given.captioner} takes images")
-    if given.features is not None:
-        trained.config.data.features = given.features
-    _check_beam(given.beam)
-    data = load_data(trained.config)
-    scorer = _scorer(given, metrics, _training_captions(data))
-    scores, captions = trained.evaluate(
-        data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
-    )
-    scores["images_per_second"] = 1000 / scores["ms_per_image"]
-    return scores, captions, Path(given.output or given.captioner)
+    def scores(captions: list, training_captions: Sequence[str]) -> dict:
+        from tfsparsecap.inference.scoring import all_scores_of
+
+        return all_scores_of(
+            captions,
+            metrics,
+            training_captions=training_captions,
+            spice_folder=given.spice_jars,
+            fetch_spice=given.spice,
+            progress=sys.stderr.isatty(),
+        )
+
+    return scores
 
 
-def _exported_file(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path | None]:
+def _caption_and_score(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list]:
+    """Scores and captions of a run or of an exported file."""
     path = Path(given.captioner)
-    if not path.exists():
-        raise InputError(f"there is no {path}: give a run folder such as runs/NAME or a .tflite file")
-    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    is_run = path.is_dir()
+    settings = Path(given.config or path.parent / "config.yaml")
+    if is_run:
+        if given.config is not None:
+            raise InputError("--config is for a .tflite file: a run has its own settings")
+        if given.threads is not None:
+            raise InputError("--threads is for a .tflite file: a run uses all cores anyway")
+        start_tensorflow()
+    from tfsparsecap.inference import load
 
-    exported = TFLiteCaptioner(path)
-    built_in = exported.metadata.get("beam")
-    if given.beam is not None and given.beam != built_in:
-        raise InputError(
-            f"{path} searches with beam {built_in}, not {given.beam}: leave --beam out, or export the run "
-            f"with tfsparsecap-export --beam {given.beam}"
-        )
-    settings = Path(given.config) if given.config else path.parent / "config.yaml"
-    if not settings.is_file():
-        raise InputError(
-            f"it is not known which data to evaluate {path} on: give --config with the settings of its run"
-        )
-    start_tensorflow()
-    from tfsparsecap.inference.finished_run import left_out
-    from tfsparsecap.inference.scoring import caption_with_file
+    captioner = load(path)
+    if not is_run:
+        captioner.check_beam(given.beam)
+        if not settings.is_file():
+            raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
+        start_tensorflow()
+    from tfsparsecap.inference.splits import evaluate_file
     from tfsparsecap.settings.build import load_data, region_features
     from tfsparsecap.settings.files import load_config
 
-    config = load_config(settings)
+    config = captioner.config if is_run else load_config(settings)
+    if given.features is not None and captioner.feature_size is None:
+        raise InputError(f"--features is for a captioner without an encoder: {path} takes images")
     config.data.folder = given.data or config.data.folder
     config.data.features = given.features or config.data.features
     data = load_data(config)
-    records = data.split(given.split)
-    if not records:
-        raise InputError(f"the {given.split} split of {data.name} has no images: choose another with --split")
-    features = None
-    if exported.features_shape is not None:
-        # No more regions than the file takes.
-        config.data.max_regions = exported.features_shape[0]
-        features = region_features(config, records)
-    threads = given.threads or min(_cores(), _MOST_THREADS, len(records))
-    captioners = [exported, *(TFLiteCaptioner(path) for _ in range(threads - 1))]
-    captions, milliseconds, speed = caption_with_file(
-        captioners, records, features, progress=sys.stderr.isatty()
-    )
-    scores = {
-        "split": given.split,
-        "images": len(captions),
-        "left_out": left_out(records, captions),
-        "beam": built_in,
-        **_scorer(given, metrics, _training_captions(data))(captions),
-        "ms_per_image": milliseconds,
-        "images_per_second": speed,
-        "threads": threads,
-        "bytes": path.stat().st_size,
+    training = [caption for record in data.split("train") for caption in record.captions]
+    options = {
+        "progress": sys.stderr.isatty(),
+        "scorer": functools.partial(scorer, training_captions=training),
     }
-    return scores, captions, Path(given.output) if given.output else None
+    if is_run:
+        scores, captions = captioner.evaluate(data, given.split, given.beam, **options)
+        return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions
+    config.data.max_regions = captioner.max_regions or config.data.max_regions
+    features = functools.partial(region_features, config)
+    threads = given.threads or min(_cores(), _MAX_THREADS)
+    return evaluate_file(captioner, data, given.split, features=features, threads=threads, **options)
 
 
-def _file_of_captions(given: argparse.Namespace, metrics: Sequence[str]) -> tuple[dict, list, Path | None]:
+def _score_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list["ImageCaption"]]:
+    """Scores and captions of a file of captions."""
     if given.captioner is not None or not (given.results and given.references):
-        raise InputError("give --results and --references together, and no run folder or file beside them")
+        raise InputError("give --results and --references together, without a run folder or .tflite file")
     for name in ("beam", "threads", "config", "data", "features"):
         if getattr(given, name) is not None:
-            raise InputError(f"--{name} says how to caption, and the captions in --results are there already")
-    start_tensorflow()
+            raise InputError(f"--{name} is about captioning: leave it out, --results has the captions")
     from tfsparsecap.inference.scoring import caption_texts, coco_results
 
     captions, more = coco_results(_read_json(given.results), _read_json(given.references))
@@ -227,71 +208,34 @@ def _file_of_captions(given: argparse.Namespace, metrics: Sequence[str]) -> tupl
         "images": len(captions),
         "references_without_caption": more,
         "beam": None,
-        **_scorer(given, metrics, training)(captions),
+        **scorer(captions, training),
     }
-    return scores, captions, Path(given.output) if given.output else None
+    return scores, captions
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _metrics(given: argparse.Namespace) -> Sequence[str]:
-    """What is to be computed; wrong names are found before anything is captioned."""
-    if given.training_captions and not given.results:
-        raise InputError("--training-captions goes with --results: a run knows its own")
-    if given.metrics is None:
-        return METRICS
-    metrics = [name.strip() for name in given.metrics.split(",")]
-    check_metrics(metrics)
-    if given.spice and "SPICE" not in metrics:
-        raise InputError("--spice fetches what SPICE needs, and --metrics leaves SPICE out: give one of them")
-    return metrics
-
-
-def _scorer(
-    given: argparse.Namespace, metrics: Sequence[str], training_captions: Iterable[str]
-) -> Callable[[list], dict]:
-    from tfsparsecap.inference.scoring import every_score_of
-
-    return functools.partial(
-        every_score_of,
-        metrics=metrics,
-        training_captions=training_captions,
-        spice_folder=given.spice_jars,
-        fetch_spice=given.spice,
-        progress=sys.stderr.isatty(),
-    )
-
-
-def _training_captions(data: "CaptionData") -> list[str]:
-    return [caption for record in data.split("train") for caption in record.captions]
 
 
 def _read_json(path: str) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON ({error}): give a file in COCO's format") from error
+        raise InputError(f"{path} is not JSON ({error}): give a file in COCO's format") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
 
 
-def _check_beam(beam: int | None) -> None:
-    if beam is not None and beam < 1:
-        raise InputError(f"--beam is {beam}: it must be at least 1")
-
-
 def _check_output(folder: Path) -> None:
-    """Before all the work: whether there can be a folder of this name."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise InputError(f"--output is {folder}, and {there} is no folder: choose another")
+    """Raises InputError, before all the work, if there cannot be a folder of this name."""
+    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not parent.is_dir():
+        raise InputError(f"--output is {folder}, and {parent} is not a folder: choose another")
 
 
 def _write(folder: Path, scores: dict, rows: list[dict], beam: int | None) -> None:
-    # What a run wrote about itself, with its own beam, is not written over by a search of another width.
+    # The scores with the run's own beam are not overwritten by those with another one.
     suffix = scores["split"] if beam is None else f"{scores['split']}_beam{beam}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

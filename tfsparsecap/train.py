@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         config = load_config(given.config, given.settings)
         start_tensorflow()
-        from tfsparsecap.inference.finished_run import describe
+        from tfsparsecap.inference.scoring import scores_table
         from tfsparsecap.training.run import train_run
 
         verbose = 0 if given.quiet else 1 if sys.stdout.isatty() else 2
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"stopped; go on with {where} --resume", file=sys.stderr)
             raise
         if not given.json and "split" in scores:
-            print_table(scores["run"], describe(scores))
+            print_table(scores["run"], scores_table(scores))
     if given.json:
         print(json.dumps(scores))
     return 0

@@ -1,4 +1,4 @@
-"""Reading bundles: what is in them, and every kind of file that is none."""
+"""Exported files: reading them, refusing damaged and malicious ones, joining tokens."""
 
 import io
 import json
@@ -32,31 +32,28 @@ def bundle(path, model=MODEL, description=DESCRIPTION, vocabulary=VOCABULARY):
     return path
 
 
-def test_description_and_vocabulary_come_back(tmp_path):
+def test_description_and_vocabulary_are_read(tmp_path):
     assert read_bundle(bundle(tmp_path / "a.tflite")) == (DESCRIPTION, VOCABULARY)
-
-
-def test_a_vocabulary_may_be_missing(tmp_path):
-    assert read_bundle(bundle(tmp_path / "a.tflite", vocabulary=None)) == (DESCRIPTION, [])
+    assert read_bundle(bundle(tmp_path / "b.tflite", vocabulary=None)) == (DESCRIPTION, [])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": b"text, not a model"}, "no .tflite file"),
-        ({"description": None}, "holds no captioner.json"),
-        ({"description": "{"}, "holds no captioner.json"),
+        ({"model": b"text, not a model"}, "is not a .tflite file"),
+        ({"description": None}, "has no readable captioner.json"),
+        ({"description": "{"}, "has no readable captioner.json"),
         ({"description": "[1]"}, "no format version"),
         ({"description": {"format_version": "1"}}, "no format version"),
-        ({"description": {"format_version": 99}}, "reads up to 1"),
+        ({"description": {"format_version": 99}}, "reads versions up to 1"),
     ],
 )
-def test_what_is_no_bundle_is_said(tmp_path, options, message):
+def test_files_that_are_not_bundles_are_refused(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         read_bundle(bundle(tmp_path / "a.tflite", **options))
 
 
-def test_absent_cut_and_foreign_files_are_said(tmp_path):
+def test_missing_truncated_and_foreign_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_bundle(tmp_path / "absent.tflite")
     with pytest.raises(InputError, match="cannot read"):
@@ -66,7 +63,7 @@ def test_absent_cut_and_foreign_files_are_said(tmp_path):
     with pytest.raises(InputError, match="cut short"):
         read_bundle(tmp_path / "cut.tflite")
     (tmp_path / "foreign.tflite").write_bytes(MODEL)
-    with pytest.raises(InputError, match="no captioner's file"):
+    with pytest.raises(InputError, match="is not a captioner"):
         read_bundle(tmp_path / "foreign.tflite")
 
 
@@ -88,15 +85,15 @@ def archive(path, members, method=zipfile.ZIP_DEFLATED):
             {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": b"a\n" * (9 << 20)},
             "vocabulary.txt in .* is larger than 16 MB",
         ),
-        ({str(number): "" for number in range(1001)}, "holds no captioner.json"),
+        ({str(number): "" for number in range(1001)}, "has no readable captioner.json"),
         (
             {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": b"dog\n\xff\n"},
-            "no UTF-8 text .byte 4",
+            "not UTF-8 text .byte 4",
         ),
-        ({"captioner.json": "[" * 100_000}, "holds no captioner.json"),
+        ({"captioner.json": "[" * 100_000}, "has no readable captioner.json"),
     ],
 )
-def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path, members, message):
+def test_archives_that_would_fill_the_memory_are_refused(tmp_path, members, message):
     path = archive(tmp_path / "bomb.tflite", members)
     tracemalloc.start()
     with pytest.raises(InputError, match=message):
@@ -105,51 +102,51 @@ def test_an_archive_that_would_fill_the_memory_is_refused(tmp_path, members, mes
     tracemalloc.stop()
 
 
-def test_an_archive_that_lies_about_its_sizes_is_refused(tmp_path):
-    """256 MB in 256 KB that say that they are 1 KB."""
-    bomb = archive(tmp_path / "bomb.tflite", {"captioner.json": b" " * (1 << 28)})
+def test_an_archive_with_false_sizes_is_refused(tmp_path):
+    """128 MB compressed to 128 KB, with a declared size of 1 KB."""
+    bomb = archive(tmp_path / "bomb.tflite", {"captioner.json": b" " * (1 << 27)})
     content = bytearray(bomb.read_bytes())
     for signature, field in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
         struct.pack_into("<I", content, content.index(signature) + field, 1000)
     bomb.write_bytes(content)
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"holds no captioner\.json"):
+    with pytest.raises(InputError, match=r"has no readable captioner\.json"):
         read_bundle(bomb)
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
 
 
-def test_other_compressions_are_refused(tmp_path):
+def test_other_compression_methods_are_refused(tmp_path):
     path = archive(tmp_path / "a.tflite", {"captioner.json": json.dumps(DESCRIPTION)}, zipfile.ZIP_BZIP2)
-    with pytest.raises(InputError, match="compressed in a way"):
+    with pytest.raises(InputError, match="compression method"):
         read_bundle(path)
 
 
-def test_damage_anywhere_is_a_sentence(tmp_path):
+def test_damage_at_any_byte_raises_an_input_error_or_nothing(tmp_path):
     whole = archive(
         tmp_path / "a.tflite",
         {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": "\n".join(VOCABULARY)},
     ).read_bytes()
     path, refused = tmp_path / "damaged.tflite", 0
-    for place in range(len(MODEL), len(whole)):
+    for place in range(len(MODEL), len(whole), 2):
         for value in (0, 0xFF, whole[place] ^ 1):
             path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
             try:
                 read_bundle(path)
             except InputError:
                 refused += 1
-    assert refused > 500
+    assert refused > 250
 
 
-def test_a_pipe_is_refused_at_once(tmp_path):
+def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe.tflite")
-    with pytest.raises(InputError, match=r"cannot read .*it is no file"):
+    with pytest.raises(InputError, match=r"cannot read .*it is not a file"):
         read_bundle(tmp_path / "pipe.tflite")
 
 
 @pytest.fixture
 def without_graph(monkeypatch):
-    """The runtime without a model: what words come out is not its affair."""
+    """A runtime that loads anything: joining tokens needs no graph."""
     from ai_edge_litert import interpreter
 
     features = {"features": {"shape": np.array([1, 2, 3]), "dtype": np.float32}}
@@ -175,37 +172,37 @@ IN_PIECES = {"format_version": 1, "join": "pieces", "special_ids": {"pad": 0, "s
         ([3, 4], ""),
     ],
 )
-def test_pieces_are_joined_where_words_begin(tmp_path, without_graph, token_ids, text):
+def test_sentencepieces_are_joined(tmp_path, without_graph, token_ids, text):
     description = {**IN_PIECES, "unknown_id": 1}
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, description, PIECES))
     assert captioner.text(np.array(token_ids, np.int32)) == text
 
 
-@pytest.mark.parametrize("nothing", [-np.inf, np.finfo(np.float32).min])
-def test_a_beam_that_found_nothing_is_left_out(tmp_path, monkeypatch, without_graph, nothing):
+@pytest.mark.parametrize("no_caption", [-np.inf, np.finfo(np.float32).min])
+def test_beams_without_a_caption_are_left_out(tmp_path, monkeypatch, without_graph, no_caption):
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, IN_PIECES, PIECES))
-    found = np.array([[4, 5, 3], [3, 0, 0]], np.int32), np.array([-2.5, nothing], np.float32)
+    found = np.array([[4, 5, 3], [3, 0, 0]], np.int32), np.array([-2.5, no_caption], np.float32)
     monkeypatch.setattr(captioner, "token_ids", lambda image=None, **features: found)
     assert captioner.caption() == [("a dog", -2.5)]
 
 
-def test_an_unknown_word_is_left_out_where_the_file_says_which_it_is(tmp_path, without_graph):
+def test_the_unknown_token_is_left_out_if_the_file_names_it(tmp_path, without_graph):
     token_ids = np.array([1, 4, 3, 5, 3, 6, 2, 4], np.int32)
     all_words = "a <unk> dog\u2028s <unk> \U0001f436"
-    # Older files say nothing of it.
-    for also, said in (
+    # Older files do not name it.
+    for more, text in (
         ({"unknown_id": 3}, "a dog\u2028s \U0001f436"),
         ({"unknown_id": 4}, "<unk> dog\u2028s <unk> \U0001f436"),
         ({"unknown_id": None}, all_words),
         ({}, all_words),
     ):
-        captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", description={**DESCRIPTION, **also}))
-        assert captioner.text(token_ids) == said
-    with pytest.raises(InputError, match=r"gives token 7, its vocabulary.txt has 7 lines"):
+        captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", description={**DESCRIPTION, **more}))
+        assert captioner.text(token_ids) == text
+    with pytest.raises(InputError, match=r"gives token 7, but its vocabulary.txt has 7 lines"):
         captioner.text([4, 7])
 
 
-def test_captions_in_pieces_are_the_originals(tmp_path, without_graph, shared):
+def test_sentencepiece_captions_equal_those_of_the_original_implementation(tmp_path, without_graph, shared):
     folder = shared / "fixtures" / "updown_smp975"
     vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
     description = {**IN_PIECES, "unknown_id": 1}
@@ -222,13 +219,13 @@ def test_captions_in_pieces_are_the_originals(tmp_path, without_graph, shared):
     [
         ({"special_ids": None}, "does not name the special tokens"),
         ({"special_ids": {"end": "2"}}, "does not name the special tokens"),
-        ({"join": ["words"]}, "does not say how words are joined"),
-        ({"join": "syllables"}, "does not say how words are joined"),
+        ({"join": ["words"]}, "does not say how to join tokens"),
+        ({"join": "syllables"}, "does not say how to join tokens"),
         ({"image_size": 10**9}, "gives the image size 1000000000"),
         ({"image_size": "64"}, "gives the image size '64'"),
     ],
 )
-def test_a_description_that_captioning_cannot_use_is_said(tmp_path, change, message):
+def test_incomplete_descriptions_are_refused(tmp_path, change, message):
     path = bundle(tmp_path / "a.tflite", description={**DESCRIPTION, **change})
     with pytest.raises(InputError, match=message):
         TFLiteCaptioner(path)

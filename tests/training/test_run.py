@@ -313,7 +313,7 @@ def test_a_run_from_bottom_up_features_leaves_out_and_names_what_is_bad(bottom_u
         for name, file in files.items()
         if name in trained.captioner.input_names
     }
-    ((text, score),) = trained.caption(**given)
+    ((text, score),) = trained.generate(given)
     assert text == captions[0].caption and score == pytest.approx(captions[0].score, abs=1e-4)
 
 

@@ -165,7 +165,7 @@ class TFLiteCaptioner(CaptionGenerator):
         """Raises InputError if `beam` is neither None nor the beam in the file."""
         if beam not in (None, self.metadata.get("beam")):
             raise InputError(
-                f"{self.path} has a fixed beam of {self.metadata.get('beam')}, not {beam}: leave out the beam,"
+                f"{self.path} has a fixed beam of {self.metadata.get('beam')}, not {beam}: leave it out,"
                 f" or export the run with tfsparsecap-export --beam {beam}"
             )
 

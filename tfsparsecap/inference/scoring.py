@@ -115,13 +115,13 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
     names = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "SPICE")
     rows += [(name, f"{scores[name]:.3f}") for name in names if name in scores]
     rows += [(name, f"not computed: {reason}") for name, reason in scores.get("not_computed", {}).items()]
-    rows.append(("equal to a reference", f"{scores['exact_match']:.1%}"))
+    rows.append(("exact matches", f"{scores['exact_match']:.1%}"))
     if "uniqueness" in scores:
-        rows.append(("not in the training captions", f"{scores['uniqueness']:.1%}"))
+        rows.append(("new captions", f"{scores['uniqueness']:.1%}"))
     if "distinct" in scores:
         words = f"{scores['mean_length']:.1f} per caption, {scores['vocabulary_used']} different ones"
         if "vocabulary_share" in scores:
-            words += f", {scores['vocabulary_share']:.1%} of those in the training captions"
+            words += f", {scores['vocabulary_share']:.1%} of the training vocabulary"
         rows += [("distinct captions", f"{scores['distinct']:.1%}"), ("words", words)]
     if "weights" in scores:
         kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,}"

@@ -12,7 +12,8 @@ import tensorflow as tf
 from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
-from tfsparsecap.inference.scoring import caption_records, scores_of
+from tfsparsecap.inference.scoring import scores_of
+from tfsparsecap.inference.splits import caption_records
 from tfsparsecap.runs.checkpoints import save_checkpoint
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 

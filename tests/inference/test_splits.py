@@ -1,0 +1,111 @@
+"""Captions of all images of a split: order, errors and timing."""
+
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.data.records import Record
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference import splits
+from tfsparsecap.inference.splits import caption_records, caption_with_file
+
+
+class SlowToTrace:
+    """A search that traces a graph, slowly, for each new batch size."""
+
+    def __init__(self):
+        self.traced, self.calls = [], []
+
+    @property
+    def traces(self):
+        return len(self.traced)
+
+    def __call__(self, batch):
+        count = len(batch["index"])
+        self.calls.append(count)
+        if count not in self.traced:
+            self.traced.append(count)
+            time.sleep(0.5)
+        time.sleep(0.01)
+        return tf.reshape(batch["index"], [-1, 1, 1]), tf.zeros([count, 1])
+
+
+def caption_batches(sizes):
+    """Captions, milliseconds and searched batches for batches of these sizes."""
+    ends = np.cumsum(sizes)
+    batches = [
+        {"index": tf.range(end - size, end, dtype=tf.int64)} for size, end in zip(sizes, ends, strict=True)
+    ]
+    records = [Record(str(number), Path(), (f"{number}",), "test") for number in range(sum(sizes))]
+    decoder = SlowToTrace()
+    words = SimpleNamespace(decode=lambda ids: str(ids[0]))
+    return *caption_records(decoder, records, batches, words), decoder.calls
+
+
+def test_the_time_per_image_excludes_tracing():
+    captions, milliseconds, calls = caption_batches([2, 2, 2, 1])
+    assert [caption.caption for caption in captions] == list("0123456") and calls == [2, 2, 2, 1]
+    assert 5 <= milliseconds < 150
+    # If every batch was traced, the last one is repeated.
+    captions, milliseconds, calls = caption_batches([2, 1])
+    assert len(captions) == 3 and calls == [2, 1, 1]
+    assert 10 <= milliseconds < 300
+    assert caption_batches([]) == ([], 0.0, [])
+
+
+class Slow:
+    """A slow exported file that only one thread may use at a time."""
+
+    image_size, input_names = 8, ("image",)
+
+    def __init__(self, together=None):
+        self.busy, self.together = threading.Lock(), together
+
+    def caption(self, image):
+        assert self.busy.acquire(blocking=False)
+        if self.together is not None and threading.current_thread() is not threading.main_thread():
+            self.together.wait(10)
+        time.sleep(0.02)
+        self.busy.release()
+        return [(str(image[0, 0, 0]), -1.0)]
+
+
+def test_a_file_captions_on_several_threads_in_order(monkeypatch):
+    def read_image(path, size):
+        if path.name == "3":
+            raise InputError("it is damaged")
+        return np.full((size, size, 3), int(path.name), "uint8")
+
+    monkeypatch.setattr(splits, "read_image", read_image)
+    records = [Record(f"i{number}", Path(str(number)), ("x",), "test") for number in range(13)]
+    for count in (1, 3):
+        # No thread continues before all have started.
+        together = threading.Barrier(count)
+        files = [Slow(together) for _ in range(count)]
+        captions, milliseconds, speed = caption_with_file(files, records)
+        assert [one.caption for one in captions] == [str(n) for n in range(13) if n != 3]
+        assert [one.image_id for one in captions][2:4] == ["i2", "i4"]
+        assert milliseconds >= 20 and 0 < speed < count / 0.02
+
+
+def test_an_error_in_one_thread_stops_the_others(monkeypatch):
+    monkeypatch.setattr(splits, "read_image", lambda path, size: np.zeros((size, size, 3), "uint8"))
+    calls = []
+
+    class Broken(Slow):
+        def caption(self, image):
+            calls.append(image)
+            time.sleep(0.05)
+            if len(calls) > 3:
+                raise InputError("it gives a token that it does not know")
+            return super().caption(image)
+
+    records = [Record(str(number), Path(str(number)), ("x",), "test") for number in range(100)]
+    with pytest.raises(InputError, match="gives a token"):
+        caption_with_file([Broken(), Broken()], records)
+    assert len(calls) < 50
