@@ -5,45 +5,35 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.additive_attention import (
-    attention_memory,
-    attention_weights,
-    checked_sharing,
-    looked_at,
-)
+from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
 
 RNG = np.random.default_rng(0)
-KEYS, FEATURES, QUERY = (
-    RNG.standard_normal(shape).astype("float32") for shape in ((2, 5, 3), (2, 5, 4), (2, 3))
-)
+FEATURES, HIDDEN = (RNG.standard_normal(shape).astype("float32") for shape in ((2, 5, 4), (2, 6)))
 MASK = np.array([[True, True, False, True, False], [True] * 5])
 
 
 @pytest.mark.parametrize("share", [None, "kv"])
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
-def test_it_is_the_mean_of_the_features_by_the_softmax_of_their_scores(share, mask):
-    score = keras.layers.Dense(1)
-    score.build((None, None, 3))
-    score.set_weights([RNG.standard_normal((3, 1)), np.array([0.7])])
-    kernel, bias = score.get_weights()
-
-    exponentials = np.zeros((2, 5))
-    for picture, region in np.ndindex(2, 5):
-        if mask is None or mask[picture, region]:
-            energy = np.tanh(KEYS[picture, region] + QUERY[picture])
-            exponentials[picture, region] = np.exp(energy @ kernel[:, 0] + bias[0])
+def test_result_is_the_mean_of_the_values_weighted_by_the_softmax_of_the_scores(share, mask):
+    captioner = AdditiveAttentionCaptioner(9, attention_size=3, share_attention=share, feature_size=4)
+    captioner.attention_features = captioner.dense("attention_features", 3, 4)
+    captioner.attention_query = captioner.dense("attention_query", 3, 6)
+    captioner.attention_score = captioner.dense("attention_score", 1, 3)
+    keys = FEATURES @ captioner.attention_features.kernel.numpy()
+    query = HIDDEN @ captioner.attention_query.kernel.numpy()
+    exponentials = np.exp(np.tanh(keys + query[:, None]) @ captioner.attention_score.kernel.numpy()[:, 0]) * (
+        1 if mask is None else mask
+    )
     expected = exponentials / exponentials.sum(axis=1, keepdims=True)
 
-    memory = attention_memory(keras.ops.array(KEYS), keras.ops.array(FEATURES), mask, share)
+    memory = captioner.attention_memory(keras.ops.array(FEATURES), mask)
     assert ("features" in memory) == (share is None)
-    weights = attention_weights(keras.ops.array(QUERY), memory, score)
+    weights = captioner.attention_weights(keras.ops.array(HIDDEN), memory)
     np.testing.assert_allclose(weights, expected, atol=1e-6)
-    values = KEYS if share == "kv" else FEATURES
-    mean = (expected[:, :, None] * values).sum(axis=1)
-    np.testing.assert_allclose(looked_at(weights, memory), mean, atol=1e-6)
+    mean = (expected[:, :, None] * (keys if share == "kv" else FEATURES)).sum(axis=1)
+    np.testing.assert_allclose(captioner.attend(keras.ops.array(HIDDEN), memory), mean, atol=1e-6)
 
 
-def test_what_cannot_be_shared_is_named():
-    assert checked_sharing("kv") == "kv" and checked_sharing(None) is None
+def test_unknown_sharing_is_refused():
     with pytest.raises(InputError, match='share_attention is "qk"'):
-        checked_sharing("qk")
+        AdditiveAttentionCaptioner(9, attention_size=3, share_attention="qk", feature_size=4)

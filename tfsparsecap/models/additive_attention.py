@@ -1,62 +1,75 @@
-"""Additive attention over the regions of a picture, as Soft-Attention and Up-Down have it."""
+"""Additive attention over the regions of an image, shared by Soft-Attention and Up-Down."""
 
-import keras
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.captioner import Memory
-from tfsparsecap.models.regions import attention_bias
+from tfsparsecap.models.captioner import Memory, State
+from tfsparsecap.models.regions import RegionCaptioner, attention_bias
 
 
-def checked_sharing(share: str | None) -> str | None:
-    """What an additive attention shares: None, or `"kv"`, one projection for keys and values.
+class AdditiveAttentionCaptioner(RegionCaptioner):
+    """Base class of recurrent captioners that weight regions by `softmax(score(tanh(keys + query)))`.
+
+    A subclass makes the layers `attention_features` (keys), `attention_query` and `attention_score`.
+
+    Args:
+        vocabulary_size: number of tokens, special tokens included.
+        attention_size: units A of keys and query.
+        share_attention: `"kv"` averages the keys instead of the features, so that one projection gives keys
+            and values (Share-KV of ACORT, https://arxiv.org/abs/2202.05451); None shares nothing.
+        kwargs: of `RegionCaptioner`.
 
     Raises:
-        InputError: anything else.
+        InputError: an unknown sharing.
     """
-    if share not in (None, "kv"):
-        raise InputError(f'share_attention is "{share}": an additive attention shares "kv" or nothing (none)')
-    return share
 
+    def __init__(
+        self, vocabulary_size: int, *, attention_size: int, share_attention: str | None = None, **kwargs
+    ):
+        super().__init__(vocabulary_size, **kwargs)
+        if share_attention not in (None, "kv"):
+            raise InputError(
+                f'share_attention is "{share_attention}": additive attention shares "kv" or nothing (none)'
+            )
+        self.attention_size, self.share_attention = attention_size, share_attention
 
-def attention_memory(keys, features, mask, share: str | None) -> Memory:
-    """What attention needs to know of a picture, the same for each word.
+    def attention_memory(self, features, mask) -> Memory:
+        """Returns what attention needs to know about an image.
 
-    Args:
-        keys: [B, N, A], what regions are scored by.
-        features: [B, N, D], what is looked at; not kept with Share-KV, where it is the keys.
-        mask: bool [B, N], true for regions; None where all rows are.
-        share: as `checked_sharing` returns it.
-    """
-    memory = {"keys": keys}
-    if share != "kv":
-        memory["features"] = features
-    if mask is not None:
-        memory["attention_bias"] = attention_bias(mask, keys.dtype)
-    return memory
+        Args:
+            features: [B, N, D], the values that are averaged.
+            mask: bool [B, N], true for regions; None if all rows are regions.
+        """
+        keys = self.attention_features(features)
+        memory = {"keys": keys}
+        if self.share_attention != "kv":
+            memory["features"] = features
+        if mask is not None:
+            memory["attention_bias"] = attention_bias(mask, keys.dtype)
+        return memory
 
+    def attention_weights(self, hidden, memory: Memory):
+        """Returns the weight of each region, [B, N], for a hidden state [B, units]."""
+        query = self.attention_query(hidden)
+        energy = ops.tanh(memory["keys"] + ops.expand_dims(query, 1))
+        scores = ops.squeeze(self.attention_score(energy), axis=-1)
+        if "attention_bias" in memory:
+            scores = scores + memory["attention_bias"]
+        return ops.softmax(scores, axis=-1)
 
-def attention_weights(query, memory: Memory, score: keras.layers.Layer):
-    """How much of each region is looked at: `softmax(score(tanh(keys + query)))`, [B, N].
+    def attend(self, hidden, memory: Memory):
+        """Returns the mean of the features, weighted by `attention_weights`: [B, D]."""
+        weights = self.attention_weights(hidden, memory)
+        features = memory["features"] if "features" in memory else memory["keys"]
+        return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), features), axis=1)
 
-    Args:
-        query: [B, A].
-        memory: of `attention_memory`.
-        score: a layer from A units to 1.
+    def attention_state(self, before: State, after: State):
+        """Returns the hidden state that the attention of a step used, given the states around the step."""
+        raise NotImplementedError
 
-    Example:
-        >>> memory = attention_memory(ops.zeros((1, 4, 3)), ops.ones((1, 4, 8)), None, None)
-        >>> ops.convert_to_numpy(attention_weights(ops.ones((1, 3)), memory, keras.layers.Dense(1))).tolist()
-        [[0.25, 0.25, 0.25, 0.25]]
-    """
-    energy = ops.tanh(memory["keys"] + ops.expand_dims(query, 1))
-    scores = ops.squeeze(score(energy), axis=-1)
-    if "attention_bias" in memory:
-        scores = scores + memory["attention_bias"]
-    return ops.softmax(scores, axis=-1)
-
-
-def looked_at(weights, memory: Memory):
-    """The mean of the features with these weights: [B, N] to [B, D]."""
-    features = memory["features"] if "features" in memory else memory["keys"]
-    return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), features), axis=1)
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "attention_size": self.attention_size,
+            "share_attention": self.share_attention,
+        }

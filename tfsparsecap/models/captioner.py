@@ -1,7 +1,13 @@
-"""The one contract in the middle: what decoding, evaluation, training and export ask of a captioner."""
+"""The interface between captioners and everything that trains, decodes, evaluates and exports them."""
+
+from collections.abc import Callable
 
 import keras
 import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from tfsparsecap.gates import sample_gates_once
 
 #: Ids of the special tokens in every word vocabulary of this package.
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
@@ -12,19 +18,47 @@ State = dict[str, keras.KerasTensor]
 
 
 class Captioner(keras.Model):
-    """A model that says what is on a picture, one word at a time.
+    """Base class of image captioners, which generate a caption token by token.
 
-    A subclass implements the four methods below and nothing that decodes, trains or exports looks further.
+    A subclass implements `encode`, `initial_state` and `step`; training, pruning, decoding, evaluation and
+    export need nothing else. It may also override `teacher_forcing` to process all tokens at once.
     `B` is the number of captions, `T` their length in tokens, `V` the size of the vocabulary.
 
     Args:
         vocabulary_size: `V`, special tokens included.
         start_id, end_id, pad_id: ids of the special tokens.
+
+    Example:
+        >>> class MeanPool(Captioner):
+        ...     def __init__(self, vocabulary_size, units=32, **kwargs):
+        ...         super().__init__(vocabulary_size, **kwargs)
+        ...         self.project = keras.layers.Dense(units)
+        ...         self.embedding = keras.layers.Embedding(vocabulary_size, units)
+        ...         self.cell = keras.layers.GRUCell(units)
+        ...         self.logits = keras.layers.Dense(vocabulary_size)
+        ...
+        ...     def encode(self, inputs, training=False):
+        ...         return {"image": self.project(ops.mean(inputs["features"], axis=1))}
+        ...
+        ...     def initial_state(self, memory):
+        ...         return {"hidden": memory["image"]}
+        ...
+        ...     def step(self, token_ids, state, memory, training=False):
+        ...         output, (hidden,) = self.cell(self.embedding(token_ids), [state["hidden"]])
+        ...         return ops.cast(self.logits(output), "float32"), {"hidden": hidden}
+        >>> captioner = MeanPool(100)
+        >>> inputs = {"features": ops.ones((2, 9, 16)), "tokens": ops.ones((2, 5), "int32")}
+        >>> captioner(inputs).shape
+        TensorShape([2, 5, 100])
+        >>> from tfsparsecap.decoding import Decoder
+        >>> token_ids, scores = Decoder(captioner, beam=3, max_length=6)({"features": ops.ones((2, 9, 16))})
+        >>> token_ids.shape
+        TensorShape([2, 3, 6])
     """
 
-    #: Names of the inputs that `encode` looks at; the first two are the two kinds there are.
+    #: Names of the inputs that `encode` uses; the first two are the two kinds of input that datasets have.
     input_names: tuple[str, ...] = ("image", "features")
-    #: Tokens of a caption that its state has room for; None has no limit.
+    #: Largest number of tokens in a caption; None is unlimited.
     max_length: int | None = None
 
     def __init__(
@@ -41,12 +75,12 @@ class Captioner(keras.Model):
         self.start_id, self.end_id, self.pad_id = start_id, end_id, pad_id
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        """Everything that is computed once an image.
+        """Computes everything that is needed once per image.
 
         Args:
             inputs: `"image"` uint8 or float [B, S, S, 3] with values 0 to 255, or `"features"` float
-                [B, N, D] (what the encoder would have given for the image, and what counts where both are
-                given), and what else is in `input_names`; other keys are ignored.
+                [B, N, D], which replace the encoder's output and take precedence, and the other inputs in
+                `input_names`; unknown keys are ignored.
             training: whether layers such as dropout are in training mode.
 
         Returns:
@@ -55,29 +89,46 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def initial_state(self, memory: Memory) -> State:
-        """The decoder's state before the first word: a dictionary of tensors, each with leading axis B."""
+        """Returns the decoder's state before the first token: a dictionary of tensors with leading axis B."""
         raise NotImplementedError
 
     def step(self, token_ids, state: State, memory: Memory, training: bool = False):
-        """One word further.
+        """Predicts the next token.
 
         Args:
-            token_ids: int32 [B], the word before (`start_id` at first).
-            state: what `initial_state` or the step before returned; leading axis B.
-            memory: what `encode` returned; leading axis B.
+            token_ids: int32 [B], the previous token (`start_id` at first).
+            state: as returned by `initial_state` or the previous step; leading axis B.
+            memory: as returned by `encode`; leading axis B.
+            training: as in `encode`.
 
         Returns:
-            `(logits, state)`: float32 [B, V] and the next state, of the same structure, shapes and dtypes.
+            `(logits, state)`: float32 [B, V] and the next state, with unchanged structure, shapes and dtypes.
         """
         raise NotImplementedError
 
     def call(self, inputs: Inputs, training: bool = False):
-        """Teacher forcing: logits float32 [B, T, V] for the words after `inputs["tokens"]` int32 [B, T].
+        """Predicts every token from the given tokens before it.
 
-        `tokens` begin with `start_id`; logits at position t predict token t + 1. Positions of `pad_id` may
-        hold anything: the loss leaves them out.
+        Args:
+            inputs: as in `encode`, and `"tokens"` int32 [B, T], which start with `start_id`. Whatever stands
+                in positions of `pad_id` does not matter: the loss ignores them.
+            training: whether layers such as dropout are in training mode.
+
+        Returns:
+            Logits float32 [B, T, V]; position t predicts token t + 1.
         """
-        raise NotImplementedError
+        # All tokens see the same sampled gates.
+        with sample_gates_once(self, training):
+            return self.teacher_forcing(inputs, training)
+
+    def teacher_forcing(self, inputs: Inputs, training: bool = False):
+        """Computes `call`; by default, one `step` after the other."""
+        memory = self.encode(inputs, training)
+        return loop_over_tokens(
+            lambda token_ids, state: self.step(token_ids, state, memory, training),
+            inputs["tokens"],
+            self.initial_state(memory),
+        )
 
     def get_config(self) -> dict:
         return {
@@ -89,13 +140,50 @@ class Captioner(keras.Model):
         }
 
     def constant_tables(self) -> dict[str, np.ndarray]:
-        """Tables in the graph that nobody learnt: an exporter does not count them among the weights."""
+        """Returns constant tables in the graph that are no weights, such as positional encodings."""
         return {}
 
-    @classmethod
-    def from_config(cls, config: dict, custom_objects=None) -> "Captioner":
-        """A captioner of the same sizes, with an encoder of its own where there is one."""
-        if config.get("encoder") is not None:
-            encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
-            config = {**config, "encoder": encoder}
-        return cls(**config)
+
+def loop_over_tokens(step: Callable, tokens, state: State, dtype: str = "float32"):
+    """Runs a step for each token and stacks the outputs.
+
+    Unrolled if T is known, which is as fast as a loop and compiles with XLA; otherwise a loop in the graph.
+
+    Args:
+        step: `step(token, state)` -> `(output [B, ...], next state)`.
+        tokens: [B, T] ids or [B, T, E] embeddings.
+        state: before the first token.
+        dtype: of the outputs.
+
+    Returns:
+        [B, T, ...].
+
+    Example:
+        >>> def add(number, state):
+        ...     total = state["total"] + number
+        ...     return total, {"total": total}
+        >>> totals = loop_over_tokens(add, ops.ones((2, 3)), {"total": ops.zeros(2)})
+        >>> ops.convert_to_numpy(totals[0]).tolist()
+        [1.0, 2.0, 3.0]
+    """
+    tokens = ops.convert_to_tensor(tokens)
+    if tokens.shape[1] is not None:
+        outputs = []
+        for position in range(tokens.shape[1]):
+            output, state = step(tokens[:, position], state)
+            outputs.append(output)
+        return ops.stack(outputs, axis=1)
+    length = tf.shape(tokens)[1]
+    inputs = tf.TensorArray(tokens.dtype, length).unstack(_swap_first_axes(tokens))
+
+    def body(position, state, outputs):
+        output, state = step(inputs.read(position), state)
+        return position + 1, state, outputs.write(position, output)
+
+    outputs = tf.TensorArray(dtype, length)
+    _, _, outputs = tf.while_loop(lambda position, *_: position < length, body, (0, state, outputs))
+    return _swap_first_axes(outputs.stack())
+
+
+def _swap_first_axes(x):
+    return tf.transpose(x, (1, 0, *range(2, x.shape.rank)))

@@ -1,4 +1,4 @@
-"""Object Relation Transformer: attention that knows how regions lie. ACORT is its compact form."""
+"""Object Relation Transformer: attention that uses the geometry of regions. ACORT is its compact form."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,8 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import sample_gates_once
-from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
-from tfsparsecap.models.regions import attention_bias, regions
-from tfsparsecap.models.regions import feature_size as size_of_features
+from tfsparsecap.models.captioner import Inputs, Memory, State
+from tfsparsecap.models.regions import RegionCaptioner, attention_bias
 from tfsparsecap.models.transformer import (
     DecoderLayer,
     DeviationNorm,
@@ -23,30 +21,31 @@ from tfsparsecap.models.transformer import (
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
-class ObjectRelationTransformer(Captioner):
-    """A transformer captioner whose encoder weighs regions by how their boxes lie to each other.
+class ObjectRelationTransformer(RegionCaptioner):
+    """A transformer captioner whose encoder weights regions by the relative position and size of their boxes.
 
-    Keys and values of the words said so far are kept in the state, so that a word costs the same whether it
-    is the first or the last. Layers may be shared over depth and projections within attentions, as in ACORT.
+    Keys and values of earlier tokens are cached in the state, so that every token costs the same. Layers can
+    be shared across depths and projections within attentions, as in ACORT.
+
+    Inputs are `"features"` and `"boxes"` float [B, N, 4] (x_min, y_min, x_max, y_max, relative to the image).
+    With an encoder the boxes are the cells of its square feature map.
 
     Args:
-        vocabulary_size: number of words, special tokens included.
-        size: of features and words inside (d_model).
-        hidden_size: of the feed-forward layers.
-        layers: of encoder and decoder each.
-        heads: of every attention.
-        max_length: words of a caption at most; longer ones are cut.
-        feature_size: length D of a region's feature. Not needed with an encoder that says it itself.
-        encoder: from images [B, S, S, 3] to features [B, N, D] of a square grid, whose cells are the boxes;
-            without one the captioner takes `"features"` and `"boxes"`.
-        share_encoder_layers, share_decoder_layers: which layer is used at each depth, such as
-            `[0, 0, 0, 1, 1, 1]`; None has a layer of its own for each.
+        vocabulary_size: number of tokens, special tokens included.
+        size: units of features and tokens inside the model (d_model).
+        hidden_size: units of the feed-forward layers.
+        layers: depth of encoder and decoder each.
+        heads: number of heads in every attention.
+        max_length: largest number of tokens in a caption.
+        share_encoder_layers, share_decoder_layers: index of the layer used at each depth, such as
+            `[0, 0, 0, 1, 1, 1]`; None gives each depth its own layer.
         share_encoder_attention, share_decoder_attention: None, `"kv"` or `"qk"`, see `SharedAttention`.
-        shared_caches: whether a layer that is used at several depths attends, word by word, to the words at
-            all of them. The original implementation does so when it decodes (not in teacher forcing), and
-            published captions of models with shared layers come from that.
-        dropout: in layers and on words, in training.
-        feature_dropout: on embedded features, in training.
+        shared_caches: whether a layer used at several depths attends, when stepping, to the cached tokens of
+            all these depths. The original implementation does so when decoding (not in teacher forcing), and
+            published captions of models with shared layers depend on it.
+        dropout: rate in layers and on tokens, in training.
+        feature_dropout: rate on embedded features, in training.
+        kwargs: `feature_size`, `encoder` and others, see `RegionCaptioner`.
 
     Raises:
         InputError: the length of the features is not known, or an argument is out of range.
@@ -73,8 +72,6 @@ class ObjectRelationTransformer(Captioner):
         layers: int = 6,
         heads: int = 8,
         max_length: int = 20,
-        feature_size: int | None = None,
-        encoder: keras.layers.Layer | None = None,
         share_encoder_layers: Sequence[int] | None = None,
         share_decoder_layers: Sequence[int] | None = None,
         share_encoder_attention: str | None = None,
@@ -88,52 +85,50 @@ class ObjectRelationTransformer(Captioner):
         if layers < 1 or max_length < 1:
             raise InputError(f"layers is {layers} and max_length {max_length}: both must be at least 1")
         self.size, self.hidden_size, self.heads, self.max_length = size, hidden_size, heads, max_length
-        self.feature_size = feature_size or size_of_features(encoder, "ObjectRelationTransformer")
         self.depth, self.dropout_rate, self.feature_dropout_rate = layers, dropout, feature_dropout
-        self.encoder = encoder
         self.encoder_order = _order(share_encoder_layers, layers, "share_encoder_layers")
         self.decoder_order = _order(share_decoder_layers, layers, "share_decoder_layers")
         self.share_encoder_attention = share_encoder_attention
         self.share_decoder_attention = share_decoder_attention
         self.shared_caches = shared_caches
-
-        policy = self.dtype_policy
-        self.feature_embedding = keras.layers.Dense(size, "relu", dtype=policy, name="feature_embedding")
-        self.embedding = keras.layers.Embedding(vocabulary_size, size, dtype=policy, name="embedding")
-        self.encoder_layers = [
-            RelationEncoderLayer(
-                size, hidden_size, heads, share_encoder_attention, dropout, dtype=policy, name=f"encoder_{i}"
-            )
-            for i in range(max(self.encoder_order) + 1)
-        ]
-        self.decoder_layers = [
-            DecoderLayer(
-                size, hidden_size, heads, share_decoder_attention, dropout, dtype=policy, name=f"decoder_{i}"
-            )
-            for i in range(max(self.decoder_order) + 1)
-        ]
-        self.encoder_norm = DeviationNorm(dtype=policy, name="encoder_norm")
-        self.decoder_norm = DeviationNorm(dtype=policy, name="decoder_norm")
-        self.dropout = keras.layers.Dropout(dropout, dtype=policy, name="dropout")
-        self.feature_dropout = keras.layers.Dropout(feature_dropout, dtype=policy, name="feature_dropout")
-        # `output` is a property of every Keras layer. Logits keep full precision under mixed precision.
-        self.output_layer = keras.layers.Dense(vocabulary_size, dtype=policy.variable_dtype, name="output")
         self.build()
 
     def build(self, input_shape=None) -> None:
-        """Make the weights; their sizes are known without an input."""
+        """Makes the layers and their weights; no input is needed."""
         if self.built:
             return
-        inside = (None, None, self.size)
-        self.feature_embedding.build((None, None, self.feature_size))
+        policy, size = self.dtype_policy, self.size
+        self.feature_embedding = self.dense("feature_embedding", size, self.feature_size, "relu")
+        self.embedding = keras.layers.Embedding(self.vocabulary_size, size, dtype=policy, name="embedding")
         self.embedding.build((None,))
-        for layer in (*self.encoder_layers, *self.decoder_layers, self.encoder_norm, self.decoder_norm):
-            layer.build(inside)
-        self.output_layer.build(inside)
+
+        def layers(kind: type, name: str, count: int, share: str | None) -> list:
+            sizes = (size, self.hidden_size, self.heads, share, self.dropout_rate)
+            made = [kind(*sizes, dtype=policy, name=f"{name}_{i}") for i in range(count)]
+            for layer in made:
+                layer.build((None, None, size))
+            return made
+
+        self.encoder_layers = layers(
+            RelationEncoderLayer, "encoder", max(self.encoder_order) + 1, self.share_encoder_attention
+        )
+        self.decoder_layers = layers(
+            DecoderLayer, "decoder", max(self.decoder_order) + 1, self.share_decoder_attention
+        )
+        self.encoder_norm = DeviationNorm(dtype=policy, name="encoder_norm")
+        self.decoder_norm = DeviationNorm(dtype=policy, name="decoder_norm")
+        for norm in (self.encoder_norm, self.decoder_norm):
+            norm.build((None, None, size))
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=policy, name="dropout")
+        self.feature_dropout = keras.layers.Dropout(
+            self.feature_dropout_rate, dtype=policy, name="feature_dropout"
+        )
+        # `output` is a property of every Keras layer. Logits keep full precision under mixed precision.
+        self.output_layer = self.dense("output", self.vocabulary_size, size, dtype=policy.variable_dtype)
         self.built = True
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        given, mask = regions(inputs, self.encoder, self.feature_size, training)
+        given, mask = self.regions(inputs, training)
         relations = ops.cast(box_relations(self._boxes(inputs, given)), self.compute_dtype)
         x = self.feature_embedding(ops.cast(given, self.compute_dtype))
         x = self.feature_dropout(x, training=training)
@@ -144,7 +139,7 @@ class ObjectRelationTransformer(Captioner):
             x = self.encoder_layers[index](x, relations, unseen, training=training)
         x = self.encoder_norm(x)
         memory = {"features": x}
-        # Once an image for each layer there is, however often it is used.
+        # Once per image and layer, at however many depths the layer is used.
         for index, layer in enumerate(self.decoder_layers):
             keys, values = layer.source_attention.keys_and_values(x)
             memory[f"keys_{index}"] = keys
@@ -159,7 +154,7 @@ class ObjectRelationTransformer(Captioner):
             boxes = ops.convert_to_tensor(inputs["boxes"])
             if len(boxes.shape) != 3 or boxes.shape[2] != 4:
                 raise InputError(
-                    f'"boxes" are of shape [images, regions, 4], not {tuple(boxes.shape)}: give x_min, y_min,'
+                    f'"boxes" have shape [images, regions, 4], not {tuple(boxes.shape)}: give x_min, y_min,'
                     " x_max, y_max of each region, relative to the image"
                 )
             return boxes
@@ -177,7 +172,7 @@ class ObjectRelationTransformer(Captioner):
     def initial_state(self, memory: Memory) -> State:
         like = ops.zeros_like(memory["features"][:, :1, :])
         empty = ops.tile(like, (1, self.max_length, 1))
-        # A tensor for each depth: to cut one out of a stack takes longer than to fill it.
+        # One tensor per depth: slicing a stacked tensor would take longer than filling it.
         caches = {f"{name}_{depth}": empty for depth in range(self.depth) for name in self._cached()}
         return {**caches, "position": ops.cast(ops.zeros_like(like[:, 0, 0]), "int32")}
 
@@ -197,19 +192,19 @@ class ObjectRelationTransformer(Captioner):
             for name, latest in zip(self._cached(), projected, strict=False):
                 earlier = caches[f"{name}_{depth}"]
                 caches[f"{name}_{depth}"] = ops.where(here[:, :, None], latest, earlier)
-            # At which depths the words are looked at, and at which of those this word has been, too.
+            # The depths whose cached tokens are attended to; the current token is cached up to this depth.
             depths = [other for other in range(self.depth) if self.decoder_order[other] == index]
             depths = depths if self.shared_caches else [depth]
             seen = ops.concatenate([here | before if d <= depth else before for d in depths], axis=1)
             bias = attention_bias(seen, x.dtype)[:, None, None, :]
-            seen_by = [
+            attended = [
                 ops.concatenate([caches[f"{name}_{d}"] for d in depths], axis=1) for name in self._cached()
             ]
             x = layer.advance(
                 x,
                 queries,
-                seen_by[0],
-                seen_by[-1],
+                attended[0],
+                attended[-1],
                 bias,
                 self._source(memory, index),
                 memory.get("unseen"),
@@ -217,20 +212,19 @@ class ObjectRelationTransformer(Captioner):
             )
         return self._logits(ops.squeeze(x, axis=1)), {**caches, "position": state["position"] + 1}
 
-    def call(self, inputs: Inputs, training: bool = False):
-        with sample_gates_once(self, training):
-            memory = self.encode(inputs, training)
-            tokens = inputs["tokens"]
-            length = tokens.shape[1] or ops.shape(tokens)[1]
-            x = self._embedded(tokens, self._positions(tokens.shape[1])[None, :length])
-            x = self.dropout(x, training=training)
-            bias = attention_bias(ops.arange(length)[None, :] <= ops.arange(length)[:, None], x.dtype)
-            for index in self.decoder_order:
-                layer = self.decoder_layers[index]
-                x = layer.advance(
-                    x, *layer.project(x), bias, self._source(memory, index), memory.get("unseen"), training
-                )
-            return self._logits(x)
+    def teacher_forcing(self, inputs: Inputs, training: bool = False):
+        memory = self.encode(inputs, training)
+        tokens = inputs["tokens"]
+        length = tokens.shape[1] or ops.shape(tokens)[1]
+        x = self._embedded(tokens, self._positions(tokens.shape[1])[None, :length])
+        x = self.dropout(x, training=training)
+        bias = attention_bias(ops.arange(length)[None, :] <= ops.arange(length)[:, None], x.dtype)
+        for index in self.decoder_order:
+            layer = self.decoder_layers[index]
+            x = layer.advance(
+                x, *layer.project(x), bias, self._source(memory, index), memory.get("unseen"), training
+            )
+        return self._logits(x)
 
     def _source(self, memory: Memory, index: int):
         keys = memory[f"keys_{index}"]
@@ -256,8 +250,6 @@ class ObjectRelationTransformer(Captioner):
             "layers": self.depth,
             "heads": self.heads,
             "max_length": self.max_length,
-            "feature_size": self.feature_size,
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
             "share_encoder_layers": self.encoder_order,
             "share_decoder_layers": self.decoder_order,
             "share_encoder_attention": self.share_encoder_attention,
@@ -269,11 +261,11 @@ class ObjectRelationTransformer(Captioner):
 
 
 def _order(shared: Sequence[int] | None, layers: int, name: str) -> list[int]:
-    """The layer at each depth."""
+    """Returns the index of the layer at each depth."""
     order = list(range(layers)) if shared is None else [int(index) for index in shared]
     if len(order) != layers or sorted(set(order)) != list(range(max(order, default=0) + 1)):
         raise InputError(
-            f"{name} is {order}: give the number of a layer, from 0 on and none left out, for each of the"
-            f" {layers} depths"
+            f"{name} is {order}: give a layer index for each of the {layers} depths, counting from 0 without"
+            " gaps"
         )
     return order

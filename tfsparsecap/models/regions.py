@@ -1,89 +1,111 @@
-"""What captioners look at: the features of an image's regions, given or made from a photograph."""
+"""Captioners of image regions: features that are given, or that an encoder computes from the image."""
 
 import keras
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.captioner import Inputs
+from tfsparsecap.models.captioner import Captioner, Inputs
 
 
-def feature_size(encoder: keras.layers.Layer | None, captioner: str) -> int:
-    """Length D of the features that an encoder gives.
+class RegionCaptioner(Captioner):
+    """Base class of captioners that attend to the features of image regions.
 
-    Args:
-        encoder: a layer that says it itself (`features_shape`), or a model whose output shape is known.
-        captioner: name of the class that asks, for the message.
-
-    Raises:
-        InputError: there is no encoder, or it does not say.
-    """
-    if encoder is None:
-        raise InputError(f"{captioner} needs feature_size, the length of a feature, when it has no encoder")
-    shape = getattr(encoder, "features_shape", None)
-    if shape is None and isinstance(encoder, keras.Model) and hasattr(encoder, "output_shape"):
-        shape = encoder.output_shape
-    if shape is None:
-        raise InputError(f"{captioner} cannot tell how long {encoder.name}'s features are: give feature_size")
-    return shape[-1]
-
-
-def regions(inputs: Inputs, encoder: keras.layers.Layer | None, size: int, training: bool = False):
-    """The features of the regions, and which rows are regions.
-
-    Images have different numbers of regions, so batches are filled up. Which rows count says `inputs["mask"]`
-    where it is given. Else, without an encoder, rows of zeros are filling: no region has such features, and a
-    file of a fixed number of rows takes any image with fewer. The map of an encoder has no filling.
+    Images have different numbers of regions, so batches are padded. `inputs["mask"]` says which rows are
+    regions. Without it and without an encoder, rows of zeros are padding: no region has such features, and an
+    exported file with a fixed number of rows takes any image with fewer. An encoder's output has no padding.
 
     Args:
-        inputs: `"features"` float [B, N, D], or `"image"` for the encoder, [B, S, S, 3]; optionally `"mask"`
-            bool or 0 and 1 [B, N], true for regions.
-        encoder: from images to features, or None.
-        size: D.
-        training: passed on to the encoder.
-
-    Returns:
-        `(features, mask)`: [B, N, D] with zeros where the filling is, and bool [B, N] or, where all rows are
-        regions, None.
+        vocabulary_size: number of tokens, special tokens included.
+        feature_size: length D of a region's feature. Not needed with an encoder that knows it
+            (`features_shape`, or the `output_shape` of a model).
+        encoder: a Keras layer or model from images [B, S, S, 3] with values 0 to 255 to features [B, N, D];
+            without one the captioner takes `"features"` only.
+        kwargs: of `Captioner`.
 
     Raises:
-        InputError: neither features nor an image that could be encoded; no region; features of another
-            length.
-
-    Example:
-        >>> features, mask = regions({"features": ops.array([[[1.0, 2.0], [0.0, 0.0]]])}, None, 2)
-        >>> ops.convert_to_numpy(mask).tolist()
-        [[True, False]]
+        InputError: the length of the features is not known.
     """
-    if "features" in inputs:
-        features = ops.convert_to_tensor(inputs["features"])
-    elif encoder is None:
-        raise InputError(
-            f'a captioner without an encoder takes "features", not {sorted(inputs)}: give "features"'
-            " or build it with an encoder"
-        )
-    elif "image" in inputs:
-        features = encoder(inputs["image"], training=training)
-    else:
-        raise InputError(f'a captioner takes "image" or "features", not {sorted(inputs)}: give one of them')
-    if len(features.shape) != 3 or features.shape[2] not in (size, None) or features.shape[1] == 0:
-        raise InputError(
-            f"the captioner takes features of shape [images, regions, {size}] with at least one region, not"
-            f" {tuple(features.shape)}: give those that it was made for, or set its feature_size"
-        )
-    if "mask" in inputs:
-        mask = ops.cast(inputs["mask"], "bool")
-        return ops.where(mask[:, :, None], features, ops.zeros_like(features)), mask
-    if encoder is None:
-        return features, ops.any(features != 0, axis=2)
-    return features, None
+
+    input_names = ("image", "features", "mask")
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        *,
+        feature_size: int | None = None,
+        encoder: keras.layers.Layer | None = None,
+        **kwargs,
+    ):
+        super().__init__(vocabulary_size, **kwargs)
+        self.feature_size = feature_size or _feature_size(encoder, type(self).__name__)
+        self.encoder = encoder
+
+    def regions(self, inputs: Inputs, training: bool = False):
+        """Returns the features of the regions, and which rows are regions.
+
+        Args:
+            inputs: `"features"` float [B, N, D], or `"image"` for the encoder, [B, S, S, 3]; optionally
+                `"mask"` bool or 0 and 1 [B, N], true for regions.
+            training: passed to the encoder.
+
+        Returns:
+            `(features, mask)`: [B, N, D] with zeros in masked rows, and bool [B, N], or None if all rows are
+            regions.
+
+        Raises:
+            InputError: no features and no image that can be encoded; no region; features of another length.
+        """
+        if "features" in inputs:
+            features = ops.convert_to_tensor(inputs["features"])
+        elif self.encoder is None:
+            raise InputError(
+                f'a captioner without an encoder takes "features", not {sorted(inputs)}: give "features" or'
+                " build it with an encoder"
+            )
+        elif "image" in inputs:
+            features = self.encoder(inputs["image"], training=training)
+        else:
+            raise InputError(
+                f'a captioner takes "image" or "features", not {sorted(inputs)}: give one of them'
+            )
+        size = self.feature_size
+        if len(features.shape) != 3 or features.shape[2] not in (size, None) or features.shape[1] == 0:
+            raise InputError(
+                f"the captioner takes features of shape [images, regions, {size}] with at least one region,"
+                f" not {tuple(features.shape)}: give such features, or set feature_size"
+            )
+        if "mask" in inputs:
+            mask = ops.cast(inputs["mask"], "bool")
+            return ops.where(mask[:, :, None], features, ops.zeros_like(features)), mask
+        if self.encoder is None:
+            return features, ops.any(features != 0, axis=2)
+        return features, None
+
+    def dense(self, name: str, units: int, inputs: int, activation: str | None = None, **options):
+        """Returns a built `Dense` layer from `inputs` to `units` values."""
+        options = {"dtype": self.dtype_policy, **options}
+        layer = keras.layers.Dense(units, activation, name=name, **options)
+        layer.build((None, inputs))
+        return layer
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "feature_size": self.feature_size,
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects=None) -> "RegionCaptioner":
+        """Makes a captioner of the same sizes, with an encoder of its own if there is one."""
+        if config.get("encoder") is not None:
+            encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
+            config = {**config, "encoder": encoder}
+        return cls(**config)
 
 
 def mean_region(features, mask):
-    """The mean of the regions, [B, N, D] to [B, D]; of no regions at all, zeros.
-
-    Args:
-        features, mask: as `regions` returns them.
-    """
+    """Returns the mean of the regions, [B, D], or zeros if an image has none; arguments as from `regions`."""
     if mask is None:
         return ops.mean(features, axis=1)
     count = ops.cast(ops.sum(ops.cast(mask, "float32"), axis=1, keepdims=True), features.dtype)
@@ -91,10 +113,20 @@ def mean_region(features, mask):
 
 
 def attention_bias(mask, dtype: str):
-    """What is added to the scores of the rows before their softmax: 0 for regions, or as good as -infinity.
+    """Returns what to add to attention scores before the softmax: 0 where `mask` is true, else -30 000.
 
-    Args:
-        mask: bool [B, N].
-        dtype: of the result; the number fits float16, and where no row is a region all have equal weights.
+    The number fits float16; if no row of an image is a region, all rows get equal weights.
     """
     return ops.where(mask, ops.zeros((), dtype), ops.full((), -3e4, dtype))
+
+
+def _feature_size(encoder: keras.layers.Layer | None, captioner: str) -> int:
+    """Length of the features that an encoder computes. Raises InputError if it is not known."""
+    if encoder is None:
+        raise InputError(f"{captioner} needs feature_size, the length of a feature, if it has no encoder")
+    shape = getattr(encoder, "features_shape", None)
+    if shape is None and isinstance(encoder, keras.Model) and hasattr(encoder, "output_shape"):
+        shape = encoder.output_shape
+    if shape is None:
+        raise InputError(f"{captioner} cannot tell how long {encoder.name}'s features are: give feature_size")
+    return shape[-1]

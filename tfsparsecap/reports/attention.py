@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from keras import ops
 
-from tfsparsecap.models import SoftAttention, UpDown, additive_attention
+from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.models.captioner import Captioner, Inputs
 
 _ROWS, _COLUMNS = ("upper", "middle", "lower"), ("left", "centre", "right")
@@ -23,7 +23,7 @@ class WordMap:
 
 def has_attention(captioner: Captioner) -> bool:
     """Whether `attention_weights` knows the captioner, and its regions are a map over the picture."""
-    return isinstance(captioner, SoftAttention | UpDown) and captioner.encoder is not None
+    return isinstance(captioner, AdditiveAttentionCaptioner) and captioner.encoder is not None
 
 
 def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarray) -> np.ndarray:
@@ -41,6 +41,7 @@ def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarra
         float32 [B, T, N]; each [b, t] adds up to 1 over the N regions.
 
     Example:
+        >>> from tfsparsecap.models import SoftAttention
         >>> captioner = SoftAttention(1000, feature_size=768)
         >>> features = np.random.rand(2, 49, 768).astype("float32")
         >>> attention_weights(captioner, {"features": features}, np.ones((2, 5), "int32")).shape
@@ -52,11 +53,7 @@ def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarra
     found = []
     for token in np.asarray(token_ids, "int32").T:
         _, after = captioner.step(ops.convert_to_tensor(said), state, memory)
-        # UpDown scores with a state that the same step makes first, SoftAttention with the one before.
-        hidden = after["attention_hidden"] if isinstance(captioner, UpDown) else state["hidden"]
-        weights = additive_attention.attention_weights(
-            captioner.attention_query(hidden), memory, captioner.attention_score
-        )
+        weights = captioner.attention_weights(captioner.attention_state(state, after), memory)
         found.append(ops.convert_to_numpy(ops.cast(weights, "float32")))
         state, said = after, token
     return np.stack(found, axis=1)
