@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfsparsecap.decoding import beam_search
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.sampling import sample
 from tfsparsecap.training.loop import Loop
@@ -151,7 +150,6 @@ class SCSTLoop(Loop):
         first = tf.fill([tf.shape(rows)[0], 1], self.model.start_id)
         before = tf.concat([first, rows[:, :-1]], axis=1)
         given = {name: tf.repeat(value, count, axis=0) for name, value in inputs.items() if name != "tokens"}
-        with sample_gates_once(self.model, training=False):
-            logits = self.model({**given, "tokens": before}, training=False)
+        logits = self.model({**given, "tokens": before}, training=False)
         chances = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         return tf.reshape(tf.gather(chances, rows, batch_dims=2), [-1, count, length])
