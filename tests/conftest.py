@@ -1,10 +1,13 @@
-"""Shared fixtures: where the data that is no part of the project lies, and a run small enough for tests."""
+"""Shared fixtures: the folder of shared data, and runs that are small enough for tests."""
 
 import os
+import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -69,7 +72,8 @@ TINY = [
     "data.image_size=32",
     "data.max_length=6",
     "model.encoder.image_size=32",
-    "model.encoder.layer=conv_pw_3_relu",
+    "model.encoder.layer=conv_pw_1_relu",
+    "model.encoder.width=0.25",
     "model.embedding_size=6",
     "model.rnn_size=16",
     "model.attention_size=8",
@@ -80,24 +84,92 @@ TINY = [
 
 
 @pytest.fixture(scope="session")
-def tiny_settings(tmp_path_factory) -> list[str]:
-    """`key=value` settings of a tiny run on scenes."""
-    return [*TINY, f"data.folder={tmp_path_factory.mktemp('data') / 'scenes'}"]
+def shared_folder(tmp_path_factory) -> Path:
+    """A temporary folder that all worker processes of a test session share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Makes a folder by `make(folder)` in the first worker process that asks for it."""
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            temporary = folder.with_name(f"making-{folder.name}")
+            shutil.rmtree(temporary, ignore_errors=True)
+            make(temporary)
+            temporary.rename(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory, tiny_settings) -> Path:
-    """The folder of a finished run whose captioner has learnt nothing; not to be written to."""
+def tiny_settings(shared_folder) -> list[str]:
+    """`key=value` settings of a tiny run on scenes."""
+    return [*TINY, f"data.folder={shared_folder / 'scenes'}"]
+
+
+@pytest.fixture(scope="session")
+def tiny_run(shared_folder, tiny_settings) -> Path:
+    """Folder of a finished run with random weights and without a training's files. Do not write to it."""
+
+    def make(folder: Path) -> None:
+        import keras
+
+        from tfsparsecap.runs.run_folder import RunFolder
+        from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
+        from tfsparsecap.settings.files import load_config
+
+        keras.utils.set_random_seed(5)
+        config = load_config(None, tiny_settings)
+        tokenizer = make_tokenizer(config, load_data(config))
+        run = RunFolder(folder / config.name)
+        run.create(config, tokenizer)
+        make_captioner(config, len(tokenizer)).save(run.model)
+
+    return make_once(shared_folder / "tiny_runs", make) / "tiny"
+
+
+@pytest.fixture(scope="session")
+def trained_run(shared_folder, tiny_settings) -> Path:
+    """Folder of a run that was trained for two epochs, dense and compiled. Do not write to it."""
+
+    def make(folder: Path) -> None:
+        from tfsparsecap.settings.files import load_config
+        from tfsparsecap.training.run import train_run
+
+        more = ["name=trained", "pruning=null", "training.keep_initial=true"]
+        train_run(load_config(None, [*tiny_settings, *more]), runs=folder, verbose=0, say=lambda line: None)
+
+    return make_once(shared_folder / "trained_runs", make) / "trained"
+
+
+@pytest.fixture
+def quick_training(monkeypatch) -> Iterator[None]:
+    """Makes trainings cheap: an encoder of a single layer, and steps that are not compiled."""
     import keras
+    import tensorflow as tf
 
-    from tfsparsecap.runs.run_folder import RunFolder
-    from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
-    from tfsparsecap.settings.files import load_config
+    from tfsparsecap.settings import build
 
-    keras.utils.set_random_seed(5)
-    config = load_config(None, tiny_settings)
-    tokenizer = make_tokenizer(config, load_data(config))
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / config.name)
-    folder.create(config, tokenizer)
-    make_captioner(config, len(tokenizer)).save(folder.model)
-    return folder.path
+    @keras.saving.register_keras_serializable("tests")
+    class OneLayerEncoder(keras.layers.Layer):
+        """Features float32 [B, 4, 5] of images uint8 [B, 32, 32, 3]."""
+
+        image_size, features_shape = 32, (4, 5)
+
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.convolution = keras.layers.Conv2D(5, 16, strides=16, name="convolution")
+            self.convolution.build((None, 32, 32, 3))
+            self.built = True
+
+        def call(self, images, training=False):
+            features = self.convolution(keras.ops.cast(images, self.compute_dtype) / 255)
+            return keras.ops.reshape(features, (-1, *self.features_shape))
+
+    def make_encoder(settings, policy, weights=True):
+        return OneLayerEncoder(name="encoder", dtype=policy, trainable=settings.trainable)
+
+    monkeypatch.setattr(build, "make_encoder", make_encoder)
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
