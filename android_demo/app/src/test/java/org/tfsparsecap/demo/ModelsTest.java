@@ -40,8 +40,8 @@ public final class ModelsTest extends ScreenTest {
     assertEquals(screen.getString(R.string.model_dense), text(dense, R.id.model_title));
     assertEquals("331 kB", text(sparse, R.id.model_size)); // 330 570 bytes
     assertEquals("840 kB", text(dense, R.id.model_size));
-    assertEquals("80% of its weights are zero and left out", text(sparse, R.id.model_sparsity));
-    assertEquals("None of its weights is left out", text(dense, R.id.model_sparsity));
+    assertEquals("80% of its weights are zero and not stored", text(sparse, R.id.model_sparsity));
+    assertEquals("All of its weights are stored", text(dense, R.id.model_sparsity));
     assertTrue(text(sparse, R.id.model_time).matches("[0-9.]+ ms on this phone"));
     assertTrue(text(dense, R.id.model_time).matches("[0-9.]+ ms on this phone"));
     assertEquals(
