@@ -72,8 +72,9 @@ def new_operator(
     operator = schema.OperatorT()
     operator.opcodeIndex = flatfile.operator_code(model, builtin, version)
     operator.inputs, operator.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
-    # SPLIT_V has SplitVOptions, and so on.
-    kind = "".join(part.capitalize() for part in flatfile.builtin_name(model, operator).split("_"))
+    # SPLIT_V has SplitVOptions, CONV_2D has Conv2DOptions, and so on.
+    parts = flatfile.builtin_name(model, operator).split("_")
+    kind = "".join(part if part[0].isdigit() else part.capitalize() for part in parts)
     operator.builtinOptionsType = getattr(schema.BuiltinOptions, f"{kind}Options")
     operator.builtinOptions = getattr(schema, f"{kind}OptionsT")()
     return operator

@@ -1,9 +1,10 @@
-"""What kernels cost on this machine, measured: `python -m tfsparsecap_export.benchmark --calibrate`."""
+"""Measures the constants of the cost model on this machine: `tfsparsecap_export.benchmark --calibrate`."""
 
 import dataclasses
 import platform
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -13,30 +14,30 @@ from tfsparsecap_export.encode import costs, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.measure import one_operator
 
-#: Weights of a file whose time is that of reading them from memory; more than caches hold.
+#: Bytes of weights in a file whose weights come from memory: more than the caches hold.
 _STREAMED_BYTES = 64 << 20
-#: Rows of all matrices in a file of sparse layers: a processor learns by heart how many weights there are in
-#: each of a few thousand rows, which in a model it cannot.
-_SPARSE_ROWS = 32768
-#: Runs of a file in a turn: the first finds its weights where the others of the turn have pushed them.
-_RUNS_A_TURN = 4
+#: Outputs of all matrices in a file of sparse layers. With only a few thousand outputs, the processor would
+#: learn to predict how many weights each has, which it cannot do in a model.
+_SPARSE_OUTPUTS = 32768
+#: Runs of a file in a turn: other files have evicted its weights from the caches before the first one.
+_RUNS_PER_TURN = 4
 _SEED = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A file to time, and which constants its time is made of.
+    """A file to time.
 
     Attributes:
-        kind: what is measured: an encoding's name, or "convolution", "depthwise", each also with " int8".
-        shape: outputs and inputs of a fully connected layer; side of the filter, channels and side of the
-            picture of a convolution.
+        kind: name of an encoding, or "convolution" or "depthwise", optionally followed by " int8".
+        shape: outputs and inputs of a fully connected layer; filter size, channels and image size of a
+            convolution.
         rows: rows of the input.
-        kept: share of the weights that are not zero, in blocks of `block`.
-        block: neighbouring weights that are kept or zeroed together.
-        copies: operations in the file, each with weights of its own.
-        order: what is done about the order of the outputs, as in `one_operator`.
-        streamed: whether the weights are to come from memory.
+        kept: share of the blocks of weights that are not zero.
+        block: neighbouring weights that are zero together.
+        copies: number of operations in the file, each with its own weights.
+        streamed: whether the weights should come from memory.
+        order: of the outputs, a constant of `one_operator`.
     """
 
     kind: str
@@ -48,10 +49,30 @@ class Case:
     streamed: bool = False
     order: str = one_operator.AS_GIVEN
 
+    def ns(self, stored: float, constants: Costs) -> float:
+        """Nanoseconds of one operation according to the cost model.
+
+        Args:
+            stored: its stored weights, or the multiplications of a convolution.
+            constants: of the cost model.
+        """
+        kind, _, int8 = self.kind.partition(" ")
+        if kind in ("convolution", "depthwise"):
+            return constants.filter(stored, depthwise=kind == "depthwise", int8=bool(int8))
+        if not self.streamed:  # the weights are in the cache
+            constants = dataclasses.replace(constants, dense=0.0, int8=0.0)
+        outputs, inputs = self.shape
+        ordered = self.order != one_operator.AS_GIVEN
+        ns = constants.product(
+            self.kind, rows=self.rows, outputs=outputs, inputs=inputs, stored=stored, ordered=ordered
+        )
+        restored = self.order == one_operator.RESTORED
+        return ns + (constants.restoring(self.rows, outputs) if restored else 0.0)
+
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """A case, the weights or multiplications in one of its operations, and nanoseconds of one of those."""
+    """A case, the stored weights (or multiplications) of one of its operations, and its nanoseconds."""
 
     case: Case
     stored: float
@@ -60,14 +81,13 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What was measured.
+    """The result of a calibration.
 
     Attributes:
         costs: the constants that fit best.
-        errors: kind of case -> how far the fit is off, in half of the cases at most, and in all; as shares
-            of the measured time.
-        timings: what the fit is of.
-        rounds: how often every file was run in turn.
+        errors: kind of case -> median and largest error of the fit, relative to the measured time.
+        timings: the measured times.
+        rounds: turns of each file.
     """
 
     costs: Costs
@@ -75,22 +95,37 @@ class Calibration:
     timings: list[Timing]
     rounds: int
 
+    def save(self, path: Path) -> None:
+        """Writes the constants, how well they fit, and where and when they were measured.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        self.costs.save(
+            path,
+            relative_errors={kind: list(error) for kind, error in self.errors.items()},
+            rounds=self.rounds,
+            runtime=f"ai-edge-litert {version('ai-edge-litert')}",
+            processor=platform.machine(),
+            measured=time.strftime("%Y-%m-%d"),
+        )
+
 
 def cases(scale: float = 1.0) -> list[Case]:
     """The files to time.
 
     Args:
-        scale: what sides of layers are multiplied by; tests take tiny ones.
+        scale: factor for the sizes of layers; tests use tiny ones.
     """
 
     def side(size):
         return max(32, int(size * scale) // 16 * 16)
 
     found = []
-    big = (side(1024), side(2048))
+    large = (side(1024), side(2048))
     for kind, size in ((sparse.DENSE, 4), (sparse.INT8, 1)):
-        copies = max(2, int(_STREAMED_BYTES * scale**2) // (size * big[0] * big[1]) // 4)
-        found += [Case(kind, big, rows, copies=copies, streamed=True) for rows in (1, 3)]
+        copies = max(2, int(_STREAMED_BYTES * scale**2) // (size * large[0] * large[1]) // 4)
+        found += [Case(kind, large, rows, copies=copies, streamed=True) for rows in (1, 3)]
         found += [
             Case(kind, (side(outputs), side(inputs)), rows)
             for outputs, inputs, rows in ((512, 512, 36), (1024, 1024, 16), (1024, 512, 36))
@@ -112,16 +147,17 @@ def cases(scale: float = 1.0) -> list[Case]:
             (4096, 1024, 1, 0.3),
             (4096, 1024, 3, 0.3),
         ):
-            # Long rows and many rows at once take their time in other ways.
+            # Layers with long rows, or many rows at once, spend their time in other ways.
             most_weights = 16 << 20 if rows < 16 else 1 << 20
-            copies = max(1, int(scale * min(_SPARSE_ROWS // outputs, most_weights // (outputs * inputs))))
+            copies = min(_SPARSE_OUTPUTS // outputs, most_weights // (outputs * inputs))
             orders = [one_operator.AS_GIVEN]
             if rows < 16 and outputs > 64:
                 orders.append(one_operator.ORDERED)
             if kind == sparse.BLOCK16 and outputs >= 2048:
                 orders.append(one_operator.RESTORED)
+            shape = (side(outputs), side(inputs))
             found += [
-                Case(kind, (side(outputs), side(inputs)), rows, kept, block, copies, order=order)
+                Case(kind, shape, rows, kept, block, max(1, int(scale * copies)), order=order)
                 for order in orders
             ]
     shapes = {
@@ -139,15 +175,15 @@ def calibrate(
     seconds: float = 30.0,
     progress: Callable[[float, str], None] = lambda done, what: None,
 ) -> Calibration:
-    """Times layers of made-up weights on one thread and fits the constants of the cost model to them.
+    """Times layers with random weights on one thread and fits the constants of the cost model to the times.
 
-    The files take turns; of each the fastest run counts, for all that other programs do only ever adds to
-    the time.
+    The files take turns. The fastest run of each counts, because other programs only ever add time.
 
     Args:
         measured: the files; `cases()` by default.
-        seconds: for the timing; building the files takes some more. Every file has three turns at least.
-        progress: is told the share that is done, and of what.
+        seconds: for the timing, in addition to the time for building the files. Every file has at least
+            three turns.
+        progress: called with the share that is done, 0 to 1, and the current phase.
 
     Example:
         >>> calibrate(seconds=20).costs.csr
@@ -161,76 +197,89 @@ def calibrate(
         content, stored = _build(case, rng)
         loaded.append((_load(content, rng), stored))
     empty = _load(one_operator.fully_connected([np.ones((4, 4), np.float32)], sparse.DENSE, 1), rng)
-    pushed_out = np.ones(_STREAMED_BYTES // 4 if any(case.streamed for case in measured) else 1, np.float32)
+    evicting = np.ones(_STREAMED_BYTES // 4 if any(case.streamed for case in measured) else 1, np.float32)
 
     fastest, cold = [np.inf] * len(measured), [[] for _ in measured]
     overhead, cold_overhead = np.inf, []
-    began, rounds = time.monotonic(), 0
-    while rounds < 3 or time.monotonic() - began < seconds:
-        progress(min(1.0, (time.monotonic() - began) / seconds if seconds else 1.0), "timing")
-        pushed_out += 1
+    start, rounds = time.monotonic(), 0
+    while rounds < 3 or time.monotonic() - start < seconds:
+        progress(min(1.0, (time.monotonic() - start) / seconds if seconds else 1.0), "timing")
+        evicting += 1
         cold_overhead.append(_run(empty))
-        overhead = min([overhead, *(_run(empty) for _ in range(_RUNS_A_TURN))])
+        overhead = min([overhead, *(_run(empty) for _ in range(_RUNS_PER_TURN))])
         for number, (case, (interpreter, _)) in enumerate(zip(measured, loaded, strict=True)):
             if case.streamed:
-                pushed_out += 1
+                evicting += 1
                 cold[number].append(_run(interpreter))
             else:
-                fastest[number] = min(fastest[number], *(_run(interpreter) for _ in range(_RUNS_A_TURN)))
+                fastest[number] = min(fastest[number], *(_run(interpreter) for _ in range(_RUNS_PER_TURN)))
         rounds += 1
     timings = []
     for case, (_, stored), warm, runs in zip(measured, loaded, fastest, cold, strict=True):
-        # Memory is never quite idle: the fastest of many cold runs found some of the weights in a cache.
-        ns = float(np.quantile(runs, 0.25) - np.median(cold_overhead)) if case.streamed else warm - overhead
-        timings.append(Timing(case, stored, max(1.0, 1e9 * ns / case.copies)))
+        # The fastest of many cold runs found some of the weights in a cache, so a quantile counts.
+        taken = float(np.quantile(runs, 0.25) - np.median(cold_overhead)) if runs else warm - overhead
+        timings.append(Timing(case, stored, max(1.0, 1e9 * taken / case.copies)))
     return Calibration(*fit(timings), timings, rounds)
 
 
 def fit(timings: list[Timing]) -> tuple[Costs, dict[str, tuple[float, float]]]:
-    """The constants that fit best, and how far they are off, as `Calibration` holds them.
+    """The constants that fit best, and the errors, as in `Calibration`.
 
-    The sum of the squares of the relative errors is as small as it can be with no constant below zero.
+    Minimises the sum of the squared relative errors, with no constant below zero.
 
     Raises:
-        InputError: a constant has no case that tells it.
+        InputError: no case depends on one of the constants.
     """
     names = [field.name for field in dataclasses.fields(Costs)]
-    rows = np.zeros((len(timings), len(names)))
-    for row, timing in zip(rows, timings, strict=True):
-        for name, count in _parts(timing).items():
-            row[names.index(name)] = count / timing.ns
-    told = rows.any(axis=0)
-    if not told.all():
-        missing = ", ".join(name for name, there in zip(names, told, strict=True) if not there)
-        raise InputError(f"nothing was measured that tells {missing}: measure all cases")
-    solution = _non_negative(rows, np.ones(len(timings)))
-    off = np.abs(rows @ solution - 1)
-    kinds = [timing.case.kind for timing in timings]
-    errors = {}
-    for kind in dict.fromkeys(kinds):
-        of_kind = off[[one == kind for one in kinds]]
+    # The cost model is linear: the factor of a constant is its time if that constant is 1 and the others 0.
+    units = [Costs(**{name: float(name == one) for name in names}) for one in names]
+    factors = np.array([[each.case.ns(each.stored, unit) / each.ns for unit in units] for each in timings])
+    missing = [name for name, used in zip(names, factors.any(axis=0), strict=True) if not used]
+    if missing:
+        raise InputError(f"no measured case depends on {', '.join(missing)}: measure all cases")
+    solution = _non_negative(factors, np.ones(len(timings)))
+    relative_errors = np.abs(factors @ solution - 1)
+    kinds, errors = np.array([timing.case.kind for timing in timings]), {}
+    for kind in dict.fromkeys(kinds.tolist()):
+        of_kind = relative_errors[kinds == kind]
         errors[kind] = (float(np.median(of_kind)), float(of_kind.max()))
-    return Costs(**dict(zip(names, map(float, solution), strict=True))), errors
+    return Costs(*map(float, solution)), errors
 
 
-def save(calibration: Calibration, path: Path) -> None:
-    """Writes the constants, how well they fit, and where and when they were measured.
+def run(path: Path | None) -> tuple[Path, Calibration]:
+    """Calibrates with a progress bar and writes the file.
+
+    Args:
+        path: of the file; by default where `costs.current` looks for it.
+
+    Returns:
+        The path and the calibration.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, which is checked before anything is measured.
     """
-    calibration.costs.save(
-        path,
-        relative_errors={kind: list(error) for kind, error in calibration.errors.items()},
-        rounds=calibration.rounds,
-        runtime=_runtime_version(),
-        processor=platform.machine(),
-        measured=time.strftime("%Y-%m-%d"),
-    )
+    from tqdm import tqdm
+
+    target = path or costs.default_path()
+    trial = target.with_name(f".{target.name}.try")
+    Costs().save(trial)
+    trial.unlink()
+    with tqdm(
+        total=100, unit="%", bar_format="{desc:16}{bar}{percentage:4.0f} %", leave=False, disable=None
+    ) as bar:
+
+        def show(done, what):
+            bar.set_description_str(what, refresh=False)
+            bar.n = round(100 * done)
+            bar.refresh()
+
+        calibration = calibrate(progress=show)
+    calibration.save(target)
+    return target, calibration
 
 
 def print_table(calibration: Calibration, path: Path) -> None:
-    """Shows the constants beside those in use so far, and the errors of the fit."""
+    """Prints the constants next to the shipped ones, and the errors of the fit."""
     from rich.console import Console
     from rich.table import Table
 
@@ -242,46 +291,21 @@ def print_table(calibration: Calibration, path: Path) -> None:
     for field in dataclasses.fields(Costs):
         before, now = getattr(shipped, field.name), getattr(calibration.costs, field.name)
         table.add_row(field.name, f"{before:.3g}", f"{now:.3g}", f"{now / before:.2f}x" if before else "")
-    errors = Table(title="how far the fit is off", title_justify="left")
+    errors = Table(title="relative error of the fit", title_justify="left")
     errors.add_column("kernel")
-    for name in ("files", "half within", "all within"):
+    for name in ("files", "median", "largest"):
         errors.add_column(name, justify="right")
-    for kind, (half, most) in calibration.errors.items():
+    for kind, (median, largest) in calibration.errors.items():
         count = sum(timing.case.kind == kind for timing in calibration.timings)
-        errors.add_row(kind, str(count), f"{half:.0%}", f"{most:.0%}")
+        errors.add_row(kind, str(count), f"{median:.0%}", f"{largest:.0%}")
     console = Console()
     console.print(table, errors, sep="\n")
     console.print(f"{calibration.rounds} rounds; written to {path}", soft_wrap=True)
 
 
-def _parts(timing: Timing) -> dict[str, float]:
-    """Name of a constant -> how often it is in a time; the inverse of what `Costs` computes."""
-    case, stored = timing.case, timing.stored
-    kind, _, int8 = case.kind.partition(" ")
-    if kind in ("convolution", "depthwise"):
-        return {f"{kind}_int8" if int8 else kind: stored}
-    outputs, inputs = case.shape
-    name = {sparse.CSR: "csr", sparse.BLOCK4: "block4", sparse.BLOCK16: "block16", sparse.INT8: "int8"}.get(
-        case.kind, "dense"
-    )
-    if name in ("dense", "int8"):
-        each_row = {f"{name}_row": stored * case.rows}
-        return each_row | {name: stored} if case.streamed else each_row
-    parts = {name: stored * case.rows, f"{name}_once": stored, "output_once": outputs}
-    if case.order == one_operator.AS_GIVEN:
-        parts["guess"] = outputs * case.rows
-    elif case.order == one_operator.RESTORED:
-        parts |= {"restore": outputs, "restore_row": outputs * case.rows}
-    if name in ("block4", "block16"):
-        parts["output"] = outputs * case.rows
-    if name == "block16":
-        parts["quantize"] = inputs * case.rows
-    return parts
-
-
 def _non_negative(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Least squares with no negative unknown: those that come out negative are zero, one after another."""
-    # Unknowns differ by orders of magnitude; in these units the most negative one is so by its effect.
+    """Least squares without negative unknowns: the most negative one becomes zero until there is none."""
+    # Unknowns differ by orders of magnitude; in these units they are comparable.
     units = np.linalg.norm(matrix, axis=0)
     solution, used = np.zeros(matrix.shape[1]), np.ones(matrix.shape[1], bool)
     while used.any():
@@ -294,13 +318,13 @@ def _non_negative(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _build(case: Case, rng: np.random.Generator) -> tuple[bytes, float]:
-    """The file, and the weights stored in, or multiplications of, one of its operations."""
+    """The file, and the stored weights, or multiplications, of one of its operations."""
     kind, _, int8 = case.kind.partition(" ")
     if kind in ("convolution", "depthwise"):
         k, channels, size = case.shape
         shape = (1 if kind == "depthwise" else channels, k, k, channels)
         filters = rng.standard_normal(shape, np.float32)
-        content = one_operator.convolutions([filters], size, depthwise=kind == "depthwise", int8=bool(int8))
+        content = one_operator.convolution(filters, size, depthwise=kind == "depthwise", int8=bool(int8))
         return content, filters.size * size * size
     matrices = [
         one_operator.sparse_matrix(rng, *case.shape, case.kept, case.block) for _ in range(case.copies)
@@ -325,41 +349,3 @@ def _run(interpreter) -> float:
     start = time.perf_counter()
     interpreter.invoke()
     return time.perf_counter() - start
-
-
-def _runtime_version() -> str:
-    from importlib.metadata import version
-
-    return f"ai-edge-litert {version('ai-edge-litert')}"
-
-
-def run(path: Path | None) -> tuple[Path, Calibration]:
-    """Calibrates with a progress bar and writes the file.
-
-    Args:
-        path: where the constants go; by default where `costs.current` looks for them.
-
-    Returns:
-        The file, and what was measured.
-
-    Raises:
-        InputError: the file cannot be written; that is tried before anything is measured.
-    """
-    from tqdm import tqdm
-
-    target = path or costs.default_path()
-    # Whatever is in the way is found before the minute of measuring.
-    Costs().save(target.with_name(f".{target.name}.try"))
-    target.with_name(f".{target.name}.try").unlink()
-    with tqdm(
-        total=100, unit="%", bar_format="{desc:16}{bar}{percentage:4.0f} %", leave=False, disable=None
-    ) as bar:
-
-        def show(done, what):
-            bar.set_description_str(what, refresh=False)
-            bar.n = round(100 * done)
-            bar.refresh()
-
-        calibration = calibrate(progress=show)
-    save(calibration, target)
-    return target, calibration

@@ -1,28 +1,29 @@
-"""Files of one kind of operation on made-up weights: what kernels cost is measured on them."""
+"""Files of a single kind of operation with random weights, for measuring kernels."""
 
 import numpy as np
 
 from tfsparsecap_export.encode import encodings, ordering, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-#: Names of the input and of the outputs, which are numbered.
+#: Name of the input, and of the outputs, which are numbered if there are several.
 INPUT, OUTPUT = "input", "output"
-#: What is done about the order of a sparse layer's outputs: nothing, the outputs are in order (see
-#: `ordering`), or they are put back where they belong afterwards.
+#: Order of a sparse layer's outputs: as in the matrix; by their number of weights (see `ordering`); or by
+#: their number of weights, and put back in the matrix's order afterwards.
 AS_GIVEN, ORDERED, RESTORED = "as given", "ordered", "restored"
 
 
 def sparse_matrix(
     rng: np.random.Generator, outputs: int, inputs: int, kept: float, block: int = 1
 ) -> np.ndarray:
-    """A random matrix float32 [outputs, inputs] of which a share is not zero, in blocks within rows.
+    """A random matrix float32 [outputs, inputs] with random zeros in blocks within rows.
 
     Args:
         rng: random numbers.
-        outputs, inputs: its shape; `inputs` a multiple of `block`.
-        kept: the share of blocks that are kept, 0 to 1.
-        block: neighbouring weights of a row that are kept or zeroed together.
+        outputs, inputs: its shape; `inputs` is a multiple of `block`.
+        kept: share of the blocks that are not zero, 0 to 1.
+        block: neighbouring weights of a row that are zero together.
     """
     if kept >= 1:
         return rng.standard_normal((outputs, inputs), np.float32)
@@ -36,7 +37,7 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
     """A .tflite file of FULLY_CONNECTED operations that all read the same input.
 
     Args:
-        matrices: float32 [outputs, inputs] each, of one shape; an operation for each.
+        matrices: float32 [outputs, inputs], all of one shape; an operation for each.
         encoding: how they are stored, one of the names in `sparse`.
         rows: rows of the input, float32 [rows, inputs].
         order: `AS_GIVEN`, `ORDERED` or `RESTORED`.
@@ -48,12 +49,8 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
         >>> file = fully_connected([np.eye(16, dtype=np.float32)], sparse.CSR, rows=1)
     """
     outputs, inputs = matrices[0].shape
-    options = schema.FullyConnectedOptionsT()
     model = _model(
-        [(rows, inputs), *[(outputs, inputs)] * len(matrices), *[(rows, outputs)] * len(matrices)],
-        matrices,
-        (schema.BuiltinOperator.FULLY_CONNECTED, 1),
-        (schema.BuiltinOptions.FullyConnectedOptions, options),
+        matrices, (rows, inputs), (rows, outputs), schema.BuiltinOperator.FULLY_CONNECTED, version=1
     )
     if encoding != sparse.DENSE:
         weights, changes, orders = sparse.find_weights(model), [], {}
@@ -71,92 +68,80 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
     return flatfile.write_model(model)
 
 
-def convolutions(
-    filters: list[np.ndarray], size: int, *, depthwise: bool = False, int8: bool = False
-) -> bytes:
-    """A .tflite file of convolutions of stride 1, padded to the same size, that all read the same input.
+def convolution(filters: np.ndarray, size: int, *, depthwise: bool = False, int8: bool = False) -> bytes:
+    """A .tflite file of a convolution of stride 1 whose output has the size of its input.
 
     Args:
-        filters: float32 [outputs, k, k, inputs] each, or [1, k, k, channels] depthwise; of one shape.
-        size: side of the input, float32 [1, size, size, inputs].
-        depthwise: whether they are DEPTHWISE_CONV_2D.
-        int8: whether filters are stored as int8 with a scale a channel, which the runtime multiplies with
-            float inputs that it quantizes as they come (dynamic range); else as float32.
+        filters: float32 [outputs, k, k, inputs], or [1, k, k, channels] if depthwise.
+        size: height and width of the input, float32 [1, size, size, inputs].
+        depthwise: whether it is a DEPTHWISE_CONV_2D.
+        int8: whether filters are stored as int8 with a scale for each channel, which the runtime multiplies
+            with inputs that it quantizes at run time (dynamic range); else as float32.
     """
-    shape = filters[0].shape
     axis = 3 if depthwise else 0
+    operators = schema.BuiltinOperator
+    builtin = operators.DEPTHWISE_CONV_2D if depthwise else operators.CONV_2D
+    # The versions that the converter uses for float inputs and int8 filters.
+    version = (6 if depthwise else 5) if int8 else 1
     pixels = (1, size, size)
-    if depthwise:
-        builtin = schema.BuiltinOperator.DEPTHWISE_CONV_2D
-        kind, options = schema.BuiltinOptions.DepthwiseConv2DOptions, schema.DepthwiseConv2DOptionsT()
-        options.depthMultiplier = 1
-    else:
-        builtin = schema.BuiltinOperator.CONV_2D
-        kind, options = schema.BuiltinOptions.Conv2DOptions, schema.Conv2DOptionsT()
+    model = _model([filters], (*pixels, filters.shape[3]), (*pixels, filters.shape[axis]), builtin, version)
+    options = model.subgraphs[0].operators[0].builtinOptions
     options.padding, options.strideW, options.strideH = schema.Padding.SAME, 1, 1
-    # The versions that the converter gives convolutions of float inputs and int8 filters.
-    version = {(False, False): 1, (True, False): 1, (False, True): 5, (True, True): 6}[depthwise, int8]
-    model = _model(
-        [(*pixels, shape[3]), *[shape] * len(filters), *[(*pixels, shape[axis])] * len(filters)],
-        filters,
-        (builtin, version),
-        (kind, options),
-    )
+    if depthwise:
+        options.depthMultiplier = 1
     if int8:
-        for tensor, values in zip(model.subgraphs[0].tensors[1:], filters, strict=False):
-            rows = np.moveaxis(values, axis, 0).reshape(shape[axis], -1)
-            quantized, quantization = encodings.quantize(rows, by_row=True)
-            quantized = np.moveaxis(quantized.reshape(np.moveaxis(values, axis, 0).shape), 0, axis)
-            quantization.quantizedDimension = axis
-            tensor.type, tensor.quantization = schema.TensorType.INT8, quantization
-            model.buffers[tensor.buffer].data = np.frombuffer(quantized.tobytes(), np.uint8)
+        tensor = model.subgraphs[0].tensors[1]
+        by_channel = np.moveaxis(filters, axis, 0)
+        values, quantization = encodings.quantize(by_channel.reshape(len(by_channel), -1), by_row=True)
+        values = np.moveaxis(values.reshape(by_channel.shape), 0, axis)
+        quantization.quantizedDimension = axis
+        tensor.type, tensor.quantization = schema.TensorType.INT8, quantization
+        model.buffers[tensor.buffer].data = np.frombuffer(values.tobytes(), np.uint8)
     return flatfile.write_model(model)
 
 
-def _model(shapes: list[tuple[int, ...]], constants: list[np.ndarray], code: tuple, options: tuple):
-    """Input, constants, outputs and a bias of zeros for all; an operation for each constant."""
+def _model(
+    constants: list[np.ndarray],
+    input_shape: tuple[int, ...],
+    output_shape: tuple[int, ...],
+    builtin: int,
+    version: int,
+) -> schema.ModelT:
+    """An operation for each constant, all with the same input and a bias of zeros."""
     graph, model = schema.SubGraphT(), schema.ModelT()
+    model.version, model.subgraphs, model.operatorCodes = 3, [graph], []
+    model.buffers = [schema.BufferT()]
     count = len(constants)
-    shapes = [*shapes, (shapes[-1][-1],)]
-    model.buffers = [schema.BufferT() for _ in range(count + 2)]
-    model.buffers[-1].data = np.zeros(4 * shapes[-1][0], np.uint8)
+
+    def tensor(shape):
+        found = schema.TensorT()
+        found.shape, found.hasRank = np.array(shape, np.int32), True
+        found.type, found.name = schema.TensorType.FLOAT32, f"tensor{len(graph.tensors)}".encode()
+        return found
+
     graph.tensors = []
-    for index, shape in enumerate(shapes):
-        tensor = schema.TensorT()
-        tensor.shape, tensor.hasRank = np.array(shape, np.int32), True
-        tensor.type, tensor.name = schema.TensorType.FLOAT32, f"tensor{index}".encode()
-        if 1 <= index <= count:
-            tensor.buffer = index
-            values = np.ascontiguousarray(constants[index - 1], np.float32)
-            model.buffers[index].data = values.reshape(-1).view(np.uint8)
-        elif index == len(shapes) - 1:
-            tensor.buffer = count + 1
-        graph.tensors.append(tensor)
-    graph.operators = []
-    for index in range(1, count + 1):
-        operator = schema.OperatorT()
-        operator.inputs = np.array([0, index, len(shapes) - 1], np.int32)
-        operator.outputs = np.array([count + index], np.int32)
-        operator.builtinOptionsType, operator.builtinOptions = options
-        graph.operators.append(operator)
+    graph.tensors.append(tensor(input_shape))
+    for values in constants:
+        surgery.add_constant(model, graph, np.asarray(values, np.float32), f"tensor{len(graph.tensors)}")
+    for _ in constants:
+        graph.tensors.append(tensor(output_shape))
+    bias = surgery.add_constant(model, graph, np.zeros(output_shape[-1], np.float32), "bias")
+    graph.operators = [
+        surgery.new_operator(model, builtin, version, [0, 1 + i, bias], [1 + count + i]) for i in range(count)
+    ]
     graph.inputs = np.array([0], np.int32)
     graph.outputs = np.arange(count + 1, 2 * count + 1, dtype=np.int32)
-    model.version, model.subgraphs, model.operatorCodes = 3, [graph], []
-    flatfile.operator_code(model, *code)
-    model.signatureDefs = [_signature(graph)]
+    signature = schema.SignatureDefT()
+    signature.signatureKey, signature.subgraphIndex = "serving_default", 0
+    signature.inputs, signature.outputs = _named(graph.inputs, INPUT), _named(graph.outputs, OUTPUT)
+    model.signatureDefs = [signature]
     return model
 
 
-def _signature(graph: schema.SubGraphT) -> schema.SignatureDefT:
-    def names(tensors, name):
-        maps = []
-        for number, tensor in enumerate(tensors):
-            entry = schema.TensorMapT()
-            entry.name, entry.tensorIndex = f"{name}{number}" if len(tensors) > 1 else name, int(tensor)
-            maps.append(entry)
-        return maps
-
-    signature = schema.SignatureDefT()
-    signature.signatureKey, signature.subgraphIndex = "serving_default", 0
-    signature.inputs, signature.outputs = names(graph.inputs, INPUT), names(graph.outputs, OUTPUT)
-    return signature
+def _named(tensors: np.ndarray, name: str) -> list[schema.TensorMapT]:
+    entries = []
+    for number, tensor in enumerate(tensors):
+        entry = schema.TensorMapT()
+        entry.name, entry.tensorIndex = f"{name}{number}" if len(tensors) > 1 else name, int(tensor)
+        entries.append(entry)
+    return entries
