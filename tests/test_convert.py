@@ -107,7 +107,7 @@ def test_captions_can_be_drawn_and_absent_features_are_named(capsys, converted, 
     assert len(scores) == 3 and scores == sorted(scores, reverse=True)
     assert "cocobu_att/404.npy" in bad["error"] and captured.err.count("\n") == 1
     assert ended(caption.main, converted, "391895") == 2
-    assert "takes features, not pictures: give --features FOLDER" in capsys.readouterr().err
+    assert "takes region features, float [regions, 2048], not '391895'" in capsys.readouterr().err
     assert ended(caption.main, *argv, "--beam", "2") == 2
     assert "exclude each other" in capsys.readouterr().err
 

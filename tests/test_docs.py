@@ -1,6 +1,18 @@
-"""The guides: their examples run, and what they point to is there."""
+"""The guides: their Python runs, and every name, option, file, make target and link in them exists.
 
+All ```python blocks of a guide run in order, in one namespace and one temporary folder. Names that the reader
+brings along are in `readers_names`, and files and folders that a block names are put there as far as
+`readers_files` knows them. A block after `<!-- not executed: reason -->` is not run.
+"""
+
+import ast
+import importlib
+import io
 import re
+import shutil
+import sys
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,45 +24,188 @@ GUIDES = sorted(
         *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "android_demo/README.md")),
     ]
 )
-EXAMPLES = re.findall(
-    r"^## (.+?)\n(?:(?!^## ).)*?^```python\n(.+?)^```",
-    (REPOSITORY / "docs" / "examples.md").read_text(encoding="utf-8"),
-    re.M | re.S,
-)
-#: What the last line of an example prints, as far as the guide says.
-PRINTS = {
-    "Prune your own classifier": r"accuracy (8[5-9]|9\d)\.\d% with nine of ten weights gone",
-    "Caption your own photographs": r"a (blue|red) picture nothing else",
-    "Gated layers by hand": "Dense 0",
+TEXTS = {guide.relative_to(REPOSITORY).as_posix(): guide.read_text(encoding="utf-8") for guide in GUIDES}
+BLOCK = re.compile(r"^(<!-- not executed: [^\n]+ -->\n+)?```python\n(.*?)^```", re.M | re.S)
+EXECUTED = {
+    name: [code for marked, code in BLOCK.findall(text) if not marked] for name, text in TEXTS.items()
 }
+# What the last line of an example prints, as far as the guide says.
+PRINTED = {
+    "Prune your own classifier": r"test accuracy (8[5-9]|9\d)\.\d% with 10 % of the weights",
+    "Caption your own photographs": r"CIDEr [\d.]+ on 4 test images, 80% of the weights are zero",
+    "Load a captioner and generate captions": r"photos/9.png an image in blue -\d",
+    "Use gated layers directly": r"Dense 0",
+}
+# Options of programs that are not ours.
+FOREIGN_OPTIONS = {"--no-install-recommends", "--pad_id", "--unk_id", "--bos_id", "--eos_id"}
+every_guide = pytest.mark.parametrize("name", TEXTS)
 
 
-def test_every_example_is_known():
-    assert {title for title, _ in EXAMPLES} == set(PRINTS)
+def readers_names() -> dict:
+    """A built model that takes 4 numbers and gives 3 probabilities, and data for it."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    layers = [keras.layers.Dense(16, "relu"), keras.layers.Dense(3, "softmax")]
+    x, y = np.random.default_rng(0).random((32, 4), "float32"), np.arange(32) % 3
+    return {
+        "model": keras.Sequential([keras.Input((4,)), *layers]),
+        "dataset": tf.data.Dataset.from_tensor_slices((x, y)).batch(16),
+        "steps": 10,
+        **{"x": x, "y": y, "x_validation": x, "y_validation": y},
+    }
+
+
+def readers_files(code: str, run: Path, exported: Path) -> None:
+    """Puts the runs, exported files and images that code names into the current folder."""
+    from PIL import Image
+
+    for quoted in re.findall(r'"([\w/.]+)"', code):
+        path = Path(quoted)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".tflite":
+            shutil.copy(exported, path)
+        elif path.suffix in (".jpg", ".png") and not path.exists():
+            Image.new("RGB", (60, 40), "red").save(path)
+        elif path.parent.name == "runs" and not path.exists():
+            shutil.copytree(run, path)
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_run, tmp_path_factory) -> Path:
+    """The tiny run as a .tflite file."""
+    from tfsparsecap_export import export_model
+
+    from tfsparsecap.inference.finished_run import FinishedRun
+
+    run, path = FinishedRun.load(tiny_run), tmp_path_factory.mktemp("exported") / "model.tflite"
+    length = run.config.data.max_length
+    export_model(run.captioner, path, "dense", beam=2, max_length=length, tokenizer=run.tokenizer)
+    return path
+
+
+def titles_and_codes(text: str) -> list[tuple[str, str]]:
+    """The executed blocks of a guide, each with the heading above it."""
+    found, title = [], ""
+    for heading, marked, code in re.findall(rf"^#+ ([^\n]+)$|{BLOCK.pattern}", text, re.M | re.S):
+        title = heading or title
+        if code and not marked:
+            found.append((title, code))
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("title", "code"), EXAMPLES, ids=[title for title, _ in EXAMPLES])
-def test_examples_run_as_they_stand(title, code, capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", [name for name, codes in EXECUTED.items() if codes])
+def test_python_blocks_run(name, tiny_run, exported, capsys, tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, f"docs/examples.md, {title}", "exec"), {"__name__": "example"})
-    assert re.search(PRINTS[title], capsys.readouterr().out.strip().splitlines()[-1])
+    namespace = {"__name__": "guide"}
+    for title, code in titles_and_codes(TEXTS[name]):
+        namespace |= readers_names()
+        readers_files(code, tiny_run, exported)
+        capsys.readouterr()
+        exec(compile(code, f"{name}, {title}", "exec"), namespace)
+        if name == "docs/examples.md":
+            assert re.match(PRINTED[title], capsys.readouterr().out.strip().splitlines()[-1]), title
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=[str(guide.relative_to(REPOSITORY)) for guide in GUIDES])
-def test_links_lead_somewhere(guide):
-    for target in re.findall(r"\]\(([^)#]+)", guide.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (guide.parent / target).exists(), target
+def test_the_output_of_every_example_is_checked():
+    assert {title for title, _ in titles_and_codes(TEXTS["docs/examples.md"])} == set(PRINTED)
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=[str(guide.relative_to(REPOSITORY)) for guide in GUIDES])
-def test_modules_and_configurations_that_are_named_exist(guide):
-    text = guide.read_text(encoding="utf-8")
-    for module in re.findall(r"python -m (tfsparsecap\w*(?:\.\w+)*)", text):
-        package, *path = module.split(".")
-        folder = REPOSITORY / ("export/tfsparsecap_export" if package == "tfsparsecap_export" else package)
-        assert folder.joinpath(*path).with_suffix(".py").exists() or folder.joinpath(*path).is_dir(), module
-    for file in re.findall(r"configs/[\w/.-]+\.yaml", text):
+@every_guide
+def test_python_blocks_are_executed_or_give_a_reason(name):
+    blocks = re.findall(r"^```(?:python|py)\b", TEXTS[name], re.M)
+    assert len(blocks) == len(BLOCK.findall(TEXTS[name]))
+    for code in EXECUTED[name]:
+        ast.parse(code)
+
+
+@every_guide
+def test_links_and_their_anchors_exist(name):
+    for target in re.findall(r"\]\(([^)\s]+)\)", TEXTS[name]):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (REPOSITORY / name).parent / path if path else REPOSITORY / name
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.M)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, target
+
+
+@every_guide
+def test_public_names_exist(name):
+    import tfsparsecap
+
+    for dotted in re.findall(r"\bsc((?:\.\w+)+)", TEXTS[name]):
+        found = tfsparsecap
+        for part in dotted[1:].split("."):
+            assert hasattr(found, part), f"sc{dotted}"
+            found = getattr(found, part)
+
+
+@every_guide
+def test_configurations_exist(name):
+    for file in re.findall(r"configs/[\w/.-]+\.yaml", TEXTS[name]):
         assert (REPOSITORY / file).exists() or "NAME" in file, file
+
+
+@cache
+def help_of(module: str) -> str:
+    """What a command prints for --help, in this process."""
+    exporter = module in ("tfsparsecap-export", "tfsparsecap_export")
+    name = "tfsparsecap_export.__main__" if exporter else module
+    output = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output):
+        patch.setattr(sys, "argv", [module, "--help"])
+        with pytest.raises(SystemExit):
+            importlib.import_module(name).main()
+    return output.getvalue()
+
+
+def code_lines(text: str) -> list[str]:
+    """Lines of fenced blocks, continued lines joined, and inline code."""
+    fenced = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.M | re.S)
+    rest = re.sub(r"^```[^\n]*\n.*?^```", "", text, flags=re.M | re.S)
+    lines = [line for block in fenced for line in block.replace("\\\n", " ").splitlines()]
+    return [*lines, *(re.sub(r"\s+", " ", code) for code in re.findall(r"`([^`]+)`", rest))]
+
+
+@every_guide
+def test_commands_and_their_options_exist(name):
+    for line in code_lines(TEXTS[name]):
+        line = line.partition(" #")[0]
+        for command in re.findall(
+            r"python -m ((?:tfsparsecap|benchmarks)[\w.]*)|(tfsparsecap-export)\b", line
+        ):
+            module = "".join(command)
+            text = help_of(module)
+            assert text.startswith("usage:"), module
+            options = line.partition(module)[2]
+            for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", options):
+                assert re.search(rf"{option}\b(?!-)", text), f"{module} {option}"
+
+
+@every_guide
+def test_options_alone_belong_to_a_command(name):
+    modules = ["train", "evaluate", "caption", "report", "study", "convert", "demo"]
+    commands = [f"tfsparsecap.{module}" for module in modules]
+    commands += ["tfsparsecap-export", "tfsparsecap_export.benchmark", "tfsparsecap_export.inspect"]
+    commands += ["tfsparsecap_export.android", "benchmarks.full_size", "benchmarks.training_steps"]
+    commands += ["benchmarks.rewards", "benchmarks.input_stream", "benchmarks.digits"]
+    known = set(re.findall(r"--[a-z][\w-]*", " ".join(map(help_of, commands)))) | FOREIGN_OPTIONS
+    for code in re.findall(r"`(--[^`]+)`", TEXTS[name]):
+        for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):
+            assert option in known, option
+
+
+@every_guide
+def test_make_targets_exist(name):
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][\w-]*):", makefile, re.M))
+    for line in code_lines(TEXTS[name]):
+        for target in re.findall(r"^make ([a-z][\w-]*)", line):
+            assert target in targets, target

@@ -224,8 +224,8 @@ class CaptionGenerator(ABC):
         ):
             raise InputError(
                 f"{self.label} takes region features, float [regions, {size}], not {_described(image)}: give"
-                " such an array (and boxes of the same regions, float [regions, 4], if it takes them), or the"
-                " folder of the features and the ids of the images"
+                " the folder of the features (features) and ids, or arrays, with boxes, float [regions, 4],"
+                " if it takes them"
             )
         return {
             name: array[: self.max_regions if name in _PER_REGION else None].astype(np.float32)
