@@ -1,4 +1,4 @@
-"""Files side by side: milliseconds a caption, megabytes, memory, and ratios to the first file.
+"""Compares .tflite files: latency, size, memory and captions, relative to the first file.
 
 python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite
 """
@@ -19,92 +19,78 @@ if TYPE_CHECKING:
     from tfsparsecap_export.measure.timing import Measurement
 
 _DESCRIPTION = """\
-Runs .tflite files on the same inputs and compares them: milliseconds a caption and a word, megabytes, memory,
+Runs .tflite files on the same inputs and compares them: milliseconds per run and per word, size, memory,
 captions, and ratios to the first file.
 
-The files take turns, run after run, so that whatever else the machine does falls on all of them alike;
-what is shown is the median. Give the dense file first: ratios say how many times faster and smaller the
-others are. Memory is what a process of its own grows by, at most, when it loads and runs the file. Desktop
-figures are not phone figures.
+The files take turns, so that other programs on the machine slow down all of them alike; the table shows
+medians. Give the dense file first: the ratios say how many times faster and smaller the others are. Memory is
+how much a separate process grows when it loads and runs the file. Desktop times are not phone times.
 
---calibrate measures what the kernels cost on this machine, in about a minute. tfsparsecap-export then
-chooses encodings by that.
+--profile runs and times each operation of a file separately.
+
+--calibrate measures what the runtime's kernels cost on this machine, which takes about a minute.
+tfsparsecap-export then uses these costs to choose encodings.
 """
 
 _EXAMPLES = [
-    ("python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite", "on made-up inputs"),
+    ("python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite", "on synthetic inputs"),
     (
         "python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --images *.jpg --runs 100",
-        "on photographs: captions, and so times, have their real length",
+        "on photographs, with captions of realistic length",
     ),
     (
         "python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --plot sizes.png",
-        "and a picture of size against latency",
+        "also plot size against latency",
     ),
-    (
-        "python -m tfsparsecap_export.benchmark sparse.tflite --profile",
-        "where the time goes, layer by layer",
-    ),
-    ("python -m tfsparsecap_export.benchmark --calibrate", "what kernels cost here"),
+    ("python -m tfsparsecap_export.benchmark sparse.tflite --profile", "the time of each layer"),
+    ("python -m tfsparsecap_export.benchmark --calibrate", "measure the costs of kernels"),
 ]
-#: Operations that the table of a profile shows one by one.
-_SHOWN_OPERATIONS = 20
-# A replayed run is slower than a real one.
+#: Rows of the table of a profile; the other operations share the last row.
+_PROFILE_ROWS = 20
+# A profiled run is slower than a normal one.
 _PROFILED_RUNS = 30
-# Columns of a terminal from which on the fastest and the slowest run are shown, too.
-_ROOMY = 110
+# Terminal width from which the table has the columns fastest and slowest.
+_WIDE = 110
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser("python -m tfsparsecap_export.benchmark", _DESCRIPTION, _EXAMPLES)
-    options.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE.tflite", help="the one to compare with first"
-    )
+    options.add_argument("files", nargs="*", type=Path, metavar="FILE.tflite", help="files, reference first")
     options.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
     options.add_argument("--runs", type=int, default=30, metavar="N", help="runs of each file (default: 30)")
     inputs = options.add_mutually_exclusive_group()
+    inputs.add_argument("--images", nargs="+", type=Path, metavar="PHOTO", help="images to use as inputs")
     inputs.add_argument(
-        "--images",
-        nargs="+",
-        type=Path,
-        metavar="PHOTO",
-        help="pictures to caption in turn (default: made-up)",
+        "--inputs", type=int, default=16, metavar="N", help="number of synthetic inputs (default: 16)"
     )
-    inputs.add_argument(
-        "--inputs", type=int, default=16, metavar="N", help="how many inputs to make up (default: 16)"
+    options.add_argument("--profile", action="store_true", help="show the time of each operation")
+    options.add_argument(
+        "--plot", type=Path, metavar="FILE", help="plot size against latency to a .png, .svg or .pdf file"
     )
     options.add_argument(
-        "--profile", action="store_true", help="show where each file's time goes, operation by operation"
-    )
-    options.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw size against latency: a .png, .svg or .pdf file"
-    )
-    options.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="measure what kernels cost on this machine, for tfsparsecap-export to choose encodings by",
+        "--calibrate", action="store_true", help="measure the costs of kernels for tfsparsecap-export"
     )
     options.add_argument(
         "--costs",
         type=Path,
         metavar="FILE",
-        help="with --calibrate: where to write (default: costs.json in the user's cache, where"
+        help="with --calibrate: output file (default: costs.json in the user's cache, where"
         " tfsparsecap-export looks)",
     )
-    options.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return options.parse_args(argv)
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises InputError where arguments do not go together, before anything is loaded."""
+    """Raises InputError if arguments do not fit together, before anything is loaded."""
     if options.calibrate:
         if options.files or options.plot or options.profile:
-            raise InputError("--calibrate measures the machine, not files: give it without them")
+            raise InputError("--calibrate measures the machine: give it without files, --plot and --profile")
         return
     if options.costs:
-        raise InputError("--costs says where --calibrate writes: give both")
+        raise InputError("--costs is the file that --calibrate writes: give both or neither")
     if not options.files:
-        raise InputError("no file is given: name .tflite files, the one to compare with first")
+        raise InputError("no file is given: give .tflite files, the reference first")
     if options.plot:
         from tfsparsecap_export.measure.plot import check_path
 
@@ -169,18 +155,21 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     from tfsparsecap_export.measure.plot import short_names
 
     console = Console()
-    captions, roomy = results[0].words is not None, console.width >= _ROOMY
-    names = ["MB", "smaller", "ms", "faster", *(["fastest", "slowest"] if roomy else [])]
-    names += ["words", "ms/word"] if captions else []
+    captions, wide = results[0].words is not None, console.width >= _WIDE
     table = _table(
         f"median of {options.runs} runs in turns, {options.threads} CPU thread(s)",
         ["file"],
-        [*names, "memory", "captions" if captions else "difference"],
+        [
+            *("MB", "smaller", "ms", "faster"),
+            *(("fastest", "slowest") if wide else ()),
+            *(("words", "ms/word") if captions else ()),
+            *("memory", "captions" if captions else "difference"),
+        ],
     )
     for number, (name, result) in enumerate(zip(short_names(results), results, strict=True)):
         cells = [f"{result.bytes / 1e6:.2f}", f"{result.size_ratio:.1f}x"]
         cells += [f"{result.ms:.2f}", f"{result.speedup:.1f}x"]
-        if roomy:
+        if wide:
             cells += [f"{result.fastest_ms:.2f}", f"{result.slowest_ms:.2f}"]
         if captions:
             cells += ["", ""] if result.words is None else [f"{result.words:.1f}", f"{result.ms_a_word:.3f}"]
@@ -193,17 +182,16 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
             cells.append(f"{result.difference:.1e}")
         table.add_row(name, *cells)
     console.print(table)
-    what = (
-        "words: steps of the search, the end of a caption included. captions: the same as the first file's,"
-        " token by token."
+    last = (
+        "words: steps of the search, including the end of a caption. captions: equal to the first file's."
         if captions
-        else "difference: the largest to the first file's outputs, as a share of the largest of those."
+        else "difference: largest difference from the first file's outputs, relative to the largest output."
     )
-    console.print(f"memory: MB that a process grows by when it loads and runs the file. {what}")
+    console.print(f"memory: MB that a process grows by when it loads and runs the file. {last}")
 
 
 def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
-    """Where a file's time goes. Operations of one kind are one line, but for layers."""
+    """The time of each operation of a file. Layers have a row each, other operations a row for each kind."""
     from rich.console import Console
 
     table = _table(
@@ -213,28 +201,27 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     )
     rows: dict[tuple, list[float]] = {}
     for operation in profile.operations:
-        key = (
-            operation.name.split(" (")[0],
-            operation.kernel,
-            "word" if operation.in_loop else "run",
-            "" if operation.shape is None else " x ".join(map(str, operation.shape)),
-            operation.stored or "",
-        )
+        shape = " x ".join(map(str, operation.shape or ()))
+        per = "word" if operation.in_loop else "run"
+        key = (operation.name, operation.kernel, per, shape, operation.stored or "")
         sums = rows.setdefault(key, [0.0, 0.0, 0.0])
         for i, value in enumerate((operation.calls, operation.ms, operation.share)):
             sums[i] += value
     ordered = sorted(rows.items(), key=lambda row: -row[1][1])
-    for key, (calls, took, share) in ordered[:_SHOWN_OPERATIONS]:
-        table.add_row(*key, f"{calls:.0f}", f"{took:.3f}", f"{share:.1%}")
-    rest = [sums for _, sums in ordered[_SHOWN_OPERATIONS:]]
+    rest = [sums for _, sums in ordered[_PROFILE_ROWS:]]
     if rest:
-        calls, took, share = map(sum, zip(*rest, strict=True))
-        table.add_row(f"{len(rest)} others", "", "", "", "", f"{calls:.0f}", f"{took:.3f}", f"{share:.1%}")
-    Console().print(table)
+        others = (f"{len(rest)} others", "", "", "", "")
+        ordered[_PROFILE_ROWS:] = [(others, list(map(sum, zip(*rest, strict=True))))]
+    for key, (calls, taken, share) in ordered:
+        table.add_row(*key, f"{calls:.0f}", f"{taken:.3f}", f"{share:.1%}")
+    console = Console()
+    console.print(table)
+    if profile.not_timed:
+        console.print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
 
 
 def _table(title: str, texts: list[str], numbers: list[str]):
-    """A table whose first column gives way where the terminal is narrow."""
+    """A table whose first column is folded if the terminal is narrow."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""The picture of size against latency."""
+"""The plot of size against latency."""
 
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -24,21 +24,21 @@ CLOSE = results(("a.tflite", 2.0, 2.0), ("b.tflite", 1.5, 1.8))
 
 
 @pytest.mark.parametrize("points", [FAR_APART, CLOSE, CLOSE[:1]])
-def test_a_png_is_a_picture(tmp_path, points):
+def test_a_png_is_an_image(tmp_path, points):
     plot.size_against_latency(points, tmp_path / "a.png")
-    with Image.open(tmp_path / "a.png") as picture:
-        assert picture.format == "PNG" and picture.width > 500
-        assert len(picture.convert("RGB").getcolors(1 << 24)) > 10
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.format == "PNG" and image.width > 500
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 10
 
 
-def test_an_svg_is_one_and_a_file_that_is_there_is_replaced(tmp_path):
+def test_an_svg_replaces_an_existing_file(tmp_path):
     (tmp_path / "a.svg").write_text("before")
     plot.size_against_latency(FAR_APART, tmp_path / "a.svg")
     assert ElementTree.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")
     assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
 
 
-def test_names_are_as_long_as_tells_files_apart():
+def test_names_have_the_folders_that_distinguish_files():
     assert plot.short_names(FAR_APART) == ["dense.tflite", "sparse.tflite"]
     apart = results(("runs/a/model.tflite", 1.0, 1.0), ("runs/b/model.tflite", 1.0, 1.0))
     assert plot.short_names(apart) == ["a/model.tflite", "b/model.tflite"]
@@ -47,8 +47,9 @@ def test_names_are_as_long_as_tells_files_apart():
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("a.txt", "suffix of a picture"), ("a", "suffix"), ("no/a.png", "no folder")]
+    ("name", "message"),
+    [("a.txt", "no .png, .svg or .pdf file"), ("a", "no .png"), ("no/a.png", "no folder")],
 )
-def test_where_no_picture_can_be_written_is_said(tmp_path, name, message):
+def test_an_unusable_path_is_an_input_error(tmp_path, name, message):
     with pytest.raises(InputError, match=message):
         plot.check_path(tmp_path / name)

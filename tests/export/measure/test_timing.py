@@ -1,11 +1,10 @@
-"""Files that take turns: ratios, words, captions, outputs. No times are compared: the machine may be busy."""
+"""Files that take turns: ratios, words, captions, outputs. No times are compared."""
 
-import keras
 import numpy as np
 import pytest
 from PIL import Image
-from tfsparsecap_export import export_model
 from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.measure import one_operator, timing
 from tfsparsecap_export.measure.profiling import profile
 
@@ -39,7 +38,7 @@ def test_ratios_are_to_the_first_file(files):
     assert first.peak_bytes is None or first.peak_bytes > 0
 
 
-def test_words_and_captions_are_those_that_the_files_give(files, pictures):
+def test_words_and_captions_are_those_of_the_files(files, pictures):
     samples = [{"image": picture[None]} for picture in pictures]
     results = timing.measure(files, samples, runs=len(samples))
     for path, result in zip(files, results, strict=True):
@@ -63,11 +62,11 @@ def test_words_and_captions_are_those_that_the_files_give(files, pictures):
         ([[5, 6, 3, 0, 0]], None, 3),
     ],
 )
-def test_steps_are_counted_up_to_the_end_of_the_longest_beam(rows, end, steps):
+def test_steps_end_with_the_longest_beam(rows, end, steps):
     assert timing._steps(np.array(rows, np.int32), end) == steps
 
 
-def test_outputs_of_files_that_say_no_captions_are_compared(layers, interpreter):
+def test_outputs_of_other_models_are_compared(layers, interpreter):
     samples = timing.samples(layers, count=3)
     first, second = timing.measure(layers, samples, runs=2)
     assert (first.difference, first.words, first.same_captions) == (0.0, None, None)
@@ -78,7 +77,7 @@ def test_outputs_of_files_that_say_no_captions_are_compared(layers, interpreter)
     assert second.difference == pytest.approx(off / largest) and 0 < second.difference < 0.05
 
 
-def test_samples_are_what_the_files_take_or_pictures(files, tmp_path):
+def test_samples_are_synthetic_or_images(files, tmp_path):
     Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
     (red,) = timing.samples(files, images=[tmp_path / "red.png"])
     assert red["image"].shape == (1, 16, 16, 3) and (red["image"][..., 0] == 255).all()
@@ -88,10 +87,9 @@ def test_samples_are_what_the_files_take_or_pictures(files, tmp_path):
         timing.samples(files, count=0)
 
 
-def test_files_with_other_inputs_are_not_compared(files, layers, tmp_path):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+def test_files_with_different_inputs_are_an_input_error(files, layers, tmp_path):
     other = tmp_path / "other.tflite"
-    export_model(model, other)
+    other.write_bytes(one_operator.fully_connected([np.eye(4, dtype=np.float32)], sparse.DENSE, 1))
     with pytest.raises(
         InputError, match=r"other\.tflite has the inputs .* compare files with the same inputs"
     ):
@@ -102,7 +100,7 @@ def test_files_with_other_inputs_are_not_compared(files, layers, tmp_path):
         timing.samples([other], images=[tmp_path / "red.png"])
 
 
-def test_what_cannot_be_measured_is_said(files, tmp_path):
+def test_unusable_files_and_numbers_are_input_errors(files, tmp_path):
     with pytest.raises(InputError, match="at least 1"):
         timing.measure(files, [{}], runs=0)
     with pytest.raises(InputError, match="at least 1"):
@@ -119,9 +117,7 @@ def test_what_cannot_be_measured_is_said(files, tmp_path):
         timing.same_inputs([cut])
 
 
-def test_a_file_of_two_signatures_is_refused(tmp_path):
-    from tfsparsecap_export.flatbuffer import model_file as flatfile
-
+def test_a_file_of_two_signatures_is_an_input_error(tmp_path):
     model = flatfile.read_model(one_operator.fully_connected([np.eye(16, dtype=np.float32)], sparse.DENSE, 1))
     model.signatureDefs = model.signatureDefs * 2
     (tmp_path / "two.tflite").write_bytes(flatfile.write_model(model))

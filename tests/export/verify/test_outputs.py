@@ -1,4 +1,4 @@
-"""Files that say something else than the Keras model are refused."""
+"""Files that do not give what the Keras model gives are refused."""
 
 import keras
 import numpy as np
@@ -35,9 +35,9 @@ def check(content, captioner, export_options, **options):
     )
 
 
-def test_the_right_file_passes(dense, blocks_captioner, export_options):
-    found = check(dense, blocks_captioner, export_options, source="pictures")
-    assert (found.equal, found.equal_beams, found.samples, found.source) == (1.0, 1.0, 6, "pictures")
+def test_a_correct_file_passes(dense, blocks_captioner, export_options):
+    found = check(dense, blocks_captioner, export_options, source="images")
+    assert (found.equal, found.equal_beams, found.samples, found.source) == (1.0, 1.0, 6, "images")
     assert found.error < 1e-3 and found.runtime.startswith("LiteRT 2.")
 
 
@@ -49,13 +49,13 @@ def test_nan_is_refused(dense, blocks_captioner, export_options, all_float):
 
 
 @pytest.mark.parametrize("all_float", [True, False])
-def test_garbage_is_refused_whatever_the_tolerance(dense, blocks_captioner, export_options, all_float):
+def test_wrong_scores_are_refused_whatever_the_tolerance(dense, blocks_captioner, export_options, all_float):
     content = damaged(dense, lambda values: np.roll(values, 7))
     with pytest.raises(InputError, match="score"):
         check(content, blocks_captioner, export_options, all_float=all_float, tolerance=1.0)
 
 
-def test_more_different_captions_than_allowed_are_refused(
+def test_more_different_captions_than_tolerated_are_refused(
     dense, blocks_captioner, export_options, monkeypatch
 ):
     monkeypatch.setitem(verify.SCORE_ERROR, True, 100.0)
@@ -66,24 +66,24 @@ def test_more_different_captions_than_allowed_are_refused(
     assert found.equal < 1
 
 
-def test_what_does_not_load_is_refused(blocks_captioner, export_options):
+def test_a_file_that_does_not_load_is_refused(blocks_captioner, export_options):
     with pytest.raises(InputError, match="does not load"):
         check(b"no model at all", blocks_captioner, export_options)
 
 
-def test_a_model_that_draws_random_numbers_in_inference_is_refused(tmp_path):
+def test_a_model_that_is_random_at_inference_is_refused(tmp_path):
     @keras.saving.register_keras_serializable("export_tests")
-    class AlwaysNoisy(keras.layers.Layer):
+    class NoisyLayer(keras.layers.Layer):
         def call(self, inputs):
             return inputs + keras.random.normal(keras.ops.shape(inputs))
 
-    model = keras.Sequential([keras.Input((8,)), AlwaysNoisy(), keras.layers.Dense(4)])
+    model = keras.Sequential([keras.Input((8,)), NoisyLayer(), keras.layers.Dense(4)])
     with pytest.raises(InputError, match="different outputs for the same input"):
         export_model(model, tmp_path / "a.tflite")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_captioner_that_draws_random_numbers_in_inference_is_refused(tmp_path):
+def test_a_captioner_that_is_random_at_inference_is_refused(tmp_path):
     class Noisy(SoftAttention):
         def encode(self, inputs, training=False):
             memory = super().encode(inputs, training)

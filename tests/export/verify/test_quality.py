@@ -1,4 +1,4 @@
-"""What int8 costs in captions, and which layers stay float for it."""
+"""The CIDEr that int8 costs, and which layers stay float because of it."""
 
 import json
 
@@ -16,7 +16,7 @@ from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 
 @pytest.fixture(scope="module")
 def validation(exported, pictures):
-    """References are what the float file says, so that its CIDEr is the best there is."""
+    """The references are the captions of the float file, so that it has the highest possible CIDEr."""
     captioner = TFLiteCaptioner(exported("blocks", "dense")[0])
     references = [[captioner.caption(picture)[0][0]] for picture in pictures]
     return CaptionedSamples([{"image": picture[None]} for picture in pictures], references, captioner.text)
@@ -32,8 +32,8 @@ def test_cider_is_pycocoevalcaps(exported, validation, pictures):
     assert expected > 0
 
 
-def settled(monkeypatch, costs, **options):
-    """Runs `choose_float_layers` with layers that cost CIDEr while they are int8."""
+def chosen(monkeypatch, costs, **options):
+    """Runs `choose_float_layers` with layers that cost some CIDEr while they are int8."""
     monkeypatch.setattr(quality, "cider", lambda content, validation: content)
 
     def build(keep_float):
@@ -43,26 +43,26 @@ def settled(monkeypatch, costs, **options):
     return choose_float_layers(build, 1.0, CaptionedSamples([], [["a dog"], ["a cat"]], str), **options)
 
 
-def test_all_layers_stay_int8_where_that_costs_nothing(monkeypatch):
-    found = settled(monkeypatch, {"a": 0.004, "b": 0.005})
+def test_all_layers_stay_int8_if_the_loss_is_small(monkeypatch):
+    found = chosen(monkeypatch, {"a": 0.004, "b": 0.005})
     assert found.kept_float == () and found.loss == pytest.approx(0.009)
 
 
 def test_the_layers_that_cost_most_stay_float_until_the_loss_is_small(monkeypatch):
-    found = settled(monkeypatch, {"a": 0.02, "b": 0.002, "c": 0.05, "d": 0.003})
+    found = chosen(monkeypatch, {"a": 0.02, "b": 0.002, "c": 0.05, "d": 0.003})
     assert found.kept_float == ("c", "a")
     assert found.loss == pytest.approx(0.005)
 
 
-def test_layers_that_are_asked_for_stay_float_first(monkeypatch):
-    assert settled(monkeypatch, {"a": 0.02, "b": 0.0}, keep_float=["b"]).kept_float == ("b", "a")
+def test_requested_layers_stay_float(monkeypatch):
+    assert chosen(monkeypatch, {"a": 0.02, "b": 0.0}, keep_float=["b"]).kept_float == ("b", "a")
 
 
-def test_it_ends_where_everything_is_float(monkeypatch):
-    assert set(settled(monkeypatch, {"a": 0.5, "b": 0.4}).kept_float) == {"a", "b"}
+def test_the_search_ends_if_everything_is_float(monkeypatch):
+    assert set(chosen(monkeypatch, {"a": 0.5, "b": 0.4}).kept_float) == {"a", "b"}
 
 
-def test_without_a_cider_nothing_is_captioned_and_the_reason_is_said(monkeypatch):
+def test_without_a_cider_nothing_is_captioned_and_the_reason_is_reported(monkeypatch):
     monkeypatch.setattr(quality, "cider", lambda content, validation: pytest.fail("it was captioned"))
     one = CaptionedSamples([{}], [["a dog"]], str)
     found = choose_float_layers(lambda kept: pytest.fail("it was built"), b"", one, keep_float=["output"])
@@ -72,11 +72,11 @@ def test_without_a_cider_nothing_is_captioned_and_the_reason_is_said(monkeypatch
     assert described == {"images": 1, "kept_float": ["output"], "not_computed": found.not_computed}
 
 
-def test_a_model_that_says_nothing_right_loses_nothing():
+def test_a_model_with_a_cider_of_zero_loses_nothing():
     assert Quality(3, 0.0, 0.0).loss == 0.0
 
 
-def test_names_are_whole_or_parts_of_a_path():
+def test_patterns_match_whole_parts_of_paths():
     names = ["encoder", "captioner/lstm/kernel", "captioner/lstm/recurrent_kernel", "captioner/output/kernel"]
     assert matching_layers(["lstm"], names) == names[1:3]
     assert matching_layers(["output/kernel", "encoder"], names) == [names[3], names[0]]
@@ -86,7 +86,7 @@ def test_names_are_whole_or_parts_of_a_path():
         matching_layers(["lst"], names)
 
 
-def test_an_export_with_validation_has_an_int8_encoder_and_says_what_it_costs(
+def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_cost(
     tmp_path, blocks_captioner, export_options, validation
 ):
     path = tmp_path / "a.tflite"
@@ -106,7 +106,7 @@ def test_an_export_with_validation_has_an_int8_encoder_and_says_what_it_costs(
     assert any("validation pictures" in sentence for sentence in report.sentences())
 
 
-def test_a_single_validation_picture_has_no_cider_and_the_report_says_so(
+def test_a_single_validation_image_has_no_cider_and_the_report_explains_why(
     tmp_path, blocks_captioner, export_options, validation
 ):
     path = tmp_path / "a.tflite"
