@@ -1,4 +1,4 @@
-"""The benchmark on random weights: what it makes, at a small size."""
+"""The benchmark with random weights, at a small size."""
 
 import keras
 import numpy as np
@@ -16,17 +16,18 @@ from ..export.conftest import IMAGE_SIZE, small_captioner
 @pytest.fixture
 def small(monkeypatch):
     sizes = {"embedding_size": 32, "rnn_size": 32, "attention_size": 32, "feature_size": 48}
-    made = {
+    captioners = {
         "up_down": PaperCaptioner(lambda length: UpDown(300, **sizes), {"features": (5, 48)}),
         "soft_attention": PaperCaptioner(
             lambda length: small_captioner(), {"image": (IMAGE_SIZE, IMAGE_SIZE, 3)}
         ),
     }
-    monkeypatch.setattr(paper_sizes, "PAPER_CAPTIONERS", made)
+    monkeypatch.setattr(paper_sizes, "PAPER_CAPTIONERS", captioners)
+    monkeypatch.setattr(full_size, "_CALIBRATION_IMAGES", 4)
 
 
 @pytest.mark.parametrize("block", [1, 16])
-def test_zeros_are_as_many_as_asked_for_and_in_whole_blocks(block):
+def test_zeros_have_the_given_share_and_fill_whole_blocks(block):
     table, dense = keras.layers.Embedding(200, 64), keras.layers.Dense(200)
     model = keras.Sequential([keras.Input((3,)), table, dense])
     full_size.set_random_zeros(model, 0.9, block, np.random.default_rng(0))
@@ -37,25 +38,28 @@ def test_zeros_are_as_many_as_asked_for_and_in_whole_blocks(block):
     assert np.asarray(dense.bias).shape == (200,)
 
 
-@pytest.mark.parametrize("captioner", ["up_down", "soft_attention"])
-def test_files_are_made_once_and_compared(captioner, small, tmp_path, capsys):
-    names = ["float32_dense", "int8_blocks_95", "fast_95"]
-    arguments = [str(tmp_path), "--captioner", captioner, "--runs", "2", "--variants", *names]
+@pytest.mark.parametrize(
+    ("captioner", "names"),
+    [("up_down", ["float32_dense", "int8_blocks_95"]), ("soft_attention", ["int8_blocks_95"])],
+)
+def test_files_are_written_once_and_compared(captioner, names, small, tmp_path, capsys):
+    arguments = [str(tmp_path), "--captioner", captioner, "--runs", "1", "--variants", *names]
     full_size.main(arguments)
     paths = [tmp_path / f"{captioner}_beam1_{name}.tflite" for name in names]
     assert sorted(paths) == sorted(tmp_path.iterdir())
     sizes, times = [path.stat().st_size for path in paths], [path.stat().st_mtime_ns for path in paths]
-    assert sizes[0] > sizes[2] > sizes[1] / 2
+    assert len(sizes) == 1 or sizes[0] > 2 * sizes[1]
     assert "faster" in capsys.readouterr().out
     full_size.main(arguments)
     assert times == [path.stat().st_mtime_ns for path in paths]
+    capsys.readouterr()
     benchmark([*map(str, paths), "--runs", "1", "--inputs", "2", "--json"])
     assert '"words": 10' in capsys.readouterr().out
 
 
-def test_what_cannot_be_used_is_said(tmp_path):
+def test_unusable_arguments_are_an_input_error(tmp_path):
     with pytest.raises(InputError, match="beam is 0"):
         full_size.main([str(tmp_path), "--beam", "0"])
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot make the folder"):
+    with pytest.raises(InputError, match="cannot create the folder"):
         full_size.main([str(tmp_path / "file" / "folder")])
