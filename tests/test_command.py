@@ -1,6 +1,7 @@
 """Exit codes, error messages and tables of command lines."""
 
 import errno
+import re
 import subprocess
 import sys
 
@@ -72,6 +73,46 @@ def test_a_closed_pipe_is_not_an_error():
     assert "Traceback" not in errors and "BrokenPipe" not in errors
     process.stderr.close()
     assert process.wait() == 0
+
+
+COMMANDS = [
+    *("tfsparsecap.train", "tfsparsecap.evaluate", "tfsparsecap.caption", "tfsparsecap.report"),
+    *("tfsparsecap.study", "tfsparsecap.convert", "tfsparsecap.demo", "tfsparsecap_export.__main__"),
+    *("tfsparsecap_export.benchmark", "tfsparsecap_export.inspect", "tfsparsecap_export.android"),
+]
+# One process for all of them. With this name, the package leaves out TensorFlow.
+HELP = """
+import importlib, sys
+names, sys.argv = sys.argv[1:], ["tfsparsecap-export", "--help"]
+for name in names:
+    print("COMMAND", flush=True)
+    try:
+        importlib.import_module(name).main()
+    except SystemExit as end:
+        assert not end.code, name
+    heavy = {"tensorflow", "keras"} & set(sys.modules)
+    assert not heavy, (name, heavy)
+"""
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """What each command prints for --help, without importing TensorFlow."""
+    command = [sys.executable, "-c", HELP, *COMMANDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(COMMANDS, done.stdout.split("COMMAND\n")[1:], strict=True))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_whose_options_exist(helps, name):
+    usage, _, examples = helps[name].partition("\nexamples:\n")
+    assert usage.startswith("usage:")
+    called = "tfsparsecap-export" if name.endswith("__main__") else f"python -m {name}"
+    lines = [line for line in examples.splitlines() if re.match(rf"  {called}(?![.\w])", line)]
+    assert lines
+    for option in re.findall(r"(?<!\S)--[a-z][\w-]*", " ".join(lines)):
+        assert re.search(rf"{option}(?![\w-])", usage), option
 
 
 def test_with_json_only_json_goes_to_standard_output(capsys):

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions
 
 if TYPE_CHECKING:
     from tfsparsecap.inference.bundle import TFLiteCaptioner
     from tfsparsecap.inference.finished_run import FinishedRun
+
+__all__ = ["Caption", "CaptionGenerator", "Captions", "load"]
 
 
 def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
