@@ -138,7 +138,7 @@ def test_scores_that_need_no_java_are_computed_without_it(capsys, commands, copi
 
 def test_contradicting_options_are_refused_before_captioning(capsys, copied_run):
     for options, message in (
-        (["--metrics", "BLEU,METEORR"], 'no metric "METEORR": did you mean "METEOR"'),
+        (["--metrics", "BLEU,METEORR"], "no metric 'METEORR': did you mean METEOR"),
         (["--metrics", "BLEU", "--spice"], "--metrics leaves SPICE out"),
         (["--training-captions", "x.json"], "is for --results"),
         (["--threads", "0"], "--threads is 0"),

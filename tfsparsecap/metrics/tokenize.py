@@ -1,4 +1,4 @@
-"""Captions to words as the COCO evaluation sees them: by Stanford's tokenizer, or lightly, without Java."""
+"""Tokenisation for scores: the PTB tokenizer, as in the COCO evaluation, or a light one without Java."""
 
 import re
 import tempfile
@@ -10,21 +10,21 @@ from pycocoevalcap.tokenizer import ptbtokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.java import run_java
 
-# What the COCO evaluation takes for punctuation.
-_SIGNS = frozenset(ptbtokenizer.PUNCTUATIONS)
+# Tokens that the COCO evaluation removes.
+_PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 
-# Tags such as <unk>, numbers with their punctuation, words with inner hyphens and full stops, signs. As in
-# the Penn Treebank "isn't" is two words (is, n't), and so are "dog's" (dog, 's) and "cannot" (can, not).
+# Tags such as <unk>, numbers with separators, words with inner hyphens and full stops, symbols. As in the
+# Penn Treebank "isn't" is two words (is, n't), and so are "dog's" (dog, 's) and "cannot" (can, not).
 _TOKENS = re.compile(
     r"<\w+>|n't\b|'(?:s|re|ve|ll|d|m)\b|\d+(?:[.,:]\d+)+|can(?=not\b)|\w+?(?=n't\b)|\w+(?:[-.]\w+)*|[&#%$@+*=]"
 )
 
 
 def light_tokenize(caption: str) -> str:
-    """A caption's words in lower case, a blank between them, without punctuation; no Java needed.
+    """The words of a caption in lower case, separated by spaces, without punctuation; needs no Java.
 
     Agrees with `ptb_tokenize` on 40 434 of Flickr8k's 40 455 captions; differs on abbreviations ("Jr.") and
-    on brackets, which the latter turns into words ("-lrb-").
+    on brackets, which `ptb_tokenize` turns into words ("-lrb-").
 
     Example:
         >>> light_tokenize('Two dogs , one of them the man\\'s, play in "the snow".')
@@ -34,19 +34,18 @@ def light_tokenize(caption: str) -> str:
 
 
 def ptb_tokenize(captions: Iterable[str]) -> list[str]:
-    """Captions as the published COCO scores see them: Stanford's PTBTokenizer, lower case, no punctuation.
+    """Tokenises captions as for published COCO scores: Stanford's PTBTokenizer, lower case, no punctuation.
 
-    Equals pycocoevalcap's tokenizer, of which it runs the program; see `java.find_java` for the Java that it
-    takes.
+    Equals pycocoevalcap's tokenizer, whose Java program it runs.
 
     Raises:
-        InputError: when there is no Java, or it fails.
+        InputError: there is no Java, or it fails.
 
     Example:
         >>> ptb_tokenize(["A dog's ball."])
         ["a dog 's ball"]
     """
-    # One line is one caption there and back, so a caption must not bring line ends of its own.
+    # The program reads and writes one caption per line.
     lines = [" ".join(caption.split()) for caption in captions]
     if not lines:
         return []
@@ -56,11 +55,12 @@ def ptb_tokenize(captions: Iterable[str]) -> list[str]:
         file = Path(folder) / "captions.txt"
         file.write_bytes("\n".join(lines).encode("utf-8", "replace"))
         seconds = 300 + len(lines) / 100
-        output = run_java([*main, str(file)], what="the PTB tokenizer", seconds=seconds)
+        output = run_java([*main, str(file)], program="the PTB tokenizer", seconds=seconds)
     tokenized = output.split("\n")
     if len(tokenized) != len(lines):
         raise InputError(
-            f"the PTB tokenizer gave {len(tokenized)} lines for {len(lines)} captions: choose tokenizer"
-            ' "light", and look for characters in the captions that are none'
+            f"the PTB tokenizer returned {len(tokenized)} lines for {len(lines)} captions: remove control"
+            ' characters from the captions, or choose the tokenizer "light"'
         )
-    return [" ".join(word for word in line.rstrip().split(" ") if word not in _SIGNS) for line in tokenized]
+    words = [line.rstrip().split(" ") for line in tokenized]
+    return [" ".join(word for word in line if word not in _PUNCTUATION) for line in words]

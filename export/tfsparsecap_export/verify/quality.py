@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.metrics.scores import every_score, score
+from tfsparsecap.metrics.scores import compute_scores
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.samples import Sample
 
@@ -68,7 +68,8 @@ def cider(content: bytes, validation: CaptionedSamples) -> float:
         number: validation.to_text(run(**sample)["token_ids"][0])
         for number, sample in enumerate(validation.samples)
     }
-    return score(dict(enumerate(validation.references)), captions, metrics=("CIDEr",))["CIDEr"]
+    references = dict(enumerate(validation.references))
+    return compute_scores(references, captions, ["CIDEr"], "light").values["CIDEr"]
 
 
 def choose_float_layers(
@@ -98,7 +99,7 @@ def choose_float_layers(
     """
     images, kept = len(validation.samples), tuple(keep_float)
     references = dict(enumerate(validation.references))
-    possible = every_score(references, dict.fromkeys(references, ""), ["CIDEr"], "light")
+    possible = compute_scores(references, dict.fromkeys(references, ""), ["CIDEr"], "light")
     if "CIDEr" in possible.not_computed:
         return Quality(images, None, None, kept, possible.not_computed["CIDEr"])
     progress(f"captioning {images} validation images, float32")
