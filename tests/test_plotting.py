@@ -1,4 +1,4 @@
-"""What all pictures share: labels that are drawn as they are, a PNG and an SVG, whole or not at all."""
+"""What all figures share: labels, PNG and SVG files."""
 
 from xml.etree import ElementTree
 
@@ -11,7 +11,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.plotting import legend_below, make_figure, plain, png_path, shortened, write_figure
 
 
-def drawn(folder, labels, title="A title", description="What is to be seen."):
+def drawn(folder, labels, title="A title", description="A description."):
     figure = make_figure(2.0)
     axes = figure.add_subplot()
     handles = [axes.plot([0, 1], [0, number])[0] for number, _ in enumerate(labels)]
@@ -20,34 +20,34 @@ def drawn(folder, labels, title="A title", description="What is to be seen."):
 
 
 def words(svg):
-    """All text of a picture."""
+    """All text of a figure."""
     return [" ".join("".join(part.itertext()).split()) for part in ElementTree.parse(svg).getroot().iter()]
 
 
-def test_a_png_and_an_svg_are_written_and_nothing_else(tmp_path):
+def test_a_png_and_an_svg_are_written(tmp_path):
     (tmp_path / "a.svg").write_text("before")
     paths = drawn(tmp_path, ["one", "two"])
     assert paths == [tmp_path / "a.png", tmp_path / "a.svg"] and sorted(tmp_path.iterdir()) == paths
     with Image.open(paths[0]) as picture:
         assert picture.format == "PNG" and picture.width == 1600
-        assert picture.info["Description"] == "What is to be seen." and picture.info["Title"] == "A title"
+        assert picture.info["Description"] == "A description." and picture.info["Title"] == "A title"
         assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
     found = words(paths[1])
-    assert {"one", "two", "A title", "What is to be seen."} <= set(found)
+    assert {"one", "two", "A title", "A description."} <= set(found)
 
 
 @pytest.mark.parametrize("label", ["$x$ and $y$", "_hidden", "<b> & co", "a\\$b", r"\frac{1} $", "ünï 日本"])
 @pytest.mark.filterwarnings("ignore:Glyph")
-def test_any_label_is_drawn_as_it_is(tmp_path, label):
+def test_special_characters_in_labels_are_drawn(tmp_path, label):
     assert label in words(drawn(tmp_path, [label, "other"])[1])
 
 
-def test_what_xml_cannot_hold_is_left_out(tmp_path):
+def test_characters_that_xml_cannot_contain_are_removed(tmp_path):
     found = words(drawn(tmp_path, ["a\x00\x07b\nc\ud800d"], title="x\x1by", description="p\x00q")[1])
     assert {"a b c d", "x y", "p q"} <= set(found)
 
 
-def test_the_same_picture_is_the_same_file(tmp_path):
+def test_equal_figures_give_equal_files(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     for folder in (first, second):
         folder.mkdir()
@@ -56,7 +56,7 @@ def test_the_same_picture_is_the_same_file(tmp_path):
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
-def test_settings_of_matplotlib_are_as_they_were(tmp_path):
+def test_matplotlib_settings_are_restored(tmp_path):
     # Comparing all of them would choose a backend.
     names = [name for name in matplotlib.rcParams if name.startswith(("svg", "font", "savefig", "text"))]
     before = [matplotlib.rcParams[name] for name in names]
@@ -64,7 +64,7 @@ def test_settings_of_matplotlib_are_as_they_were(tmp_path):
     assert [matplotlib.rcParams[name] for name in names] == before and len(names) > 20
 
 
-def test_long_legends_and_titles_leave_the_panels_their_height(tmp_path):
+def test_long_legends_and_titles_do_not_shrink_the_panels(tmp_path):
     def height(labels, title):
         figure = make_figure(3.0)
         axes = figure.add_subplot()
@@ -76,14 +76,14 @@ def test_long_legends_and_titles_leave_the_panels_their_height(tmp_path):
     assert height(["a label of some length " * 3] * 12, "A long title " * 20) > 0.85 * short
 
 
-def test_labels_are_cut_to_a_length():
+def test_labels_are_shortened():
     assert shortened("abcdef", 6) == "abcdef" and shortened("abcdefg", 6) == "abcde…"
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("a.svg", "not named as a PNG"), ("a", "not named"), ("no/a.png", "no folder")]
+    ("name", "message"), [("a.svg", "does not end in .png"), ("a", "does not end"), ("no/a.png", "no folder")]
 )
-def test_where_no_picture_can_be_written_is_said(tmp_path, name, message):
+def test_invalid_paths_are_errors(tmp_path, name, message):
     with pytest.raises(InputError, match=message):
         png_path(tmp_path / name)
     assert png_path(tmp_path / "a.PNG") == tmp_path / "a.PNG"

@@ -1,4 +1,4 @@
-"""The report command: its page is read by a parser, and looked at in a browser where there is one."""
+"""The report command: its page, parsed and shown in a browser."""
 
 import base64
 import html
@@ -45,7 +45,7 @@ VOID = {"img", "meta", "link", "br"}
 
 
 class Reader(HTMLParser):
-    """What stands on a page: its elements with their attributes and text, in order."""
+    """The elements of a page with their attributes and text, in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -106,7 +106,7 @@ def make_run(tiny_run, folder, name):
     ]
     (folder / name / "captions_test.json").write_text(json.dumps(rows), encoding="utf-8")
     captioner = keras.saving.load_model(folder / name / "model.keras", compile=False)
-    # It always says the same word, and has no weight left that would say another.
+    # It always predicts the same word; the pruned one has no other weights in its output layer.
     bias = np.zeros(captioner.output_layer.bias.shape, "float32")
     bias[(folder / name / "vocabulary.txt").read_text(encoding="utf-8").split("\n").index(WORD)] = 100
     captioner.output_layer.bias.assign(bias)
@@ -139,7 +139,7 @@ def written(runs, tmp_path_factory):
         [
             *map(str, runs),
             *("--output", str(folder / "page.html"), "--figures", str(folder / "figures")),
-            *("--pictures=3", "--attention=1"),
+            *("--images=3", "--attention=1"),
         ]
     )
     return folder
@@ -150,32 +150,32 @@ def page(written):
     return Reader((written / "page.html").read_text(encoding="utf-8"))
 
 
-def said(capsys, *arguments):
-    """What the command says when it ends with "the input is wrong"."""
+def error_of(capsys, *arguments):
+    """The error message of the command, which ends with exit code 2."""
     with pytest.raises(SystemExit) as end:
         run(lambda: report.main([str(argument) for argument in arguments]))
     assert end.value.code == 2
     return capsys.readouterr().err
 
 
-def test_every_picture_is_in_the_page_and_says_what_is_to_be_seen(page):
-    pictures = page.all("img")
-    for picture in pictures:
-        kind, _, content = picture.at["src"].partition(";base64,")
+def test_images_are_embedded_and_have_descriptions(page):
+    images = page.all("img")
+    for one in images:
+        kind, _, content = one.at["src"].partition(";base64,")
         with Image.open(io.BytesIO(base64.b64decode(content, validate=True))) as image:
             assert kind == f"data:{image.get_format_mimetype()}"
             image.load()
-        assert len(picture.at["alt"]) > 15
-    # Three of the gallery, three figures, and each word of a caption of each run.
-    assert len(pictures) == 3 + 3 + 2 * 6
-    assert sum("figure" in picture.at.get("class", "") for picture in pictures) == 3
-    seen = [picture.at["alt"] for picture in pictures if "looked at" in picture.at["alt"]]
+        assert len(one.at["alt"]) > 15
+    # Three in the gallery, three figures, and one for each word of a caption of each run.
+    assert len(images) == 3 + 3 + 2 * 6
+    assert sum("figure" in one.at.get("class", "") for one in images) == 3
+    seen = [one.at["alt"] for one in images if one.at["alt"].startswith("attention at")]
     assert len(seen) == 12 and all(
-        re.fullmatch(rf"at \u201c{WORD}\u201d it looked at: [a-z ]+", one) for one in seen
+        re.fullmatch(rf"attention at \u201c{WORD}\u201d: [a-z ]+", one) for one in seen
     )
 
 
-def test_the_page_asks_for_nothing_else_and_runs_nothing(page):
+def test_page_has_no_scripts_and_no_external_resources(page):
     for element in page.elements:
         for name, value in element.at.items():
             assert not name.startswith("on")
@@ -186,23 +186,13 @@ def test_the_page_asks_for_nothing_else_and_runs_nothing(page):
     assert "url(" not in style.text and "@import" not in style.text
 
 
-def test_a_hostile_caption_is_shown_and_not_obeyed(page):
+def test_html_in_captions_is_escaped(page):
     assert HOSTILE in [one.text for one in page.all("dd")]
 
 
-def test_a_name_that_cannot_be_written_is_replaced(runs, tmp_path):
-    shutil.copytree(runs[0], tmp_path / "run")
-    rows = [{"image_id": "\ud800<b>", "caption": "a \ud800 dog", "references": []}]
-    (tmp_path / "run" / "captions_test.json").write_text(json.dumps(rows), encoding="utf-8")
-    report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html")])
-    page = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert [one.text for one in page.all("h3")] == ["?<b>"]
-    assert [one.text for one in page.all("dd")] == ["a dog"] and not page.all("b")
-
-
-def test_the_page_has_an_outline_that_a_screen_reader_can_follow(page):
+def test_page_is_accessible_to_screen_readers(page):
     assert not page.crossed and not page.open
-    assert page.all("html")[0].at["lang"] == "en" and page.all("title")[0].text == "2 runs compared"
+    assert page.all("html")[0].at["lang"] == "en" and page.all("title")[0].text == "Comparison of 2 runs"
     levels = [int(one.tag[1]) for one in page.all("h1", "h2", "h3", "h4")]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -223,7 +213,7 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_letters_stand_out_in_light_and_in_darkness(page):
+def test_text_has_enough_contrast_in_light_and_dark_mode(page):
     style = page.all("style")[0].text
     schemes = [dict(re.findall(r"--(\w+): (#\w{6})", part)) for part in style.split("@media")[:2]]
     assert schemes[0] != schemes[1]
@@ -234,16 +224,16 @@ def test_letters_stand_out_in_light_and_in_darkness(page):
                 assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
 
 
-def test_scores_stand_side_by_side_and_the_best_are_marked(page):
+def test_scores_are_side_by_side_and_the_best_are_marked(page):
     headings, dense, pruned = page.cells("Scores on the test split")
     dense, pruned = (dict(zip(headings, row, strict=True)) for row in (dense, pruned))
     assert (dense["run"], dense["CIDEr"], dense["BLEU-1"]) == ("dense", "0.750 (best)", "0.500")
     assert (pruned["run"], pruned["CIDEr"], pruned["BLEU-1"]) == ("pruned", "0.500", "0.625 (best)")
-    assert pruned["sparsity"] == "90.00%" and pruned["weights left"] == "500"
-    assert dense["pictures, beam"] == "4, 1" and "METEOR" not in headings
+    assert pruned["sparsity"] == "90.00%" and pruned["non-zero weights"] == "500"
+    assert dense["images, beam"] == "4, 1" and "METEOR" not in headings
 
 
-def test_settings_are_those_of_the_runs(page):
+def test_settings_are_side_by_side(page):
     rows = {row[0]: row[1:] for row in page.cells("Settings of the runs")}
     assert rows["setting"] == ["dense", "pruned"]
     assert rows["pruning.method"] == ["none", "supermask"]
@@ -251,10 +241,9 @@ def test_settings_are_those_of_the_runs(page):
     assert rows["model.rnn_size"] == ["16", "16"] and rows["training.epochs"] == ["2", "2"]
 
 
-def test_the_gallery_has_what_people_and_runs_say(page, runs):
+def test_gallery_shows_captions_and_references(page, runs):
     rows = json.loads((runs[0] / "captions_test.json").read_text())
     shown = [one.text for one in page.all("h3")][:3]
-    # Three of four, evenly.
     assert shown == [rows[at]["image_id"] for at in (0, 1, 2)]
     captions = [one.text for one in page.all("dd")]
     assert captions[0::2] == [rows[at]["caption"] for at in (0, 1, 2)]
@@ -264,7 +253,7 @@ def test_the_gallery_has_what_people_and_runs_say(page, runs):
     assert set(rows[0]["references"][1:]) <= references
 
 
-def test_the_progression_has_every_epoch_and_says_what_is_not_logged(page):
+def test_progression_shows_every_epoch_and_names_missing_values(page):
     rows = page.cells("Values of each epoch")
     assert rows == [
         ["run, epoch", "training loss", "sparsity, %", "CIDEr, validation split"],
@@ -273,24 +262,24 @@ def test_the_progression_has_every_epoch_and_says_what_is_not_logged(page):
         ["pruned, 1", "3.5", "12.5", "\u2013"],
         ["pruned, 2", "2", "90", "0.5"],
     ]
-    assert "Not logged by any of the runs: mean gate value." in [one.text for one in page.all("p")]
+    assert "Not logged by any run: mean gate value." in [one.text for one in page.all("p")]
 
 
-def test_layers_have_the_sparsity_of_their_weights(page):
-    rows = {row[0]: row[1:] for row in page.cells("Pruned weights of each layer")}
+def test_layers_show_their_sparsity(page):
+    rows = {row[0]: row[1:] for row in page.cells("Sparsity of each layer")}
     assert rows["layer"] == ["dense", "pruned"]
     assert rows["output/kernel"] == ["0.00%", "100.00%"] and rows["lstm/kernel"] == ["0.00%", "0.00%"]
     alts = [one.at["alt"] for one in page.all("img")]
-    assert any("dense: no layer has lost a weight." in alt and "output/kernel 100.0%" in alt for alt in alts)
+    assert any("dense: dense." in alt and "output/kernel 100.0%" in alt for alt in alts)
 
 
-def test_exported_files_are_measured_against_dense_and_broken_ones_named(page, runs):
+def test_exported_files_are_compared_with_dense_and_broken_ones_are_named(page, runs):
     headings, dense, broken, pruned = page.cells("Exported files")
-    assert headings[:4] == ["run", "file", "MB", "size against dense"]
+    assert headings[:4] == ["run", "file", "MB", "size relative to dense"]
     sizes = [(folder / "model.tflite").stat().st_size for folder in runs]
     assert dense[1:4] == ["model.tflite", f"{sizes[0] / 1e6:.2f}", "100.0%"]
     assert pruned[:4] == ["pruned", "model.tflite", f"{sizes[1] / 1e6:.2f}", f"{sizes[1] / sizes[0]:.1%}"]
-    assert broken[1] == "broken.tflite" and "is no .tflite file" in broken[4]
+    assert broken[1] == "broken.tflite" and "is not a .tflite file" in broken[4]
 
 
 def test_figures_are_written_as_png_and_svg(written):
@@ -305,65 +294,63 @@ def test_figures_are_written_as_png_and_svg(written):
         assert "dense" in text and "pruned" in text
 
 
-def test_an_unfinished_run_of_other_data_is_shown_as_far_as_it_got(runs, tiny_run, tmp_path):
+def test_unfinished_runs_and_runs_on_other_data_are_shown(runs, tiny_run, tmp_path):
     other = tmp_path / "begun"
     other.mkdir()
     config = load_config(tiny_run / "config.yaml")
     config.data.folder = str(tmp_path / "elsewhere")
     (other / "config.yaml").write_text(save_config(config), encoding="utf-8")
-    report.main([str(runs[0]), str(other), "--output", str(tmp_path / "page.html"), "--pictures", "0"])
+    report.main([str(runs[0]), str(other), "--output", str(tmp_path / "page.html"), "--images", "0"])
     page = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
     notes = " ".join(one.text for one in page.all("li"))
-    assert "begun is not finished" in notes and "of different data" in notes
+    assert "begun is not finished" in notes and "use different data" in notes
     rows = page.cells("Scores on the test split")
     assert rows[1][2] == "0.750" and set(rows[2][1:]) == {"\u2013"}
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_pictures_of_the_same_name_in_different_data_are_not_mixed_up(runs, tiny_run, tmp_path):
+def test_images_with_equal_names_in_different_data_are_kept_apart(runs, tiny_run, tmp_path):
     """Both data sets have a test_00000.jpg; the scenes of another seed are other scenes."""
     shutil.copytree(runs[0], tmp_path / "other")
     config = load_config(runs[0] / "config.yaml", [f"data.folder={tmp_path / 'scenes'}", "data.seed=77"])
     (tmp_path / "other" / "config.yaml").write_text(save_config(config), encoding="utf-8")
     page = tmp_path / "page.html"
-    report.main(
-        [str(runs[0]), str(tmp_path / "other"), "--output", str(page), "--pictures=3", "--attention=0"]
-    )
+    report.main([str(runs[0]), str(tmp_path / "other"), "--output", str(page), "--images=3", "--attention=0"])
     read = Reader(page.read_text(encoding="utf-8"))
     names = [one.text for one in read.all("h3")]
     assert names == ["test_00000.jpg", "test_00002.jpg", "test_00000.jpg"]
-    pictures = [one.at["src"] for one in read.all("img") if one.at["alt"].startswith("test picture")]
-    assert len(set(pictures)) == 3 and "attention" not in [one.at.get("id") for one in read.elements]
+    images = [one.at["src"] for one in read.all("img") if one.at["alt"].startswith("test image")]
+    assert len(set(images)) == 3 and "attention" not in [one.at.get("id") for one in read.elements]
 
 
-def test_without_its_data_the_page_has_captions_alone(runs, tmp_path):
+def test_without_data_the_page_shows_captions_only(runs, tmp_path):
     config = load_config(runs[0] / "config.yaml")
     config.data.kind = "flickr"
     config.data.folder = str(tmp_path / "gone")
     shutil.copytree(runs[0], tmp_path / "run")
     (tmp_path / "run" / "config.yaml").write_text(save_config(config), encoding="utf-8")
-    report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html"), "--pictures", "2"])
+    report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html"), "--images", "2"])
     page = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert "There are no pictures of run" in " ".join(one.text for one in page.all("li"))
-    assert len([one for one in page.all("p") if one.text == "The picture is not there."]) == 2
+    assert "The images of run are missing" in " ".join(one.text for one in page.all("li"))
+    assert len([one for one in page.all("p") if one.text == "The image is missing."]) == 2
     assert [one.text for one in page.all("dd")] == ["dense says 0", "dense says 2"]
     assert all("figure" in one.at.get("class", "") for one in page.all("img"))
 
 
-def test_damaged_files_are_said_and_nothing_is_written(runs, tmp_path, capsys):
+def test_damaged_files_are_errors(runs, tmp_path, capsys):
     shutil.copytree(runs[0], tmp_path / "run")
     (tmp_path / "run" / "scores_test.json").write_text('{"CIDEr": "high"}')
-    error = said(capsys, tmp_path / "run", "--output", tmp_path / "page.html")
-    assert "CIDEr is no number" in error
+    error = error_of(capsys, tmp_path / "run", "--output", tmp_path / "page.html")
+    assert "CIDEr: " in error
     assert error.startswith("error: cannot read ") and error.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
 
 
-def test_what_is_no_run_and_where_nothing_can_be_written_is_said(runs, tmp_path, capsys):
-    assert "is no run folder" in said(capsys, tmp_path, "--output", tmp_path / "page.html")
-    assert "there is no folder" in said(capsys, runs[0], "--output", tmp_path / "none" / "page.html")
-    assert "it is a folder" in said(capsys, runs[0], "--output", tmp_path)
-    assert "0 or more" in said(capsys, runs[0], "--output", tmp_path / "page.html", "--pictures", "-1")
+def test_invalid_paths_and_numbers_are_errors(runs, tmp_path, capsys):
+    assert "is no run folder" in error_of(capsys, tmp_path, "--output", tmp_path / "page.html")
+    assert "there is no folder" in error_of(capsys, runs[0], "--output", tmp_path / "none" / "page.html")
+    assert "it is a folder" in error_of(capsys, runs[0], "--output", tmp_path)
+    assert "0 or more" in error_of(capsys, runs[0], "--output", tmp_path / "page.html", "--images", "-1")
     assert not list(tmp_path.iterdir())
 
 
@@ -375,7 +362,7 @@ addEventListener("load", () => {
   const wide = [...page.querySelectorAll("body *")].filter(one => !one.closest(".wide, .unseen, .skip")
     && one.getBoundingClientRect().right > page.documentElement.clientWidth + 1).map(one => one.outerHTML);
   document.getElementById("result").textContent = JSON.stringify({
-    pictures: found.length, broken: found.filter(one => !one.complete || !one.naturalWidth).length,
+    images: found.length, broken: found.filter(one => !one.complete || !one.naturalWidth).length,
     scrolls: page.documentElement.scrollWidth > page.documentElement.clientWidth, wide: wide.slice(0, 3),
     text: page.body.innerText.length });
 });
@@ -389,14 +376,14 @@ def browser():
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
         assert "TFSPARSECAP_REQUIRE_BROWSER" not in os.environ, "there is no Chromium"
-        pytest.skip("no Chromium here: install the package chromium to have the page looked at")
+        pytest.skip("Chromium is not installed")
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 1280])
-def test_a_browser_shows_the_page_without_complaint(browser, written, page, tmp_path, width):
-    """On a phone nothing is wider than the screen but tables and figures, which scroll by themselves."""
+def test_browser_shows_the_page_without_errors(browser, written, page, tmp_path, width):
+    """On a phone, only tables and figures are wider than the screen; they scroll by themselves."""
     text = (written / "page.html").read_text(encoding="utf-8")
     frame = f'<iframe id="page" style="width:{width}px;height:800px" srcdoc="{html.escape(text)}"></iframe>'
     (tmp_path / "look.html").write_text(
@@ -416,6 +403,6 @@ def test_a_browser_shows_the_page_without_complaint(browser, written, page, tmp_
     assert "CONSOLE" not in ended.stderr, ended.stderr
     (result,) = re.findall(r'<pre id="result">(.*?)</pre>', ended.stdout)
     result = json.loads(html.unescape(result))
-    assert result["pictures"] == len(page.all("img")) and result["broken"] == 0
+    assert result["images"] == len(page.all("img")) and result["broken"] == 0
     assert not result["scrolls"] and not result["wide"], result
     assert result["text"] > 1000

@@ -1,4 +1,4 @@
-"""Numbers and names in the form that people read."""
+"""Formatting of numbers and names."""
 
 import pytest
 
@@ -17,11 +17,11 @@ from tfsparsecap.text import escaped, one_line, percent, short_count
         (0, "0"),
     ],
 )
-def test_counts_are_short(number, text):
+def test_counts_are_shortened(number, text):
     assert short_count(number) == text
 
 
-def test_shares_are_percents_without_noise():
+def test_percentages_have_no_rounding_noise():
     assert [percent(share) for share in (0.8, 0.975, 0.991, 0.1 + 0.2, 1.0)] == [
         "80 %",
         "97.5 %",
@@ -31,6 +31,6 @@ def test_shares_are_percents_without_noise():
     ]
 
 
-def test_names_are_one_line_of_what_can_be_printed():
+def test_names_become_one_printable_line():
     assert one_line(" a\r\nb\x00\u2028c ") == "a b c"
     assert escaped(" a\n|") == "a \\|"

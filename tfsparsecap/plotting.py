@@ -1,5 +1,6 @@
-"""Pictures that runs and studies are shown in: colours, labels, a PNG and an SVG of each."""
+"""What all figures share: colours, labels, and output as PNG and SVG."""
 
+import io
 import math
 import os
 import textwrap
@@ -7,39 +8,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path
+from tfsparsecap.files import atomic_write
 from tfsparsecap.text import one_line
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, which people who confuse red and green tell apart.
+#: The colours of Okabe and Ito, which people with red-green colour blindness can distinguish.
 VERMILLION, BLUE, GREEN, ORANGE = "#D55E00", "#0072B2", "#009E73", "#E69F00"
 SKY, PURPLE, BLACK = "#56B4E9", "#CC79A7", "#000000"
 COLOURS = (VERMILLION, BLUE, GREEN, ORANGE, SKY, PURPLE, BLACK)
-FAINT, INK = "#B0B0B0", "#404040"
-#: Inches, so that eleven points are readable where the picture is shown 800 pixels wide.
+LIGHT_GREY, DARK_GREY = "#B0B0B0", "#404040"
+#: Inches; with it, text of 11 points is readable when the image is shown 800 pixels wide.
 WIDTH = 8.0
 _DPI = 200
 
 
 def plain(text: str) -> str:
-    """One line of a label that is drawn as it is: dollars start no formula."""
+    """One line of text that matplotlib draws as it is: dollar signs do not start a formula."""
     return one_line(text).replace("$", r"\$")
 
 
 def png_path(path: str | os.PathLike) -> Path:
-    """Raises InputError where no picture can be written to `path`."""
+    """Raises InputError unless `path` is a .png file in an existing folder."""
     path = Path(path)
     if path.suffix.lower() != ".png":
-        raise InputError(f"{path} is not named as a PNG: name a .png file, an .svg is written beside it")
+        raise InputError(f"{path} does not end in .png: name a .png file, an .svg file is written beside it")
     if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent} for {path.name}: make it first")
+        raise InputError(f"there is no folder {path.parent} for {path.name}: create it first")
     return path
 
 
 def make_figure(height: float) -> "Figure":
-    """A figure that is `WIDTH` wide and `height` high, in inches; title and legend make it higher."""
+    """A figure of width `WIDTH` and the given height in inches; title and legend are added to the height."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -47,34 +49,36 @@ def make_figure(height: float) -> "Figure":
     return figure
 
 
+def style_axes(axes: "Axes", grid: str = "both") -> None:
+    """A light grid behind the data, and no frame at the top and right."""
+    axes.grid(axis=grid, alpha=0.3, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def legend_below(figure: "Figure", handles: list, labels: list[str]) -> None:
-    """A legend under all panels, in as many columns as its labels leave room for."""
-    # Matplotlib leaves out what begins with an underscore.
+    """A legend below all panels, with as many columns as fit."""
+    # Matplotlib leaves out labels that begin with an underscore.
     labels = [shortened(f" {label}" if label.startswith("_") else label, 80) for label in labels]
     columns = min(len(labels), max(1, int(WIDTH / (0.6 + 0.075 * max(map(len, labels))))))
     figure.set_figheight(figure.get_figheight() + 0.3 + 0.19 * math.ceil(len(labels) / columns))
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=columns, fontsize=9.5, frameon=False
-    )  # fmt: skip
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9.5, frameon=False)
 
 
-def shortened(text: str, most: int) -> str:
-    """Text of at most so many letters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shortened(text: str, length: int) -> str:
+    """Text cut to a number of characters."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def write_figure(figure: "Figure", path: Path, title: str, description: str) -> list[Path]:
-    """Writes a figure as a PNG and as an SVG beside it, each whole or not at all.
-
-    Equal figures give equal files.
+def render(figure: "Figure", title: str, description: str) -> dict[str, bytes]:
+    """The figure as image files; equal figures give equal bytes.
 
     Args:
-        path: of the PNG.
-        title: over the picture; "" for none.
-        description: for those who do not see it; it is kept in the files.
+        title: above the figure; "" for none.
+        description: for screen readers; stored in the files' metadata.
 
     Returns:
-        The two files.
+        Content by suffix, ".png" and ".svg".
     """
     import matplotlib
 
@@ -82,11 +86,27 @@ def write_figure(figure: "Figure", path: Path, title: str, description: str) -> 
     if headings:
         figure.set_figheight(figure.get_figheight() + 0.25 * len(headings))
         figure.suptitle("\n".join(map(plain, headings)))
-    about = {"Title": one_line(title), "Description": one_line(description)}
-    paths = [path, path.with_suffix(".svg")]
-    # Letters stay letters in the SVG: they can be found and read aloud.
+    metadata = {"Title": one_line(title), "Description": one_line(description)}
+    files = {}
+    # Text remains text in the SVG, so that it can be searched and read aloud.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tfsparsecap"}):
-        for file, metadata in zip(paths, (about, {**about, "Date": None}), strict=True):
-            with atomic_path(file) as temporary:
-                figure.savefig(temporary, dpi=_DPI, metadata=metadata)
+        for suffix, more in ((".png", {}), (".svg", {"Date": None})):
+            content = io.BytesIO()
+            figure.savefig(content, format=suffix[1:], dpi=_DPI, metadata={**metadata, **more})
+            files[suffix] = content.getvalue()
+    return files
+
+
+def write_figure(figure: "Figure", path: Path, title: str, description: str) -> list[Path]:
+    """Writes what `render` returns, each file atomically.
+
+    Args:
+        path: of the .png file; the .svg file is written beside it.
+
+    Returns:
+        The two files.
+    """
+    paths = [path, path.with_suffix(".svg")]
+    for file, content in zip(paths, render(figure, title, description).values(), strict=True):
+        atomic_write(file, content)
     return paths

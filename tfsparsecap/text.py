@@ -1,28 +1,28 @@
-"""Numbers and names as people read them, in tables, pages and pictures."""
+"""Numbers and names formatted for tables, pages and figures."""
 
 import re
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """`0.975` as "97.5 %"."""
-    return f"{round(100 * share, 6):g} %"
+    return f"{round(100 * fraction, 6):g} %"
 
 
 def short_count(number: float) -> str:
     """`1_234_567` as "1.2 M", `310_544` as "311 k", `954` as "954"."""
-    # What would round to 1000 k is 1.0 M.
+    # 999 600 is "1.0 M", not "1000 k".
     if number >= 999_500:
         return f"{number / 1e6:.1f} M"
     return f"{number / 1e3:.0f} k" if number >= 999.5 else f"{number:.0f}"
 
 
 def one_line(text: str) -> str:
-    """Text without line ends and what cannot be printed."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    """Text without line breaks and non-printable characters."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, in a table too.
+    """Text that Markdown shows as it is, also inside a table.
 
     Example:
         >>> print(escaped("SMP | 16x1"))

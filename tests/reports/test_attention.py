@@ -1,4 +1,4 @@
-"""Where captioners looked: against the softmax that their own steps compute."""
+"""Attention maps, against the softmax that the captioners' own steps compute."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 import tfsparsecap as sc
 from tfsparsecap.models import MobileNetV1Encoder
-from tfsparsecap.reports.attention import as_map, attention_weights, has_attention, where
+from tfsparsecap.reports.attention import as_map, attention_weights, focus, has_attention
 
 TOKENS = np.array([[4, 7, 5, 2], [6, 6, 4, 8]], "int32")
 
@@ -31,7 +31,7 @@ def up_down(**options):
     ids=["lstm", "gru", "kv", "up-down", "up-down kv"],
 )
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_weights_are_those_that_the_step_itself_looks_with(make, masked, monkeypatch):
+def test_weights_equal_those_of_the_captioners_step(make, masked, monkeypatch):
     keras.utils.set_random_seed(3)
     captioner = make()
     rng = np.random.default_rng(0)
@@ -53,36 +53,36 @@ def test_the_weights_are_those_that_the_step_itself_looks_with(make, masked, mon
     assert found.shape == (2, 4, 9) and found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
-    # Each word, and each picture, is looked at in a way of its own.
+    # The weights differ from word to word and from image to image.
     assert np.abs(np.diff(expected, axis=1)).max() > 1e-4
     if masked:
         assert found[0, :, 5:].max() < 1e-6
 
 
-def test_only_captioners_with_a_map_over_the_picture_have_one_to_show():
+def test_only_captioners_with_an_encoder_have_attention_maps():
     encoder = MobileNetV1Encoder(0.25, layer="conv_pw_3_relu", image_size=32, weights=None)
     assert has_attention(sc.SoftAttention(9, encoder=encoder))
     assert not has_attention(soft_attention())
 
 
-def test_regions_are_a_map_where_their_number_is_a_square():
+def test_a_square_number_of_regions_forms_a_map():
     np.testing.assert_array_equal(as_map(np.arange(9)), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
     assert as_map(np.arange(8)) is None
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "expected"),
     [
         ({(0, 0): 1.0}, "upper left"),
         ({(6, 6): 1.0}, "lower right"),
         ({(3, 3): 1.0}, "centre"),
         ({(0, 3): 0.9, (6, 0): 0.1}, "upper centre"),
         ({(3, 0): 0.5, (3, 1): 0.5}, "middle left"),
-        ({}, "the whole picture"),
+        ({}, "the whole image"),
     ],
 )
-def test_where_a_map_is_highest_is_said_in_words(cells, said):
+def test_focus_of_a_map_in_words(cells, expected):
     weights = np.full((7, 7), 1 / 49) if not cells else np.zeros((7, 7))
     for place, weight in cells.items():
         weights[place] = weight
-    assert where(weights) == said
+    assert focus(weights) == expected

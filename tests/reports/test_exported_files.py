@@ -1,4 +1,4 @@
-"""Exported files in a report: measured, timed on the runtime, and named where they are broken."""
+"""Exported files in a report: sizes, latencies, broken files."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from tfsparsecap_export import export_model
 import tfsparsecap as sc
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.reports import exported_files as report_files
-from tfsparsecap.reports.exported_files import Exported, exported_files, files_table
+from tfsparsecap.reports.exported_files import ExportedFile, exported_files, files_table
 from tfsparsecap.reports.runs import ReportRun
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.schema import Config
@@ -20,7 +20,7 @@ def report_run(folder, dense=False):
 
 
 @pytest.mark.slow
-def test_files_of_images_and_of_features_are_timed(tiny_run, tmp_path, monkeypatch):
+def test_latency_of_files_with_images_and_with_features(tiny_run, tmp_path, monkeypatch):
     options = {"beam": 1, "max_length": 4}
     export_model(FinishedRun.load(tiny_run).captioner, tmp_path / "a.tflite", **options)
     keras.utils.set_random_seed(0)
@@ -40,7 +40,7 @@ def test_files_of_images_and_of_features_are_timed(tiny_run, tmp_path, monkeypat
         lambda self, **inputs: given.append((self.path.name, inputs)) or token_ids(self, **inputs),
     )
     found = exported_files([report_run(tmp_path)], tmp_path / "red.png", latency=True)
-    assert [(one.path.name, one.damage, one.tokens) for one in found] == [
+    assert [(one.path.name, one.error, one.max_length) for one in found] == [
         ("a.tflite", "", 4),
         ("b.tflite", "", 4),
         ("c.tflite", "", 4),
@@ -53,22 +53,22 @@ def test_files_of_images_and_of_features_are_timed(tiny_run, tmp_path, monkeypat
     assert all(one.milliseconds is None for one in exported_files([report_run(tmp_path)], None, False))
 
 
-def test_a_broken_file_is_named_and_does_not_end_the_report(tmp_path):
+def test_broken_files_are_named(tmp_path):
     (tmp_path / "cut.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
     (found,) = exported_files([report_run(tmp_path, dense=True)], None, latency=True)
-    assert "cut.tflite" in found.damage and found.megabytes == 108 / 1e6 and found.dense
+    assert "cut.tflite" in found.error and found.megabytes == 108 / 1e6 and found.dense
     (row,) = files_table([found], True).rows
-    assert row[1][2].text == "\u2013" and "cannot be used" in row[1][3].text
+    assert row[3] == "\u2013" and "cannot be used" in row[4]
 
 
-def test_sizes_are_beside_the_smallest_file_of_a_dense_run(tmp_path):
+def test_sizes_are_relative_to_the_smallest_file_of_a_dense_run(tmp_path):
     files = [
-        Exported("dense", tmp_path / "a.tflite", True, 8.0, "dense", 20, 4.0),
-        Exported("dense", tmp_path / "b.tflite", True, 4.0, "dense, int8", 20, 2.0),
-        Exported("smp", tmp_path / "c.tflite", False, 1.0, "auto", 20, None),
+        ExportedFile("dense", tmp_path / "a.tflite", True, 8.0, "dense", 20, 4.0),
+        ExportedFile("dense", tmp_path / "b.tflite", True, 4.0, "dense, int8", 20, 2.0),
+        ExportedFile("smp", tmp_path / "c.tflite", False, 1.0, "auto", 20, None),
     ]
     rows = files_table(files, True).rows
-    assert [cells[2].text for _, cells in rows] == ["200.0%", "100.0%", "25.0%"]
-    assert [cells[5].text for _, cells in rows] == ["4.0", "2.0", "\u2013"]
-    assert {cells[2].text for _, cells in files_table(files[2:], False).rows} == {"\u2013"}
+    assert [row[3] for row in rows] == ["200.0%", "100.0%", "25.0%"]
+    assert [row[6] for row in rows] == ["4.0", "2.0", "\u2013"]
+    assert {row[3] for row in files_table(files[2:], False).rows} == {"\u2013"}
     assert len(files_table(files, False).columns) == 6

@@ -1,19 +1,21 @@
+"""Contact sheets."""
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.reports.image_sheet import Captioned, _font, _wrapped, draw_sheet
+from tfsparsecap.reports.image_sheet import CaptionedImage, draw_sheet
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """A plain picture of each of five colours."""
+def images(tmp_path):
+    """A plain image of each of five colours."""
     colours = [(200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30), (30, 200, 200)]
     files = [tmp_path / f"{number}.png" for number in range(5)]
     for file, colour in zip(files, colours, strict=True):
         Image.new("RGB", (30, 20), colour).save(file)
-    return [Captioned(file, f"picture {file.stem}") for file in files]
+    return [CaptionedImage(file, f"image {file.stem}") for file in files]
 
 
 def drawn(path) -> np.ndarray:
@@ -24,61 +26,52 @@ def has_colour(pixels, colour) -> bool:
     return bool((abs(pixels - np.array(colour)).max(axis=-1) < 12).any())
 
 
-def test_every_picture_is_on_the_sheet_and_rows_are_as_wide_as_asked(pictures, tmp_path):
-    draw_sheet(pictures, tmp_path / "sheet.png", title="Colours", columns=2)
+def test_every_image_is_on_the_sheet_in_the_given_number_of_columns(images, tmp_path):
+    draw_sheet(images, tmp_path / "sheet.png", title="Colours", columns=2)
     pixels = drawn(tmp_path / "sheet.png")
-    for picture in pictures:
-        assert has_colour(pixels, np.asarray(Image.open(picture.image))[0, 0])
+    for image in images:
+        assert has_colour(pixels, np.asarray(Image.open(image.image))[0, 0])
     narrow = pixels.shape[1]
-    draw_sheet(pictures, tmp_path / "sheet.png", title="Colours", columns=3)
+    draw_sheet(images, tmp_path / "sheet.png", title="Colours", columns=3)
     assert drawn(tmp_path / "sheet.png").shape[1] > narrow
 
 
-def test_right_is_marked_green_wrong_red_and_unknown_not_at_all(pictures, tmp_path):
+def test_correct_captions_are_green_and_wrong_ones_red(images, tmp_path):
     green, red = (22, 128, 57), (196, 43, 28)
     for right, seen in ((True, [True, False]), (False, [False, True]), (None, [False, False])):
-        draw_sheet([Captioned(pictures[2].image, "blue", right)], tmp_path / "sheet.png", title="One")
+        draw_sheet([CaptionedImage(images[2].image, "blue", right)], tmp_path / "sheet.png", title="One")
         pixels = drawn(tmp_path / "sheet.png")
         assert [has_colour(pixels, green), has_colour(pixels, red)] == seen
 
 
-def test_only_a_wrong_caption_is_set_right(pictures, tmp_path):
+def test_only_wrong_captions_show_their_reference(images, tmp_path):
     heights = []
     for right in (True, False):
-        picture = Captioned(
-            pictures[0].image, "blue", right, reference="a red one, and a long sentence on that"
+        image = CaptionedImage(
+            images[0].image, "blue", right, reference="a red one, and a long sentence on that"
         )
-        draw_sheet([picture], tmp_path / "sheet.png", title="One")
+        draw_sheet([image], tmp_path / "sheet.png", title="One")
         heights.append(drawn(tmp_path / "sheet.png").shape[0])
     assert heights[1] > heights[0]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "word", "a caption with many words in it " * 20, "x" * 500, "naïve café 犬 🐕"]
-)
-def test_lines_fit_and_lose_nothing(text):
-    lines = _wrapped(text, _font(14), 120)
-    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-    assert all(_font(14).getlength(line) <= 120 for line in lines)
-
-
 @pytest.mark.parametrize("caption", ["", "x" * 500, "word " * 200])
-def test_odd_captions_are_drawn(pictures, tmp_path, caption):
-    draw_sheet([Captioned(pictures[0].image, caption)], tmp_path / "sheet.png", title="", subtitle=caption)
+def test_unusual_captions_are_drawn(images, tmp_path, caption):
+    draw_sheet([CaptionedImage(images[0].image, caption)], tmp_path / "sheet.png", title="", subtitle=caption)
     assert drawn(tmp_path / "sheet.png").size
 
 
-def test_a_picture_that_cannot_be_read_leaves_the_old_sheet(pictures, tmp_path):
+def test_errors_leave_the_existing_sheet(images, tmp_path):
     sheet = tmp_path / "sheet.png"
     sheet.write_bytes(b"old")
-    (tmp_path / "broken.jpg").write_bytes(b"no picture")
+    (tmp_path / "broken.jpg").write_bytes(b"not an image")
     with pytest.raises(InputError, match=r"broken\.jpg"):
-        draw_sheet([*pictures, Captioned(tmp_path / "broken.jpg", "")], sheet, title="")
+        draw_sheet([*images, CaptionedImage(tmp_path / "broken.jpg", "")], sheet, title="")
     with pytest.raises(InputError, match="at least one"):
         draw_sheet([], sheet, title="")
     with pytest.raises(InputError, match="cannot write"):
-        draw_sheet(pictures, tmp_path / "absent" / "sheet.png", title="")
+        draw_sheet(images, tmp_path / "absent" / "sheet.png", title="")
     assert sheet.read_bytes() == b"old"
     assert {file.name for file in tmp_path.iterdir() if file.suffix == ".png"} == {
-        "sheet.png", *(picture.image.name for picture in pictures)
+        "sheet.png", *(image.image.name for image in images)
     }  # fmt: skip

@@ -1,25 +1,27 @@
-"""What a report reads of a run: files that are damaged, or were made by somebody else, are named."""
-
-import shutil
+"""Reading runs for a report; damaged files are errors."""
 
 import pytest
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.reports.runs import read_runs
+from tfsparsecap.settings.files import save_config
+from tfsparsecap.settings.schema import Config
 
 HISTORY = "epoch,phase,loss,sparsity,validation_CIDEr\n1,train,2.5,0.5,\n2,train,1e-05,0.9,0.25\n"
 
 
 @pytest.fixture
-def folder(tiny_run, tmp_path):
-    return shutil.copytree(tiny_run, tmp_path / "run")
+def folder(tmp_path):
+    (tmp_path / "config.yaml").write_text(save_config(Config()))
+    (tmp_path / "model.keras").write_text("")
+    return tmp_path
 
 
-def test_what_is_whole_is_read_and_what_is_absent_is_said(folder):
+def test_existing_files_are_read_and_missing_ones_named(folder):
     (folder / "history.csv").write_text(HISTORY)
     (folder / "captions_test.json").write_text('[{"image_id": 7, "caption": "a\\n dog"}]')
     (one,) = read_runs([folder, folder])
-    assert one.history[0] == {"epoch": 1, "phase": "train", "loss": 2.5, "sparsity": 0.5}
+    assert one.history[0] == {"epoch": 1, "loss": 2.5, "sparsity": 0.5}
     assert one.history[1]["loss"] == 1e-5 and one.captions["7"].caption == "a dog"
     assert one.scores == {} and one.missing == ["has no scores on the test split yet"]
 
@@ -28,28 +30,29 @@ def test_what_is_whole_is_read_and_what_is_absent_is_said(folder):
     ("name", "content", "message"),
     [
         ("history.csv", "epoch,loss\n1,much\n", "history.csv"),
-        ("history.csv", "epoch,loss\n1,2,3\n", "line 2 does not fit"),
-        ("history.csv", "epoch,loss,validation_CIDEr\n1,nan,1\n", "loss is nan"),
-        ("history.csv", "epoch,loss,validation_CIDEr\n1,2,1e308\n", "validation_CIDEr is 1e308"),
+        ("history.csv", "epoch,loss\n1,2,3\n", "history.csv"),
+        ("history.csv", "epoch,loss\n,2\n", "a row has no epoch"),
+        ("history.csv", "epoch,loss,validation_CIDEr\n1,nan,1\n", "0.loss: "),
+        ("history.csv", "epoch,loss,validation_CIDEr\n1,2,1e308\n", "0.validation_CIDEr: "),
         ("scores_test.json", '{"CIDEr": ', "scores_test.json"),
-        ("scores_test.json", '{"CIDEr": "high"}', "CIDEr is no number"),
-        ("scores_test.json", '{"CIDEr": NaN}', "CIDEr is no number"),
-        ("scores_test.json", f'{{"nonzero_weights": 1{400 * "0"}}}', "nonzero_weights is no number"),
+        ("scores_test.json", '{"CIDEr": "high"}', "CIDEr: "),
+        ("scores_test.json", '{"CIDEr": NaN}', "CIDEr: "),
+        ("scores_test.json", f'{{"nonzero_weights": 1{400 * "0"}}}', "nonzero_weights: "),
         ("scores_test.json", "[" * 100_000, "scores_test.json"),
-        ("scores_test.json", '{"images": [4]}', "images is no whole number"),
-        ("scores_test.json", '{"beam": "three"}', "beam is no whole number"),
-        ("captions_test.json", '[{"image_id": {"a": 1}, "caption": "x"}]', "an image_id is no number"),
-        ("captions_test.json", '[{"image_id": NaN, "caption": "x"}]', "an image_id is no number"),
+        ("scores_test.json", '{"images": [4]}', "images: "),
+        ("scores_test.json", '{"beam": "three"}', "beam: "),
+        ("captions_test.json", '[{"image_id": {"a": 1}, "caption": "x"}]', "image_id"),
+        ("captions_test.json", '[{"image_id": NaN, "caption": "x"}]', "image_id"),
         (
             "captions_test.json",
             '[{"image_id": 1, "caption": "x"}, {"image_id": "1", "caption": "y"}]',
-            "than once",
+            "more than one caption",
         ),
         ("captions_test.json", '[{"caption": 3}]', "captions_test.json"),
         ("captions_test.json", b"\xff\xfe\x00", "captions_test.json"),
     ],
 )
-def test_damaged_files_are_named(folder, name, content, message):
+def test_damaged_files_are_errors(folder, name, content, message):
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=r"^cannot read ") as error:
         read_runs([folder])

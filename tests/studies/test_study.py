@@ -1,4 +1,4 @@
-"""A study's file and its grid, and the sentences where something in it is wrong."""
+"""A study's file, its grid of runs, and error messages."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def study(**changed):
     return Study(**{"name": "s", "methods": methods, "sparsities": [0.8, 0.95], "seeds": [1, 2], **changed})
 
 
-def test_the_grid_is_all_methods_at_all_sparsities_and_seeds():
+def test_grid_combines_methods_sparsities_and_seeds():
     runs = grid(study(), "s.yaml")
     seen = {(run.method, run.sparsity, run.seed) for run in runs}
     sparse = {(m, s, n) for m in ("Hard", "SMP") for s in (0.8, 0.95) for n in (1, 2)}
@@ -28,7 +28,7 @@ def test_the_grid_is_all_methods_at_all_sparsities_and_seeds():
     assert len(runs) == len(seen)
 
 
-def test_runs_come_after_those_that_they_start_from_and_have_their_settings():
+def test_runs_come_after_the_runs_that_they_start_from():
     runs = {run.name: run for run in grid(study(), "s.yaml", "elsewhere")}
     assert next(iter(runs)) == "dense-s1"
     hard = runs["hard-0.95-s2"]
@@ -39,7 +39,7 @@ def test_runs_come_after_those_that_they_start_from_and_have_their_settings():
     assert runs["dense-s1"].config.pruning is None and runs["dense-s1"].config.training.keep_initial
 
 
-def test_a_run_starts_from_the_one_of_its_own_sparsity():
+def test_runs_start_from_the_run_with_the_same_sparsity():
     methods = {
         "Gradual": {"settings": {"pruning.method": "gradual"}},
         "Ticket": {"start_from": "Gradual", "settings": {"pruning.method": "lottery", "pruning.rounds": 0}},
@@ -53,7 +53,7 @@ def test_a_run_starts_from_the_one_of_its_own_sparsity():
         grid(study(methods=methods), "s.yaml")
 
 
-def test_settings_come_from_file_study_captioner_variant_and_method_in_this_order(tmp_path):
+def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_path):
     (tmp_path / "base.yaml").write_text("training: {epochs: 9, batch_size: 9, warmup_steps: 9}\nseed: 9\n")
     one = study(
         config="base.yaml",
@@ -73,34 +73,26 @@ def test_settings_come_from_file_study_captioner_variant_and_method_in_this_orde
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"methods": {"A": {"start_from": "B"}}}, "starts from 'B', which is none of the methods"),
+        ({"methods": {"A": {"start_from": "B"}}}, "start_from of method 'A': there is no 'B'"),
         (
             {"methods": {"A": {"start_from": "B"}, "B": {"start_from": "A"}}},
             "A -> B -> A start from each other",
         ),
-        ({"methods": {"a b": {}, "A-B": {}}}, "two runs would lie in the same folder a_b-0.8-s1"),
+        ({"methods": {"a b": {}, "A-B": {}}}, "two runs have the same folder name a_b-0.8-s1"),
         ({"settings": {"training.epoch": 3}}, r"unknown key training\.epoch in s\.yaml, method 'Dense'"),
         ({"settings": {"pruning.block_shape": 3}}, r"pruning\.block_shape in s\.yaml"),
         (
             {"methods": {"A": {"captioners": ["lstn"]}}, "captioners": {"lstm": {}, "gru": {}}},
-            "method 'A' is for 'lstn', which is none of the captioners: did you mean 'lstm'",
+            "captioners of method 'A': there is no 'lstn'; did you mean 'lstm'",
         ),
-        ({"seeds": [1, 2, 1]}, "1 stands twice in seeds"),
-        ({"sparsities": [0.8, 0.80]}, r"0\.8 stands twice in sparsities"),
-        ({"settings": {"pruning.sparsity": 0.5}}, r"settings sets pruning\.sparsity, .* use sparsities"),
-        (
-            {"methods": {"A": {"settings": {"training.start_from": "runs/a"}}}},
-            r"methods\.A\.settings sets training\.start_from, .* use start_from",
-        ),
-        ({"variants": {"v": {"seed": 3}}}, r"variants\.v sets seed, .* use seeds"),
     ],
 )
-def test_a_grid_that_cannot_be_is_said(changed, message):
+def test_invalid_grids_are_errors(changed, message):
     with pytest.raises(InputError, match=message):
         grid(study(**changed), "s.yaml")
 
 
-def test_settings_on_the_command_line_win_and_are_those_of_all_runs():
+def test_command_line_settings_apply_to_all_runs():
     overrides = ["training.epochs=7", "data.folder=elsewhere"]
     one = study(settings={"training.epochs": 3})
     runs = grid(one, "s.yaml", overrides=overrides)
@@ -114,7 +106,7 @@ def test_settings_on_the_command_line_win_and_are_those_of_all_runs():
         grid(one, "s.yaml", overrides=["training.epoch=4"])
 
 
-def test_what_is_dense_is_told_by_all_settings_together(tmp_path):
+def test_all_settings_together_decide_whether_a_run_is_dense(tmp_path):
     (tmp_path / "dense.yaml").write_text("pruning: null\n")
     one = study(
         config="dense.yaml", methods={"Dense": {}, "SMP": {"settings": {"pruning.method": "supermask"}}}
@@ -128,20 +120,21 @@ def test_what_is_dense_is_told_by_all_settings_together(tmp_path):
     assert [run.config.pruning is None for run in runs if run.seed == 1] == [True, False, False]
 
 
-def test_paths_are_those_of_the_file_that_they_stand_in(tmp_path):
+def test_paths_are_relative_to_the_file_that_contains_them(tmp_path):
     (tmp_path / "studies").mkdir()
     (tmp_path / "mine").mkdir()
     (tmp_path / "settings.yaml").write_text("seed: 5\ntraining: {epochs: 9}\n")
     (tmp_path / "mine" / "gru.yaml").write_text("model: {cell: gru}\n")
     (tmp_path / "studies" / "theirs.yaml").write_text(
-        "name: theirs\nconfig: ../settings.yaml\nmethods: {SMP: {}}\nplot: {published_folder: curves}\n"
+        "name: theirs\nconfig: ../settings.yaml\nmethods: {SMP: {}}\n"
     )
     file = tmp_path / "mine" / "study.yaml"
     file.write_text("extends: ../studies/theirs.yaml\nname: mine\nmethods: {GRU: {config: gru.yaml}}\n")
     one = load_study(file)
-    assert one.plot.published_folder == (tmp_path / "studies" / "curves").as_posix()
     runs = {run.method: run.config for run in grid(one, file)}
     assert runs["SMP"].training.epochs == 9 and runs["GRU"].model.cell == "gru"
+    file.write_text(file.read_text().replace("{GRU:", "{SMP: null, GRU:"))
+    assert {run.method for run in grid(load_study(file), file)} == {"GRU"}
 
 
 @pytest.mark.parametrize(
@@ -156,12 +149,24 @@ def test_paths_are_those_of_the_file_that_they_stand_in(tmp_path):
         ("name: a\nmethods: {A: {}}\nsparsities: [1.0]\n", r"sparsities\.0 in .* is 1\.0"),
         ("name: a\nmethods: {A: {startfrom: B}}\n", r"unknown key methods\.A\.startfrom"),
         ("name: a\nmethods: {A: {captioners: []}}\n", r"methods\.A\.captioners in .* is \[\]"),
-        ("name: a\nmethods: {A: {}}\nplot: {score: cider}\n", r"plot\.score in .* is 'cider': .*CIDEr"),
+        ("name: a\nmethods: {A: {}}\nscore: cider\n", r"score in .* is 'cider': .*CIDEr"),
+        ("name: a\nmethods: {A: {}}\nseeds: [1, 2, 1]\n", r"seeds in .* is \[1, 2, 1\]: .*repeated"),
+        ("name: a\nmethods: {A: {}}\nsparsities: [0.8, 0.80]\n", "sparsities in .*repeated"),
+        (
+            "name: a\nmethods: {A: {}}\nsettings: {pruning.sparsity: 0.5}\n",
+            r"settings in .*sets pruning\.sparsity for each run: use sparsities",
+        ),
+        (
+            "name: a\nmethods: {A: {settings: {training.start_from: runs/a}}}\n",
+            r"methods\.A\.settings in .*training\.start_from for each run: use start_from",
+        ),
+        ("name: a\nmethods: {A: {}}\nvariants: {v: {seed: 3}}\n", r"variants\.v in .*use seeds"),
+        ("name: a\nmethods: {A: null}\n", "methods in"),
         ("- a\n", "holds no settings"),
         ("a: [", "is no YAML"),
     ],
 )
-def test_a_file_that_is_no_study_is_said(text, message, tmp_path):
+def test_invalid_files_are_errors(text, message, tmp_path):
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(InputError, match=message):
         load_study(tmp_path / "s.yaml")
@@ -170,7 +175,7 @@ def test_a_file_that_is_no_study_is_said(text, message, tmp_path):
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=[file.stem for file in STUDIES])
-def test_the_studies_of_the_papers_can_be_run(file):
+def test_configured_studies_are_valid(file):
     one = load_study(file)
     assert one.name == file.stem
     runs = grid(one, file)
@@ -179,9 +184,9 @@ def test_the_studies_of_the_papers_can_be_run(file):
     assert len(runs) >= 4
 
 
-def test_there_is_a_study_for_each_table():
+def test_each_table_and_figure_has_a_study():
     names = {file.stem for file in STUDIES}
-    assert {"smp_table4", "smp_table5", "smp_table6", "relevance_table2", "relevance_table3"} <= names
-    assert {f"rnn_smp_table{number}" for number in (3, 4, 5, 6)} <= names
+    assert {"smp_table4", "smp_table5", "smp_table6", "relevance_soft_attention", "relevance_ort"} <= names
+    assert {f"rnn_smp_table{number}" for number in (1, 2, 3, 4, 5, 6)} <= names
     figures = ("3_lstm", "3_gru", "4_up_down", "4_ort", "5_lstm", "5_gru")
     assert {f"smp_figure{figure}" for figure in figures} <= names

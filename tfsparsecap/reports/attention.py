@@ -1,6 +1,4 @@
-"""Where a captioner with soft attention looked while it said each word."""
-
-from dataclasses import dataclass
+"""Attention maps: the image regions that a captioner attends to for each token."""
 
 import numpy as np
 from keras import ops
@@ -9,36 +7,25 @@ from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.models.captioner import Captioner, Inputs
 
 _ROWS, _COLUMNS = ("upper", "middle", "lower"), ("left", "centre", "right")
-# A map whose largest weight is not this many times the mean looks at nothing in particular.
-_EVEN = 1.5
-
-
-@dataclass(frozen=True)
-class WordMap:
-    """A word, and float32 [H, W] that adds up to 1: where the captioner looked when it said it."""
-
-    word: str
-    weights: np.ndarray
+# A map whose largest weight is less than this many times the mean has no clear focus.
+_MIN_PEAK = 1.5
 
 
 def has_attention(captioner: Captioner) -> bool:
-    """Whether `attention_weights` knows the captioner, and its regions are a map over the picture."""
+    """Whether `attention_weights` supports the captioner, and its regions form a grid over the image."""
     return isinstance(captioner, AdditiveAttentionCaptioner) and captioner.encoder is not None
 
 
 def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarray) -> np.ndarray:
-    """Weights of the attention from which each token was said.
-
-    The captioner is stepped through the tokens and asked before (or, where it looks in the middle of a
-    step, after) each of them; the step itself stays its own.
+    """The attention weights with which each token was predicted.
 
     Args:
         captioner: a `SoftAttention` or an `UpDown`, without gates.
-        inputs: as `Captioner.encode` takes them, of B pictures.
+        inputs: of `Captioner.encode`, for B images.
         token_ids: int32 [B, T], without the start token.
 
     Returns:
-        float32 [B, T, N]; each [b, t] adds up to 1 over the N regions.
+        float32 [B, T, N]; each [b, t] sums to 1 over the N regions.
 
     Example:
         >>> from tfsparsecap.models import SoftAttention
@@ -49,39 +36,39 @@ def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarra
     """
     memory = captioner.encode(inputs)
     state = captioner.initial_state(memory)
-    said = np.full(len(token_ids), captioner.start_id, "int32")
+    previous = np.full(len(token_ids), captioner.start_id, "int32")
     found = []
     for token in np.asarray(token_ids, "int32").T:
-        _, after = captioner.step(ops.convert_to_tensor(said), state, memory)
+        _, after = captioner.step(ops.convert_to_tensor(previous), state, memory)
         weights = captioner.attention_weights(captioner.attention_state(state, after), memory)
         found.append(ops.convert_to_numpy(ops.cast(weights, "float32")))
-        state, said = after, token
+        state, previous = after, token
     return np.stack(found, axis=1)
 
 
 def as_map(weights: np.ndarray) -> np.ndarray | None:
-    """[N] weights of regions as the square map [H, H] that they are of; None where N is no square."""
+    """Reshapes [N] weights to a square map [H, H]; None if N is not a square number."""
     side = round(weights.size**0.5)
     return weights.reshape(side, side) if side * side == weights.size else None
 
 
-def where(weights: np.ndarray) -> str:
-    """In words, for those who do not see it, where a map is highest.
+def focus(weights: np.ndarray) -> str:
+    """The place in an image where an attention map is highest, in words.
 
     Args:
-        weights: [H, W], adding up to 1.
+        weights: [H, W], sums to 1.
 
     Example:
-        >>> where(np.eye(4)[:1].repeat(4, 0) * 0.25), where(np.full((4, 4), 1 / 16))
-        ('middle left', 'the whole picture')
+        >>> focus(np.eye(4)[:1].repeat(4, 0) * 0.25), focus(np.full((4, 4), 1 / 16))
+        ('middle left', 'the whole image')
     """
     height, width = weights.shape
-    if weights.max() < _EVEN / weights.size:
-        return "the whole picture"
-    # The centre of what is clearly looked at, not one of several cells that are equally high.
-    strong = np.where(weights >= weights.max() / 2, weights, 0)
+    if weights.max() < _MIN_PEAK / weights.size:
+        return "the whole image"
+    # The centre of all high weights, since several cells may have the same weight.
+    high = np.where(weights >= weights.max() / 2, weights, 0)
     rows, columns = np.mgrid[0:height, 0:width]
-    row = float((strong * (rows + 0.5)).sum() / strong.sum() / height)
-    column = float((strong * (columns + 0.5)).sum() / strong.sum() / width)
-    down, across = _ROWS[min(2, int(3 * row))], _COLUMNS[min(2, int(3 * column))]
-    return "centre" if (down, across) == ("middle", "centre") else f"{down} {across}"
+    row = float((high * (rows + 0.5)).sum() / high.sum() / height)
+    column = float((high * (columns + 0.5)).sum() / high.sum() / width)
+    place = f"{_ROWS[min(2, int(3 * row))]} {_COLUMNS[min(2, int(3 * column))]}"
+    return "centre" if place == "middle centre" else place

@@ -1,240 +1,209 @@
-"""Figures of a report: training progression, layer-wise sparsity, density of the remaining weights."""
+"""Figures of a report: training progression, layer-wise sparsity, distribution of the non-zero weights."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.plotting import COLOURS, legend_below, make_figure, plain, write_figure
-from tfsparsecap.reports.runs import NOTHING, Cell, ReportRun, Table
-from tfsparsecap.studies.layers import Layer, order, plot_layerwise
+from tfsparsecap.plotting import COLOURS, legend_below, make_figure, plain, render, style_axes
+from tfsparsecap.reports.runs import NOTHING, ReportRun, Table
+from tfsparsecap.studies.layers import TITLE, Layer, compare, describe, layers_figure
+from tfsparsecap.summary.nonzeros import prunable_weights
 
-# Column of history.csv, what the panel is called, what its values are multiplied with.
-_EXPECTED = (
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Column of history.csv, title of the panel, factor.
+_PANELS = (
     ("loss", "training loss", 1),
     ("sparsity", "sparsity, %", 100),
     ("validation_CIDEr", "CIDEr, validation split", 1),
     ("mean_gate", "mean gate value", 1),
+    ("sparsity_loss", "sparsity loss", 1),
+    ("reward", "reward", 1),
 )
-# Only some methods of training and pruning have these.
-_PANELS = (*_EXPECTED, ("sparsity_loss", "sparsity loss", 1), ("reward", "reward", 1))
+# Only some training and pruning methods log the others.
+_ALWAYS_EXPECTED = 4
 _DASHES = ("-", "--", ":", "-.")
 _BINS = 160
-# The few weights that lie further out would make the rest a needle.
+# The histogram leaves out the largest weights, which would make the rest of it very narrow.
 _SHOWN = 0.998
 
 
 @dataclass(frozen=True)
 class FigureFile:
-    """A figure as it is shown.
+    """A rendered figure.
 
     Attributes:
         name: of its files, without suffix.
-        png, svg: content of the files.
-        alt: what is to be seen on it, in words.
-        table: its numbers, for those who cannot read them off.
+        files: content by suffix, ".png" and ".svg".
+        alt: description for screen readers.
+        table: its numbers.
     """
 
     name: str
-    png: bytes
-    svg: bytes
+    files: dict[str, bytes]
     alt: str
     table: Table
 
 
 @dataclass(frozen=True)
-class Remaining:
-    """The weights of a run that are left.
+class NonzeroWeights:
+    """The non-zero prunable weights of a run.
 
     Attributes:
-        values: float32 [N], none of them zero.
-        weights: how many there were with the zeros.
+        values: float32 [N].
+        total: number of prunable weights, zeros included.
     """
 
     values: np.ndarray
-    weights: int
+    total: int
 
 
-def remaining_weights(captioner: Captioner, with_encoder: bool = False) -> Remaining:
-    """Non-zero weights of kernels and embedding tables, as `study_layers.layerwise` counts them.
+def nonzero_weights(captioner: Captioner, with_encoder: bool = False) -> NonzeroWeights:
+    """Collects the non-zero weights of kernels and embedding tables.
 
     Args:
-        captioner: without gates.
-        with_encoder: count those of the encoder, too.
+        with_encoder: whether to include the encoder's.
     """
-    encoder = captioner.encoder
-    left_out = {id(variable) for variable in encoder.variables} if encoder and not with_encoder else set()
-    kept, weights = [], 0
-    for variable in captioner.weights:
-        if id(variable) in left_out or len(variable.shape) < 2 or variable.path.endswith("bias"):
-            continue
-        values = np.ravel(np.asarray(variable, "float32"))
-        kept.append(values[values != 0])
-        weights += values.size
-    return Remaining(np.concatenate([np.zeros(0, "float32"), *kept]), weights)
+    weights = [np.ravel(weight.values()) for weight in prunable_weights(captioner, with_encoder)]
+    every = np.concatenate([np.zeros(0, "float32"), *weights])
+    return NonzeroWeights(every[every != 0], every.size)
+
+
+def _look(number: int) -> dict:
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": _DASHES[number % 4]}
 
 
 def progression(runs: Sequence[ReportRun]) -> FigureFile | None:
-    """Losses, sparsity, validation scores and mean gates of all runs over their epochs; None where there are
-    none. After figure 7 of "End-to-End Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298).
+    """Losses, sparsity, validation scores and gate values by epoch; None if nothing was logged.
 
-    Panels of what no run has logged are left out; `not_logged` names them.
+    Like Figure 7 of "End-to-End Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298). Values
+    that no run has logged have no panel; `not_logged` lists them.
     """
     panels = [panel for panel in _PANELS if any(panel[0] in row for run in runs for row in run.history)]
     drawn = [run for run in runs if any(name in row for row in run.history for name, *_ in panels)]
     if not drawn:
         return None
-    rows = -(-len(panels) // 2)
-    figure = make_figure(2.6 * rows)
-    grid = figure.subplots(rows, min(2, len(panels)), squeeze=False)
+    height = -(-len(panels) // 2)
+    figure = make_figure(2.6 * height)
+    grid = figure.subplots(height, min(2, len(panels)), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    handles = {}
-    for axes, (name, title, scale) in zip(grid.flat, panels, strict=False):
-        for number, run in enumerate(drawn):
-            points = [(row["epoch"], scale * row[name]) for row in run.history if name in row]
+    handles, sentences = {}, []
+    for number, run in enumerate(drawn):
+        parts = []
+        for axes, (name, title, factor) in zip(grid.flat, panels, strict=False):
+            points = [(row["epoch"], factor * row[name]) for row in run.history if name in row]
             if points:
-                look = {"color": COLOURS[number % len(COLOURS)], "linestyle": _DASHES[number % 4]}
-                (line,) = axes.plot(*zip(*points, strict=True), marker="o", markersize=3, **look)
+                (line,) = axes.plot(*zip(*points, strict=True), marker="o", markersize=3, **_look(number))
                 handles.setdefault(run.label, line)
+                parts.append(f"{title} from {points[0][1]:.3g} to {points[-1][1]:.3g}")
+        sentences.append(f"{run.label}, {len(run.history)} epochs: {'; '.join(parts)}.")
+    for axes, (_, title, _) in zip(grid.flat, panels, strict=False):
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch", fontsize=9)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3, linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=9)
-    labels = list(handles)
-    legend_below(figure, list(handles.values()), [plain(label) for label in labels])
-    sentences = []
-    for run in drawn:
-        parts = []
-        for name, title, scale in panels:
-            values = [scale * row[name] for row in run.history if name in row]
-            if values:
-                parts.append(f"{title} from {values[0]:.3g} to {values[-1]:.3g}")
-        sentences.append(f"{run.label}, {len(run.history)} epochs: {'; '.join(parts)}.")
-    table = Table(
-        "Values of each epoch",
-        ["run, epoch", *(title for _, title, _ in panels)],
+        style_axes(axes)
+    legend_below(figure, list(handles.values()), [plain(label) for label in handles])
+    rows = [
         [
-            (
-                f"{run.label}, {row['epoch']:g}",
-                [Cell(f"{scale * row[name]:.4g}" if name in row else NOTHING) for name, _, scale in panels],
-            )
-            for run in drawn
-            for row in run.history
-        ],
-    )
-    return _written(figure, "progression", "Training progression", " ".join(sentences), table)
+            f"{run.label}, {row['epoch']:g}",
+            *(f"{factor * row[name]:.4g}" if name in row else NOTHING for name, _, factor in panels),
+        ]
+        for run in drawn
+        for row in run.history
+    ]
+    table = Table("Values of each epoch", ["run, epoch", *(title for _, title, _ in panels)], rows)
+    return _figure_file(figure, "progression", "Training progression", " ".join(sentences), table)
 
 
 def not_logged(runs: Sequence[ReportRun]) -> list[str]:
-    """What the figure of the progression would show, and no run has logged."""
-    return [
-        title for name, title, _ in _EXPECTED if not any(name in row for run in runs for row in run.history)
-    ]
+    """Titles of the panels that `progression` leaves out because no run has logged the values."""
+    logged = {name for run in runs for row in run.history for name in row}
+    return [title for name, title, _ in _PANELS[:_ALWAYS_EXPECTED] if name not in logged]
 
 
-def layers_figure(layers: Mapping[str, Sequence[Layer]]) -> FigureFile | None:
-    """Sparsity of each layer, a bar a run, after figure 8 of the same paper; None where there is no layer.
+def layer_sparsities(layers: Mapping[str, Sequence[Layer]]) -> FigureFile | None:
+    """Sparsity of each layer, like Figure 8 of the same paper; None without layers.
 
     Args:
-        layers: what `study_layers.layerwise` says, by the run's label.
+        layers: from `studies.layers.layerwise`, by the run's label.
     """
-    names = list(dict.fromkeys(layer.name for of_run in layers.values() for layer in of_run))
-    if not names:
+    compared = compare(layers)
+    if not compared.names:
         return None
-    shares = {label: {layer.name: layer.sparsity for layer in of_run} for label, of_run in layers.items()}
     rows = [
-        (
+        [
             name,
-            [Cell(f"{of_run[name]:.2%}" if name in of_run else NOTHING) for of_run in shares.values()],
-        )
-        for name in names
+            *(f"{found[name]:.2%}" if name in found else NOTHING for found in compared.sparsities.values()),
+        ]
+        for name in compared.names
     ]
-    sentences = []
-    for label, of_run in layers.items():
-        if all(layer.sparsity == 0 for layer in of_run):
-            sentences.append(f"{label}: no layer has lost a weight.")
-            continue
-        by_name = shares[label]
-        ranked = ", ".join(f"{name} {by_name[name]:.1%}" for name in order(of_run))
-        sentences.append(f"{label}, from the least pruned layer to the most pruned: {ranked}.")
-    table = Table("Pruned weights of each layer", ["layer", *layers], rows)
-    with tempfile.TemporaryDirectory() as folder:
-        png, svg = plot_layerwise(layers, Path(folder) / "layers.png", title="Pruned weights of each layer")
-        return FigureFile("layers", png.read_bytes(), svg.read_bytes(), " ".join(sentences), table)
+    table = Table("Sparsity of each layer", ["layer", *layers], rows)
+    return _figure_file(layers_figure(compared), "layers", TITLE, describe(compared), table)
 
 
-def density(remaining: Mapping[str, Remaining]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """How often remaining weights have which value: each curve has an area of 1 over all its weights.
+def densities(weights: Mapping[str, NonzeroWeights]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Histograms of the non-zero weights, each with an area of 1.
 
     Returns:
-        Edges of the bins, float64 [B + 1], around zero; by label the density in each, float64 [B]. Weights
-        outside the edges count in the area.
+        Edges of the bins, float64 [B + 1], symmetric about zero; the density in each bin by label, float64
+        [B]. Weights outside the edges are part of the area.
     """
-    far = max(
-        (float(np.quantile(np.abs(one.values), _SHOWN)) for one in remaining.values() if one.values.size),
-        default=0.0,
-    )
-    edges = np.linspace(-(far or 1.0), far or 1.0, _BINS + 1)
+    far = max((float(np.quantile(np.abs(one.values), _SHOWN)) for one in weights.values()), default=1.0)
+    edges = np.linspace(-far, far, _BINS + 1)
     width = edges[1] - edges[0]
     return edges, {
-        label: np.histogram(one.values, edges)[0] / (max(1, one.values.size) * width)
-        for label, one in remaining.items()
+        label: np.histogram(one.values, edges)[0] / (one.values.size * width)
+        for label, one in weights.items()
     }
 
 
-def density_figure(remaining: Mapping[str, Remaining]) -> FigureFile | None:
-    """Density of the remaining weights of each run, after figure 9 of the same paper; None without weights.
+def weight_distribution(weights: Mapping[str, NonzeroWeights]) -> FigureFile | None:
+    """Distribution of the non-zero weights, like Figure 9 of the same paper; None if there are none.
 
     Args:
-        remaining: what `remaining_weights` gives, by the run's label.
+        weights: from `nonzero_weights`, by the run's label.
     """
-    there = {label: one for label, one in remaining.items() if one.values.size}
-    if not there:
+    weights = {label: one for label, one in weights.items() if one.values.size}
+    if not weights:
         return None
-    edges, curves = density(there)
-    middles = (edges[1:] + edges[:-1]) / 2
+    edges, curves = densities(weights)
     figure = make_figure(3.4)
     axes = figure.add_subplot()
-    handles = []
-    for number, curve in enumerate(curves.values()):
-        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": _DASHES[number % 4]}
-        handles += axes.plot(middles, curve, linewidth=1.4, **look)
-    axes.set_xlabel("value of the weight")
-    axes.set_ylabel("density")
-    axes.set_xlim(edges[0], edges[-1])
+    handles = [
+        axes.plot((edges[1:] + edges[:-1]) / 2, curve, linewidth=1.4, **_look(number))[0]
+        for number, curve in enumerate(curves.values())
+    ]
+    axes.set(xlabel="value of the weight", ylabel="density", xlim=(edges[0], edges[-1]))
     axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    style_axes(axes)
     legend_below(figure, handles, [plain(label) for label in curves])
     rows, sentences = [], []
-    for label, one in there.items():
-        low, middle, high = np.quantile(np.abs(one.values), [0.05, 0.5, 0.95])
-        spread = float(np.std(one.values, dtype="float64"))
-        rows.append(
-            (
-                label,
-                [
-                    Cell(f"{one.values.size:,} of {one.weights:,}"),
-                    *(Cell(f"{x:.3g}") for x in (spread, low, middle, high)),
-                ],
-            )
-        )
+    for label, one in weights.items():
+        deviation = float(np.std(one.values, dtype="float64"))
+        numbers = [deviation, *np.quantile(np.abs(one.values), [0.05, 0.5, 0.95])]
+        rows.append([label, f"{one.values.size:,} of {one.total:,}", *(f"{x:.3g}" for x in numbers)])
         sentences.append(
-            f"{label}: half of its {one.values.size:,} remaining weights are further than {middle:.3g} from"
-            f" zero, standard deviation {spread:.3g}."
+            f"{label}: {one.values.size:,} non-zero weights, standard deviation {deviation:.3g}, median"
+            f" absolute value {numbers[2]:.3g}."
         )
-    headings = ["run", "weights left", "standard deviation", "5 % below", "half below", "95 % below"]
-    table = Table("Absolute values of the remaining weights", headings, rows)
-    return _written(figure, "density", "Density of the remaining weights", " ".join(sentences), table)
+    headings = [
+        "run",
+        "non-zero weights",
+        "standard deviation",
+        "5th percentile",
+        "median",
+        "95th percentile",
+    ]
+    table = Table("Absolute values of the non-zero weights", headings, rows)
+    title = "Distribution of the non-zero weights"
+    return _figure_file(figure, "density", title, " ".join(sentences), table)
 
 
-def _written(figure, name: str, title: str, alt: str, table: Table) -> FigureFile:
-    with tempfile.TemporaryDirectory() as folder:
-        png, svg = write_figure(figure, Path(folder) / f"{name}.png", title, alt)
-        return FigureFile(name, png.read_bytes(), svg.read_bytes(), alt, table)
+def _figure_file(figure: "Figure", name: str, title: str, alt: str, table: Table) -> FigureFile:
+    return FigureFile(name, render(figure, title, alt), alt, table)

@@ -1,4 +1,4 @@
-"""Pictures of a report: thumbnails for its gallery, and heat over them where a captioner looked."""
+"""Test images of a report: thumbnails for the gallery, and attention maps."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -11,30 +11,22 @@ from PIL import Image
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
-from tfsparsecap.reports.attention import (
-    WordMap,
-    as_map,
-    attention_weights,
-    has_attention,
-    where,
-)
+from tfsparsecap.reports.attention import as_map, attention_weights, focus, has_attention
 from tfsparsecap.reports.runs import ReportRun
-from tfsparsecap.settings.build import load_data
-from tfsparsecap.settings.schema import Config
 
-_SIDE, _WORD_SIDE = 288, 128
-_HEAT = "inferno"
+_SIDE, _MAP_SIDE = 288, 128
+_COLOUR_MAP = "inferno"
 
 
 @dataclass(frozen=True)
-class GalleryPicture:
-    """A test picture of the gallery.
+class GalleryImage:
+    """A test image of the gallery.
 
     Attributes:
-        image_id: its name in the data set.
-        jpeg: a thumbnail; None where the picture cannot be read.
-        references: what people say.
-        captions: (run's label, its caption), of the runs that captioned it.
+        image_id: in the data set.
+        jpeg: thumbnail; None if the image cannot be read.
+        references: reference captions.
+        captions: (label, caption) of each run that captioned it.
     """
 
     image_id: str
@@ -44,20 +36,19 @@ class GalleryPicture:
 
     @property
     def alt(self) -> str:
-        """What is to be seen on it, as a person says."""
-        said = f", which a person describes as: {self.references[0]}" if self.references else ""
-        return f"test picture {self.image_id}{said}"
+        """Description for screen readers."""
+        return f"test image {self.image_id}" + "".join(f": {text}" for text in self.references[:1])
 
 
 @dataclass(frozen=True)
-class LookedAt:
-    """A caption with a picture for each of its words.
+class AttendedCaption:
+    """A caption with an attention map for each token.
 
     Attributes:
-        image_id: of the picture.
+        image_id: of the image.
         label: of the run.
-        caption: all words.
-        words: word, JPEG of the picture under the heat, and where the heat is, in words.
+        caption: the whole caption.
+        words: token, JPEG of the image with the attention map, and the map's focus in words.
     """
 
     image_id: str
@@ -66,26 +57,17 @@ class LookedAt:
     words: tuple[tuple[str, bytes, str], ...]
 
 
-def image_files(config: Config) -> dict[str, Path]:
-    """Files of the test pictures by their ids.
-
-    Raises:
-        InputError: the data is not where the settings say.
-    """
-    return {record.image_id: record.image for record in load_data(config).split("test")}
-
-
 def choose(runs: Sequence[ReportRun], number: int) -> list[str]:
-    """Ids of test pictures for the gallery, evenly over the list and not the best ones.
+    """Chooses test images for the gallery, evenly spaced in the list.
 
-    Where no picture was captioned by all runs, they are those of the first run that has captions.
+    They are chosen from the images that all runs captioned; if there are none, from those of the first run.
 
     Args:
-        runs: of the same data.
-        number: of pictures; fewer where there are not so many.
+        runs: on the same data.
+        number: of images; fewer if there are not enough.
     """
     with_captions = [run.captions for run in runs if run.captions]
-    if not with_captions or number < 1:
+    if not with_captions:
         return []
     ids = [key for key in with_captions[0] if all(key in captions for captions in with_captions)]
     ids = ids or list(with_captions[0])
@@ -95,101 +77,89 @@ def choose(runs: Sequence[ReportRun], number: int) -> list[str]:
 
 def gallery(
     runs: Sequence[ReportRun], image_ids: Sequence[str], files: Mapping[str, Path]
-) -> tuple[list[GalleryPicture], list[str]]:
-    """Pictures with what people and runs say.
+) -> tuple[list[GalleryImage], list[str]]:
+    """Images with references and captions.
 
     Args:
-        runs: of the same data.
-        image_ids: of pictures that at least one of them captioned.
-        files: by id; a picture that has none is shown by its captions alone.
+        runs: on the same data.
+        image_ids: of images that at least one run captioned.
+        files: by image id; an image without a file is shown by its captions alone.
 
     Returns:
-        The pictures, and sentences about those that cannot be read.
+        The images, and error messages about unreadable ones.
     """
-    pictures, unread = [], []
+    images, errors = [], []
     for image_id in image_ids:
-        said = [(run.label, run.captions[image_id]) for run in runs if image_id in run.captions]
+        found = [(run.label, run.captions[image_id]) for run in runs if image_id in run.captions]
         jpeg = None
         if image_id in files:
             try:
                 jpeg = _jpeg(read_image(files[image_id], _SIDE), 82)
             except InputError as error:
-                unread.append(str(error))
-        references = next((one.references for _, one in said if one.references), ())
-        captions = tuple((label, one.caption) for label, one in said)
-        pictures.append(GalleryPicture(image_id, jpeg, references, captions))
-    return pictures, unread
+                errors.append(str(error))
+        references = next((one.references for _, one in found if one.references), ())
+        captions = tuple((label, one.caption) for label, one in found)
+        images.append(GalleryImage(image_id, jpeg, references, captions))
+    return images, errors
 
 
-def looked_at(
-    trained: FinishedRun, label: str, image_ids: Sequence[str], files: Mapping[str, Path]
-) -> list[LookedAt]:
-    """Captions of pictures with where a run looked at each word; empty where its captioner has no such map.
+def attended_captions(
+    run: FinishedRun, label: str, image_ids: Sequence[str], files: Mapping[str, Path]
+) -> list[AttendedCaption]:
+    """Captions of images with attention maps; empty if the captioner has none.
 
-    The pictures are captioned again with the run's own beam.
+    The images are captioned again with the run's own beam.
 
     Raises:
-        InputError: a picture cannot be read.
+        InputError: an image cannot be read.
     """
-    captioner = trained.captioner
-    # A digit of a radix code is no word to look for.
-    if not has_attention(captioner) or trained.config.data.radix_base is not None:
+    captioner = run.captioner
+    # The tokens of a radix code are parts of words.
+    if not has_attention(captioner) or run.config.data.radix_base is not None:
         return []
-    found = []
-    decoder = trained.decoder()
+    found, decoder = [], run.decoder()
     for image_id in image_ids:
-        if image_id not in files:
-            continue
-        image = read_image(files[image_id], trained.image_size)
-        token_ids, _ = decoder({"image": image[None]})
-        tokens = _said(np.asarray(token_ids)[0, 0], captioner.end_id, captioner.pad_id)
+        image = read_image(files[image_id], run.image_size)
+        tokens = np.asarray(decoder({"image": image[None]})[0])[0, 0]
+        ends = np.flatnonzero((tokens == captioner.end_id) | (tokens == captioner.pad_id))
+        tokens = tokens[: ends[0]] if len(ends) else tokens
         if not len(tokens):
             continue
         weights = attention_weights(captioner, {"image": image[None]}, tokens[None])[0]
-        maps = [as_map(one) for one in weights]
-        if any(one is None for one in maps):
+        if as_map(weights[0]) is None:
             return []
-        words = [trained.tokenizer.decode([int(token)]) or "(unknown word)" for token in tokens]
-        thumbnail = read_image(files[image_id], _WORD_SIDE)
-        drawn = [
-            (one.word, _jpeg(overlaid(thumbnail, one.weights), 75), where(one.weights))
-            for one in map(WordMap, words, maps)
-        ]
-        found.append(LookedAt(image_id, label, trained.tokenizer.decode(tokens), tuple(drawn)))
+        thumbnail, words = read_image(files[image_id], _MAP_SIDE), []
+        for token, attention in zip(tokens, map(as_map, weights), strict=True):
+            word = run.tokenizer.decode([int(token)]) or "(unknown word)"
+            words.append((word, _jpeg(overlay(thumbnail, attention), 75), focus(attention)))
+        found.append(AttendedCaption(image_id, label, run.tokenizer.decode(tokens), tuple(words)))
     return found
 
 
-def _said(token_ids: np.ndarray, end_id: int, pad_id: int) -> np.ndarray:
-    """The tokens before the end."""
-    over = np.flatnonzero((token_ids == end_id) | (token_ids == pad_id))
-    return token_ids[: over[0]] if len(over) else token_ids
-
-
-def overlaid(picture: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """A picture, greyed, under the heat of a map.
+def overlay(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A greyscale image under the colours of an attention map.
 
     Args:
-        picture: uint8 [S, S, 3].
-        weights: float [H, W], at least 0; the highest one gets the brightest colour.
+        image: uint8 [S, S, 3].
+        weights: float [H, W], at least 0; scaled to the range of the colour map.
 
     Returns:
         uint8 [S, S, 3].
     """
     import matplotlib
 
-    side = picture.shape[0]
     low, high = float(weights.min()), float(weights.max())
-    share = (weights - low) / (high - low) if high > low else np.zeros_like(weights)
-    # Each cell was seen with what is around it: soft edges say so, squares would not.
-    heat = Image.fromarray(share.astype("float32")).resize((side, side), Image.Resampling.BICUBIC)
-    heat = np.clip(np.asarray(heat), 0, 1)
-    colours = matplotlib.colormaps[_HEAT](heat)[..., :3]
-    grey = (picture @ np.array([0.299, 0.587, 0.114]) / 255)[..., None]
-    opaque = 0.25 + 0.5 * heat[..., None]
-    return np.round(255 * ((1 - opaque) * grey + opaque * colours)).clip(0, 255).astype("uint8")
+    scaled = (weights - low) / (high - low) if high > low else np.zeros_like(weights)
+    # Smooth, because the encoder sees more of the image than the cell itself.
+    resized = Image.fromarray(scaled.astype("float32")).resize(image.shape[1::-1], Image.Resampling.BICUBIC)
+    heat = np.clip(np.asarray(resized), 0, 1)[..., None]
+    colours = matplotlib.colormaps[_COLOUR_MAP](heat[..., 0])[..., :3]
+    grey = (image @ np.array([0.299, 0.587, 0.114]) / 255)[..., None]
+    opacity = 0.25 + 0.5 * heat
+    return np.round(255 * ((1 - opacity) * grey + opacity * colours)).clip(0, 255).astype("uint8")
 
 
-def _jpeg(picture: np.ndarray, quality: int) -> bytes:
+def _jpeg(image: np.ndarray, quality: int) -> bytes:
     content = io.BytesIO()
-    Image.fromarray(picture).save(content, "JPEG", quality=quality, optimize=True)
+    Image.fromarray(image).save(content, "JPEG", quality=quality, optimize=True)
     return content.getvalue()

@@ -1,39 +1,38 @@
-"""python -m tfsparsecap.studies.layers: which layers of a finished run lost how much."""
+"""Layer-wise sparsities of finished runs, beside published ones."""
 
-import argparse
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import keras
 
-from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.plotting import (
     COLOURS,
-    INK,
+    DARK_GREY,
     legend_below,
     make_figure,
     plain,
     png_path,
     shortened,
+    style_axes,
     write_figure,
 )
 from tfsparsecap.studies.published_curves import read_layers
-from tfsparsecap.text import one_line, short_count
+from tfsparsecap.summary.nonzeros import prunable_weights
+from tfsparsecap.text import one_line
 
 if TYPE_CHECKING:
-    import keras
+    from matplotlib.figure import Figure
 
-# Ours and theirs, in the order of their figure. They count both matrices of an LSTM as one, and both of the
-# state before the first word; their keys and values are projected each, our values are the features.
-_PUBLISHED = (
+TITLE = "Layer-wise sparsity"
+# Names here (regular expressions) and in the papers, in the order of their figure. The papers count both
+# matrices of an LSTM as one layer, and both initial states; they project keys and values separately, whereas
+# here the values are the features themselves.
+_PUBLISHED_NAMES = (
     (r"embedding/embeddings", "embedding_map"),
     (r"attention_query/kernel", "MultiHeadAdd/query_layer/kernel"),
     (r"attention_features/kernel", "memory_layer/kernel"),
@@ -41,7 +40,7 @@ _PUBLISHED = (
     (r"initial_(hidden|carry)/kernel", "rnn_initial_state/kernel"),
     (r"lstm/(recurrent_)?kernel", "basic_lstm_cell/kernel"),
     (r"output/kernel", "output_projection/kernel"),
-    # MobileNet-V1 by Keras's names, Inception-V1 by the published ones without their slashes.
+    # Keras's names of MobileNet-V1, and the published names of Inception-V1 without slashes.
     (r"(.*/)?conv1/kernel", "Conv2d_0/weights"),
     (r"(.*/)?conv_dw_(?P<number>\d+)/kernel", "Conv2d_{number}_depthwise/depthwise_weights"),
     (r"(.*/)?conv_pw_(?P<number>\d+)/kernel", "Conv2d_{number}_pointwise/weights"),
@@ -51,51 +50,33 @@ _PUBLISHED = (
         "{block}/{branch}/{name}/weights",
     ),
 )
-
-
-_TITLE = "Pruned weights of each layer"
 _HATCHES = "/\\.x"
-# More would make a picture too long to be looked at.
-_MOST_NUMBERS = 60
+# With more bars, printing the numbers would make the figure too tall.
+_MAX_NUMBERS = 60
 
 
 class Layer(NamedTuple):
-    """A kernel or an embedding table: its name, the share of its weights that are zero, how many it has."""
+    """A kernel or an embedding table: name, fraction of its weights that are zero, number of weights."""
 
     name: str
     sparsity: float
     weights: int
 
 
-def layerwise(run_or_model: "str | os.PathLike | keras.Model", with_encoder: bool = False) -> list[Layer]:
-    """Sparsities of all kernels and embedding tables, in the order of the model; biases are left out.
+def layerwise(model: keras.Model, with_encoder: bool = True) -> list[Layer]:
+    """Sparsity of each kernel and embedding table, in order of creation.
+
+    Weights behind closed gates count as zero.
 
     Args:
-        run_or_model: the folder of a finished run, or a model without gates.
-        with_encoder: count a captioner's encoder; that of a run is counted where the run pruned it.
-
-    Raises:
-        InputError: the run is not finished or damaged; the model is still being pruned.
+        model: any Keras model.
+        with_encoder: whether to include a captioner's encoder.
 
     Example:
-        >>> import keras
         >>> dense = keras.layers.Dense(2, kernel_initializer="zeros", name="dense")
         >>> layerwise(keras.Sequential([keras.Input((3,)), dense], name="model"))
         [Layer(name='dense/kernel', sparsity=1.0, weights=6)]
     """
-    # A command reads its arguments before TensorFlow takes its seconds.
-    from tfsparsecap.gates import gates
-    from tfsparsecap.summary.nonzeros import prunable_weights
-
-    model = run_or_model
-    if isinstance(model, str | os.PathLike):
-        from tfsparsecap.inference.finished_run import FinishedRun
-
-        trained = FinishedRun.load(model)
-        model = trained.captioner
-        with_encoder |= trained.config.pruning is not None and trained.config.pruning.encoder
-    if gates(model):
-        raise InputError(f"{model.name} is still being pruned: call strip_pruning on it first")
     return [
         Layer(
             weight.variable.path.removeprefix(f"{model.name}/"),
@@ -106,21 +87,28 @@ def layerwise(run_or_model: "str | os.PathLike | keras.Model", with_encoder: boo
     ]
 
 
-def order(layers: Iterable[Layer]) -> list[str]:
-    """Names from the least pruned layer to the most pruned one.
+def layers_of_runs(paths: Sequence[str | os.PathLike]) -> dict[str, list[Layer]]:
+    """`layerwise` of finished runs by folder name, or by path if two names are equal.
 
-    Example:
-        >>> order([Layer("a", 0.9, 10), Layer("b", 0.5, 10)])
-        ['b', 'a']
+    The encoder is included if the run pruned it.
+
+    Raises:
+        InputError: a folder is not a finished run, or is damaged.
     """
-    return [layer.name for layer in sorted(layers, key=lambda layer: layer.sparsity)]
+    paths = list(dict.fromkeys(map(str, paths)))
+    names = [Path(path).resolve().name for path in paths]
+    found = {}
+    for label, path in zip(names if len(set(names)) == len(names) else paths, paths, strict=True):
+        run = FinishedRun.load(path)
+        found[label] = layerwise(run.captioner, bool(run.config.pruning and run.config.pruning.encoder))
+    return found
 
 
 def by_published_name(layers: Iterable[Layer], known: Iterable[str]) -> list[Layer]:
-    """Layers under the names that the papers have for them; what the papers count as one is put together.
+    """Renames layers to the papers' names and merges those that the papers count as one.
 
     Args:
-        known: the names in the paper; a layer that has none of them keeps its own.
+        known: names in the paper; a layer with none of them keeps its own.
 
     Example:
         >>> ours = [Layer("lstm/kernel", 0.5, 300), Layer("lstm/recurrent_kernel", 0.9, 100)]
@@ -128,54 +116,94 @@ def by_published_name(layers: Iterable[Layer], known: Iterable[str]) -> list[Lay
         [Layer(name='basic_lstm_cell/kernel', sparsity=0.6, weights=400)]
     """
     known = set(known)
-    zeros: dict[str, float] = {}
-    weights: dict[str, int] = {}
+    merged: dict[str, Layer] = {}
     for layer in layers:
         name = _published_name(layer.name)
         name = name if name in known else layer.name
-        zeros[name] = zeros.get(name, 0.0) + layer.sparsity * layer.weights
-        weights[name] = weights.get(name, 0) + layer.weights
-    return [Layer(name, zeros[name] / max(1, weights[name]), weights[name]) for name in weights]
+        _, sparsity, weights = merged.get(name, Layer(name, 0.0, 0))
+        total = max(1, weights + layer.weights)
+        zeros = sparsity * weights + layer.sparsity * layer.weights
+        merged[name] = Layer(name, zeros / total, weights + layer.weights)
+    return list(merged.values())
 
 
 def _published_name(name: str) -> str:
-    for ours, theirs in _PUBLISHED:
-        found = re.fullmatch(ours, name)
-        if found:
-            return theirs.format(**found.groupdict())
+    for pattern, published in _PUBLISHED_NAMES:
+        match = re.fullmatch(pattern, name)
+        if match:
+            return published.format(**match.groupdict())
     return name
 
 
 class Comparison(NamedTuple):
-    """Layers of runs, and of published methods, under the same names.
+    """Layers of runs and of published methods under the same names.
 
     Attributes:
-        shares: sparsity by label and name of a layer, ours first.
-        ours: how many of the labels are ours.
-        names: of all layers, those that are published first.
-        weights: of each layer that a run has, by name.
+        sparsities: by label and layer, runs first.
+        runs: number of labels that are runs.
+        names: of all layers, published ones first.
+        weights: number of weights of each layer that a run has.
     """
 
-    shares: dict[str, dict[str, float]]
-    ours: int
+    sparsities: dict[str, dict[str, float]]
+    runs: int
     names: list[str]
     weights: dict[str, int]
 
 
 def compare(runs: Mapping[str, Sequence[Layer]], published: str | os.PathLike | None = None) -> Comparison:
-    """Puts runs beside each other and beside a table of published sparsities; see `plot_layerwise`.
+    """Puts runs side by side, and beside a table of published sparsities.
+
+    Args:
+        runs: layers by label.
+        published: a table such as `layerwise__Layer-wise_Sparsities_of_Soft-Attention_LSTM_MS-COCO_.tsv`.
 
     Raises:
         InputError: the table is damaged.
     """
     theirs = {} if published is None else read_layers(published)
-    known = dict.fromkeys(name for shares in theirs.values() for name in shares)
+    known = dict.fromkeys(name for layers in theirs.values() for name in layers)
     ours = {label: by_published_name(layers, known) for label, layers in runs.items()}
     weights = {layer.name: layer.weights for layers in ours.values() for layer in layers}
-    shares = {label: {layer.name: layer.sparsity for layer in layers} for label, layers in ours.items()}
-    for method, of_layers in theirs.items():
-        shares[f"{method}, published"] = of_layers
-    return Comparison(shares, len(ours), list({**known, **dict.fromkeys(weights)}), weights)
+    sparsities = {label: {layer.name: layer.sparsity for layer in layers} for label, layers in ours.items()}
+    sparsities |= {f"{method}, published": layers for method, layers in theirs.items()}
+    return Comparison(sparsities, len(ours), list({**known, **dict.fromkeys(weights)}), weights)
+
+
+def layers_figure(comparison: Comparison) -> "Figure":
+    """A bar for each layer and label, like Figure 8 of "End-to-End Supermask Pruning" (Tan et al., 2022).
+
+    Published sparsities are hatched.
+    """
+    from matplotlib.patches import Patch
+
+    sparsities, runs, names, _ = comparison
+    show_numbers = len(names) * len(sparsities) <= _MAX_NUMBERS
+    figure = make_figure(0.6 + len(names) * (0.12 + (0.16 if show_numbers else 0.1) * len(sparsities)))
+    axes = figure.add_subplot()
+    lowest = min(sparsity for layers in sparsities.values() for sparsity in layers.values())
+    low = 0 if lowest < 0.5 else 10 * int(10 * lowest)
+    height, patches = 0.84 / len(sparsities), []
+    for number, layers in enumerate(sparsities.values()):
+        colour = COLOURS[(number if number < runs else number - runs) % len(COLOURS)]
+        look = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.4}
+        if number >= runs:
+            hatch = 4 * _HATCHES[(number - runs) % len(_HATCHES)]
+            look = {"facecolor": "white", "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
+        patches.append(Patch(**look))
+        y = [names.index(name) + (number - (len(sparsities) - 1) / 2) * height for name in layers]
+        widths = [100 * sparsity - low for sparsity in layers.values()]
+        axes.barh(y, widths, 0.88 * height, left=low, **look)
+        for at, width in zip(y, widths, strict=True) if show_numbers else ():
+            style = {"fontsize": 8, "color": DARK_GREY, "va": "center", "textcoords": "offset points"}
+            axes.annotate(f"{low + width:.1f}", (100, at), xytext=(3, 0), **style)
+    axes.set_yticks(range(len(names)), [plain(shortened(name, 60)) for name in names], fontsize=9)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlim(low, 100)
+    axes.set_xlabel("sparsity of the layer, %" + (f" (the axis starts at {low} %)" if low else ""))
+    style_axes(axes, "x")
+    legend_below(figure, patches, [plain(label) for label in sparsities])
+    return figure
 
 
 def plot_layerwise(
@@ -183,140 +211,37 @@ def plot_layerwise(
     path: str | os.PathLike,
     *,
     published: str | os.PathLike | None = None,
-    title: str = "",
+    title: str = TITLE,
 ) -> list[Path]:
-    """Draws a bar for each layer and run, after figure 8 of "End-to-End Supermask Pruning" (Tan et al.).
+    """Writes `layers_figure` as .png and .svg.
 
     Args:
-        runs: what `layerwise` says of each, by label.
+        runs, published: as in `compare`.
         path: a .png file; an .svg file of the same name is written beside it.
-        published: a table such as `layerwise__Layer-wise_Sparsities_of_Soft-Attention_LSTM_MS-COCO_.tsv`, the
-            bars of which stand beside ours; layers then bear its names.
-        title: over the picture.
+        title: above the figure.
 
     Returns:
         The two files.
 
     Raises:
-        InputError: there is nothing to draw, the table is damaged, or the files cannot be written.
+        InputError: there is no layer, the table is damaged, or the files cannot be written.
 
     Example:
-        >>> plot_layerwise({"SMP": layerwise("runs/smp")}, "layers.png")  # doctest: +SKIP
+        >>> plot_layerwise(layers_of_runs(["runs/smp"]), "layers.png")  # doctest: +SKIP
         [PosixPath('layers.png'), PosixPath('layers.svg')]
     """
-    from matplotlib.patches import Patch
-
-    path = png_path(path)
-    shares, ours, names, _ = compare(runs, published)
-    if not names:
-        raise InputError(f"no layer is given: there is nothing to draw in {path}")
-    looks = [_look(number, True) for number in range(ours)]
-    looks += [_look(number, False) for number in range(len(shares) - ours)]
-    numbers = len(names) * len(shares) <= _MOST_NUMBERS
-    bar = 0.84 / len(shares)
-    figure = make_figure(0.6 + len(names) * (0.12 + (0.16 if numbers else 0.1) * len(shares)))
-    axes = figure.add_subplot()
-    least = min(share for of_layers in shares.values() for share in of_layers.values())
-    low = 0 if least < 0.5 else 10 * int(10 * least)
-    for number, (of_layers, look) in enumerate(zip(shares.values(), looks, strict=True)):
-        for place, name in enumerate(names):
-            if name in of_layers:
-                y, share = place + (number - (len(shares) - 1) / 2) * bar, 100 * of_layers[name]
-                axes.barh(y, share - low, 0.88 * bar, left=low, **look)
-                if numbers:
-                    at = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
-                    axes.annotate(f"{share:.1f}", (100, y), fontsize=8, color=INK, **at)
-    axes.set_yticks(range(len(names)), [plain(shortened(name, 60)) for name in names], fontsize=9)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlim(low, 100)
-    axes.set_xlabel("pruned weights of the layer, %" + (f" (the axis starts at {low} %)" if low else ""))
-    axes.grid(axis="x", alpha=0.3, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    legend_below(figure, [Patch(**look) for look in looks], [plain(label) for label in shares])
-    return write_figure(figure, path, title, describe(runs))
+    path, comparison = png_path(path), compare(runs, published)
+    if not comparison.names:
+        raise InputError(f"there are no layers to plot in {path}: give at least one run")
+    return write_figure(layers_figure(comparison), path, title, describe(comparison))
 
 
-def _look(number: int, ours: bool) -> dict:
-    """Full bars are ours, hatched ones are published: that is seen without colours."""
-    colour = COLOURS[number % len(COLOURS)]
-    if ours:
-        return {"facecolor": colour, "edgecolor": "white", "linewidth": 0.4}
-    hatch = 4 * _HATCHES[number % len(_HATCHES)]
-    return {"facecolor": "white", "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
-
-
-def describe(runs: Mapping[str, Sequence[Layer]]) -> str:
-    """In words, for those who do not see the picture: the layers of each run, least pruned first."""
-    return one_line(
-        " ".join(
-            f"{label}, from the least pruned layer to the most pruned: {', '.join(order(layers))}."
-            for label, layers in runs.items()
-        )
-    )
-
-
-def _labels(paths: Sequence[str]) -> list[str]:
-    """Names of the folders, or where those are equal the paths."""
-    names = [Path(path).resolve().name for path in paths]
-    return names if len(set(names)) == len(names) else list(paths)
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    command = parser(
-        "python -m tfsparsecap.studies.layers",
-        "Shows how sparse each layer of finished runs is, beside published sparsities where a table of them\n"
-        "is given, as a table and as a picture.",
-        [
-            ("python -m tfsparsecap.studies.layers runs/smp runs/gradual", "two runs side by side"),
-            (
-                "python -m tfsparsecap.studies.layers runs/smp --published layerwise__LSTM.tsv "
-                "--output layers.png",
-                "beside the papers' figure 8",
-            ),
-        ],
-    )
-    command.add_argument("runs", nargs="+", metavar="RUN", help="folders of finished runs")
-    command.add_argument("--published", metavar="FILE.tsv", help="published layer-wise sparsities")
-    command.add_argument("--output", metavar="PICTURE.png", help="draw them, as .svg too")
-    command.add_argument("--json", action="store_true", help="print the sparsities as JSON")
-    return command.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Counts as the command line says and prints a table."""
-    options = _arguments(argv)
-    if options.output:
-        png_path(options.output)
-    paths = list(dict.fromkeys(options.runs))
-    with only_json_on_stdout(options.json):
-        start_tensorflow()
-        runs = {label: layerwise(path) for label, path in zip(_labels(paths), paths, strict=True)}
-        compared = compare(runs, options.published)
-        if options.output:
-            plot_layerwise(runs, options.output, published=options.published, title=_TITLE)
-    if options.json:
-        print(json.dumps({label: [layer._asdict() for layer in layers] for label, layers in runs.items()}))
-        return
-    table = Table(title=_TITLE, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
-    table.add_column("layer", overflow="fold")
-    for label in ("weights", *compared.shares):
-        table.add_column(escape(one_line(label)), justify="right", overflow="fold")
-    for name in compared.names:
-        found = (of_layers.get(name) for of_layers in compared.shares.values())
-        weights = short_count(compared.weights[name]) if name in compared.weights else ""
-        table.add_row(escape(name), weights, *("" if share is None else f"{share:.2%}" for share in found))
-    console = Console()
-    console.print(table)
-    orders = {label: order(layers) for label, layers in runs.items()}
-    published = {label: shares for label, shares in compared.shares.items() if label not in runs}
-    orders |= {label: sorted(shares, key=shares.get) for label, shares in published.items()}
-    for label, names in orders.items():
-        said = f"{label}, from the least pruned layer to the most pruned: {', '.join(names)}"
-        console.print(said, markup=False, highlight=False)
-    if options.output:
-        console.print(f"drawn in {options.output}", markup=False, highlight=False)
-
-
-if __name__ == "__main__":
-    run(main)
+def describe(comparison: Comparison) -> str:
+    """The figure in words, for screen readers: the layers of each label by sparsity."""
+    sentences = []
+    for label, layers in comparison.sparsities.items():
+        ranked = sorted(layers, key=layers.get)
+        listed = ", ".join(f"{name} {layers[name]:.1%}" for name in ranked)
+        dense = not any(layers.values())
+        sentences.append(f"{label}: dense." if dense else f"{label}, by increasing sparsity: {listed}.")
+    return one_line(" ".join(sentences))

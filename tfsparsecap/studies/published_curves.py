@@ -1,83 +1,65 @@
-"""What papers published, read from tables (.tsv): scores over sparsities, and sparsities of layers."""
+"""Published results, read from tab-separated tables: scores by sparsity, and sparsities of layers."""
 
 import csv
 import glob
-import math
 import os
 import re
 from pathlib import Path
 
 from tfsparsecap.errors import InputError
 
-_LARGEST_FILE = 1 << 20
-_ALSO_CALLED = {"objectrelationtransformer": "ort", "updownlstm": "updown", "ud": "updown"}
+_MAX_BYTES = 1 << 20
+_ALIASES = {"objectrelationtransformer": "ort", "updownlstm": "updown", "ud": "updown"}
 
 
 def read_published(path: str | os.PathLike) -> dict[str, list[tuple[float, float]]]:
-    """Reads scores over sparsities, such as `performance__Pruning_ORT_MS-COCO_CIDEr.tsv`.
+    """Reads scores by sparsity from a table such as `performance__Pruning_ORT_MS-COCO_CIDEr.tsv`.
 
     Args:
-        path: a table with a column `Sparsity` (0 to 1), perhaps one `NNZ`, and one of scores for each method.
-            Empty cells are left out.
+        path: a table with a column `Sparsity` (0 to 1), optionally `NNZ`, and a column of scores for each
+            method. Empty cells are skipped.
 
     Returns:
-        (sparsity, score) of each method in the order of the rows; the dense captioner is called "Baseline".
+        (sparsity, score) pairs of each method, in the order of the file; the dense model is called
+        "Baseline".
 
     Raises:
-        InputError: the file cannot be read or is no such table; the sentence names the line.
+        InputError: the file cannot be read or is not such a table.
 
     Example:
         >>> read_published("performance__Pruning_ORT_MS-COCO_CIDEr.tsv")["SNIP"]  # doctest: +SKIP
         [(0.95, 47.2), (0.975, 44.0), (0.988, 37.3)]
     """
-    path = Path(path)
-    header, rows = _read(path, "Sparsity")
-    methods = [name for name in header[1:] if name != "NNZ"]
-    curves: dict[str, list[tuple[float, float]]] = {method: [] for method in methods}
-    seen = set()
-    for line, row in rows:
-        sparsity = _share(row["Sparsity"], path, line, "Sparsity")
-        if sparsity in seen:
-            raise InputError(f"{path} line {line} repeats the sparsity {sparsity:g}: leave one of them out")
-        seen.add(sparsity)
-        for method in methods:
-            if row[method]:
-                curves[method].append((sparsity, _number(row[method], path, line, method)))
-    return {method: curve for method, curve in curves.items() if curve}
+    return {
+        method: [(_number(path, "Sparsity", key, 1), _number(path, method, text)) for key, text in cells]
+        for method, cells in _columns(path, "Sparsity").items()
+        if method != "NNZ"
+    }
 
 
 def read_layers(path: str | os.PathLike) -> dict[str, dict[str, float]]:
-    """Reads layer-wise sparsities, such as `layerwise__Layer-wise_Sparsities_of_…_LSTM_MS-COCO_.tsv`.
+    """Reads sparsities of layers from a table such as `layerwise__…_LSTM_MS-COCO_.tsv`.
 
     Args:
-        path: a table with a column `Layer` and one of sparsities (0 to 1) for each method.
+        path: a table with a column `Layer` and a column of sparsities (0 to 1) for each method.
 
     Returns:
-        The sparsity by method and layer, in the order of the file; what names end in, `/mask`, is taken off.
+        Sparsity by method and layer, in the order of the file, without the suffix `/mask` of the names.
 
     Raises:
-        InputError: the file cannot be read or is no such table; the sentence names the line.
+        InputError: the file cannot be read or is not such a table.
     """
-    path = Path(path)
-    header, rows = _read(path, "Layer")
-    found: dict[str, dict[str, float]] = {method: {} for method in header[1:]}
-    seen = set()
-    for line, row in rows:
-        layer = row["Layer"].removesuffix("/mask")
-        if not layer or layer in seen:
-            raise InputError(f'{path} line {line} names no new layer ("{layer}"): name each layer once')
-        seen.add(layer)
-        for method in header[1:]:
-            if row[method]:
-                found[method][layer] = _share(row[method], path, line, method)
-    return {method: layers for method, layers in found.items() if layers}
+    return {
+        method: {layer.removesuffix("/mask"): _number(path, method, text, 1) for layer, text in cells}
+        for method, cells in _columns(path, "Layer").items()
+    }
 
 
 def published_file(folder: str | os.PathLike, captioner: str, score: str) -> Path | None:
-    """The table of a captioner's scores in a folder, found by its name; None where there is none.
+    """The table of a captioner's scores in a folder, found by its file name; None if there is none.
 
     Args:
-        captioner: such as "Soft-Attention LSTM", "Up-Down" or "ORT"; marks and case do not matter.
+        captioner: such as "Soft-Attention LSTM", "Up-Down" or "ORT"; punctuation and case are ignored.
         score: such as "CIDEr".
     """
     for file in sorted(Path(folder).glob(f"performance__*_{glob.escape(score)}.tsv")):
@@ -87,64 +69,49 @@ def published_file(folder: str | os.PathLike, captioner: str, score: str) -> Pat
 
 
 def is_about(file: Path, captioner: str) -> bool:
-    """Whether a table bears the name of a captioner: `performance__Pruning_CAPTIONER_MS-COCO_SCORE.tsv`."""
-    about = re.fullmatch(r"performance__(?:Pruning_)?(.+?)(?:_MS-COCO)?_[^_]+", file.stem)
+    """Whether a table is named after a captioner: `performance__Pruning_CAPTIONER_MS-COCO_SCORE.tsv`."""
+    match = re.fullmatch(r"performance__(?:Pruning_)?(.+?)(?:_MS-COCO)?_[^_]+", file.stem)
     name = _letters(captioner)
-    return about is not None and _letters(about[1]) == _ALSO_CALLED.get(name, name)
+    return match is not None and _letters(match[1]) == _ALIASES.get(name, name)
 
 
 def _letters(text: str) -> str:
     return re.sub(r"[\W_]", "", text.lower())
 
 
-def _read(path: Path, first: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """Header, and number and cells of each line; short lines are filled with empty cells."""
-    advice = f"give a table of tabs whose first column is {first}"
+def _columns(path: str | os.PathLike, key: str) -> dict[str, list[tuple[str, str]]]:
+    """(key, cell) pairs of each other column that has any."""
+    advice = f"give a tab-separated table whose first column is {key}"
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {path} ({error.strerror}): {advice}") from error
-    if len(content) > _LARGEST_FILE:
-        raise InputError(f"{path} is larger than such a table can be ({_LARGEST_FILE} bytes): {advice}")
-    try:
-        text = content.decode("utf-8-sig").splitlines()
-        # Cells hold no quoted text: a quotation mark is one.
-        table = list(csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is no text with tabs ({error}): {advice}") from error
-    header = [cell.strip() for cell in table[0]] if table else []
-    if len(header) < 2 or header[0] != first or len(set(header)) < len(header) or not all(header):
-        begin = ", ".join(header)[:80]
-        raise InputError(f'{path} begins with "{begin}": {advice} and has others, each with its own name')
-    rows = []
-    for line, cells in enumerate(table[1:], start=2):
-        cells = [cell.strip() for cell in cells]
-        if len(cells) > len(header):
+        content = Path(path).read_bytes()
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"it is larger than {_MAX_BYTES} bytes")
+        lines = content.decode("utf-8-sig").splitlines()
+        header, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"cannot read {path} ({error}): {advice}") from error
+    header = [name.strip() for name in header]
+    rows = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
+    if header[:1] != [key] or len(set(header)) < max(2, len(header)) or not all(header) or not rows:
+        raise InputError(f"{path} begins with {header[:4]} and has {len(rows)} rows: {advice}")
+    keys = [row[0] for row in rows]
+    for row in rows:
+        if len(row) > len(header) or keys.count(row[0]) > 1:
             raise InputError(
-                f"{path} line {line} has {len(cells)} cells for {len(header)} columns: take out what is too "
-                "many"
+                f"{path}: the row {row[0]!r} is repeated or has more cells than the header: {advice}"
             )
-        if any(cells):
-            cells += [""] * (len(header) - len(cells))
-            rows.append((line, dict(zip(header, cells, strict=True))))
-    if not rows:
-        raise InputError(f"{path} has no line below its header: {advice}")
-    return header, rows
+    columns = {
+        name: [(row[0], row[place]) for row in rows if place < len(row) and row[place]]
+        for place, name in enumerate(header)
+    }
+    return {name: cells for name, cells in columns.items() if name != key and cells}
 
 
-def _number(text: str, path: Path, line: int, column: str) -> float:
+def _number(path: str | os.PathLike, column: str, text: str, most: float = 1e6) -> float:
     try:
         number = float(text)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f'{path} line {line} has "{text[:40]}" under {column}: write a number there')
+        number = -1.0
+    if not 0 <= number <= most:
+        raise InputError(f"{path}: {column} is {text[:40]!r}; write a number from 0 to {most:g}")
     return number
-
-
-def _share(text: str, path: Path, line: int, column: str) -> float:
-    share = _number(text, path, line, column)
-    if not 0 <= share <= 1:
-        raise InputError(f"{path} line {line} has {share:g} under {column}: write a share from 0 to 1 there")
-    return share

@@ -1,4 +1,4 @@
-"""Running a study: each run a process of its own, stopped and gone on with, several at once."""
+"""Running a study: one training process for each run, several at once, stopped and resumed."""
 
 import contextlib
 import csv
@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
@@ -22,43 +21,24 @@ from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import save_config
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.studies.study import GridRun
+from tfsparsecap.studies.study import SCORES, GridRun
+from tfsparsecap.studies.table import Result
 
 TRAIN = (sys.executable, "-m", "tfsparsecap.train")
-_SECONDS_BETWEEN_LOOKS = 1.0
-#: What `scores_test.json` has, whatever else is in it.
-_COUNTS = ("weights", "nonzero_weights")
+_POLL_SECONDS = 1.0
 
 
-@dataclass
-class Finished:
-    """What a finished run left.
+def read_result(run: GridRun, study_folder: Path, with_encoder: bool = False) -> Result | None:
+    """The results of a run; None if it is not finished.
 
-    Attributes:
-        scores: `scores_test.json`; where `tfsparsecap.evaluate` wrote it anew, in the training's own
-            tokenisation again, so that all runs of a study compare.
-        seconds: of its training, all epochs together, by `history.csv`.
-    """
+    If `tfsparsecap.evaluate` has replaced the scores of the training, they are computed again from the
+    captions with the training's tokenization, so that all runs of a study can be compared.
 
-    run: GridRun
-    folder: Path
-    scores: dict
-    seconds: float
-
-
-@dataclass
-class Outcome:
-    """How a study ended: its finished runs, and those that failed with what they said last."""
-
-    finished: list[Finished]
-    failed: dict[str, str] = field(default_factory=dict)
-
-
-def finished_run(run: GridRun, study_folder: Path) -> Finished | None:
-    """What a run left, or None where it is not finished.
+    Args:
+        with_encoder: count the encoder's weights, also if the run did not prune them.
 
     Raises:
-        InputError: the folder holds a run with other settings, or what it left cannot be read.
+        InputError: the folder holds a run with other settings, or a file in it is damaged.
     """
     folder = RunFolder(study_folder / run.name)
     if not folder.config_file.is_file():
@@ -67,27 +47,34 @@ def finished_run(run: GridRun, study_folder: Path) -> Finished | None:
     if changed:
         key, before, now = changed[0]
         raise InputError(
-            f"{folder.path} was trained with {key}={before}, and the study says {now}: remove that folder to"
-            " train it again, or give the study another name"
+            f"{folder.path} was trained with {key}={before}, but the study has {now}: remove that folder to"
+            " train it again, or rename the study"
         )
-    scores = folder.path / "scores_test.json"
-    if not (folder.model.is_file() and scores.is_file()):
+    score_file = folder.path / "scores_test.json"
+    if not (folder.model.is_file() and score_file.is_file()):
         return None
     try:
         with folder.history.open(encoding="utf-8", newline="") as file:
             seconds = sum(float(row["seconds"]) for row in csv.DictReader(file))
-        found = json.loads(scores.read_text(encoding="utf-8"))
-        if not all(isinstance(found[name], int) for name in _COUNTS):
-            raise ValueError("its counts of weights are no numbers")
+        found = json.loads(score_file.read_text(encoding="utf-8"))
+        weights, nonzeros = (
+            int(found[name]) + (int(found.get(f"encoder_{name}", 0)) if with_encoder else 0)
+            for name in ("weights", "nonzero_weights")
+        )
         if "tokenizer" in found:
-            captions = folder.path / "captions_test.json"
-            found |= scores_of(from_rows(json.loads(captions.read_text(encoding="utf-8"))))
+            captions = json.loads((folder.path / "captions_test.json").read_text(encoding="utf-8"))
+            found |= scores_of(from_rows(captions))
+        scores = {name: float(found[name]) for name in SCORES if name in found}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"cannot read what {folder.path} left ({error}): write its scores again with"
+            f"cannot read the results in {folder.path} ({error!r}): evaluate the run again with"
             f" python -m tfsparsecap.evaluate {folder.path}, or remove the folder to train it again"
         ) from error
-    return Finished(run, folder.path, found, seconds)
+    return Result(
+        run.captioner, run.method, run.sparsity, run.seed, scores,
+        final_sparsity=1.0 - nonzeros / max(1, weights), nonzero_weights=nonzeros, weights=weights,
+        seconds=seconds, run=str(folder.path), variant=run.variant,
+    )  # fmt: skip
 
 
 def run_study(
@@ -96,43 +83,45 @@ def run_study(
     *,
     jobs: int = 1,
     progress: bool = True,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     after_each: Callable[[], None] = lambda: None,
-) -> Outcome:
-    """Trains what is not finished, and goes on with what was begun.
+) -> dict[str, str]:
+    """Trains the runs that are not finished; interrupted ones are resumed.
 
     Args:
-        runs: of `study.grid`.
+        runs: from `study.grid`.
         study_folder: `runs/NAME` of the study.
-        jobs: runs at once; the machine's cores are shared among them.
-        progress: show a bar of all epochs.
-        say: gets sentences about what is going on.
-        after_each: called when a run has finished, such as to write the table anew.
+        jobs: number of runs at once; they share the machine's cores.
+        progress: show a progress bar over all epochs.
+        log: receives messages.
+        after_each: called whenever a run has finished, for example to update the tables.
 
     Returns:
-        The finished runs and the failed ones; runs that start from a failed one are not tried.
+        The failed runs by name, each with its error message; runs that start from a failed one fail, too.
 
     Raises:
-        InputError: a folder holds a run with other settings, or one that started with a run that is gone; the
-            data are not there, or have no test split.
+        InputError: a folder holds a run with other settings, a run would be trained again although others
+            started from it, or the data is missing or has no test split.
     """
     if jobs < 1:
         raise InputError(f"--jobs is {jobs}: give 1 or more")
-    done = {run.name for run in runs if finished_run(run, study_folder) is not None}
+    done = {run.name for run in runs if read_result(run, study_folder) is not None}
     waiting = [run for run in runs if run.name not in done]
     _check_starts(waiting, runs, study_folder)
-    check_inputs(run.config for run in waiting)
-    say(f"{len(runs)} runs, {len(done)} of them finished before")
+    check_data(run.config for run in waiting)
+    log(f"{len(runs)} runs, {len(done)} of them already finished")
     logs = study_folder / "logs"
     try:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot make the folder {logs}: {error.strerror}; choose --runs") from error
+        raise InputError(
+            f"cannot create the folder {logs} ({error.strerror}): choose another one with --runs"
+        ) from error
     failed: dict[str, str] = {}
-    running: dict[str, _Process] = {}
-    total, before = sum(map(_epochs, runs)), sum(_epochs_done(run, study_folder) for run in runs)
-    bar = tqdm(total=total, initial=before, unit="epoch", disable=not progress, file=sys.stderr)
-    with _sigterm_as_ctrl_c(), bar:
+    running: list[_Process] = []
+    epochs = sum(map(_epochs, runs)), sum(_finished_epochs(run, study_folder) for run in runs)
+    bar = tqdm(total=epochs[0], initial=epochs[1], unit="epoch", disable=not progress, file=sys.stderr)
+    with _sigterm_raises(), bar:
         try:
             while waiting or running:
                 for run in [run for run in waiting if run.start_from in failed]:
@@ -143,86 +132,73 @@ def run_study(
                 ready = [run for run in waiting if run.start_from is None or run.start_from in done]
                 for run in ready[: max(0, allowed - len(running))]:
                     waiting.remove(run)
-                    slot = min(set(range(allowed)) - {process.slot for process in running.values()})
-                    running[run.name] = _Process(run, study_folder, logs, allowed, slot)
-                bar.n = sum(_epochs_done(run, study_folder) for run in runs)
-                bar.set_postfix_str(", ".join(running))
-                for name, process in list(running.items()):
-                    code = process.poll()
-                    if code is None:
+                    slot = min(set(range(allowed)) - {process.slot for process in running})
+                    running.append(_Process(run, study_folder, logs, allowed, slot))
+                bar.n = sum(_finished_epochs(run, study_folder) for run in runs)
+                bar.set_postfix_str(", ".join(process.run.name for process in running))
+                for process in [process for process in running if process.poll() is not None]:
+                    running.remove(process)
+                    if process.poll() or read_result(process.run, study_folder) is None:
+                        failed[process.run.name] = process.error()
                         continue
-                    del running[name]
-                    if code == 0 and finished_run(process.run, study_folder) is not None:
-                        done.add(name)
-                        _tell(after_each, say)
-                    else:
-                        failed[name] = process.last_words(code)
-                time.sleep(_SECONDS_BETWEEN_LOOKS if running else 0.0)
+                    done.add(process.run.name)
+                    try:
+                        after_each()
+                    except (InputError, OSError) as error:  # must not stop the other runs
+                        log(f"not written: {error}")
+                time.sleep(_POLL_SECONDS if running else 0.0)
         finally:
-            for process in running.values():
+            for process in running:
                 process.stop()
-    results = [finished_run(run, study_folder) for run in runs]
-    return Outcome([result for result in results if result is not None], failed)
+    return failed
 
 
-def check_inputs(configs: Iterable[Config]) -> None:
-    """Whether the data that runs name are there, with pictures to test on, before the first one is trained.
+def check_data(configs: Iterable[Config]) -> None:
+    """Checks the data of all runs before the first training.
 
     Raises:
-        InputError: the data cannot be read, or have no test split.
+        InputError: the data cannot be read, or has no test split.
     """
     seen = []
     for config in configs:
         features = config.data.features
         if features is not None and not Path(features).expanduser().is_dir():
-            raise InputError(
-                f"data.features is {features}, and there is no such folder: give data.features=…"
-            )
-        # Scenes are drawn by the run that needs them first.
+            raise InputError(f"data.features is {features}, which is not a folder: set data.features=…")
+        # Scenes are drawn by the first run that needs them.
         if config.data.kind == "scenes" or config.data in seen:
             continue
         seen.append(config.data)
         data = load_data(config)
         if not data.split("test"):
-            raise InputError(
-                f"{data.name} has no test split, which a study compares its runs on: give data with one"
-            )
+            raise InputError(f"{data.name} has no test split, on which a study compares its runs: add one")
 
 
 def _check_starts(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path) -> None:
-    """Raises InputError where a run is to be trained (anew) that others have started with already."""
+    """Raises InputError if a run that others started from would be trained again."""
     for run in waiting:
         after = [
             str(study_folder / other.name)
             for other in runs
-            if other.start_from == run.name and (study_folder / other.name / "config.yaml").is_file()
+            if other.start_from == run.name and RunFolder(study_folder / other.name).config_file.is_file()
         ]
         if after:
             raise InputError(
-                f"{study_folder / run.name} is not finished, and was when {', '.join(after)} started with it:"
-                " put it back, or remove these folders, too"
+                f"{study_folder / run.name} is not finished, but {', '.join(after)} started from it: restore"
+                " it, or remove these folders as well"
             )
 
 
-def _tell(after_each: Callable[[], None], say: Callable[[str], None]) -> None:
-    """What is done after a run may fail without an end to the runs that go on."""
-    try:
-        after_each()
-    except (InputError, OSError) as error:
-        say(f"not written: {error}")
-
-
 @contextlib.contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """`kill` ends a study as Ctrl-C does, so that no training outlives it."""
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that no training outlives the study."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python takes signals in the main thread only
+        yield  # only the main thread can handle signals
         return
 
-    def stop(number: int, frame: object) -> None:
+    def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
@@ -230,43 +206,43 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 class _Process:
-    """A training in a process of its own, whose output goes to a file."""
+    """A training in a process of its own, with its output in a log file."""
 
     def __init__(self, run: GridRun, study_folder: Path, logs: Path, jobs: int, slot: int):
         self.run, self.slot, self.log = run, slot, logs / f"{run.name}.log"
-        begun = RunFolder(study_folder / run.name).config_file.is_file()
         settings = logs / f"{run.name}.yaml"
         atomic_write(settings, save_config(run.config))
-        command = [*TRAIN, "--quiet", "--json"]
-        command += ["--config", str(settings), "--runs", str(study_folder), *(["--resume"] if begun else [])]
+        command = [*TRAIN, "--quiet", "--json", "--config", str(settings), "--runs", str(study_folder)]
+        if RunFolder(study_folder / run.name).config_file.is_file():
+            command.append("--resume")
         environment = dict(os.environ)
         if jobs > 1:
             threads = str(max(1, (os.cpu_count() or 1) // jobs))
             environment |= {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads}
-            # Otherwise the first one takes all memory of a GPU.
+            # Without it, the first process takes all memory of a GPU.
             environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
             devices = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
-            environment |= {"CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]} if devices[1:] else {}
+            if len(devices) > 1:
+                environment["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
         with self.log.open("a", encoding="utf-8") as log:
-            self.begin = log.tell()
+            self.log_start = log.tell()
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
     def poll(self) -> int | None:
         return self.process.poll()
 
-    def last_words(self, code: int) -> str:
-        """Why it failed, or, where it did not, why it has no scores: the last thing that it said of that."""
+    def error(self) -> str:
+        """Why the training failed, or why a training that succeeded has no scores."""
         with self.log.open(encoding="utf-8", errors="replace") as log:
-            log.seek(self.begin)
-            lines = log.read().strip().splitlines()
-        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        if not code:
-            errors = [line for line in lines if "was not evaluated" in line]
-        said = errors[-1] if errors else lines[-1][:300] if lines else "it said nothing"
-        return f"{said} (exit code {code}; all of it in {self.log})"
+            log.seek(self.log_start)
+            lines = log.read().strip().splitlines() or ["no output"]
+        code = self.poll()
+        errors = [line for line in lines if ("error: " if code else "was not evaluated") in line]
+        message = (errors or lines)[-1].removeprefix("error: ")[:300]
+        return f"{message} (exit code {code}; log: {self.log})"
 
     def stop(self) -> None:
-        """Ends it; its last whole epoch is kept. What runs in the background may ignore SIGINT."""
+        """Ends the process; its finished epochs are kept. Background processes may ignore SIGINT."""
         self.process.terminate()
         try:
             self.process.wait(timeout=30)
@@ -279,11 +255,8 @@ def _epochs(run: GridRun) -> int:
     return run.config.training.epochs + run.config.training.fine_tune.epochs
 
 
-def _epochs_done(run: GridRun, study_folder: Path) -> int:
-    history = RunFolder(study_folder / run.name).history
-    try:
-        rows = history.read_text(encoding="utf-8").count("\n") - 1
-    except OSError:
-        return 0
-    # Early stopping leaves epochs out.
-    return _epochs(run) if (study_folder / run.name / "scores_test.json").is_file() else rows
+def _finished_epochs(run: GridRun, study_folder: Path) -> int:
+    folder = RunFolder(study_folder / run.name)
+    if (folder.path / "scores_test.json").is_file():
+        return _epochs(run)  # also if training stopped early
+    return folder.history.read_text(encoding="utf-8").count("\n") - 1 if folder.history.is_file() else 0

@@ -1,25 +1,26 @@
-"""A study: a grid of runs (captioners x methods x sparsities x seeds) from one file."""
+"""A study: a grid of runs (captioners x methods x variants x sparsities x seeds) described by one file."""
 
 import difflib
+import functools
+import itertools
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.files import load_config, read_settings, sentence_of
 from tfsparsecap.settings.schema import Config, Share
 
-Settings = dict[str, Any]
-#: What every training scores its captions by.
+#: Scores that every training writes.
 Score = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
 SCORES = get_args(Score)
-#: What the study itself sets for each run, and by which of its keys.
-_OWN = {
+# Settings that the study sets for each run, and the key of the study's file to use instead.
+_RESERVED = {
     "name": "labels",
     "seed": "seeds",
     "pruning.sparsity": "sparsities",
@@ -27,73 +28,83 @@ _OWN = {
 }
 
 
+def _not_reserved(settings: dict[str, Any]) -> dict[str, Any]:
+    for key in settings:
+        if key in _RESERVED:
+            raise ValueError(f"the study sets {key} for each run: use {_RESERVED[key]}")
+    return settings
+
+
+def _unique(values: list) -> list:
+    if len(set(values)) < len(values):
+        raise ValueError("a value is repeated: list each one once")
+    return values
+
+
+def _without_null(sections: Any) -> Any:
+    if isinstance(sections, dict):
+        return {label: section for label, section in sections.items() if section is not None}
+    return sections
+
+
+Item = TypeVar("Item")
+#: At least one item, none of them twice.
+Items = Annotated[list[Item], Field(min_length=1), AfterValidator(_unique)]
+#: Sections by label; a null section removes one of the study that is extended.
+Labelled = Annotated[dict[str, Item], BeforeValidator(_without_null), Field(min_length=1)]
+Settings = Annotated[dict[str, Any], AfterValidator(_not_reserved)]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
 class Method(_Section):
-    """A line of the table.
+    """A method: one line of the table.
 
     Attributes:
-        settings: what a run of it changes, `section.key: value`; `pruning: null` is the dense one.
-        config: in place of the captioner's and the study's.
-        start_from: label of the method whose finished run, of the same captioner and seed (and sparsity, if
-            it has them), this one starts with.
-        sparsities: in place of the study's.
-        captioners: labels of those that it is run on; null is all.
+        config: configuration file, instead of the captioner's and the study's.
+        settings: what its runs change, `section.key: value`; `pruning: null` trains a dense model.
+        start_from: label of another method; each run starts from that method's finished run with the same
+            captioner, variant and seed (and sparsity, unless that one is dense).
+        captioners: labels of the captioners that it is run on; null is all.
+        sparsities: instead of the study's.
     """
 
     config: str | None = None
     settings: Settings = {}
     start_from: str | None = None
-    captioners: Annotated[list[str], Field(min_length=1)] | None = None
-    sparsities: list[Share] | None = None
+    captioners: Items[str] | None = None
+    sparsities: Items[Share] | None = None
 
 
 class Captioner(_Section):
-    """A part of the table.
+    """A captioner: one part of the table.
 
     Attributes:
-        config: in place of the study's.
-        settings: what its runs change in it.
+        config: configuration file, instead of the study's.
+        settings: what its runs change.
     """
 
     config: str | None = None
     settings: Settings = {}
 
 
-class Plot(_Section):
-    """The picture of a study.
-
-    Attributes:
-        score: what table and picture show.
-        published: label of a captioner -> name of a table of published values (TSV: a column for each
-            method), looked for in `published_folder`; drawn beside ours where it is present.
-        published_score: what those values are; of another score than `score` they are not drawn.
-        published_folder: relative to the study's file.
-    """
-
-    score: Score = "CIDEr"
-    published: dict[str, str] = {}
-    published_score: str = "CIDEr"
-    published_folder: str = "../../../shared/fixtures/published_curves"
-
-
 class Study(_Section):
-    """What `configs/studies/NAME.yaml` says.
+    """The content of `configs/studies/NAME.yaml`.
 
     Attributes:
-        name: the runs lie in `runs/NAME/`.
+        name: the runs are written to `runs/NAME/`.
         title: of table and plot.
-        config: a configuration of `python -m tfsparsecap.train` that all runs share, relative to the file
-            that names it; null is the quickstart.
-        settings: what all runs change in it. Name, seed, sparsity and start are the study's to set.
-        captioners: label -> what is trained; null leaves out one of a study that this one extends.
-        methods: label -> how it is trained. Methods without pruning have no sparsities.
-        variants: label -> settings, for a study of something else than methods, such as a gate's start; each
-            is combined with all of the others.
-        sparsities, seeds: each method is run at each of the ones with each of the others.
-        plot: the picture.
+        score: shown in table and plot.
+        config: a configuration file of `python -m tfsparsecap.train` for all runs, relative to the file that
+            names it; null is the quickstart.
+        settings: what all runs change in it. The study sets name, seed, sparsity and start_from itself.
+        captioners: label -> captioner.
+        methods: label -> method. Methods without pruning are run once for each seed, not for each sparsity.
+        variants: label -> settings, for studies that compare something other than methods, such as initial
+            gate values; combined with everything else.
+        sparsities, seeds: each method is run with each combination.
 
     Example:
         >>> Study(name="two", methods={"SMP": {}}, sparsities=[0.8, 0.9]).methods["SMP"].start_from
@@ -101,14 +112,14 @@ class Study(_Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")]
     title: str = ""
+    score: Score = "CIDEr"
     config: str | None = None
     settings: Settings = {}
-    captioners: Annotated[dict[str, Captioner | None], Field(min_length=1)] = {"": Captioner()}
-    methods: Annotated[dict[str, Method], Field(min_length=1)]
-    variants: Annotated[dict[str, Settings], Field(min_length=1)] = {"": {}}
-    sparsities: Annotated[list[Share], Field(min_length=1)] = [0.8, 0.9, 0.95, 0.975]
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)] = [1]
-    plot: Plot = Plot()
+    captioners: Labelled[Captioner] = {"": Captioner()}
+    methods: Labelled[Method]
+    variants: Labelled[Settings] = {"": {}}
+    sparsities: Items[Share] = [0.8, 0.9, 0.95, 0.975]
+    seeds: Items[Annotated[int, Field(ge=0, lt=2**31)]] = [1]
 
 
 @dataclass(frozen=True)
@@ -116,9 +127,9 @@ class GridRun:
     """One run of a study.
 
     Attributes:
-        sparsity: None for a dense one.
-        start_from: name of the run that it starts with.
-        config: all its settings; `config.name` is its folder in the study's.
+        sparsity: target sparsity; None for a dense model.
+        start_from: name of the run that it starts from.
+        config: all its settings; `config.name` is its folder inside the study's.
     """
 
     captioner: str
@@ -137,10 +148,10 @@ class GridRun:
 def load_study(path: str | Path) -> Study:
     """Reads and checks a study's file; its key `extends: FILE.yaml` names another study that it changes.
 
-    Paths of configurations come out absolute, each having been relative to the file that it stands in.
+    Paths of configuration files become absolute; they are relative to the file that contains them.
 
     Raises:
-        InputError: it is missing or no YAML, a key is unknown, or a value is of the wrong type.
+        InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type.
     """
     try:
         return Study.model_validate(read_settings(path, _with_absolute_paths))
@@ -148,152 +159,117 @@ def load_study(path: str | Path) -> Study:
         raise InputError(sentence_of(error, Study, lambda key: f"in {path}")) from error
 
 
-def _with_absolute_paths(content: Settings, folder: Path) -> Settings:
-    """What one file of a study says, paths no longer relative to its folder."""
+def _with_absolute_paths(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     sections = [content]
     for name in ("captioners", "methods"):
         sections += list(content[name].values()) if isinstance(content.get(name), dict) else []
-    places = [(section, "config") for section in sections] + [(content.get("plot"), "published_folder")]
-    for section, key in places:
-        if isinstance(section, dict) and isinstance(section.get(key), str):
-            section[key] = (folder / section[key]).resolve().as_posix()
+    for section in sections:
+        if isinstance(section, dict) and isinstance(section.get("config"), str):
+            section["config"] = (folder / section["config"]).resolve().as_posix()
     return content
 
 
 def grid(
     study: Study, source: str | Path, runs: str | Path = "runs", overrides: Sequence[str] = ()
 ) -> list[GridRun]:
-    """All runs of a study, those that others start from before these.
+    """All runs of a study; runs that others start from come first.
 
     Args:
-        source: the study's file, whose folder `study.config` is relative to.
+        source: the study's file; `config` is relative to its folder.
         runs: folder of all studies and runs.
-        overrides: `section.key=value` for all runs; they win over the file.
+        overrides: `section.key=value` for all runs, with priority over the file.
 
     Raises:
-        InputError: a setting is unknown or the study's own to set, `captioners` or `start_from` name what
-            there is not, or the latter leads in a circle.
+        InputError: a setting is unknown or reserved for the study; `captioners` or `start_from` name
+            something that does not exist; or methods start from each other in a circle.
 
     Example:
         >>> study = Study(name="s", methods={"Dense": {"settings": {"pruning": None}}, "SMP": {}})
         >>> [run.name for run in grid(study, "studies/s.yaml")][:2]
         ['dense-s1', 'smp-0.8-s1']
     """
-    order = _in_order(study.methods)
-    _check_labels(study, source)
-    _check_settings(study, source, overrides)
-    made: list[GridRun] = []
-    for captioner, what in study.captioners.items():
-        if what is None:
-            continue
-        for variant, of_variant in study.variants.items():
-            for seed in study.seeds:
-                for label in order:
-                    method = study.methods[label]
-                    if captioner not in (method.captioners or study.captioners):
-                        continue
-                    config = method.config or what.config or study.config
-                    base = None if config is None else Path(source).parent / config
-                    parts = [study.settings, what.settings, of_variant, method.settings]
-                    settings = {key: value for part in parts for key, value in part.items()}
-                    if settings.get("pruning", "") is None:
-                        settings = {key: v for key, v in settings.items() if not key.startswith("pruning.")}
-                    where = f"in {source}, method {label!r},"
-                    dense = _configured(base, settings, overrides, where).pruning is None
-                    for sparsity in [None] if dense else method.sparsities or study.sparsities:
-                        start = None
-                        if method.start_from is not None:
-                            same = (captioner, method.start_from, variant, seed)
-                            start = _start(made, same, sparsity, label)
-                        own = {"seed": seed, "name": _slug(captioner, label, variant, sparsity, seed)}
-                        if sparsity is not None:
-                            own["pruning.sparsity"] = sparsity
-                        if start is not None:
-                            own["training.start_from"] = (Path(runs) / study.name / start).as_posix()
-                        whole = _configured(base, settings | own, overrides, where)
-                        made.append(GridRun(captioner, label, variant, sparsity, seed, start, whole))
-    doubled = [run.name for run in made if sum(run.name == other.name for other in made) > 1]
-    if doubled:
-        raise InputError(f"{source}: two runs would lie in the same folder {doubled[0]}: change a label")
-    return made
-
-
-def _check_labels(study: Study, source: str | Path) -> None:
-    """Raises InputError where a method is for no captioner, or something stands twice in a list."""
-    there = [label for label, what in study.captioners.items() if what is not None]
-    for label, method in study.methods.items():
-        for name in method.captioners or ():
-            if name not in study.captioners:
-                near = difflib.get_close_matches(name, there, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"choose of {', '.join(there)}"
-                raise InputError(
-                    f"{source}: method {label!r} is for {name!r}, which is none of the captioners: {hint}"
-                )
-    lists = {"seeds": study.seeds, "sparsities": study.sparsities}
-    lists |= {f"methods.{label}.sparsities": each.sparsities or [] for label, each in study.methods.items()}
-    for name, values in lists.items():
-        twice = [value for value in values if values.count(value) > 1]
-        if twice:
-            raise InputError(f"{source}: {twice[0]} stands twice in {name}: take one away")
-
-
-def _check_settings(study: Study, source: str | Path, overrides: Sequence[str]) -> None:
-    """Raises InputError where settings are given that the study sets for each run."""
-    given = [("settings", study.settings)]
-    for kind in ("captioners", "methods"):
-        parts = getattr(study, kind).items()
-        given += [(f"{kind}.{label}.settings", part.settings) for label, part in parts if part is not None]
-    given += [(f"variants.{label}", settings) for label, settings in study.variants.items()]
-    for where, settings in given:
-        for key, by in _OWN.items():
-            if key in settings:
-                raise InputError(f"{source}: {where} sets {key}, which is the study's: use {by} instead")
     for text in overrides:
         key = text.partition("=")[0].strip()
-        if key in _OWN:
-            raise InputError(f"{text} on the command line: the study sets {key}, use {_OWN[key]} in {source}")
+        if key in _RESERVED:
+            raise InputError(
+                f"{text} on the command line: the study sets {key}, use {_RESERVED[key]} in {source}"
+            )
+    order = _in_order(study.methods)
+    for label, method in study.methods.items():
+        _check_label(method.captioners or (), study.captioners, f"{source}: captioners of method {label!r}")
+
+    @functools.cache
+    def settings(captioner: str, variant: str, label: str) -> Config:
+        """What runs with different sparsities and seeds have in common."""
+        method, section = study.methods[label], study.captioners[captioner]
+        base = method.config or section.config or study.config
+        changes = {**study.settings, **section.settings, **study.variants[variant], **method.settings}
+        if changes.get("pruning", "") is None:
+            changes = {key: value for key, value in changes.items() if not key.startswith("pruning.")}
+        # JSON is YAML on one line.
+        given = [*(f"{key}={json.dumps(value)}" for key, value in changes.items()), *overrides]
+        where = f"in {source}, method {label!r}," + " or on the command line" * bool(overrides)
+        return load_config(None if base is None else Path(source).parent / base, given, where)
+
+    found: dict[tuple, GridRun] = {}
+    for captioner, variant, seed, label in itertools.product(
+        study.captioners, study.variants, study.seeds, order
+    ):
+        method = study.methods[label]
+        if captioner not in (method.captioners or study.captioners):
+            continue
+        common = settings(captioner, variant, label)
+        for sparsity in [None] if common.pruning is None else method.sparsities or study.sparsities:
+            config = common.model_copy(deep=True)
+            config.name, config.seed = _slug(captioner, label, variant, sparsity, seed), seed
+            if config.pruning is not None:
+                config.pruning.sparsity = sparsity
+            start = None
+            if method.start_from is not None:
+                same = (captioner, variant, seed, method.start_from)
+                start = found.get((*same, sparsity)) or found.get((*same, None))
+                if start is None:
+                    raise InputError(
+                        f"method {label!r} at sparsity {sparsity} starts from {method.start_from!r}, which is"
+                        " not run at that sparsity: add the sparsity there"
+                    )
+                config.training.start_from = (Path(runs) / study.name / start.name).as_posix()
+            found[captioner, variant, seed, label, sparsity] = GridRun(
+                captioner, label, variant, sparsity, seed, start and start.name, config
+            )
+    names = [run.name for run in found.values()]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{source}: two runs have the same folder name {name}: change a label")
+    return list(found.values())
 
 
-def _configured(base: Path | None, settings: Settings, overrides: Sequence[str], where: str) -> Config:
-    # JSON is YAML, on one line.
-    written = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    return load_config(base, [*written, *overrides], where + " or on the command line" * bool(overrides))
+def _check_label(labels: Sequence[str], known: dict[str, Any], where: str) -> None:
+    for label in labels:
+        if label not in known:
+            near = difflib.get_close_matches(label, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+            raise InputError(f"{where}: there is no {label!r}; {hint}")
 
 
 def _in_order(methods: dict[str, Method]) -> list[str]:
-    """Labels, each after the one that it starts from, else as they are listed."""
-    order: list[str] = []
+    """Labels in the order of the file, but each after the one that it starts from."""
+    order: dict[str, None] = {}
 
-    def visit(label: str, way: tuple[str, ...]) -> None:
+    def visit(label: str, path: tuple[str, ...]) -> None:
+        if label in path:
+            raise InputError(
+                f"methods {' -> '.join((*path, label))} start from each other: remove one start_from"
+            )
         start = methods[label].start_from
-        if label in way:
-            raise InputError(f"methods {' -> '.join((*way, label))} start from each other: break the circle")
         if start is not None:
-            if start not in methods:
-                raise InputError(
-                    f"method {label!r} starts from {start!r}, which is none of the methods: choose one of"
-                    f" {', '.join(methods)}"
-                )
-            visit(start, (*way, label))
-        if label not in order:
-            order.append(label)
+            _check_label([start], methods, f"start_from of method {label!r}")
+            visit(start, (*path, label))
+        order[label] = None
 
     for label in methods:
         visit(label, ())
-    return order
-
-
-def _start(made: list[GridRun], same: tuple, sparsity: float | None, label: str) -> str:
-    """The run to start from: of the same sparsity, or the dense one."""
-    found = {
-        run.sparsity: run.name for run in made if (run.captioner, run.method, run.variant, run.seed) == same
-    }
-    if sparsity in found or None in found:
-        return found.get(sparsity, found.get(None))
-    raise InputError(
-        f"method {label!r} at sparsity {sparsity} starts from {same[1]!r}, which is not run at it: add the"
-        " sparsity there"
-    )
+    return list(order)
 
 
 def _slug(captioner: str, method: str, variant: str, sparsity: float | None, seed: int) -> str:
