@@ -27,7 +27,7 @@ _MODELS = {
     "dense": (["pruning=null"], "dense"),
     "sparse": (["pruning.sparsity=0.9", "pruning.block_shape=[16,1]"], "auto"),
 }
-# Key, title and format of each row of the final table, and what the ratio dense / sparse is called ("": none).
+# Key, title and format of each row of the final table, and the name of the ratio dense / sparse ("": none).
 _ROWS = (
     ("CIDEr", "CIDEr", "{:.3f}", ""),
     ("exact_match", "correct captions", "{:.1%}", ""),
@@ -88,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         report = _run("tfsparsecap_export", *command)
         check = report["verification"]
         console.print(
-            f"  {report['bytes'] / 1e3:,.0f} KB; {check['equal']:.0%} of {check['samples']} captions equal the"
-            " Keras model's"
+            f"  {report['bytes'] / 1e3:,.0f} KB; {check['equal']:.0%} of {check['samples']} captions equal"
+            " those of the Keras model"
         )
     console.rule("[bold]4 of 4: captioning held-out images with both files", align="left")
     records = load_data(configs["sparse"]).split("test")
@@ -108,8 +108,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     console.print()
     console.print(_table(results))
     console.print(
-        "A caption is correct if it equals one of the image's five references. Weights are the decoder's, which is"
-        " the part that is pruned; the files contain the encoder too. Latencies on phones differ."
+        "A caption is correct if it equals one of the image's five references. Weights are those of the decoder,"
+        " which is the part that is pruned; the files contain the encoder too. Latencies on phones differ."
     )
     console.print(f"\nCaptioned images: [bold]{sheet}[/]   ({time.monotonic() - start:.0f} s in total)")
     console.print(
