@@ -108,8 +108,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     console.print()
     console.print(_table(results))
     console.print(
-        "A caption is correct if it equals one of the image's five references. Weights are those of the decoder,"
-        " which is the part that is pruned; the files contain the encoder too. Latencies on phones differ."
+        "A caption is correct if it equals one of the image's five references. Only the decoder is pruned,"
+        " and only its weights are counted; the files contain the encoder too. Latencies on phones differ."
     )
     console.print(f"\nCaptioned images: [bold]{sheet}[/]   ({time.monotonic() - start:.0f} s in total)")
     console.print(
