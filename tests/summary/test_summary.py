@@ -34,11 +34,6 @@ def sequential(shape, *parts):
     return keras.Sequential([keras.Input(shape), *parts])
 
 
-def functional(shape, make, dtype="float32"):
-    given = keras.Input(shape, dtype=dtype)
-    return keras.Model(given, make(given))
-
-
 def with_zeros(model, sparsity):
     """The same model with so large a share of its prunable weights 0, to the weight."""
     for weight in model.weights:
@@ -47,34 +42,6 @@ def with_zeros(model, sparsity):
             values.reshape(-1)[: round(values.size * sparsity)] = 0.0
             weight.assign(values)
     return model
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        (lambda: sequential((20,), layers.Dense(10)), 20 * 10),
-        (lambda: sequential((7, 20), layers.Dense(10)), 7 * 20 * 10),
-        (lambda: sequential((17, 19, 3), layers.Conv2D(5, 3, 2, "same")), 9 * 10 * 27 * 5),
-        (lambda: sequential((17, 19, 3), layers.Conv2D(5, (3, 2), (2, 3))), 8 * 6 * 18 * 5),
-        (lambda: sequential((17, 19, 3), layers.Conv2D(5, 3, dilation_rate=2)), 13 * 15 * 27 * 5),
-        (lambda: sequential((17, 19, 4), layers.Conv2D(6, 3, groups=2)), 15 * 17 * 18 * 6),
-        (lambda: sequential((50, 3), layers.Conv1D(4, 3, padding="causal")), 50 * 9 * 4),
-        (lambda: sequential((9, 9, 3), layers.DepthwiseConv2D(3, 2, depth_multiplier=2)), 16 * 9 * 6),
-        (lambda: sequential((9, 9, 3), layers.SeparableConv2D(4, 3)), 49 * (9 * 3 + 3 * 4)),
-        (lambda: sequential((5, 5, 3), layers.Conv2DTranspose(4, 3, 2)), 25 * 3 * 9 * 4),
-        (lambda: sequential((7, 5), layers.LSTM(4)), 7 * (5 * 16 + 4 * 16)),
-        (lambda: sequential((7, 5), layers.GRU(4, reset_after=False)), 7 * (5 * 12 + 4 * 12)),
-        (lambda: sequential((7, 5), layers.Bidirectional(layers.LSTM(4))), 2 * 7 * (5 * 16 + 4 * 16)),
-        (lambda: sequential((7,), layers.Embedding(9, 5, mask_zero=True), layers.GRU(4)), 7 * (5 + 4) * 12),
-        (lambda: sequential((7, 5), layers.RNN(sc.layers.GatedLSTMCell(4))), 7 * (5 * 16 + 4 * 16)),
-        (lambda: sequential((7, 5), layers.TimeDistributed(layers.Dense(3))), 7 * 5 * 3),
-        (lambda: functional((6, 8), lambda x: layers.MultiHeadAttention(2, 4)(x, x)), 4 * 6 * 64 + 2 * 288),
-        (lambda: functional((6, 8), lambda x: layers.Attention()([x, x])), 2 * 6 * 6 * 8),
-        (lambda: sequential((6, 6, 4), layers.BatchNormalization(), layers.ReLU(), layers.MaxPooling2D()), 0),
-    ],
-)  # fmt: skip
-def test_flops_of_layers_by_hand(model, expected):
-    assert multiply_adds(model()) == expected
 
 
 @pytest.mark.parametrize(("width", "millions"), [(1.0, 569), (0.75, 325), (0.5, 149), (0.25, 41)])
@@ -108,7 +75,7 @@ def test_a_word_of_soft_attention_by_hand():
     captioner = SoftAttention(1000, feature_size=832)
     one, two = (quiet(captioner, words=words, beam=5, input_shapes=(196, 832)) for words in (1, 2))
     steps = {
-        a.name: (b.total().flops - a.total().flops) // 2 // 5 for a, b in zip(one.rows, two.rows, strict=True)
+        a.name: (b.figures.flops - a.figures.flops) // 2 // 5 for a, b in zip(one.rows, two.rows, strict=True)
     }
     assert {name: number for name, number in steps.items() if number} == {
         "attention_query": 512 * 512,
@@ -185,7 +152,7 @@ COLUMNS = {
 
 def test_the_published_soft_attention_has_11_9_million_weights(shared, published_soft_attention):
     """The published sparsities of its layers weigh up to the published overall one with these sizes only."""
-    rows = {row.name: row.total() for row in quiet(published_soft_attention("lstm")).rows}
+    rows = {row.name: row.figures for row in quiet(published_soft_attention("lstm")).rows}
     sizes = {column: rows[name].weights for column, name in COLUMNS.items()}
     assert sum(sizes.values()) == 11_911_168
     name = "progression__Sparsity_progression_using_the_proposed_pruning_method.tsv"
@@ -244,7 +211,7 @@ def test_a_captioner_with_gates_counts_them(tiny_captioner):
     pruned = quiet(tiny_captioner)
     assert pruned.totals["decoder, prunable"].nonzeros == 0
     assert pruned.totals["decoder"].flops == dense.totals["decoder"].flops
-    attention = next(row for row in dense.rows if not row.weights_of).own_flops
+    attention = next(row for row in dense.rows if not row.weights).own_flops
     assert pruned.totals["decoder"].flops_left == attention > 0
     assert pruned.totals["encoder"] == dense.totals["encoder"]
 
@@ -292,19 +259,11 @@ def test_biases_and_normalisation_are_shown_but_not_prunable():
         (8,), layers.Dense(16, name="a"), layers.BatchNormalization(name="b"), layers.Dense(4, name="c")
     )
     result = quiet(model)
-    tensors = {(row.name, weight.name): weight.prunable for row in result.rows for weight in row.weights_of}
+    tensors = {(row.name, weight.name): weight.prunable for row in result.rows for weight in row.weights}
     assert {name for name, prunable in tensors.items() if prunable} == {("a", "kernel"), ("c", "kernel")}
     assert len(tensors) == 2 + 4 + 2
     assert result.totals[PRUNABLE].weights == 8 * 16 + 16 * 4
     assert result.totals[ALL].nonzeros == 8 * 16 + 16 * 4 + 2 * 16  # biases, offset and mean start at 0
-
-
-def test_mixed_precision_and_quantised_models_work():
-    model = keras.Sequential([keras.Input((6,)), layers.Dense(5, dtype="mixed_float16")])
-    assert multiply_adds(model) == 30
-    model = sequential((6,), layers.Dense(5), layers.Dense(4))
-    model.layers[0].quantize("int8")
-    assert multiply_adds(model) == 50
 
 
 def test_everything_is_json_and_the_object_is_short():
@@ -327,19 +286,6 @@ def test_large_models_are_compressed_when_asked_only(monkeypatch):
     assert "gzip" in quiet(model, compress=True).totals[ALL].bytes
 
 
-def test_what_could_not_be_counted_is_noted():
-    class Open(keras.layers.Layer):
-        def build(self, shape):
-            self.dense = layers.Dense(shape[-1])
-            self.dense.build(shape)
-
-        def call(self, x):
-            return keras.ops.while_loop(lambda y: keras.ops.sum(y) < 9.0, lambda y: (self.dense(y),), (x,))[0]
-
-    result = quiet(sequential((5,), Open(name="opened")))
-    assert result.notes == ("opened, while: the loop does not say how many rounds it makes, one is counted",)
-
-
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
@@ -349,7 +295,7 @@ def test_what_could_not_be_counted_is_noted():
         (sequential((3,), layers.Dense(2)), {"words": 0}, "words is 0"),
         (sequential((3,), layers.Dense(2)), {"words": 2.5}, "words is 2.5"),
         (sequential((3,), layers.Dense(2)), {"index_bytes": True}, "index_bytes is True"),
-        (sequential((None, 3), layers.Dense(2)), {}, "lengths are not all known: give input_shapes"),
+        (sequential((None, 3), layers.Dense(2)), {}, r"the shape \(None, 3\) of .* cannot be used"),
     ],
 )
 def test_what_cannot_be_summed_up_is_refused(model, options, message):

@@ -50,7 +50,7 @@ def test_a_model_without_weights_has_no_bytes():
 
 def test_how_it_was_counted_is_said():
     text = printed(keras.Sequential([keras.Input((8,)), layers.Dense(8)]), index_bytes=4)
-    assert "2 for each multiply-add" in text and "4 bytes for an index" in text
+    assert "2 for each multiply-add" in text and "4 bytes for the index" in text
 
 
 @pytest.mark.parametrize(

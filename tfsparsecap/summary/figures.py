@@ -1,72 +1,21 @@
-"""The figures of a summary: of a tensor, a layer, all of a model."""
+"""The figures of a summary: of a weight, a layer, and the whole model."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
 ALL, PRUNABLE, ENCODER, DECODER = "all weights", "prunable weights", "encoder", "decoder"
 
 
 @dataclass(frozen=True)
-class WeightCost:
-    """One tensor of weights.
+class Figures:
+    """Counts of a weight, or sums of such counts.
 
     Attributes:
-        name: such as `kernel`.
-        shape: as Keras has it.
-        prunable: whether it has a gate, or `prune` could give it one.
-        weights, nonzeros: counts; a weight behind a closed gate counts as zero.
-        flops: of all that it multiplies, 2 for each multiply-add.
+        weights, nonzeros: numbers of weights; a weight behind a closed gate counts as zero.
+        flops: two for each multiply-add.
         flops_left: those with weights that are not zero.
         bytes: format -> bytes, see `storage.stored_bytes` and `storage.compressed_bytes`.
     """
-
-    name: str
-    shape: tuple[int, ...]
-    prunable: bool
-    weights: int
-    nonzeros: int
-    flops: int
-    flops_left: int
-    bytes: dict[str, int]
-
-    @property
-    def sparsity(self) -> float:
-        return _sparsity(self)
-
-    def as_dict(self) -> dict:
-        return {"name": self.name, "shape": list(self.shape), "prunable": self.prunable, **_figures(self)}
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """A layer that has weights of its own, or multiplies what is none.
-
-    Attributes:
-        name: its path in the model, such as `encoder_0/attention/query`.
-        kind: its class.
-        weights_of: its tensors.
-        own_flops: of products of two things that are no weights, such as attention's.
-        part: `encoder` or `decoder` in a captioner that has an encoder.
-    """
-
-    name: str
-    kind: str
-    weights_of: tuple[WeightCost, ...]
-    own_flops: int = 0
-    part: str | None = None
-
-    def total(self) -> "Total":
-        return Total.of(self.weights_of, self.own_flops)
-
-    def as_dict(self) -> dict:
-        tensors = [weight.as_dict() for weight in self.weights_of]
-        part = {} if self.part is None else {"part": self.part}
-        return {"name": self.name, "kind": self.kind, **part, **_figures(self.total()), "tensors": tensors}
-
-
-@dataclass(frozen=True)
-class Total:
-    """The sum of some tensors; attributes as those of `WeightCost`."""
 
     weights: int
     nonzeros: int
@@ -75,22 +24,67 @@ class Total:
     bytes: dict[str, int]
 
     @classmethod
-    def of(cls, tensors: Sequence[WeightCost], own_flops: int = 0) -> "Total":
-        names = dict.fromkeys(name for tensor in tensors for name in tensor.bytes)
+    def sum(cls, parts: Iterable["Figures"], own_flops: int = 0) -> "Figures":
+        """Adds figures, and FLOPs of products without weights."""
+        parts = list(parts)
         return cls(
-            sum(tensor.weights for tensor in tensors),
-            sum(tensor.nonzeros for tensor in tensors),
-            sum(tensor.flops for tensor in tensors) + own_flops,
-            sum(tensor.flops_left for tensor in tensors) + own_flops,
-            {name: sum(tensor.bytes[name] for tensor in tensors) for name in names},
+            sum(part.weights for part in parts),
+            sum(part.nonzeros for part in parts),
+            sum(part.flops for part in parts) + own_flops,
+            sum(part.flops_left for part in parts) + own_flops,
+            {name: sum(part.bytes[name] for part in parts) for name in (parts[0].bytes if parts else ())},
         )
 
     @property
     def sparsity(self) -> float:
-        return _sparsity(self)
+        return 1.0 - self.nonzeros / self.weights if self.weights else 0.0
 
     def as_dict(self) -> dict:
-        return _figures(self)
+        return {**asdict(self), "sparsity": self.sparsity}
+
+
+@dataclass(frozen=True)
+class WeightRow:
+    """One weight of a layer: its name and shape in Keras, whether it can be pruned, and its figures."""
+
+    name: str
+    shape: tuple[int, ...]
+    prunable: bool
+    figures: Figures
+
+    def as_dict(self) -> dict:
+        about = {"name": self.name, "shape": list(self.shape), "prunable": self.prunable}
+        return {**about, **self.figures.as_dict()}
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer with weights of its own, or with products of two activations.
+
+    Attributes:
+        name: its path in the model, such as `encoder_0/attention/query`.
+        kind: its class.
+        weights: its weights.
+        own_flops: of products of two activations, such as attention scores.
+        counted: False if there is no formula for what it multiplies; its FLOPs are then incomplete.
+        part: `encoder` or `decoder` in a captioner with an encoder.
+    """
+
+    name: str
+    kind: str
+    weights: tuple[WeightRow, ...]
+    own_flops: int = 0
+    counted: bool = True
+    part: str | None = None
+
+    @property
+    def figures(self) -> Figures:
+        return Figures.sum((weight.figures for weight in self.weights), self.own_flops)
+
+    def as_dict(self) -> dict:
+        part = {} if self.part is None else {"part": self.part}
+        about = {"name": self.name, "kind": self.kind, **part, "counted": self.counted}
+        return {**about, **self.figures.as_dict(), "tensors": [weight.as_dict() for weight in self.weights]}
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,23 +93,23 @@ class Summary:
 
     Attributes:
         name: of the model.
-        rows: its layers, in the order in which they were made.
-        totals: by name: `all weights`, `prunable weights` and, of a captioner that has an encoder, `encoder`
-            and `decoder`, each also as `encoder, prunable`.
+        rows: its layers, in order of creation.
+        totals: by name: `all weights`, `prunable weights` and, of a captioner with an encoder, `encoder` and
+            `decoder`, each also as `encoder, prunable`.
         about: what the FLOPs are of.
         notes: what was assumed, and what could not be counted.
-        index_bytes: of an index of COO.
+        index_bytes: size of an index in COO.
     """
 
     name: str
-    rows: tuple[LayerCost, ...]
-    totals: dict[str, Total]
+    rows: tuple[LayerRow, ...]
+    totals: dict[str, Figures]
     about: str
     notes: tuple[str, ...]
     index_bytes: int
 
     def as_dict(self) -> dict:
-        """Everything, as JSON has it."""
+        """Returns everything, ready for JSON."""
         return {
             "name": self.name,
             "flops_of": self.about,
@@ -130,10 +124,17 @@ class Summary:
         return f"<Summary of {self.name}: {whole.nonzeros} of {whole.weights} weights, {whole.flops} FLOPs>"
 
 
-def _sparsity(counted) -> float:
-    return 1.0 - counted.nonzeros / counted.weights if counted.weights else 0.0
+def totals(rows: list[LayerRow]) -> dict[str, Figures]:
+    """Sums over all layers, over the prunable weights, and over encoder and decoder if there is an
+    encoder."""
 
+    def total(part: str | None, only_prunable: bool) -> Figures:
+        of_part = [row for row in rows if part in (None, row.part)]
+        weights = [w.figures for row in of_part for w in row.weights if w.prunable or not only_prunable]
+        return Figures.sum(weights, 0 if only_prunable else sum(row.own_flops for row in of_part))
 
-def _figures(counted) -> dict:
-    names = ("weights", "nonzeros", "sparsity", "flops", "flops_left")
-    return {**{name: getattr(counted, name) for name in names}, "bytes": dict(counted.bytes)}
+    found = {ALL: total(None, False), PRUNABLE: total(None, True)}
+    for part in (ENCODER, DECODER):
+        if any(row.part == part for row in rows):
+            found |= {part: total(part, False), f"{part}, prunable": total(part, True)}
+    return found

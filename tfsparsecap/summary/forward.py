@@ -1,36 +1,51 @@
-"""What a model runs to do its work once, as traced functions: of a captioner a whole search for captions."""
+"""Records which layers a model calls, and on which shapes, for one example or one caption."""
 
 import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import keras
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
 
-#: Regions of an image where nobody says how many: as in the papers' bottom-up features at most, 36.
+#: Regions of an image if nothing else is known: the largest number in the papers' bottom-up features.
 REGIONS = 36
-#: What the names of a layer's operations begin with, before its number.
-_MARK = "tfsparsecap.layer."
+#: Functions of `keras.ops` that multiply matrices; in functional models they are no layers.
+_OPERATIONS = {"Conv", "ConvTranspose", "DepthwiseConv", "Dot", "Einsum", "Inner", "Matmul", "SeparableConv"}
+_OPERATIONS |= {"Tensordot", "Vdot"}
+
+
+@dataclass
+class Calls:
+    """What one run of a function uses.
+
+    Attributes:
+        uses: (id of a layer, name of its weight or `PRODUCT`) -> see `formulas.Uses`.
+        uncounted: ids of the called layers that may multiply in ways that no formula covers.
+    """
+
+    uses: Counter = field(default_factory=Counter)
+    uncounted: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Forward:
-    """What is run, and what for.
+    """What a model runs.
 
     Attributes:
-        parts: traced functions, and how often each is called.
-        about: what it gives, such as "one caption of 9 words (beam 3)".
+        parts: name, calls, and how often they are made: of a captioner `image` and `token`.
+        about: what that computes, such as "one caption of 9 words (beam 3)".
         notes: sentences on what was assumed.
     """
 
-    parts: tuple[tuple[tf.types.experimental.ConcreteFunction, int], ...]
+    parts: tuple[tuple[str, Calls, int], ...]
     about: str
     notes: tuple[str, ...] = ()
 
@@ -38,100 +53,48 @@ class Forward:
 def forward(
     model: keras.Layer, layers: Sequence[keras.Layer], input_shapes=None, beam: int = 3, words: int = 9
 ) -> Forward:
-    """Traces what a model runs for one example, or a captioner for one image.
+    """Traces what a model runs for one example, or a captioner for one caption.
 
-    A captioner encodes the image once, then takes a step for each word of `beam` captions at a time, as
-    `decoding.beam_search` has it.
+    A captioner encodes the image once, then makes `beam * words` steps of one token.
 
     Args:
-        model: a built model, or layer.
-        layers: those whose operations are to be known by `layer_of`.
-        input_shapes: see `cost.summary`.
-        beam, words: of a captioner's search.
+        model: a built model or layer.
+        layers: the layers whose calls are recorded.
+        input_shapes: see `summary`.
+        beam, words: of the caption.
 
     Raises:
         InputError: the shapes of the inputs are not known, or the model cannot be called with them.
     """
     try:
-        with _marked(layers):
-            if isinstance(model, Captioner):
-                return _of_captioner(model, input_shapes, beam, words)
-            call, notes = _call_of(model, input_shapes)
-            return Forward(((call, 1),), "one example", notes)
+        if isinstance(model, Captioner):
+            return _forward_captioner(model, layers, input_shapes, beam, words)
+        args, kwargs = _example(model, input_shapes)
+        specs = keras.tree.flatten((args, kwargs))
+        given = ", ".join(str(tuple(spec.shape)) for spec in specs)
+
+        def call(args, kwargs):
+            return model(*args, **kwargs, training=False)
+
+        calls, _ = _record(layers, model.name, given, call, args, kwargs)
+        batches = {spec.shape[0] for spec in specs if spec.shape.rank} - {1}
+        notes = [f"batches have a fixed size: FLOPs are of {max(batches)} examples"] if batches else []
+        for layer in layers:
+            operations = [one for one in getattr(layer, "operations", []) if not isinstance(one, keras.Layer)]
+            uncounted = [one.name for one in operations if type(one).__name__ in _OPERATIONS]
+            notes += [f"FLOPs of {name}, an operation of {layer.name}, are not counted" for name in uncounted]
+        return Forward((("example", calls, 1),), "one example", tuple(notes))
     finally:
-        # What regularizers have noted down belongs to graphs that are gone.
-        keras_internals.clear_losses(model)
+        # Regularization losses that were recorded belong to graphs that no longer exist.
+        model._clear_losses()
 
 
-def layer_of(operation_name: str) -> tuple[int | None, str]:
-    """Which of the layers given to `forward` made an operation (its place, or None), and its name in there.
-
-    Example:
-        >>> layer_of("tfsparsecap.layer.3/while/tfsparsecap.layer.4/MatMul"), layer_of("MatMul")
-        ((4, 'MatMul'), (None, 'MatMul'))
-    """
-    *_, number, name = [None, *re.split(rf"{re.escape(_MARK)}(\d+)/", operation_name)]
-    return None if number is None else int(number), name
-
-
-@contextlib.contextmanager
-def _marked(layers: Sequence[keras.Layer]) -> Iterator[None]:
-    """Inside, the operations of each layer's `call` begin with its number; cuDNN's, which hide what they
-    multiply, are not used."""
-
-    def marked(number: int, call: Callable) -> Callable:
-        @functools.wraps(call)
-        def wrapper(*args, **kwargs):
-            # A scope that ends in a slash stands for itself, whatever scope is open.
-            with tf.name_scope(f"{_MARK}{number}/"):
-                return call(*args, **kwargs)
-
-        return wrapper
-
-    # Past Keras's own bookkeeping of attributes.
-    before = [
-        (layer, {name: vars(layer)[name] for name in ("call", "use_cudnn") if name in vars(layer)})
-        for layer in layers
-    ]
-    try:
-        for number, (layer, own) in enumerate(before):
-            vars(layer)["call"] = marked(number, layer.call)
-            if "use_cudnn" in own:
-                vars(layer)["use_cudnn"] = False
-        yield
-    finally:
-        for layer, own in before:
-            vars(layer).pop("call", None)
-            vars(layer).update(own)
-
-
-def _traced(name: str, given: str, function: Callable, *specs):
-    """Traces a function; what it raises on inputs that do not suit it becomes an `InputError`."""
-    try:
-        return tf.function(function, autograph=False).get_concrete_function(*specs)
-    except InputError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError) as error:
-        raise InputError(
-            f"{name} cannot be called on inputs of shape {given} ({_told(error)}): give input_shapes= as it"
-            " wants them"
-        ) from error
-
-
-def _told(error: Exception) -> str:
-    """What an exception says, on one line; Keras puts where it happened before it."""
-    lines = [line for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("Exception encountered")] or [type(error).__name__]
-    return lines[0].strip().rstrip(".")
-
-
-def _of_captioner(captioner: Captioner, input_shapes, beam: int, words: int) -> Forward:
+def _forward_captioner(captioner: Captioner, layers, input_shapes, beam: int, words: int) -> Forward:
     if captioner.max_length is not None and words > captioner.max_length:
         raise InputError(
-            f"words is {words}, and {captioner.name} has room for captions of {captioner.max_length} tokens:"
-            " give no more"
+            f"words is {words}, but captions of {captioner.name} have at most {captioner.max_length} tokens"
         )
-    shapes, notes = _shapes_of_captioner(captioner, input_shapes)
+    shapes, notes = _captioner_shapes(captioner, input_shapes)
     specs = {name: _spec(shape, name) for name, shape in shapes.items()}
 
     def encode(inputs):
@@ -141,23 +104,89 @@ def _of_captioner(captioner: Captioner, input_shapes, beam: int, words: int) -> 
     def step(token_ids, state, memory):
         return captioner.step(token_ids, state, memory, training=False)
 
-    encoded = _traced(captioner.name, str(shapes), encode, specs)
-    memory, state = tf.nest.map_structure(
-        lambda x: tf.TensorSpec([beam, *x.shape[1:]], x.dtype), encoded.structured_outputs
-    )
-    stepped = _traced(captioner.name, str(shapes), step, tf.TensorSpec([beam], tf.int32), state, memory)
+    image, encoded = _record(layers, captioner.name, str(shapes), encode, specs)
+    memory, state = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), encoded)
+    token_ids = tf.TensorSpec([1], tf.int32)
+    token, _ = _record(layers, captioner.name, str(shapes), step, token_ids, state, memory)
+    if has_uncounted_operations(captioner):
+        token.uncounted.add(id(captioner))
     about = f"one caption of {words} word{'s' if words > 1 else ''} (beam {beam})"
-    return Forward(((encoded, 1), (stepped, words)), about, notes)
+    return Forward((("image", image, 1), ("token", token, beam * words)), about, notes)
 
 
-def _shapes_of_captioner(captioner: Captioner, input_shapes) -> tuple[dict, tuple[str, ...]]:
+def _record(layers: Sequence[keras.Layer], name: str, given: str, function, *specs):
+    """Traces a function and returns its `Calls` and outputs; unsuitable inputs raise InputError."""
+    calls = Calls()
+    try:
+        with _recorded(layers, calls):
+            traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+        return calls, traced.structured_outputs
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError) as error:
+        # Keras puts the place of an error before it, in colour.
+        lines = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
+        reasons = [line for line in lines if line.strip() and not line.startswith("Exception encountered")]
+        reason = (reasons or [type(error).__name__])[0].strip().rstrip(".")
+        raise InputError(
+            f"{name} cannot be called on inputs of shape {given} ({reason}): give suitable input_shapes="
+        ) from error
+
+
+@contextlib.contextmanager
+def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
+    """Within the context, adds what every layer is called on to `calls`."""
+    in_loop = []
+
+    def recorded(layer: keras.Layer, method):
+        # `quantized_call` takes any arguments.
+        arguments_of = layer.call if method.__name__ == "quantized_call" else method
+        signature, formula = inspect.signature(arguments_of), formula_of(layer)
+        is_loop = isinstance(layer, keras.layers.RNN)
+        owners = cells_of(layer.cell) if is_loop else [layer]
+
+        @functools.wraps(method)
+        def wrapper(*args, **kwargs):
+            if in_loop:  # what a recurrent layer calls is counted with it
+                return method(*args, **kwargs)
+            in_loop.extend([layer] if is_loop else [])
+            try:
+                output = method(*args, **kwargs)
+            finally:
+                in_loop.clear()
+            try:
+                if has_uncounted_operations(layer):
+                    raise ValueError("no formula")
+                uses = formula(layer, signature.bind(*args, **kwargs).arguments, output) if formula else {}
+                for owner in owners:
+                    calls.uses.update({(id(owner), name): number for name, number in uses.items()})
+            except ValueError:
+                calls.uncounted.add(id(layer))
+            return output
+
+        return wrapper
+
+    # As attributes of the instances, past Keras's tracking of attributes.
+    before = [(layer, method_of(layer), vars(layer).get(method_of(layer))) for layer in layers]
+    try:
+        for layer, name, _ in before:
+            vars(layer)[name] = recorded(layer, getattr(layer, name))
+        yield
+    finally:
+        for layer, name, own in before:
+            vars(layer).pop(name, None)
+            if own is not None:
+                vars(layer)[name] = own
+
+
+def _captioner_shapes(captioner: Captioner, input_shapes) -> tuple[dict, tuple[str, ...]]:
+    """Input name -> shape, and notes on what was assumed."""
     encoder = getattr(captioner, "encoder", None)
     if isinstance(input_shapes, Mapping):
         unknown = sorted(set(input_shapes) - set(captioner.input_names))
         if unknown:
             raise InputError(
-                f"input_shapes names {unknown}, and {captioner.name} takes {list(captioner.input_names)}: use"
-                " those"
+                f"input_shapes names {unknown}, but {captioner.name} takes {list(captioner.input_names)}"
             )
         return dict(input_shapes), ()
     if input_shapes is not None:
@@ -170,130 +199,90 @@ def _shapes_of_captioner(captioner: Captioner, input_shapes) -> tuple[dict, tupl
         if inputs and None not in inputs[0].shape[1:]:
             return {"image": tuple(inputs[0].shape[1:])}, ()
         raise InputError(
-            f"{captioner.name} does not say how large its images are: give input_shapes, such as"
+            f"the size of {captioner.name}'s images is not known: give input_shapes, such as"
             ' {"image": (224, 224, 3)}'
         )
     size = getattr(captioner, "feature_size", None)
     if size is None:
         raise InputError(
-            f"{captioner.name} does not say what its features are: give input_shapes, such as"
+            f"the shape of {captioner.name}'s features is not known: give input_shapes, such as"
             ' {"features": (36, 2048)}'
         )
     shapes = {"features": (REGIONS, size)}
     if "boxes" in captioner.input_names:
         shapes["boxes"] = (REGIONS, 4)
-    return shapes, (f"features of {REGIONS} regions, where input_shapes does not say otherwise",)
+    return shapes, (f"features of {REGIONS} regions (input_shapes changes that)",)
 
 
-def _call_of(model: keras.Layer, input_shapes):
-    """A traced call of a model on one example, and notes."""
-    symbolic = getattr(model, "inputs", None)
-    args, kwargs = (), {}
-    if symbolic:
-        flat = _of_symbolic(model, symbolic, input_shapes)
-        args = (keras.tree.pack_sequence_as(getattr(model, "_inputs_struct", symbolic[0]), flat),)
-    elif input_shapes is not None:
-        by_name = isinstance(input_shapes, Mapping)
-        if by_name and _are_arguments(model, input_shapes):
-            kwargs = {name: _spec(shape, name) for name, shape in input_shapes.items()}
-        elif by_name:
-            args = ({name: _spec(shape, name) for name, shape in input_shapes.items()},)
-        elif _is_shape(input_shapes):
-            args = (_spec(input_shapes, "input"),)
-        else:
-            args = ([_spec(shape, f"input {n}") for n, shape in enumerate(input_shapes)],)
-    else:
+def _example(model: keras.Layer, input_shapes) -> tuple[tuple, dict]:
+    """Specs of the arguments of a call on one example."""
+    inputs = getattr(model, "inputs", None)
+    if inputs:
+        specs = _functional_specs(model, inputs, input_shapes)
+        return (keras.tree.pack_sequence_as(getattr(model, "_inputs_struct", inputs[0]), specs),), {}
+    if input_shapes is None:
         built = model.get_build_config() or {}
         if built.get("input_shape") is not None:
-            args = (_as_built(built["input_shape"], model.name),)
+            shapes = built["input_shape"]
         elif built.get("shapes_dict"):
-            kwargs = {
-                name.removesuffix("_shape"): _as_built(shape, model.name)
-                for name, shape in built["shapes_dict"].items()
-            }
+            shapes = {name.removesuffix("_shape"): shape for name, shape in built["shapes_dict"].items()}
         else:
             raise InputError(
-                f"{model.name} does not say what shapes its inputs have: give input_shapes=, such as"
-                " (224, 224, 3), without the axis of the batch"
+                f"the shapes of {model.name}'s inputs are not known: give input_shapes=, such as"
+                " (224, 224, 3), without the batch axis"
             )
-    specs = keras.tree.flatten((args, kwargs))
-    given = ", ".join(str(tuple(spec.shape)) for spec in specs)
-
-    def call(args, kwargs):
-        return model(*args, **kwargs, training=False)
-
-    batches = {spec.shape[0] for spec in specs if spec.shape.rank} - {1}
-    notes = (f"its batches have a fixed size: FLOPs are of {max(batches)} examples",) if batches else ()
-    return _traced(model.name, given, call, args, kwargs), notes
+        input_shapes = keras.tree.map_shape_structure(lambda shape: tuple(shape)[1:], shapes)
+    specs = _specs(input_shapes, "input")
+    if isinstance(specs, dict) and set(specs) <= set(inspect.signature(model.call).parameters):
+        return (), specs
+    return (specs,), {}
 
 
-def _of_symbolic(model: keras.Layer, symbolic: list, input_shapes) -> list[tf.TensorSpec]:
-    """The inputs of a functional or sequential model, in their order; `input_shapes` fills what is open."""
-    names = [tensor.name for tensor in symbolic]
-    if input_shapes is None:
-        given = {}
-    elif isinstance(input_shapes, Mapping):
-        given = dict(input_shapes)
+def _functional_specs(model: keras.Layer, inputs: list, input_shapes) -> list[tf.TensorSpec]:
+    """Specs of the inputs of a functional or sequential model; `input_shapes` replaces their shapes."""
+    names = [tensor.name for tensor in inputs]
+    if input_shapes is None or isinstance(input_shapes, Mapping):
+        given = dict(input_shapes or {})
     else:
-        listed = [input_shapes] if _is_shape(input_shapes) else list(input_shapes)
+        listed = [input_shapes] if _is_one_shape(input_shapes) else list(input_shapes)
         if len(listed) != len(names):
             raise InputError(
-                f"input_shapes has {len(listed)} shapes, and {model.name} takes {len(names)} inputs: give one"
+                f"input_shapes has {len(listed)} shapes, but {model.name} takes {len(names)} inputs: give one"
                 f" for each of {names}"
             )
         given = dict(zip(names, listed, strict=True))
     unknown = sorted(set(given) - set(names))
     if unknown:
-        raise InputError(f"input_shapes names {unknown}, and {model.name} has the inputs {names}: use those")
+        raise InputError(f"input_shapes names {unknown}, but the inputs of {model.name} are {names}")
     specs = []
-    for tensor in symbolic:
-        shape = _spec(given[tensor.name], tensor.name).shape if tensor.name in given else None
-        if shape is None:
-            shape = tuple(tensor.shape)
-            if None in shape[1:]:
-                raise InputError(
-                    f"the input {tensor.name} of {model.name} has the shape {shape}, whose lengths are not"
-                    f" all known: give input_shapes, such as {{{tensor.name!r}:"
-                    f" {tuple(length or 10 for length in shape[1:])}}}"
-                )
-        batch = tensor.shape[0] if tensor.shape else None
-        specs.append(tf.TensorSpec([batch or 1, *shape[1:]], tensor.dtype))
+    for tensor in inputs:
+        shape = _spec(given.get(tensor.name, tuple(tensor.shape)[1:]), tensor.name).shape[1:]
+        specs.append(tf.TensorSpec([tensor.shape[0] or 1, *shape], tensor.dtype))
     return specs
 
 
-def _are_arguments(model: keras.Layer, named: Mapping) -> bool:
-    """Whether names are those of arguments of `call`, and not of a dictionary that it takes."""
-    return set(named) <= set(inspect.signature(model.call).parameters)
+def _is_one_shape(shapes) -> bool:
+    """Whether this is one shape, possibly a malformed one, and not several."""
+    return not isinstance(shapes, (list, tuple)) or all(isinstance(n, int | None) for n in shapes)
 
 
-def _is_shape(shape) -> bool:
-    """Whether it is one shape (a malformed one is), and not several."""
-    return not isinstance(shape, (list, tuple)) or all(isinstance(length, int) for length in shape)
+def _specs(shapes, name: str):
+    if isinstance(shapes, Mapping):
+        return {key: _specs(shape, key) for key, shape in shapes.items()}
+    if _is_one_shape(shapes):
+        return _spec(shapes, name)
+    return [_specs(shape, f"{name} {number}") for number, shape in enumerate(shapes)]
 
 
 def _spec(shape, name: str) -> tf.TensorSpec:
-    """One example of a shape without the batch, or of what has a shape with it and a dtype."""
+    """One example of a shape without the batch axis, or of a spec with one."""
+    dtype, lengths = tf.float32, shape
     if hasattr(shape, "dtype") and hasattr(shape, "shape"):
         dtype, lengths = tf.as_dtype(shape.dtype), tuple(shape.shape)[1:]
-    else:
-        dtype, lengths = tf.float32, tuple(shape) if isinstance(shape, (tuple, list)) else (None,)
-    if not all(isinstance(length, int) and length > 0 for length in lengths):
+    valid = isinstance(lengths, (tuple, list)) and all(isinstance(n, int) and n > 0 for n in lengths)
+    if not valid:
         raise InputError(
-            f"input_shapes gives {name} the shape {shape!r}: give whole numbers above 0, without the axis of"
-            " the batch, such as (224, 224, 3)"
+            f"the shape {lengths!r} of {name} cannot be used: give input_shapes= with whole numbers above 0,"
+            " without the batch axis, such as (224, 224, 3)"
         )
     return tf.TensorSpec([1, *lengths], dtype)
-
-
-def _as_built(shape, name: str):
-    """The inputs that a model was built with, one example of each."""
-    if isinstance(shape, Mapping):
-        return {key: _as_built(one, name) for key, one in shape.items()}
-    if not all(isinstance(length, int) or length is None for length in shape):
-        return [_as_built(one, name) for one in shape]
-    if None in shape[1:]:
-        raise InputError(
-            f"{name} was built for inputs of shape {tuple(shape)}, whose lengths are not all known: give"
-            " input_shapes=, without the axis of the batch"
-        )
-    return tf.TensorSpec([1, *shape[1:]], tf.float32)

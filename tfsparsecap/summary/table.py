@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tfsparsecap.summary.figures import LayerCost, Summary, Total
+from tfsparsecap.summary.figures import Figures, LayerRow, Summary
 
-#: Columns of a terminal that the tables fit into.
+#: Width of the tables in characters.
 WIDTH = 120
 #: Format -> heading.
 FORMATS = {
@@ -24,10 +24,10 @@ FORMATS = {
 
 
 def show(summary: Summary, print_fn: Callable[[str], None] | None = None) -> None:
-    """Prints a summary on the terminal, or gives its text to `print_fn`, in one call."""
+    """Prints a summary, or passes its text to `print_fn` in one call."""
     console = Console() if print_fn is None else Console(file=io.StringIO(), width=WIDTH)
     if print_fn is None and not (console.is_terminal or console.is_jupyter):
-        console = Console(width=WIDTH)  # a file or a pipe has no width
+        console = Console(width=WIDTH)  # a file or pipe has no width
     for table in tables(summary):
         console.print(table)
     if print_fn is not None:
@@ -35,7 +35,7 @@ def show(summary: Summary, print_fn: Callable[[str], None] | None = None) -> Non
 
 
 def tables(summary: Summary) -> list[Table | Text]:
-    """What to print: what is computed, what is stored, and how both were counted."""
+    """Returns a table of weights and FLOPs, a table of bytes, and notes on how they were counted."""
     computed = Table(title=f"{summary.name}: FLOPs of {summary.about}", title_justify="left")
     computed.add_column("layer", overflow="fold")
     computed.add_column("shapes", overflow="fold")
@@ -47,48 +47,45 @@ def tables(summary: Summary) -> list[Table | Text]:
     for name in formats:
         stored.add_column(FORMATS[name], justify="right", no_wrap=True)
     for row in summary.rows:
-        total = row.total()
-        computed.add_row(row.name, _shapes(row), *_counts(total))
-        if row.weights_of:
-            stored.add_row(row.name, *(_bytes(total.bytes[name]) for name in formats))
+        figures = row.figures
+        computed.add_row(row.name, _shapes(row), *_counts(figures, row.counted))
+        if row.weights:
+            stored.add_row(row.name, *(_bytes(figures.bytes[name]) for name in formats))
     for table in (computed, stored):
         table.add_section()
+    is_complete = all(row.counted for row in summary.rows)
     for name, total in summary.totals.items():
-        computed.add_row(name, "", *_counts(total), style="bold")
+        *weights, flops, flops_left = _counts(total)
+        flops = [flops, flops_left] if is_complete else [f"≥ {flops}", f"≥ {flops_left}"]
+        computed.add_row(name, "", *weights, *flops, style="bold")
         stored.add_row(name, *(_bytes(total.bytes.get(one, 0)) for one in formats), style="bold")
-    # A model may have no weights at all.
+    # Without formats, the model has no weights.
     return [computed, *([stored] if formats else []), Text("\n".join(_notes(summary)))]
 
 
 def amount(number: float) -> str:
-    """A number in few digits: 950, 1.23 k, 45.6 M, 789 G.
+    """Formats a number with three digits: 950, 1.23 k, 45.6 M, 789 G.
 
     Example:
         >>> [amount(number) for number in (0, 999, 1234, 45_600_000)]
         ['0', '999', '1.23 k', '45.6 M']
     """
     units = ["", " k", " M", " G", " T"]
-    while number >= 999.5 and units[1:]:  # what would be rounded up to 1000 is 1 of the next unit
+    while number >= 999.5 and units[1:]:  # what rounds to 1000 is 1 of the next unit
         number /= 1000
         units.pop(0)
     digits = 0 if not units[0] or number >= 99.95 else 1 if number >= 9.995 else 2
     return f"{number:.{digits}f}{units[0]}"
 
 
-def _counts(total: Total) -> list[str]:
-    return [
-        f"{total.weights:,}" if total.weights else "",
-        f"{total.nonzeros:,}" if total.weights else "",
-        f"{total.sparsity:.1%}" if total.weights else "",
-        amount(total.flops),
-        amount(total.flops_left),
-    ]
+def _counts(figures: Figures, counted: bool = True) -> list[str]:
+    weights = [f"{figures.weights:,}", f"{figures.nonzeros:,}", f"{figures.sparsity:.1%}"]
+    flops = [amount(figures.flops), amount(figures.flops_left)]
+    return [*(weights if figures.weights else [""] * 3), *(flops if counted else ["?", "?"])]
 
 
-def _shapes(row: LayerCost) -> str:
-    if not row.weights_of:
-        return "(no weights)"
-    return ", ".join("x".join(map(str, weight.shape)) or "1" for weight in row.weights_of)
+def _shapes(row: LayerRow) -> str:
+    return ", ".join("x".join(map(str, weight.shape)) or "1" for weight in row.weights) or "(no weights)"
 
 
 def _bytes(number: int) -> str:
@@ -97,10 +94,9 @@ def _bytes(number: int) -> str:
 
 def _notes(summary: Summary) -> list[str]:
     return [
-        "FLOPs: 2 for each multiply-add of matrix products and convolutions; left: with weights that are not"
-        " zero.",
-        f"Bytes: COO has float32 and {summary.index_bytes} bytes for an index of each axis, CSR float32 and"
-        " int32, both beside dense vectors; int8 blocks: blocks of 16 that are not all zero, or all of a"
-        " layer in int8 where that is smaller.",
+        "FLOPs: 2 for each multiply-add of matrix products and convolutions; left: with non-zero weights.",
+        f"Bytes: COO has a float32 and {summary.index_bytes} bytes for the index of each axis, CSR a float32"
+        " and an int32 per non-zero weight; both keep vectors dense. int8 blocks: the non-zero blocks of 16,"
+        " or a whole layer in int8 if that is smaller.",
         *(f"Note: {note}." for note in summary.notes),
     ]

@@ -1,0 +1,149 @@
+"""Multiply-adds of layers by formula: how often a call uses each weight, and products of two activations."""
+
+import math
+from collections.abc import Callable
+
+import keras
+from keras import layers
+
+from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.transformer import SharedAttention
+
+#: Name of a layer's weight -> how many multiply-adds of one call each of its elements takes part in; names
+#: that the layer does not have are ignored. `PRODUCT` -> multiply-adds of two activations, such as attention
+#: scores.
+Uses = dict[str, int]
+PRODUCT = ""
+#: `formula(layer, arguments by name, output) -> Uses`. A ValueError means that a shape is not known.
+Formula = Callable[[keras.Layer, dict, object], Uses]
+
+
+def size_of(lengths) -> int:
+    """Product of lengths that must all be known."""
+    lengths = tuple(lengths)
+    if None in lengths:
+        raise ValueError("a length is not known")
+    return math.prod(lengths)
+
+
+def formula_of(layer: keras.Layer) -> Formula | None:
+    """The formula of a layer, or None; subclasses of a class that has one use it, too."""
+    return next((_FORMULAS[kind] for kind in type(layer).__mro__ if kind in _FORMULAS), None)
+
+
+def method_of(layer: keras.Layer) -> str:
+    """The name of the method that a layer's formula is about."""
+    if isinstance(layer, SharedAttention | AdditiveAttentionCaptioner):
+        return "attend"
+    return "call" if layer.quantization_mode is None else "quantized_call"
+
+
+def has_uncounted_operations(layer: keras.Layer) -> bool:
+    """Whether a layer may multiply in a way that no formula covers.
+
+    Keras's layers without a formula only combine other layers, or work element by element; those with a
+    kernel are an exception.
+    """
+    if isinstance(layer, layers.RNN):
+        return not all(isinstance(cell, _CELLS) for cell in cells_of(layer.cell))
+    # Whoever wrote `step` wrote the rest of a captioner.
+    method = "step" if isinstance(layer, Captioner) else "call"
+    for kind in type(layer).__mro__:
+        if method in vars(kind) and not kind.__module__.startswith("tfsparsecap.pruning"):
+            break
+    if not kind.__module__.startswith(("keras.", "tfsparsecap.")) or kind.__name__ in _ARBITRARY:
+        return formula_of(layer) is None
+    own = [*layer._trainable_variables, *layer._non_trainable_variables]
+    return formula_of(layer) is None and any("kernel" in variable.name for variable in own)
+
+
+def cells_of(cell: keras.Layer) -> list[keras.Layer]:
+    """The cells of a recurrent layer; `StackedRNNCells` has several."""
+    return [one for part in cell.cells for one in cells_of(part)] if hasattr(cell, "cells") else [cell]
+
+
+def _first(arguments: dict):
+    return next(iter(arguments.values()))
+
+
+def _positions(layer, arguments, output) -> Uses:
+    """Dense and recurrent layers use their matrices for every vector of the input."""
+    return dict.fromkeys(("kernel", "recurrent_kernel"), size_of(_first(arguments).shape[:-1]))
+
+
+def _einsum_dense(layer, arguments, output) -> Uses:
+    # Elements of the output that use the same element of the kernel.
+    operands, outputs = layer.equation.replace(" ", "").split("->")
+    kernel = zip(operands.split(",")[1], layer.kernel.shape, strict=True)
+    return {"kernel": size_of(output.shape) // size_of(n for letter, n in kernel if letter in outputs)}
+
+
+def _convolution(layer, arguments, output) -> Uses:
+    positions = size_of(output.shape) // layer.filters
+    return dict.fromkeys(("kernel", "depthwise_kernel", "pointwise_kernel"), positions)
+
+
+def _depthwise_convolution(layer, arguments, output) -> Uses:
+    return {"kernel": size_of(output.shape) // size_of(layer.kernel.shape[-2:])}
+
+
+def _transposed_convolution(layer, arguments, output) -> Uses:
+    return {"kernel": size_of(_first(arguments).shape) // layer.kernel.shape[-1]}
+
+
+def _embedding(layer, arguments, output) -> Uses:
+    if not arguments.get("reverse"):
+        return {}
+    name = "embeddings" if layer.tie_weights else "reverse_embeddings"
+    return {name: size_of(_first(arguments).shape[:-1])}
+
+
+def _multi_head_attention(layer, arguments, output) -> Uses:
+    query, value = arguments["query"].shape, arguments["value"].shape
+    if isinstance(layer, layers.GroupQueryAttention):
+        heads, features, axes = layer.num_query_heads, 2 * layer.head_dim, (1,)
+    else:
+        heads, features, axes = layer.num_heads, layer.key_dim + layer.value_dim, layer.attention_axes
+    return {PRODUCT: size_of(query[:-1]) * heads * size_of(value[axis] for axis in axes) * features}
+
+
+def _dot_attention(layer, arguments, output) -> Uses:
+    query, value = (tensor.shape for tensor in _first(arguments)[:2])
+    features = value[-1] if isinstance(layer, layers.AdditiveAttention) else query[-1] + value[-1]
+    return {PRODUCT: size_of(query[:-1]) * value[-2] * features}
+
+
+def _dot(layer, arguments, output) -> Uses:
+    axis = layer.axes if isinstance(layer.axes, int) else layer.axes[0]
+    return {PRODUCT: size_of(output.shape) * _first(arguments)[0].shape[axis]}
+
+
+def _shared_attention(layer, arguments, output) -> Uses:
+    queries, keys = arguments["queries"].shape, arguments["keys"].shape
+    return {PRODUCT: 2 * size_of(queries) * keys[1]}
+
+
+def _additive_attention(layer, arguments, output) -> Uses:
+    return {PRODUCT: size_of(output.shape) * arguments["memory"]["keys"].shape[1]}
+
+
+_CELLS = (layers.LSTMCell, layers.GRUCell, layers.SimpleRNNCell)
+#: Keras's layers that run code of their user's.
+_ARBITRARY = {"Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"}
+_FORMULAS: dict[type, Formula] = {
+    **dict.fromkeys((layers.Dense, layers.RNN, *_CELLS), _positions),
+    layers.EinsumDense: _einsum_dense,
+    **dict.fromkeys((layers.Conv1D, layers.Conv2D, layers.Conv3D), _convolution),
+    **dict.fromkeys((layers.SeparableConv1D, layers.SeparableConv2D), _convolution),
+    **dict.fromkeys((layers.DepthwiseConv1D, layers.DepthwiseConv2D), _depthwise_convolution),
+    **dict.fromkeys(
+        (layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose), _transposed_convolution
+    ),
+    layers.Embedding: _embedding,
+    **dict.fromkeys((layers.MultiHeadAttention, layers.GroupQueryAttention), _multi_head_attention),
+    **dict.fromkeys((layers.Attention, layers.AdditiveAttention), _dot_attention),
+    layers.Dot: _dot,
+    SharedAttention: _shared_attention,
+    AdditiveAttentionCaptioner: _additive_attention,
+}
