@@ -1,14 +1,19 @@
-"""From Keras models to TensorFlow Lite files that are small and fast because their weights are sparse."""
+"""Export of Keras models to TensorFlow Lite files that are small and fast thanks to sparse weights."""
 
-__all__ = ["FORMATS", "ExportReport", "LayerReport", "export_model"]
+import importlib
 
-FORMATS = ("auto", "int8", "fast", "compact", "dense", "dense-int8")
+_MODULES = {
+    "CaptionOptions": "exporter",
+    "ExportReport": "report",
+    "FORMATS": "encode.formats",
+    "LayerReport": "encode.file",
+    "export_model": "exporter",
+}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str):
-    # TensorFlow takes seconds to import; the command lines' --help does without.
-    if name not in __all__:
+    # Importing TensorFlow takes seconds, and the command lines' --help does not need it.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    from tfsparsecap_export import exporter, report
-
-    return getattr(exporter if name == "export_model" else report, name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""The command line `tfsparsecap-export`: a trained run in, a sparse .tflite file out."""
+"""The command `tfsparsecap-export`: from a trained run to a sparse .tflite file."""
 
 import argparse
 import json
@@ -8,145 +8,139 @@ from pathlib import Path
 
 from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
-from tfsparsecap_export import FORMATS
+from tfsparsecap_export.encode.formats import FORMATS, check_format
 
 _DESCRIPTION = """\
 Writes a trained captioner as one self-contained, sparse TensorFlow Lite file.
 
-The file takes a picture (uint8, S x S, RGB) and gives token ids and scores of the best captions:
-normalisation, encoder and beam search are in its graph, vocabulary and description ride along as a zip
-archive (try unzip -l FILE). Before the file appears it is run against the Keras model; if it does not say
-the same, nothing is written. What int8 costs in CIDEr is measured on validation pictures; layers whose
-rounding costs too much stay float.
+The file takes an image (uint8, S x S, RGB) and returns token ids and scores of the best captions. Its graph
+contains preprocessing, encoder and beam search; vocabulary and description are in a zip archive behind the
+graph (try unzip -l FILE). The file is compared with the Keras model first and is only written if both agree.
+The loss of CIDEr due to int8 is measured on validation images; layers that lose too much stay float.
 
 formats:
-  auto     a layer pruned in (16, 1) blocks becomes int8 1x16 blocks, an unstructured one compressed
-           rows where that pays, the encoder int8, the rest float16; the printed table says why, layer by
-           layer
-  int8     int8 weights everywhere: 1x16 blocks where that is faster, else dense; encoder int8
-  fast     float weights only: compressed rows or 1x4 blocks where that is faster, else float16
-  compact  the smallest float file: float16, zeros left out; expanded when loaded, dense speed
+  auto     a layer pruned in (16, 1) blocks becomes int8 1x16 blocks, an unstructured one compressed rows if
+           that is worthwhile, the encoder int8, everything else float16; the printed table gives the reason
+           for each layer
+  int8     int8 weights everywhere: 1x16 blocks where they are faster, else dense; int8 encoder
+  fast     float weights only: compressed rows or 1x4 blocks where they are faster, else float16
+  compact  the smallest float file: float16 without zeros, expanded when the file is loaded; dense speed
   dense, dense-int8
-           float32, or int8 weights, nothing left out: for comparison
+           float32 or int8 weights including zeros, for comparison
 """
 
 _EXAMPLES = [
     ("tfsparsecap-export --tflite runs/quickstart", "writes runs/quickstart/model.tflite"),
-    ("tfsparsecap-export --tflite runs/quickstart --format dense --output dense.tflite", "to compare with"),
+    ("tfsparsecap-export --tflite runs/quickstart --format dense --output dense.tflite", "for comparison"),
     (
         "python -m tfsparsecap_export.benchmark dense.tflite runs/quickstart/model.tflite",
-        "milliseconds and megabytes of both",
+        "latency and size of both files",
     ),
 ]
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser("tfsparsecap-export", _DESCRIPTION, _EXAMPLES)
-    options.add_argument(
+
+    def add(name, help, **settings):
+        options.add_argument(name, help=help, **settings)
+
+    add(
         "--tflite",
+        "run folder of a training (runs/NAME), or a .keras file with any model",
         metavar="RUN",
         type=Path,
         required=True,
-        help="run folder of a training (runs/NAME), or a .keras file with any model",
     )
-    options.add_argument(
-        "--format",
-        default="auto",
-        metavar="FORMAT",
-        help="auto, int8, fast, compact, dense or dense-int8 (default: auto)",
-    )
-    options.add_argument(
-        "--beam",
-        type=int,
-        default=3,
-        metavar="N",
-        help="captions that a captioner's search keeps, and gives (default: 3)",
-    )
-    options.add_argument(
+    add("--format", f"{', '.join(FORMATS)} (default: auto)", default="auto", metavar="FORMAT")
+    add("--beam", "number of captions of beam search (default: 3)", type=int, default=3, metavar="N")
+    add(
         "--max-length",
+        "maximum number of words per caption, including the end (default: as in training, else 20)",
         type=int,
         metavar="T",
-        help="words of a caption at most, its end counted as one (default: as in training, else 20)",
     )
-    options.add_argument(
+    add(
         "--regions",
+        "for a captioner without an encoder: maximum number of regions per image; further regions are ignored"
+        " (default: as in training)",
         type=int,
         metavar="N",
-        help="for a captioner without an encoder: regions an image has at most, of more the first ones count"
-        " (default: as in training)",
     )
-    options.add_argument(
+    add(
         "--batch",
+        "for a model that is not a captioner: batch size of the file, or any (default: 1)",
         default="1",
         metavar="N",
-        help="for a model that is no captioner: examples that the file takes at a time, or any for any number"
-        " (default: 1)",
     )
-    options.add_argument(
+    add(
         "--output",
+        "default: model.tflite in the run folder, or next to the .keras file",
         type=Path,
         metavar="FILE.tflite",
-        help="default: model.tflite in the run folder, or beside the file",
     )
-    options.add_argument(
+    add(
         "--tolerance",
+        "fraction of the captions that may differ from the Keras model's (default: 0 if all weights are"
+        " float, 1 with int8 weights)",
         type=float,
-        metavar="SHARE",
-        help="share of the check's captions that may differ from the Keras model's"
-        " (default: 0 if all weights stay float, 1 with int8 weights)",
+        metavar="FRACTION",
     )
-    options.add_argument(
-        "--samples", type=int, default=16, metavar="N", help="inputs to check with (default: 16)"
+    add(
+        "--samples",
+        "number of inputs for the comparison with the Keras model (default: 16)",
+        type=int,
+        default=16,
+        metavar="N",
     )
-    options.add_argument(
+    add(
         "--validation",
+        "number of validation images on which to measure the loss of CIDEr due to int8; with 0, nothing is"
+        " measured and the encoder stays float (default: 400)",
         type=int,
         default=400,
         metavar="N",
-        help="validation pictures to measure the CIDEr on that int8 costs; 0 measures none and leaves the"
-        " encoder float (default: 400)",
     )
-    options.add_argument(
+    add(
         "--keep-float",
+        "a layer that stays float, such as output or encoder; can be repeated (layers that lose more than"
+        " 1 %% of the CIDEr stay float anyway)",
         action="append",
         default=[],
         metavar="LAYER",
-        help="a layer to leave float, such as output, or encoder; can be given several times (layers whose"
-        " rounding costs more than 1 %% of the CIDEr are found without)",
     )
-    options.add_argument(
+    add(
         "--costs",
+        "file with the costs of the kernels, from python -m tfsparsecap_export.benchmark --calibrate; shipped"
+        " for those of the package (default: this machine's if it was calibrated)",
         metavar="FILE",
-        help="what kernels cost, as python -m tfsparsecap_export.benchmark --calibrate measured it; shipped"
-        " for the package's own (default: this machine's where it was calibrated)",
     )
-    options.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
+    add("--json", "print the report as JSON instead of a table", action="store_true")
     return options.parse_args(argv)
 
 
 def export(argv: Sequence[str] | None = None) -> None:
-    """Runs the command with `argv`, the arguments of the process by default.
+    """Runs the command with `argv`, by default the arguments of the process.
 
     Raises:
-        InputError: something that was given cannot be used; nothing was written.
+        InputError: an argument or the run cannot be used; nothing was written.
     """
     options = _arguments(argv)
-    if options.format not in FORMATS:
-        raise InputError(f'there is no export format "{options.format}": choose one of {", ".join(FORMATS)}')
+    check_format(options.format)
     for name in ("beam", "max_length", "samples", "regions"):
-        given = getattr(options, name)
-        if given is not None and given < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {given}: give at least 1")
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')} is {value}: give at least 1")
     if options.batch != "any" and not (options.batch.isdecimal() and int(options.batch)):
-        raise InputError(f"--batch is {options.batch}: give at least 1, or any for any number")
+        raise InputError(f"--batch is {options.batch}: give at least 1, or any for any batch size")
     if options.tolerance is not None and not 0 <= options.tolerance <= 1:
-        raise InputError(f"--tolerance is {options.tolerance}: give a share from 0 to 1")
+        raise InputError(f"--tolerance is {options.tolerance}: give a fraction from 0 to 1")
     if options.validation < 0:
         raise InputError(f"--validation is {options.validation}: give at least 1, or 0 to measure nothing")
     output = options.output
     if output is None:
-        alone = options.tflite.suffix == ".keras"
-        output = options.tflite.with_suffix(".tflite") if alone else options.tflite / "model.tflite"
+        is_file = options.tflite.suffix == ".keras"
+        output = options.tflite.with_suffix(".tflite") if is_file else options.tflite / "model.tflite"
     if output.suffix != ".tflite":
         raise InputError(f"--output is {output}: give a name that ends in .tflite")
     start_tensorflow()
@@ -159,7 +153,7 @@ def export(argv: Sequence[str] | None = None) -> None:
     from rich.console import Console
 
     console = Console()
-    if not console.is_terminal:  # a log file has no width to keep to
+    if not console.is_terminal:  # a log file has no width
         console = Console(width=140)
     console.print(report.table())
     for sentence in report.sentences():
@@ -171,75 +165,61 @@ def _export(options: argparse.Namespace, output: Path):
 
     from tfsparsecap.models.captioner import Captioner
     from tfsparsecap_export.encode import costs
-    from tfsparsecap_export.exporter import caption_inputs, export_model
-    from tfsparsecap_export.runs import load_run, validation_of
+    from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
+    from tfsparsecap_export.runs import load_run, validation_samples
     from tfsparsecap_export.samples import synthetic_samples
 
     kernel_costs, _ = costs.choose(options.costs)
     with Console(stderr=True).status("loading the model") as status:
+        shared = {"keep_float": options.keep_float, "costs": kernel_costs, "progress": status.update}
         loaded = load_run(options.tflite)
-        if not isinstance(loaded.model, Captioner):
-            status.update("exporting and checking")
-            return export_model(
-                loaded.model,
-                output,
-                options.format,
-                batch=None if options.batch == "any" else int(options.batch),
-                tolerance=options.tolerance,
-                keep_float=options.keep_float,
-                costs=kernel_costs,
-            )
+        model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
+        if not isinstance(model, Captioner):
+            batch = None if options.batch == "any" else int(options.batch)
+            return export_model(model, output, options.format, batch=batch, **shared)
         if options.batch != "1":
+            raise InputError(f"--batch is {options.batch}: the file of a captioner takes one image; omit it")
+        if options.regions is not None and model.encoder is not None:
             raise InputError(
-                f"--batch is {options.batch}: a captioner's file takes one picture; leave it out"
-            )
-        if options.regions is not None and loaded.model.encoder is not None:
-            raise InputError(
-                f"--regions is for a captioner without an encoder: {options.tflite} takes images"
+                f"--regions is for captioners without an encoder: {options.tflite} takes images; omit it"
             )
         shapes = None
-        regions = options.regions or (loaded.config.data.max_regions if loaded.config else None)
-        if loaded.model.encoder is None and regions:
-            shapes = {"features": (regions, loaded.model.feature_size)}
-            if "boxes" in loaded.model.input_names:
+        regions = options.regions or (config.data.max_regions if config else None)
+        if model.encoder is None and regions:
+            shapes = {"features": (regions, model.feature_size)}
+            if "boxes" in model.input_names:
                 shapes["boxes"] = (regions, 4)
-        inputs = caption_inputs(loaded.model, shapes)
-        status.update("reading validation pictures")
-        validation, source = validation_of(loaded, inputs, max(options.validation, options.samples))
+        inputs = caption_inputs(model, shapes)
+        if options.max_length is None:
+            max_length = (config.data.max_length if config else model.max_length) or 20
+        else:  # in words, of which the last one is the end token
+            max_length = (options.max_length - 1) * (tokenizer.digits if tokenizer else 1) + 1
+        status.update("reading validation images")
+        validation, source = validation_samples(loaded, inputs, max(options.validation, options.samples))
         samples = synthetic_samples(inputs, options.samples)
         if validation is not None:
             samples = validation.samples[:: len(validation.samples) // options.samples or 1]
-        status.update("converting")
         return export_model(
-            loaded.model,
+            model,
             output,
             options.format,
-            beam=options.beam,
-            max_length=_length(options, loaded),
+            captions=CaptionOptions(
+                beam=options.beam,
+                max_length=max_length,
+                tokenizer=tokenizer,
+                description=loaded.description,
+                tolerance=options.tolerance,
+            ),
             inputs=shapes,
-            tokenizer=loaded.tokenizer,
-            description=loaded.description,
             samples=samples[: options.samples],
             sample_source=source,
-            tolerance=options.tolerance,
             validation=validation if options.validation else None,
-            keep_float=options.keep_float,
-            costs=kernel_costs,
-            progress=status.update,
+            **shared,
         )
 
 
-def _length(options: argparse.Namespace, loaded) -> int:
-    """Tokens of a caption at most, the end among them."""
-    if options.max_length is None:
-        trained = loaded.config.data.max_length if loaded.config else loaded.model.max_length
-        return trained or 20
-    digits = 1 if loaded.tokenizer is None else loaded.tokenizer.digits
-    return (options.max_length - 1) * digits + 1
-
-
 def main() -> None:
-    """What `tfsparsecap-export` starts."""
+    """Entry point of `tfsparsecap-export`."""
     run(export)
 
 

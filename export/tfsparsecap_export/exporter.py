@@ -1,43 +1,67 @@
-"""`export_model`: from a Keras model to the fastest correct .tflite file, written only when it is correct."""
+"""`export_model`: writes a Keras model as a .tflite file after checking the file against the model."""
 
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.inference.bundle import FORMAT_VERSION
+from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
-from tfsparsecap_export import FORMATS
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import formats, sparse
-from tfsparsecap_export.encode import int8_encoder as encoder
-from tfsparsecap_export.encode.assembly import encode, whole
+from tfsparsecap_export.encode import formats, int8_encoder, sparse
 from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.report import ExportReport, LayerReport
+from tfsparsecap_export.encode.file import LayerReport, encode_file, layer_name
+from tfsparsecap_export.report import ExportReport
 from tfsparsecap_export.samples import Sample, synthetic_samples
-from tfsparsecap_export.verify import outputs as verify
-from tfsparsecap_export.verify import quality
-from tfsparsecap_export.verify.quality import CaptionedSamples, matching_layers
-from tfsparsecap_export.write.bundle import bundled
+from tfsparsecap_export.verify import outputs, quality
+from tfsparsecap_export.verify.quality import CaptionedSamples
+from tfsparsecap_export.write import make_bundle
 
-#: Formats that store weights as int8.
-_CALIBRATED = ("auto", "int8", "dense-int8")
-#: Words of a caption for which expected milliseconds are given.
+#: Number of words per caption for which expected milliseconds are reported.
 REPORTED_WORDS = 10
-#: Which weights are rounded to float16, the next where captions change, and what is then said of it.
+#: Which weights are rounded to float16. The next entry is tried if captions change; it adds this note.
 _ROUNDINGS = {
     "all": "",
-    "convolutions": "Rounding all weights to float16 changed a caption: only the convolutions' are rounded.",
-    "nothing": "Rounding weights to float16 changed a caption, so they are stored as float32.",
+    "convolutions": "Rounding all weights to float16 changed a caption: only the convolutions are rounded.",
+    "nothing": "Rounding weights to float16 changed a caption: they are stored as float32.",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class CaptionOptions:
+    """Options for the export of a captioner.
+
+    Attributes:
+        beam: number of captions that beam search keeps and returns.
+        max_length: maximum number of tokens per caption, including the end token.
+        tokenizer: tokenizer that the captioner was trained with.
+        vocabulary: token strings in the order of their ids, if there is no tokenizer.
+        description: additional entries of `captioner.json`, such as `trained_on` and `scores`.
+        tolerance: fraction of the captions that may differ from the Keras model's. By default 0 for a file
+            with float weights only, and 1 for a file with int8 weights, whose scores are checked in any case.
+
+    Raises:
+        InputError: `tolerance` is not between 0 and 1.
+    """
+
+    beam: int = 3
+    max_length: int = 20
+    tokenizer: Tokenizer | None = None
+    vocabulary: list[str] | None = None
+    description: dict = dataclasses.field(default_factory=dict)
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and not 0 <= self.tolerance <= 1:
+            raise InputError(f"tolerance is {self.tolerance}: give a fraction from 0 to 1")
 
 
 def export_model(
@@ -45,164 +69,208 @@ def export_model(
     path: str | os.PathLike,
     format: str = "auto",
     *,
-    beam: int = 3,
-    max_length: int = 20,
+    captions: CaptionOptions | None = None,
     inputs: dict[str, tuple[int, ...]] | None = None,
     batch: int | None = 1,
-    tokenizer: Tokenizer | None = None,
-    vocabulary: list[str] | None = None,
-    description: dict | None = None,
-    samples: list[Sample] | None = None,
+    samples: Sequence[Sample] | None = None,
     sample_source: str = "given inputs",
-    tolerance: float | None = None,
     validation: CaptionedSamples | None = None,
     keep_float: Iterable[str] = (),
     costs: Costs | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> ExportReport:
-    """Writes a Keras model as a .tflite file, each layer stored the way that suits its zeros.
+    """Writes a Keras model as a .tflite file, each layer in the encoding that suits its zeros.
 
-    A `Captioner` becomes a self-contained bundle: the whole beam search in one graph, its vocabulary and
-    description in the same file (see `tfsparsecap.inference.bundle`). Any other model becomes its forward
-    pass, with the signature `serving_default`. Either way the file is run against the Keras model first and
-    appears under its name only if both say the same.
+    A `Captioner` becomes a self-contained bundle: one graph with the whole beam search, and the vocabulary
+    and a description in the same file (see `tfsparsecap.inference.bundle`). Any other model becomes its
+    forward pass with the signature `serving_default`. In both cases the file is run and compared with the
+    Keras model first; it is written only if both agree.
 
     Args:
-        model: a built model without gates (`sc.strip_pruning`).
-        path: where the file goes; what is there is replaced at once or not at all.
+        model: built model without gates (`sc.strip_pruning`).
+        path: path of the file. An existing file is replaced atomically.
         format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose`.
-        beam: captions that a captioner's search keeps, and gives.
-        max_length: words of a caption at most.
+        captions: options for a captioner.
         inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its
             encoder takes.
-        batch: examples that a file of any other model takes at a time, or None for any number (the caller
-            resizes the input then); a captioner's file takes one picture.
-        tokenizer: what the captioner was trained with.
-        vocabulary: in place of a tokenizer, the captioner's words in the order of their ids.
-        description: more for `captioner.json`, such as `trained_on` and `scores`.
-        samples: inputs for the check, each with leading axis 1, or `batch`; made-up ones by default.
+        batch: batch size of the file of any other model, or None for any (the caller resizes the input).
+        samples: inputs for the comparison, each with a leading axis of size 1, or `batch`; synthetic by
+            default.
         sample_source: what `samples` are, for the report.
-        tolerance: share of captions that may differ from the Keras model's; by default none for a file whose
-            weights are all float, and any number, as long as the scores fit, for one with int8 weights.
-        validation: pictures with their captions. With them, what int8 costs in CIDEr is measured, layers
-            whose rounding costs too much stay float, and the encoder becomes int8, too.
-        keep_float: names of layers to keep float, such as `"output"`, or `"encoder"`.
-        costs: what the runtime's kernels cost, for `auto`; the shipped constants by default.
-        progress: is told in a few words what is being done.
+        validation: images with reference captions. If given, the loss of CIDEr due to int8 is measured,
+            layers that lose too much stay float, and the encoder is stored as int8 too.
+        keep_float: names of layers that stay float, such as `"output"`, or `"encoder"`.
+        costs: costs of the runtime's kernels, for `auto`; the shipped ones by default.
+        progress: called with a short description of the current step.
 
     Returns:
-        What was stored how, and what the check found.
+        How each layer is stored, and the result of the comparison.
 
     Raises:
-        InputError: the model cannot be exported, or its file would not say the same; `path` is as it was.
+        InputError: the model cannot be exported, or the file does not agree with it; `path` is unchanged.
 
     Example:
-        >>> report = export_model(captioner, "captioner.tflite", tokenizer=tokenizer)
+        >>> report = export_model(captioner, "captioner.tflite", captions=CaptionOptions(tokenizer=tokenizer))
         >>> report.verification.equal
         1.0
     """
     path = Path(path)
-    if tolerance is not None and not 0 <= tolerance <= 1:
-        raise InputError(f"tolerance is {tolerance}: give a share from 0 to 1")
-    if format not in FORMATS:
-        raise InputError(f'there is no export format "{format}": choose one of {", ".join(FORMATS)}')
-    if batch != 1 and isinstance(model, Captioner):
-        raise InputError(f"batch is {batch}: a captioner's file takes one picture at a time; leave it out")
-    if batch is not None and batch < 1:
-        raise InputError(f"batch is {batch}: give at least 1, or None for any number")
+    formats.check_format(format)
     if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
-    is_captioner = isinstance(model, Captioner)
-    tokens = REPORTED_WORDS * (1 if tokenizer is None else tokenizer.digits)
-    words, notes = min(tokens, max_length), []
+        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+    job: _CaptionerJob | _ModelJob
+    if isinstance(model, Captioner):
+        if batch != 1:
+            raise InputError(f"batch is {batch}: the file of a captioner takes one image; omit it")
+        job = _CaptionerJob(model, captions or CaptionOptions(), inputs)
+    else:
+        if captions is not None or inputs is not None:
+            raise InputError(f"captions and inputs are options for captioners; {model.name} is not one")
+        job = _ModelJob(model, batch)
+    if samples is None:
+        samples, sample_source = synthetic_samples(job.inputs, 8), "made-up inputs"
     with _float32_computation(model):
-        if is_captioner:
-            specs = caption_inputs(model, inputs)
-            given = vocabulary if tokenizer is None else tokenizer
-            if given is not None and len(given) != model.vocabulary_size:
-                raise InputError(
-                    f"the vocabulary has {len(given)} tokens, the model {model.vocabulary_size}:"
-                    " give the vocabulary that the model was trained with"
-                )
-            if tokenizer is not None:
-                vocabulary = tokenizer.vocabulary
-        else:
-            specs = graph.model_inputs(model, batch)
-        graph.check_weights(model)
-        if samples is None:
-            samples, sample_source = synthetic_samples(specs, 8), "made-up inputs"
-        verify.check_deterministic(model, samples[0])
-        if is_captioner:
-            to_words = None
-            if tokenizer is not None and tokenizer.words is not tokenizer:
-                to_words = tokenizer.to_words
-            dense = graph.caption_graph(model, specs, beam, max_length, to_words)
-        else:
-            dense = graph.model_graph(model, batch)
-        calibration = _calibration(specs, validation) if format in _CALIBRATED else []
+        progress("converting")
+        dense = job.convert()
+        outputs.check_deterministic(model, samples[0])
         quantized = None
-        if is_captioner and calibration and model.encoder is not None:
-            quantized = _with_int8_encoder(model, specs, beam, max_length, to_words, calibration)
-        files = _Files(dense, quantized, format, words, graph.weight_sources(model), costs)
-        kept = frozenset(matching_layers(keep_float, files.layers()))
-
-        def check(content, all_float, tie):
-            if not is_captioner:
-                return verify.verify_outputs(
-                    content, model, samples, all_float=all_float, source=sample_source
-                )
-            return verify.verify_captions(
-                content,
-                model,
-                samples,
-                beam=beam,
-                max_length=max_length,
-                all_float=all_float,
-                tolerance=tolerance,
-                tie=tie,
-                source=sample_source,
-            )
-
+        if validation is not None and format in formats.INT8_FORMATS:
+            quantized = job.convert_with_int8_encoder(validation)
+        files = _Files(dense, quantized, format, job.words, graph.weight_sources(model), costs)
+        kept = frozenset(quality.matching_layers(keep_float, files.layer_names()) if keep_float else ())
         measured = None
-        if is_captioner and validation is not None and files.build(kept)[1]:
+        if validation is not None and isinstance(job, _CaptionerJob) and files.build(kept)[1]:
             measured = quality.choose_float_layers(
                 files.build, dense, validation, keep_float=sorted(kept), progress=progress
             )
             kept = frozenset(measured.kept_float)
-        progress("checking against the Keras model")
-        for rounded, note in _ROUNDINGS.items():
-            content, layers = files.encoded(kept, rounded)
-            all_float = all(formats.is_float(layer.encoding) for layer in layers)
-            rounds = all_float and rounded != "nothing" and format != "dense"
-            tie = verify.ROUNDED_TIE if rounds else verify.TIE
-            try:
-                verification = check(content, all_float, tie)
-            except verify.CaptionsDiffer:
-                if rounded == "nothing" or not all_float or format in ("compact", "dense"):
-                    raise
-                continue
-            notes.extend([note] if note else [])
-            break
+        progress("comparing the file with the Keras model")
+        content, layers, verification, notes = _encode_and_verify(job, files, kept, samples, sample_source)
     if all(layer.pattern == "dense" for layer in layers):
-        notes.append(
-            "No layer of the model is sparse, so the file is a dense one: prune the model to gain more."
-        )
-    report = ExportReport(path, 0, format, words, tuple(layers), verification, tuple(notes), measured)
-    if is_captioner:
-        described = _description(model, specs, beam, max_length, report, tokenizer)
-        content = bundled(content, {**described, **(description or {})}, vocabulary)
+        notes.append("No layer of the model is sparse: prune the model to make the file smaller and faster.")
+    report = ExportReport(path, 0, format, job.words, tuple(layers), verification, tuple(notes), measured)
+    content = job.finish(content, report)
     atomic_write(path, content)
     return dataclasses.replace(report, bytes=len(content))
 
 
-@dataclasses.dataclass
+class _ModelJob:
+    """What is specific to the export of a model that is not a captioner."""
+
+    words = REPORTED_WORDS  # time steps of a recurrent layer
+
+    def __init__(self, model: keras.Model, batch: int | None):
+        if batch is not None and batch < 1:
+            raise InputError(f"batch is {batch}: give at least 1, or None for any batch size")
+        self._model, self._batch = model, batch
+        self.inputs = graph.model_inputs(model, batch)
+
+    def convert(self) -> bytes:
+        return graph.model_graph(self._model, self._batch)
+
+    def convert_with_int8_encoder(self, validation: CaptionedSamples) -> None:
+        return None
+
+    def verify(self, content: bytes, samples, source: str, *, all_float: bool, tie: float):
+        return outputs.verify_outputs(content, self._model, samples, all_float=all_float, source=source)
+
+    def finish(self, content: bytes, report: ExportReport) -> bytes:
+        return content
+
+
+class _CaptionerJob:
+    """What is specific to the export of a captioner."""
+
+    def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None):
+        self._model, self._options, self._tokenizer = model, options, options.tokenizer
+        self.inputs = caption_inputs(model, inputs)
+        known = self._tokenizer if self._tokenizer is not None else options.vocabulary
+        if known is not None and len(known) != model.vocabulary_size:
+            raise InputError(
+                f"the vocabulary has {len(known)} tokens, the model {model.vocabulary_size}:"
+                " give the vocabulary that the model was trained with"
+            )
+        digits = self._tokenizer.digits if self._tokenizer is not None else 1
+        self.words = min(REPORTED_WORDS * digits, options.max_length)
+
+    def _caption_graph(self, inputs: dict[str, tf.TensorSpec]) -> bytes:
+        tokenizer, options = self._tokenizer, self._options
+        to_words = tokenizer.to_words if tokenizer is not None and tokenizer.words is not tokenizer else None
+        return graph.caption_graph(self._model, inputs, options.beam, options.max_length, to_words)
+
+    def convert(self) -> bytes:
+        return self._caption_graph(self.inputs)
+
+    def convert_with_int8_encoder(self, validation: CaptionedSamples) -> tuple[bytes, LayerReport] | None:
+        """The file with an int8 encoder, calibrated with validation images, and the report on the encoder."""
+        if "image" not in self.inputs or self._model.encoder is None:
+            return None
+        step = max(1, len(validation.samples) // int8_encoder.CALIBRATION_IMAGES)
+        images = [sample["image"] for sample in validation.samples[::step]][: int8_encoder.CALIBRATION_IMAGES]
+        encoder = graph.encoder_graph(self._model, self.inputs["image"], images)
+        shape = int8_encoder.output_shape(encoder)
+        decoder_inputs = {"features": tf.TensorSpec(shape, tf.float32, name="features"), **self.inputs}
+        del decoder_inputs["image"]
+        joined = int8_encoder.join_encoder(encoder, self._caption_graph(decoder_inputs))
+        return joined, int8_encoder.encoder_report(encoder, len(images))
+
+    def verify(self, content: bytes, samples, source: str, *, all_float: bool, tie: float):
+        options = self._options
+        return outputs.verify_captions(
+            content,
+            self._model,
+            samples,
+            beam=options.beam,
+            max_length=options.max_length,
+            all_float=all_float,
+            tolerance=options.tolerance,
+            tie=tie,
+            source=source,
+        )
+
+    def finish(self, content: bytes, report: ExportReport) -> bytes:
+        """Appends the vocabulary and `captioner.json`."""
+        options, tokenizer = self._options, self._tokenizer
+        kind = "image" if "image" in self.inputs else "features"
+        spec = self.inputs[kind]
+        # With a tokenizer, the file returns word ids, even if the captioner predicts digits of words.
+        special, unknown_id = (
+            (tokenizer.words, tokenizer.words.unknown_id) if tokenizer else (self._model, UNKNOWN)
+        )
+        words = options.max_length
+        if tokenizer:
+            words = tokenizer.to_words(tf.zeros([options.max_length], tf.int32)).shape[0]
+        description = {
+            "format_version": FORMAT_VERSION,
+            "model": type(self._model).__name__,
+            "input": kind,
+            "input_shape": list(spec.shape),
+            "image_size": spec.shape[1] if kind == "image" else None,
+            "other_inputs": {name: list(x.shape) for name, x in self.inputs.items() if name != kind},
+            "beam": options.beam,
+            "max_length": words,
+            "max_tokens": options.max_length,
+            "vocabulary_size": len(tokenizer.words) if tokenizer else self._model.vocabulary_size,
+            "special_ids": {"pad": special.pad_id, "start": special.start_id, "end": special.end_id},
+            "unknown_id": unknown_id,
+            "join": tokenizer.join if tokenizer else "words",
+            "sparsity": report.sparsity,
+            "export_format": report.format,
+            "verification": dataclasses.asdict(report.verification),
+            "int8": report.quality and report.quality.as_dict(),
+            **options.description,
+        }
+        return make_bundle(content, description, tokenizer.vocabulary if tokenizer else options.vocabulary)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Files:
-    """The files that one model can become.
+    """The files that one model can become, depending on which layers stay float.
 
     Attributes:
-        dense: the model with all weights float32.
-        quantized: the same with an int8 encoder, or None where there is none.
-        format, words, sources, costs: as in `assembly.encode`.
+        dense: the model with float32 weights.
+        quantized: the same with an int8 encoder, and the report on the encoder; or None.
+        format, words, sources, costs: as in `encode_file`.
     """
 
     dense: bytes
@@ -212,11 +280,13 @@ class _Files:
     sources: dict[bytes, graph.Source]
     costs: Costs | None
 
-    def encoded(self, keep_float: frozenset[str], rounded: str) -> tuple[bytes, list[LayerReport]]:
-        """The file, and what each of its constants became."""
-        int8_encoder = self.quantized is not None and encoder.NAME not in keep_float
-        content, layers = encode(
-            self.quantized[0] if int8_encoder else self.dense,
+    def encode(self, keep_float: frozenset[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
+        """The file and the reports on its constants."""
+        dense, reports = self.dense, []
+        if self.quantized is not None and int8_encoder.NAME not in keep_float:
+            dense, reports = self.quantized[0], [self.quantized[1]]
+        content, layers = encode_file(
+            dense,
             self.format,
             words=self.words,
             sources=self.sources,
@@ -224,43 +294,42 @@ class _Files:
             keep_float=keep_float,
             costs=self.costs,
         )
-        return content, [self.quantized[1], *layers] if int8_encoder else layers
+        return content, reports + layers
 
     def build(self, keep_float: frozenset[str]) -> tuple[bytes, list[str]]:
         """The file, and the names of its int8 layers."""
-        content, layers = self.encoded(keep_float, "all")
-        names = [whole(layer.name) for layer in layers if not formats.is_float(layer.encoding)]
+        content, layers = self.encode(keep_float)
+        names = [layer_name(layer.name) for layer in layers if not formats.is_float(layer.encoding)]
         return content, list(dict.fromkeys(names))
 
-    def layers(self) -> list[str]:
-        """Names of all layers that can be kept float; the encoder may be so already."""
-        _, layers = encode(self.dense, "dense", words=1, sources=self.sources)
-        names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
-        return [encoder.NAME, *names]
+    def layer_names(self) -> list[str]:
+        """Names of all layers that `keep_float` may contain."""
+        _, layers = encode_file(self.dense, "dense", words=1, sources=self.sources)
+        return [int8_encoder.NAME, *(layer.name for layer in layers if layer.role != sparse.CONVOLUTION)]
 
 
-def _calibration(specs: dict, validation: CaptionedSamples | None) -> list:
-    """Pictures to take the ranges of an encoder's values from: none where its loss could not be measured."""
-    if validation is None or "image" not in specs:
-        return []
-    step = max(1, len(validation.samples) // encoder.CALIBRATION_IMAGES)
-    return [sample["image"] for sample in validation.samples[::step][: encoder.CALIBRATION_IMAGES]]
+def _encode_and_verify(job, files: _Files, keep_float: frozenset[str], samples, source: str):
+    """The file with the strongest rounding to float16 that changes no caption.
 
+    Returns:
+        The file, the reports on its constants, the verification, and notes for the report.
 
-def _with_int8_encoder(
-    captioner: Captioner,
-    specs: dict,
-    beam: int,
-    max_length: int,
-    to_words: Callable | None,
-    calibration: list,
-) -> tuple[bytes, LayerReport]:
-    """The captioner's graph with an int8 encoder, and what is to be said of that in the report."""
-    quantized = graph.encoder_graph(captioner, specs["image"], calibration)
-    features = tf.TensorSpec(encoder.output_shape(quantized), tf.float32, name="features")
-    others = {name: spec for name, spec in specs.items() if name != "image"}
-    decoder = graph.caption_graph(captioner, {"features": features, **others}, beam, max_length, to_words)
-    return encoder.joined(quantized, decoder), encoder.report_of(quantized, len(calibration))
+    Raises:
+        InputError: no file agrees with the Keras model.
+    """
+    for rounded, note in _ROUNDINGS.items():
+        content, layers = files.encode(keep_float, rounded)
+        all_float = all(formats.is_float(layer.encoding) for layer in layers)
+        is_rounded = all_float and rounded != "nothing" and files.format != "dense"
+        tie = outputs.ROUNDED_TIE if is_rounded else outputs.TIE
+        try:
+            verification = job.verify(content, samples, source, all_float=all_float, tie=tie)
+        except outputs.CaptionsDiffer:
+            if not is_rounded or files.format == "compact":
+                raise
+            continue
+        return content, layers, verification, [note] if note else []
+    raise AssertionError("the last rounding either returns or raises")
 
 
 def caption_inputs(
@@ -270,31 +339,28 @@ def caption_inputs(
 
     Args:
         captioner: the model.
-        shapes: without the first axis, `{"image": (S, S, 3)}` or `{"features": (N, D)}`, and of whatever else
-            the captioner takes beside it (`captioner.input_names`), such as Up-Down's `"pooled": (D,)`; by
-            default what the captioner's encoder says.
+        shapes: shapes without the first axis: `{"image": (S, S, 3)}` or `{"features": (N, D)}`, and of the
+            additional inputs of the captioner (`captioner.input_names`), such as Up-Down's `"pooled": (D,)`.
+            By default the image size of the captioner's encoder.
 
     Returns:
-        By name, all of batch 1: an image uint8, a mask bool, the others float32.
+        By name, all with batch size 1: an image uint8, a mask bool, the others float32.
 
     Raises:
-        InputError: neither says it, or the captioner has no such input.
+        InputError: the shapes are unknown, or the captioner has no such input.
     """
     if shapes is None:
         size = getattr(getattr(captioner, "encoder", None), "image_size", None)
         if size is None:
             raise InputError(
-                f'{captioner.name} does not say how large its input is: give inputs={{"features": (N, D)}}'
+                f'the input size of {captioner.name} is unknown: give inputs={{"features": (N, D)}}'
                 ' or inputs={"image": (S, S, 3)}'
             )
         shapes = {"image": (size, size, 3)}
-    unknown = shapes.keys() - set(captioner.input_names)
-    if unknown or len(shapes.keys() & {"image", "features"}) != 1:
-        beside = [name for name in captioner.input_names if name not in ("image", "features")]
-        raise InputError(
-            f"{captioner.name} takes image or features{', and ' + ', '.join(beside) if beside else ''},"
-            f" not {' and '.join(shapes) or 'nothing'}"
-        )
+    if shapes.keys() - set(captioner.input_names) or len(shapes.keys() & {"image", "features"}) != 1:
+        additional = [name for name in captioner.input_names if name not in ("image", "features")]
+        accepted = ", and ".join(["image or features", ", ".join(additional)]).removesuffix(", and ")
+        raise InputError(f"{captioner.name} takes {accepted}, not {' and '.join(shapes) or 'nothing'}")
     dtypes = {"image": tf.uint8, "mask": tf.bool}
     return {
         name: tf.TensorSpec((1, *shape), dtypes.get(name, tf.float32), name=name)
@@ -302,47 +368,10 @@ def caption_inputs(
     }
 
 
-def _description(
-    captioner: Captioner,
-    specs: dict[str, tf.TensorSpec],
-    beam: int,
-    max_length: int,
-    report: ExportReport,
-    tokenizer: Tokenizer | None,
-) -> dict:
-    """What `captioner.json` says of the file itself."""
-    kind = "image" if "image" in specs else "features"
-    spec = specs[kind]
-    said = tokenizer.words if tokenizer else captioner
-    words = max_length
-    if tokenizer is not None:
-        words = tokenizer.to_words(tf.zeros([max_length], tf.int32)).shape[0]
-    return {
-        "format_version": FORMAT_VERSION,
-        "model": type(captioner).__name__,
-        "input": kind,
-        "input_shape": list(spec.shape),
-        "image_size": spec.shape[1] if kind == "image" else None,
-        "other_inputs": {name: list(other.shape) for name, other in specs.items() if name != kind},
-        "beam": beam,
-        "max_length": words,
-        "max_tokens": max_length,
-        # What comes out are words, where the captioner predicts their digits, too.
-        "vocabulary_size": len(tokenizer.words) if tokenizer else captioner.vocabulary_size,
-        "special_ids": {"pad": said.pad_id, "start": said.start_id, "end": said.end_id},
-        "unknown_id": tokenizer.words.unknown_id if tokenizer else UNKNOWN,
-        "join": tokenizer.join if tokenizer else "words",
-        "sparsity": report.sparsity,
-        "export_format": report.format,
-        "verification": dataclasses.asdict(report.verification),
-        "int8": None if report.quality is None else report.quality.as_dict(),
-    }
-
-
 @contextlib.contextmanager
 def _float32_computation(model: keras.Model) -> Iterator[None]:
-    """Computes in float32 inside the block: mixed precision, too, keeps its weights as float32."""
-    layers = [layer for layer in keras_internals.nested_layers(model) if layer.compute_dtype != "float32"]
+    """Inside the block, a model with mixed precision computes in float32, the dtype of its weights."""
+    layers = [layer for layer in nested_layers(model) if layer.compute_dtype != "float32"]
     policies = [layer.dtype_policy for layer in layers]
     for layer in layers:
         layer.dtype_policy = "float32"

@@ -1,4 +1,4 @@
-"""Reading what a training left behind: the model, its vocabulary, and pictures to check its export with."""
+"""Loading what training wrote: the model, its vocabulary, and validation images with captions."""
 
 import dataclasses
 import json
@@ -24,13 +24,13 @@ from tfsparsecap_export.verify.quality import CaptionedSamples
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A trained model as it lies on disk.
+    """A trained model loaded from disk.
 
     Attributes:
-        model: without gates.
-        tokenizer: the run's, or None for a model alone.
-        config: the run's settings, or None for a model alone.
-        description: what is known of the training, for `captioner.json`.
+        model: model without gates.
+        tokenizer: tokenizer of the run, or None for a single model file.
+        config: settings of the run, or None for a single model file.
+        description: facts about the training for `captioner.json`.
     """
 
     model: keras.Model
@@ -43,37 +43,34 @@ def load_run(path: Path) -> Run:
     """Loads a run folder or a single `.keras` file.
 
     Raises:
-        InputError: there is none, or a part of it is missing or damaged.
+        InputError: the path does not exist, or a part of the run is missing or damaged.
     """
     if path.suffix == ".keras":
         return Run(load_model(path))
-    if path.is_file():
-        raise InputError(f"{path} is a file: give a run folder, such as runs/NAME, or a .keras file")
     if not path.is_dir():
-        raise InputError(
-            f"there is no run folder {path}: give the folder that a training wrote, such as runs/NAME"
-        )
-    trained = FinishedRun.load(path)
-    data = trained.config.data
+        problem = f"{path} is a file" if path.is_file() else f"there is no run folder {path}"
+        raise InputError(f"{problem}: give a folder that training wrote, such as runs/NAME, or a .keras file")
+    finished = FinishedRun.load(path)
+    data = finished.config.data
     source = f"{data.kind}: {Path(data.folder).name}" if data.folder else data.kind
-    description = {"run": trained.config.name, "trained_on": source}
+    description = {"run": finished.config.name, "trained_on": source}
     scores = path / "scores_test.json"
     if scores.is_file():
         try:
-            found = json.loads(scores.read_text(encoding="utf-8"))
-            description["scores"] = {name: value for name, value in found.items() if name != "left_out"}
+            values = json.loads(scores.read_text(encoding="utf-8"))
+            description["scores"] = {name: value for name, value in values.items() if name != "left_out"}
         except (ValueError, OSError, AttributeError) as error:
             raise InputError(
-                f"{scores} is no JSON ({error}): evaluate the run again, or delete it"
+                f"{scores} is not valid JSON ({error}): evaluate the run again, or delete the file"
             ) from error
-    return Run(trained.captioner, trained.tokenizer, trained.config, description)
+    return Run(finished.captioner, finished.tokenizer, finished.config, description)
 
 
 def load_model(path: Path) -> keras.Model:
-    """A Keras model from a `.keras` file; no code in the file is run.
+    """Loads a Keras model from a `.keras` file without running code from the file.
 
     Raises:
-        InputError: the file is absent or damaged, or holds a layer that is not known here.
+        InputError: the file does not exist, is damaged, or contains an unknown layer.
     """
     if not path.is_file():
         raise InputError(f"there is no {path}: give a run folder or a .keras file")
@@ -84,76 +81,75 @@ def load_model(path: Path) -> keras.Model:
     except (
         ValueError,
         TypeError,
-        KeyError,
+        LookupError,
         OSError,
-        zipfile.BadZipFile,
         AttributeError,
         ImportError,
+        zipfile.BadZipFile,
     ) as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         if not zipfile.is_zipfile(path):
-            reason = "it is no .keras file, which is a zip archive"
+            reason = "it is not a .keras file, which is a zip archive"
         raise InputError(
-            f"cannot load {path} ({reason}): save the model again, or give another one"
+            f"cannot load {path} ({reason}): save the model again, or give another file"
         ) from error
 
 
-def validation_of(
+def validation_samples(
     run: Run, inputs: dict[str, tf.TensorSpec], count: int
 ) -> tuple[CaptionedSamples | None, str]:
-    """Pictures of the run's own validation split with their captions, evenly spread over it.
+    """Images from the run's validation split with their captions, at regular intervals.
 
     Args:
-        run: a run folder's.
-        inputs: of the file, see `exporter.caption_inputs`.
-        count: how many at most.
+        run: the run.
+        inputs: inputs of the file, see `exporter.caption_inputs`.
+        count: maximum number of images.
 
     Returns:
-        Samples, such as `{"image": uint8 [1, S, S, 3]}`, with references, and what they are. Nothing, and
-        why, where the data is not at hand.
+        Samples, such as `{"image": uint8 [1, S, S, 3]}`, with references, and a description of them. If the
+        data is not available, None and the reason.
     """
     config = run.config
     if config is None:
         return None, "made-up inputs"
     if config.data.folder is None and config.data.kind != "scenes":
-        return None, "made-up inputs, because the run names no data"
-    folders = (config.data.folder, config.data.features if "features" in inputs else None)
-    for folder in folders:
+        return None, "made-up inputs, because the run has no data folder"
+    for folder in (config.data.folder, config.data.features if "features" in inputs else None):
         if folder is not None and not Path(folder).expanduser().is_dir():
-            return None, f"made-up pictures, because {folder} is absent"
+            return None, f"made-up inputs, because {folder} does not exist"
     samples, references = [], []
     try:
         records = load_data(config).split("validation")
         chosen = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
         read = _reader(config, chosen, inputs) if chosen else None
     except InputError as error:
-        return None, f"made-up pictures, because {error}"
+        return None, f"made-up inputs, because {error}"
     for index, record in enumerate(chosen):
         try:
             samples.append(read(index))
         except InputError:
-            continue  # training counted and named this picture; here the others do as well
+            continue  # training has reported this image; the others are enough here
         references.append(record.captions)
     if not samples:
-        return None, "made-up pictures, for want of validation pictures"
-    return CaptionedSamples(samples, references, run.tokenizer.words.decode), "validation pictures"
+        return None, "made-up inputs, because no validation image can be read"
+    return CaptionedSamples(samples, references, run.tokenizer.words.decode), "validation images"
 
 
 def _reader(
     config: Config, records: Sequence[Record], inputs: dict[str, tf.TensorSpec]
 ) -> Callable[[int], Sample]:
-    """What gives the inputs of a record by its number."""
+    """A function that reads the inputs for the record with an index."""
     if "image" in inputs:
         size = inputs["image"].shape[1]
         return lambda index: {"image": read_image(records[index].image, size)[None]}
     if config.data.features is None:
-        raise InputError("the run names no features: set data.features in its config.yaml")
+        raise InputError("the run has no features: set data.features in its config.yaml")
     regions = inputs["features"].shape[1]
     data = config.data.model_copy(update={"max_regions": regions})
     features = region_features(config.model_copy(update={"data": data}), records)
 
     def read(index: int) -> Sample:
-        given = features.fetch(np.array([index]), regions)
-        return {name: given[name] for name in inputs if name in given}
+        values = features.fetch(np.array([index]), regions)
+        return {name: values[name] for name in inputs if name in values}
 
     return read

@@ -1,4 +1,4 @@
-"""Inputs to check an exported file with: pictures of the run's own data, or made up where there are none."""
+"""Inputs for the comparison of an exported file with its model, if there is no data."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,39 +8,31 @@ Sample = dict[str, np.ndarray]
 
 
 def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 0) -> list[Sample]:
-    """Made-up inputs, the same for the same seed.
+    """Random inputs.
 
     Args:
-        inputs: names, shapes and dtypes. Where the first axis is open, samples have one example and three by
-            turns.
-        count: how many.
-        seed: of the random numbers.
+        inputs: names, shapes and dtypes. If the first axis can have any size, samples have a batch size of 1
+            and 3 by turns.
+        count: number of samples.
+        seed: seed of the random numbers.
 
     Returns:
-        For each sample an array for each input: uint8 [1, S, S, 3] becomes a picture of soft colours, other
-        integers are 0 or 1, floats are the absolute values of normal numbers, as features behind a ReLU are;
-        a mask is true; `"boxes"` lie in the image.
+        For each sample an array per input: uint8 [1, S, S, 3] is an image with smooth colours, other integers
+        are 0 or 1, floats are absolute values of normal numbers (like features behind a ReLU), masks are
+        true, and `"boxes"` are boxes inside the image, x_min, y_min, x_max, y_max from 0 to 1.
     """
     rng = np.random.default_rng(seed)
     return [
-        {
-            name: (_boxes if name == "boxes" else _made_up)(spec, 1 if number % 2 == 0 else 3, rng)
-            for name, spec in inputs.items()
-        }
+        {name: _values(name, spec, 3 if number % 2 else 1, rng) for name, spec in inputs.items()}
         for number in range(count)
     ]
 
 
-def _boxes(spec: tf.TensorSpec, examples: int, rng: np.random.Generator) -> np.ndarray:
-    """Boxes x_min, y_min, x_max, y_max from 0 to 1."""
-    examples = spec.shape[0] or examples
-    corners = np.sort(rng.random((examples, spec.shape[1], 2, 2)), axis=2)
-    return corners.reshape(examples, spec.shape[1], 4).astype(np.float32)
-
-
-def _made_up(spec: tf.TensorSpec, examples: int, rng: np.random.Generator) -> np.ndarray:
-    shape = tuple(examples if size is None else size for size in spec.shape)
+def _values(name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator) -> np.ndarray:
+    shape = tuple(batch if size is None else size for size in spec.shape)
     dtype = spec.dtype.as_numpy_dtype
+    if name == "boxes":
+        return np.sort(rng.random((*shape[:2], 2, 2)), axis=2).reshape(shape).astype(dtype)
     if dtype == np.uint8 and len(shape) == 4 and shape[-1] == 3:
         patches = Image.fromarray(rng.integers(0, 256, (6, 6, 3), np.uint8))
         return np.asarray(patches.resize((shape[2], shape[1]), Image.Resampling.BICUBIC))[None]

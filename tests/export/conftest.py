@@ -1,4 +1,4 @@
-"""A small sparse captioner that says something else about each picture, and its files."""
+"""Small sparse captioners that describe different images differently, and their exported files."""
 
 import functools
 
@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
+from tfsparsecap_export import CaptionOptions, export_model
+from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.verify import outputs
 
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
 
-#: Every way in which a layer's weights are stored but the plain one.
+#: Every encoding of a layer except float32.
 LAYER_ENCODINGS = [
     sparse.FLOAT16,
     sparse.SPARSE16,
@@ -29,7 +32,7 @@ IMAGE_SIZE, VOCABULARY_SIZE, MAX_LENGTH, BEAM = 16, 80, 6, 3
 
 @keras.saving.register_keras_serializable("export_tests")
 class PatchEncoder(keras.layers.Layer):
-    """One convolution that sees patches of 4 x 4 pixels."""
+    """One convolution over patches of 4 x 4 pixels."""
 
     image_size = IMAGE_SIZE
     features_shape = (16, 64)
@@ -55,18 +58,18 @@ def prune(model, block, kept=0.2, seed=0):
 
 
 def small_captioner(block=16, vocabulary_size=VOCABULARY_SIZE, **changes):
-    """A captioner with an encoder, pruned in blocks of `block` inputs; 1 is unstructured."""
+    """A captioner with an encoder, pruned in blocks of `block` inputs; 1 means unstructured."""
     keras.utils.set_random_seed(7)
     sizes = {"embedding_size": 32, "rnn_size": 64, "attention_size": 48, "encoder": PatchEncoder()}
     model = SoftAttention(vocabulary_size, **{**sizes, **changes})
     prune(model, block)
     for weight in model.encoder.weights + model.output_layer.weights:
-        weight.assign(weight * 8)  # or it would say the same about every picture
+        weight.assign(weight * 8)  # otherwise all images would get the same caption
     return model
 
 
 def rewritten(dense, encoding, role=sparse.FULLY_CONNECTED):
-    """A dense file with all weights of a role stored otherwise."""
+    """A dense file with all weights of a role in one encoding."""
     model = flatfile.read_model(dense)
     changes = [
         sparse.Change(weight, encoding, sparse.encode(encoding, weight.values, weight.role))
@@ -149,13 +152,13 @@ def vocabulary():
 
 @pytest.fixture(scope="session")
 def digits(vocabulary):
-    """Words as two digits of base 9: 12 tokens."""
+    """A tokenizer that writes words as two digits of base 9, with 12 tokens."""
     return RadixTokenizer(WordTokenizer(vocabulary), 9)
 
 
 @pytest.fixture(scope="session")
 def transformer_captioner(digits):
-    """A compact Object Relation Transformer over the cells of the encoder's map, pruned in blocks."""
+    """A compact Object Relation Transformer over the cells of the encoder's feature map, pruned in blocks."""
     keras.utils.set_random_seed(4)
     model = ObjectRelationTransformer(
         len(digits),
@@ -179,41 +182,87 @@ def transformer_captioner(digits):
 
 
 @pytest.fixture(scope="session")
-def pictures():
+def images():
     rng = np.random.default_rng(3)
     patches = rng.integers(0, 256, (6, 4, 4, 3), np.uint8)
     return [np.kron(patch, np.ones((4, 4, 1), np.uint8)) for patch in patches]
 
 
 @pytest.fixture(scope="session")
-def export_options(vocabulary, pictures):
-    return {
-        "beam": BEAM,
-        "max_length": MAX_LENGTH,
-        "vocabulary": vocabulary,
-        "samples": [{"image": picture[None]} for picture in pictures],
-    }
+def samples(images):
+    return [{"image": image[None]} for image in images]
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory, blocks_captioner, unstructured_captioner, export_options):
-    """Files, made once: `exported("blocks", "auto")` gives the path and the report."""
-    from tfsparsecap_export import export_model
+def export_options(vocabulary, samples):
+    captions = CaptionOptions(beam=BEAM, max_length=MAX_LENGTH, vocabulary=vocabulary)
+    return {"captions": captions, "samples": samples}
 
+
+@pytest.fixture(scope="session")
+def once():
+    """`once(function)` calls a function of a model only once for the same model and arguments."""
+    results, models = {}, []
+
+    def wrap(function):
+        def call(model, *arguments):
+            key = (function.__name__, id(model), repr(arguments))
+            if key not in results:
+                models.append(model)  # while it is referenced, no other model gets its id
+                results[key] = function(model, *arguments)
+            return results[key]
+
+        return call
+
+    return wrap
+
+
+@pytest.fixture(scope="session")
+def cached_export(once):
+    """`export_model` that converts each model, and traces its Keras decoder, once for all formats."""
+    replaced = [(graph, "caption_graph"), (graph, "model_graph"), (outputs, "Decoder")]
+    replacements = [(module, name, once(getattr(module, name))) for module, name in replaced]
+
+    def export(*arguments, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            for replacement in replacements:
+                patch.setattr(*replacement)
+            return export_model(*arguments, **options)
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory, blocks_captioner, unstructured_captioner, export_options, cached_export):
+    """Files of captioners, made once: `exported("blocks", "auto")` gives the path and the report."""
     folder = tmp_path_factory.mktemp("exported")
     captioners = {"blocks": blocks_captioner, "unstructured": unstructured_captioner}
 
     @functools.cache
     def get(pattern, format):
         path = folder / f"{pattern}_{format}.tflite"
-        return path, export_model(captioners[pattern], path, format, **export_options)
+        return path, cached_export(captioners[pattern], path, format, **export_options)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def exported_transformer(tmp_path_factory, transformer_captioner, digits, samples, cached_export):
+    """Files of the transformer, which return words, made once: `exported_transformer("auto")`."""
+    folder = tmp_path_factory.mktemp("transformer")
+    captions = CaptionOptions(beam=BEAM, max_length=2 * MAX_LENGTH, tokenizer=digits)
+
+    @functools.cache
+    def get(format):
+        path = folder / f"{format}.tflite"
+        return path, cached_export(transformer_captioner, path, format, captions=captions, samples=samples)
 
     return get
 
 
 @pytest.fixture
 def interpreter():
-    """Runs the bytes of a .tflite file: `interpreter(content, delegate=True)(**inputs)` gives its outputs."""
+    """Loads the bytes of a .tflite file: `interpreter(content, delegate=True)(**inputs)` runs it."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     def load(content, delegate=True):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tfsparsecap_export import android
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.write.bundle import bundled
+from tfsparsecap_export.write import make_bundle
 
 from tfsparsecap import command
 from tfsparsecap.inference.bundle import TFLiteCaptioner
@@ -56,13 +56,13 @@ def test_a_file_that_the_app_cannot_use_is_one_sentence_and_exit_code_2(case, pa
         file.write_bytes(content[:-100])
         expected = "cut short"
     elif case == "features":
-        file.write_bytes(bundled(graph, without_pictures, captioner.vocabulary))
+        file.write_bytes(make_bundle(graph, without_pictures, captioner.vocabulary))
         expected = "takes features"
     elif case == "no vocabulary":
-        file.write_bytes(bundled(graph, captioner.metadata, None))
+        file.write_bytes(make_bundle(graph, captioner.metadata, None))
         expected = "no vocabulary"
     elif case == "no model":
-        file.write_bytes(bundled(b"\x08\0\0\0TFL3" + bytes(64), captioner.metadata, captioner.vocabulary))
+        file.write_bytes(make_bundle(b"\x08\0\0\0TFL3" + bytes(64), captioner.metadata, captioner.vocabulary))
         expected = "the runtime cannot load"
     elif case == "no captions":
         file.write_bytes((RESOURCES / "silent.tflite").read_bytes())
@@ -72,7 +72,7 @@ def test_a_file_that_the_app_cannot_use_is_one_sentence_and_exit_code_2(case, pa
         largest = max(model.buffers, key=lambda buffer: 0 if buffer.data is None else len(buffer.data))
         largest.data = None
         damaged = flatfile.write_model(model)
-        file.write_bytes(bundled(damaged, captioner.metadata, captioner.vocabulary))
+        file.write_bytes(make_bundle(damaged, captioner.metadata, captioner.vocabulary))
         expected = "the runtime cannot run"
     assert ended(file) == 2
     out, error = capsys.readouterr()

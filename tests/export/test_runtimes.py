@@ -10,9 +10,10 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS, export_model, exporter
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import assembly, sparse
 from tfsparsecap_export.encode import int8_encoder as encoder
+from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.models import SoftAttention
@@ -203,7 +204,7 @@ def padded_file(tmp_path_factory):
     inputs = exporter.caption_inputs(captioner, {"features": (5, 24)})
     dense = graph.caption_graph(captioner, inputs, BEAM, MAX_LENGTH)
     path = tmp_path_factory.mktemp("padded") / "int8.tflite"
-    path.write_bytes(assembly.encode(dense, "int8", words=MAX_LENGTH)[0])
+    path.write_bytes(encode_file(dense, "int8", words=MAX_LENGTH)[0])
     return path
 
 
@@ -258,7 +259,7 @@ def ordered_file(tmp_path_factory):
         dense = graph.caption_graph(captioner, inputs, beam, MAX_LENGTH)
         path = folder / f"{block}_{beam}.tflite"
         format = "auto" if block == 16 else "fast"
-        path.write_bytes(assembly.encode(dense, format, words=MAX_LENGTH, costs=always)[0])
+        path.write_bytes(encode_file(dense, format, words=MAX_LENGTH, costs=always)[0])
         return path
 
     return get

@@ -1,1 +1,1 @@
-"""From a Keras model to a dense float32 .tflite file."""
+"""Conversion of Keras models to dense float32 .tflite files."""

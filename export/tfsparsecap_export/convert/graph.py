@@ -1,4 +1,4 @@
-"""From a Keras model to a dense float32 .tflite file whose weights are constants that `sparse` can find."""
+"""Conversion of Keras models to dense float32 .tflite files whose weights are constants."""
 
 import contextlib
 import dataclasses
@@ -12,20 +12,19 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from tfsparsecap import decoding
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap_export.convert import cells
+from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals
 
-#: Name of the signature of a captioner's file; docs/export.md, "A captioner's file".
+#: Signature of a captioner's file; see docs/export.md, "Files of captioners".
 CAPTION_SIGNATURE = "caption"
-#: Its output besides the words, where a captioner predicts digits of words.
+#: Its additional output for captioners that predict several digits per word.
 DIGITS = "digit_ids"
 ENCODER_SIGNATURE = "encode"
-#: Name of the signature of any other model's file.
+#: Signature of the file of any other model.
 DEFAULT_SIGNATURE = "serving_default"
 
 
@@ -36,23 +35,22 @@ def caption_graph(
     max_length: int,
     to_words: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> bytes:
-    """The whole caption in one graph: normalisation, encoder and beam search.
+    """Converts preprocessing, encoder and beam search into one graph.
 
     Args:
-        captioner: a built captioner without gates.
+        captioner: built captioner without gates.
         inputs: `{"image": uint8 [1, S, S, 3]}` or `{"features": float32 [1, N, D]}`.
-        beam: captions that the search keeps, and gives.
-        max_length: tokens of a caption at most, the end token included.
-        to_words: `RadixTokenizer.to_words`, for a captioner that predicts digits of words.
+        beam: number of captions that beam search keeps and returns.
+        max_length: maximum number of tokens per caption, including the end token.
+        to_words: `RadixTokenizer.to_words` for a captioner that predicts several digits per word.
 
     Returns:
-        A dense float32 .tflite file of one signature, `caption`, with outputs `token_ids` int32 [beam,
-        max_length] and `scores` float32 [beam], best first. With `to_words`, `token_ids` are of words, and
-        `digit_ids` int32 [beam, max_length] are what the captioner predicts.
+        A dense float32 .tflite file with the signature `caption` and the outputs `token_ids` int32 [beam,
+        max_length] and `scores` float32 [beam], best first. With `to_words`, `token_ids` are word ids, and
+        `digit_ids` int32 [beam, max_length] are the ids that the captioner predicts.
 
     Raises:
-        InputError: the graph needs an operation that TFLite does not have, or a weight is not a finite
-            number.
+        InputError: TFLite does not support an operation of the model, or a weight is NaN or infinite.
     """
     check_weights(captioner)
 
@@ -60,23 +58,22 @@ def caption_graph(
         token_ids, scores = decoding.beam_search(captioner, inputs, beam, max_length)
         if to_words is None:
             return {"token_ids": token_ids[0], "scores": scores[0]}
-        words = to_words(token_ids[0])
-        return {"token_ids": words, DIGITS: token_ids[0], "scores": scores[0]}
+        return {"token_ids": to_words(token_ids[0]), DIGITS: token_ids[0], "scores": scores[0]}
 
-    with cells.one_product_a_word(captioner):
+    with rnn_fusion.fuse_rnn_kernels(captioner):
         return _convert(caption, inputs, CAPTION_SIGNATURE)
 
 
 def encoder_graph(captioner: Captioner, image: tf.TensorSpec, calibration: list[np.ndarray]) -> bytes:
-    """The encoder alone, from pixels to features, its weights and what flows between them int8.
+    """Converts the encoder alone, from pixels to features, with int8 weights and activations.
 
     Args:
-        captioner: a built captioner with an encoder.
+        captioner: built captioner with an encoder.
         image: uint8 [1, S, S, 3].
-        calibration: images like it, from which the converter takes the range of every value in between.
+        calibration: images of this shape, from which the converter determines the range of each activation.
 
     Returns:
-        A .tflite file of one signature, `encode`, with output `features` float32 [1, N, D].
+        A .tflite file with the signature `encode` and the output `features` float32 [1, N, D].
 
     Raises:
         InputError: as `caption_graph`.
@@ -89,81 +86,78 @@ def encoder_graph(captioner: Captioner, image: tf.TensorSpec, calibration: list[
 
 
 def model_graph(model: keras.Model, batch: int | None = 1) -> bytes:
-    """Any built Keras model's forward pass, as a dense float32 .tflite file.
+    """Converts the forward pass of any built Keras model to a dense float32 .tflite file.
 
-    The signature is `serving_default`; its inputs are named as the model's, its outputs `output_0`,
-    `output_1`, ….
+    The signature is `serving_default`. Its inputs have the names of the model's inputs, its outputs are
+    `output_0`, `output_1`, ….
 
     Args:
-        model: functional or sequential.
-        batch: examples at a time, or None for any number.
+        model: functional or sequential model.
+        batch: batch size, or None for any.
 
     Raises:
-        InputError: as `caption_graph`, or the model does not know the shapes of its inputs, or TFLite cannot
-            leave the number of examples open.
+        InputError: as `caption_graph`, or the model has unknown input shapes, or TFLite needs a fixed batch
+            size.
     """
     check_weights(model)
     inputs = model_inputs(model, batch)
 
-    def serving_default(**inputs):
-        tensors = [inputs[name] for name in specs]
-        outputs = model(tf.nest.pack_sequence_as(model.inputs, tensors) if len(tensors) > 1 else tensors[0])
+    def serving_default(**tensors):
+        values = [tensors[name] for name in inputs]
+        outputs = model(values if len(values) > 1 else values[0])
         return {f"output_{i}": output for i, output in enumerate(tf.nest.flatten(outputs))}
 
-    specs = inputs
-    with cells.one_product_a_word(model):
+    with rnn_fusion.fuse_rnn_kernels(model):
         return _convert(serving_default, inputs, DEFAULT_SIGNATURE)
 
 
 def model_inputs(model: keras.Model, batch: int | None = 1) -> dict[str, tf.TensorSpec]:
-    """Names, shapes and dtypes of a functional or sequential model's inputs.
+    """Names, shapes and dtypes of the inputs of a functional or sequential model.
 
     Args:
         model: the model.
-        batch: length of the first axis of each, or None.
+        batch: size of the first axis of each input, or None.
 
     Raises:
-        InputError: the model is subclassed or not built, or leaves an axis other than the first open.
+        InputError: the model is subclassed or not built, or another axis than the first has no fixed size.
     """
-    tensors = getattr(model, "inputs", None)
-    if not tensors:
+    if not getattr(model, "inputs", None):
         raise InputError(
-            f"{model.name} does not know the shapes of its inputs: export a functional or sequential model"
-            " that is built"
+            f"{model.name} has no known input shapes: export a built functional or sequential model"
         )
-    specs = {}
-    for tensor in tensors:
-        shape = tensor.shape[1:]
-        if None in shape:
+    for tensor in model.inputs:
+        if None in tensor.shape[1:]:
             raise InputError(
                 f"input {tensor.name} of {model.name} has shape {tuple(tensor.shape)}:"
-                " only the first axis may be open"
+                " only the first axis may have any size"
             )
-        specs[tensor.name] = tf.TensorSpec((batch, *shape), tensor.dtype, name=tensor.name)
-    return specs
+    return {
+        tensor.name: tf.TensorSpec((batch, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
+        for tensor in model.inputs
+    }
 
 
 def check_weights(model: keras.Model) -> None:
-    """Raises InputError for a model without weights, with gates, or with a weight that is no number."""
+    """Raises InputError for a model that is not built, has gates, or has a weight that is NaN or infinite."""
     if not model.built:
-        raise InputError(f"{model.name} has no weights yet: call it once, or train it, before exporting it")
+        raise InputError(f"{model.name} has no weights yet: call it once, or train it, before you export it")
     if gates(model):
-        raise InputError(f"{model.name} still has its gates: export what strip_pruning makes of it")
+        raise InputError(f"{model.name} still has gates: call strip_pruning on it before you export it")
     for weight in model.weights:
         if keras.backend.is_float_dtype(weight.dtype) and not np.isfinite(np.asarray(weight)).all():
             raise InputError(
-                f"weight {weight.path} holds NaN or infinity: the training that made it diverged;"
+                f"weight {weight.path} contains NaN or infinity because training diverged:"
                 " export an earlier checkpoint"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a constant of the file was in the model.
+    """The weight of the Keras model that a constant of the file comes from.
 
     Attributes:
         name: path of the Keras weight.
-        weights: how many weights the model has there; the constant may hold zeros beside them.
+        weights: number of weights in the model; the constant may contain additional zeros.
     """
 
     name: str
@@ -171,24 +165,22 @@ class Source:
 
 
 def weight_sources(model: keras.Model) -> dict[bytes, Source]:
-    """What constants come from, by the `content_key` of their values in TFLite's layout, for the report."""
+    """The sources of constants, by the `content_key` of their values in TFLite's layout."""
     found = {}
     for weight in model.weights:
         values = np.asarray(weight, np.float32)
-        source = Source(weight.path, values.size)
-        if values.ndim == 2:
-            found.setdefault(content_key(values.T), source)
-        found.setdefault(content_key(values), source)
+        for layout in (values.T, values) if values.ndim == 2 else (values,):
+            found.setdefault(content_key(layout), Source(weight.path, values.size))
     if isinstance(model, Captioner):
-        tables = model.constant_tables().items()
-        found |= {content_key(table): Source(f"{model.name}/{name}", 0) for name, table in tables}
-    for name, matrix, weights in cells.matrices(model):
+        for name, table in model.constant_tables().items():
+            found[content_key(table)] = Source(f"{model.name}/{name}", 0)
+    for name, matrix, weights in rnn_fusion.fused_kernels(model):
         found[content_key(matrix.T)] = Source(name, weights)
     return found
 
 
 def content_key(values: np.ndarray) -> bytes:
-    """A digest of an array's numbers in row order."""
+    """Hash of the values of an array in row order."""
     return hashlib.sha256(np.ascontiguousarray(values)).digest()
 
 
@@ -201,24 +193,22 @@ def _convert(
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
-        # The converter cannot read a variable inside a loop: freeze first, and export what is left, which has
-        # none.
-        frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False)
+        # The converter cannot read variables inside loops, so they are replaced by constants first.
+        frozen = tensorflow_internals.freeze_variables(concrete)
         arguments = [tensor.name.split(":")[0] for tensor in frozen.inputs]
         outputs = sorted(concrete.structured_outputs)
 
-        def constant(**inputs):
+        def without_variables(**inputs):
             results = frozen(*(inputs[name] for name in arguments))
             return dict(zip(outputs, results, strict=True))
 
         module = tf.Module()
-        module.frozen = tf.function(constant, autograph=False)
+        module.frozen = tf.function(without_variables, autograph=False)
         tf.saved_model.save(
             module, folder, signatures={signature: module.frozen.get_concrete_function(**specs)}
         )
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
-        # Versions of operations that TFLite 2.16, the newest in Maven Central, does not have.
-        converter._experimental_disable_per_channel_quantization_for_dense_layers = True
+        tensorflow_internals.use_per_tensor_quantization(converter)
         if calibration is not None:
             (name,) = inputs
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -226,28 +216,27 @@ def _convert(
         try:
             return converter.convert()
         except Exception as error:
-            missing = sorted(set(re.findall(r"tf\.[A-Z]\w+", str(error))))
+            missing = ", ".join(sorted(set(re.findall(r"tf\.[A-Z]\w+", str(error)))))
             if any(None in spec.shape for spec in inputs.values()):
                 raise InputError(
-                    "TFLite cannot leave the number of examples of this model open"
-                    f"{' (' + ', '.join(missing) + ')' if missing else ''}: give a batch size, which"
-                    " recurrent layers always need"
+                    f"TFLite needs a fixed batch size for this model{missing and f' ({missing})'}: give one;"
+                    " models with recurrent layers always need it"
                 ) from error
             if not missing:
                 raise
             raise InputError(
-                f"TFLite has no {', '.join(missing)}: replace the layer of the model that needs it"
+                f"TFLite does not support {missing}: replace the layer of the model that uses it"
             ) from error
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps TensorFlow's notes on saving and converting, which nobody can act on, off the terminal."""
+    """Hides TensorFlow's messages about saving and converting, which users cannot act on."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        # Calibration runs on an interpreter that TensorFlow itself calls deprecated.
+        # For calibration, TensorFlow itself uses an interpreter that it has deprecated.
         warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
         try:
             yield

@@ -1,1 +1,1 @@
-"""From a dense .tflite file to one whose weights are stored sparse, quantised or in half precision."""
+"""Storage of the weights of a dense .tflite file in the encodings that suit their zeros."""

@@ -1,7 +1,7 @@
-"""How a weight matrix is laid out in a .tflite file: compressed rows, blocks, int8, float16.
+"""How a weight matrix is stored in a .tflite file: compressed rows, blocks, int8, float16.
 
-Weights are in TFLite's layout throughout this package: [outputs, inputs] for a fully connected layer (Keras's
-kernel transposed), [rows, columns] for an embedding table.
+In the exporter, weights have TFLite's layout: [outputs, inputs] for a fully connected layer (the transpose of
+the Keras kernel), [rows, columns] for an embedding table.
 """
 
 import dataclasses
@@ -10,9 +10,9 @@ import numpy as np
 
 from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, SharedSparsity, schema
 
-#: Limits of TFLite's int8 1x16 kernel: it keeps block counts and block indices in single bytes.
+#: Limits of TFLite's int8 1x16 kernel, which stores block counts and block indices in single bytes.
 BLOCK16_MAX_INPUTS = 4096
-BLOCK16_MAX_BLOCKS_A_ROW = 255
+BLOCK16_MAX_BLOCKS_PER_ROW = 255
 
 _INDEX_VECTORS = (
     (np.uint8, schema.SparseIndexVector.Uint8Vector, schema.Uint8VectorT),
@@ -26,10 +26,11 @@ class Encoded:
     """A constant as it is stored.
 
     Attributes:
-        values: one-dimensional; all weights of a dense encoding, the kept ones in row order of a sparse one.
+        values: one-dimensional; all weights of a dense encoding, or the stored ones of a sparse encoding in
+            row order.
         tensor_type: the schema's `TensorType`.
-        sparsity: where the kept values belong, or None for a dense encoding.
-        quantization: the scales of int8 values, or None.
+        sparsity: positions of the stored values, or None for a dense encoding.
+        quantization: scales of int8 values, or None.
     """
 
     values: np.ndarray
@@ -54,12 +55,12 @@ class Encoded:
 
 
 def fits_float16(weights: np.ndarray) -> bool:
-    """Whether no weight is beyond the range of float16."""
+    """Whether all weights are in the range of float16."""
     return bool(np.abs(weights).max(initial=0) <= np.finfo(np.float16).max)
 
 
 def round_to_float16(weights: np.ndarray) -> np.ndarray:
-    """float32 weights with values that float16 holds: they compress better, in an APK for example."""
+    """float32 weights rounded to float16 values, which compress better, for example in an APK."""
     return weights.astype(np.float16).astype(np.float32)
 
 
@@ -69,54 +70,52 @@ def dense16(weights: np.ndarray) -> Encoded:
 
 
 def sparse16(weights: np.ndarray) -> Encoded:
-    """The non-zero weights as float16, in compressed rows."""
+    """The non-zero weights as float16 in compressed rows."""
     sparsity, values = compress(weights.astype(np.float16), 1)
     return Encoded(values, schema.TensorType.FLOAT16, sparsity)
 
 
 def sparse32(weights: np.ndarray, block: int) -> Encoded:
-    """The kept blocks of `block` weights as float32: 1 is compressed rows, 4 the blocks of the 1x4 kernel."""
+    """The non-zero blocks of `block` weights as float32; a block size of 1 is compressed rows."""
     sparsity, values = compress(weights, block)
     return Encoded(values, schema.TensorType.FLOAT32, sparsity)
 
 
-def blocks_int8(weights: np.ndarray) -> Encoded:
-    """The kept 1x16 blocks as int8, one scale a row."""
-    quantized, quantization = quantize(weights, by_row=True)
-    sparsity, values = compress(quantized, 16)
-    return Encoded(values, schema.TensorType.INT8, sparsity, quantization)
-
-
 def dense_int8(weights: np.ndarray) -> Encoded:
-    """All weights as int8 with one scale: what every TFLite since 2.3 multiplies with float inputs."""
+    """All weights as int8 with one scale, which TFLite has multiplied with float inputs since version 2.3."""
     quantized, quantization = quantize(weights, by_row=False)
     return Encoded(quantized.reshape(-1), schema.TensorType.INT8, quantization=quantization)
 
 
-def sparse_int8(weights: np.ndarray, block: int) -> Encoded:
-    """The kept blocks of `block` weights as int8 with one scale for all; 1 is compressed rows."""
-    quantized, quantization = quantize(weights, by_row=False)
+def sparse_int8(weights: np.ndarray, block: int, by_row: bool = False) -> Encoded:
+    """The non-zero blocks of `block` weights as int8, with one scale or one per row."""
+    quantized, quantization = quantize(weights, by_row)
     sparsity, values = compress(quantized, block)
     return Encoded(values, schema.TensorType.INT8, sparsity, quantization)
 
 
+def blocks_int8(weights: np.ndarray) -> Encoded:
+    """The non-zero 1x16 blocks as int8 with one scale per row, for TFLite's int8 1x16 kernel."""
+    return sparse_int8(weights, 16, by_row=True)
+
+
 def compress(weights: np.ndarray, block: int) -> tuple[schema.SparsityParametersT, np.ndarray]:
-    """Dense rows of sparse blocks.
+    """Stores the non-zero blocks of each row.
 
     Args:
-        weights: [rows, columns], any dtype; `columns` a multiple of `block`.
-        block: neighbouring columns that are kept or dropped together.
+        weights: [rows, columns], any dtype; `columns` is a multiple of `block`.
+        block: number of neighbouring columns that form a block.
 
     Returns:
-        The schema's sparsity parameters and the kept values, one-dimensional, in row order.
+        The schema's sparsity parameters, and the stored values, one-dimensional, in row order.
     """
     rows, columns = weights.shape
     blocks = weights.reshape(rows, columns // block, block)
-    kept = (blocks != 0).any(axis=2)
-    if not kept.any():
-        kept[0, 0] = True  # a constant without data is no constant to the runtime
-    segments = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
-    row, column = np.nonzero(kept)
+    stored = (blocks != 0).any(axis=2)
+    if not stored.any():
+        stored[0, 0] = True  # the runtime does not accept constants without data
+    segments = np.concatenate([[0], np.cumsum(stored.sum(axis=1))])
+    row, column = np.nonzero(stored)
     sparsity = SharedSparsity()
     sparsity.dimMetadata = [_dense_dimension(rows), _sparse_dimension(segments, column)]
     sparsity.traversalOrder = np.arange(2, dtype=np.int32)
@@ -128,10 +127,10 @@ def compress(weights: np.ndarray, block: int) -> tuple[schema.SparsityParameters
 
 
 def quantize(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schema.QuantizationParametersT]:
-    """Symmetric int8, -127 to 127; zeros stay zeros.
+    """Symmetric quantization to int8, from -127 to 127; zeros stay zeros.
 
     Returns:
-        int8 weights of the same shape, and the schema's quantization with one scale a row or a single one.
+        int8 weights of the same shape, and the schema's quantization with one scale per row or a single one.
     """
     largest = np.abs(weights).max(axis=1 if by_row else None, keepdims=True)
     scale = np.where(largest == 0, 1, largest / 127).astype(np.float32)
@@ -140,11 +139,6 @@ def quantize(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schema.Quan
     quantization.zeroPoint = np.zeros(scale.size, np.int64)
     quantization.quantizedDimension = 0
     return np.clip(np.round(weights / scale), -127, 127).astype(np.int8), quantization
-
-
-def index_bytes(largest: int) -> int:
-    """Bytes of the smallest index type that holds `largest`."""
-    return np.dtype(_index_vector(largest)[0]).itemsize
 
 
 def _index_vector(largest: int):

@@ -1,11 +1,10 @@
-"""Layers whose outputs lie in the order of how many weights they keep.
+"""Sorting the outputs of layers by their number of stored weights.
 
-A sparse kernel loops over the weights of an output, and where an output has another number of them than
-the one before, the processor has guessed wrong when that loop ends: with ten thousand outputs of three blocks
-each that takes more than half of the time. In order, the guesses are right. Of the layer that scores words
-only the best are picked, and those are called by their own ids again: one GATHER of as many ids as the search
-has beams. The outputs of other layers are put back by a GATHER of them all, which may be the cheaper way
-still.
+A sparse kernel loops over the weights of each output. If their number differs from the previous output's, the
+processor mispredicts the end of the loop; with ten thousand outputs of three blocks each, this takes more
+than half of the time. In sorted layers the predictions are right. Only the best outputs of the layer that
+scores the words are used, so one GATHER of as many ids as beams restores their word ids. The outputs of other
+layers are restored by a GATHER of all of them, which can still be faster than mispredictions.
 """
 
 import collections
@@ -20,18 +19,18 @@ from tfsparsecap_export.flatbuffer.model_file import schema
 
 _GATHER, _TRANSPOSE = schema.BuiltinOperator.GATHER, schema.BuiltinOperator.TRANSPOSE
 _BLOCKS = {sparse.CSR: 1, sparse.BLOCK4: 4, sparse.BLOCK16: 16}
-#: What may stand between the product and the choice: it treats all words alike.
-_ALIKE = ("SOFTMAX", "LOG_SOFTMAX")
+#: Operators between the product and TOPK_V2 that do not depend on the order of the words.
+_ORDER_INDEPENDENT = ("SOFTMAX", "LOG_SOFTMAX")
 
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """A product whose outputs can be put in order.
+    """A layer whose outputs can be sorted.
 
     Attributes:
-        graph: where it is.
+        graph: its graph.
         operator: its FULLY_CONNECTED.
-        pick: the TOPK_V2 that picks the best of its outputs and alone reads them, or None.
+        pick: the TOPK_V2 that selects the best outputs, if nothing else reads them; else None.
     """
 
     graph: schema.SubGraphT
@@ -40,11 +39,11 @@ class Product:
 
 
 def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Product]:
-    """The products whose outputs can be put in order, by the buffer of their weight.
+    """The layers whose outputs can be sorted, by the buffer of their weight.
 
     Args:
-        model: as `flatfile.read_model` gives it.
-        weights: its constants, as `sparse.find_weights` found them.
+        model: model from `flatfile.read_model`.
+        weights: its weights from `sparse.find_weights`.
     """
     found = {}
     for weight in weights:
@@ -56,29 +55,28 @@ def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Pr
         bias = int(product.inputs[2]) if len(product.inputs) > 2 else -1
         if bias >= 0 and model.buffers[graph.tensors[bias].buffer].data is None:
             continue
-        result, outputs = int(product.outputs[0]), len(weight.values)
-        found[weight.buffer] = Product(graph, product, _pick(model, graph, result, outputs))
+        pick = _pick(model, graph, int(product.outputs[0]), len(weight.values))
+        found[weight.buffer] = Product(graph, product, pick)
     return found
 
 
 def order_of(values: np.ndarray, encoding: str) -> np.ndarray:
-    """Rows by what the kernel finds in them, int32 [rows], the emptiest first.
+    """Rows sorted by the number of blocks that the kernel finds in them, int32 [rows], ascending.
 
     Args:
         values: float32 [rows, columns].
         encoding: `CSR`, `BLOCK4` or `BLOCK16` of `sparse`.
     """
-    block = _BLOCKS[encoding]
-    kept = (values != 0).reshape(len(values), -1, block).any(axis=2).sum(axis=1)
-    return np.argsort(kept, kind="stable").astype(np.int32)
+    blocks = (values != 0).reshape(len(values), -1, _BLOCKS[encoding]).any(axis=2).sum(axis=1)
+    return np.argsort(blocks, kind="stable").astype(np.int32)
 
 
 def apply(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
-    """Makes the rest of the graph right for a product whose outputs are in another order.
+    """Adapts a graph to the sorted outputs of a layer.
 
     Args:
         model: changed in place.
-        product: of this model; its weight is stored as `values[order]`.
+        product: a layer of this model; its weight is stored as `values[order]`.
         order: int32 [rows].
     """
     graph, operator = product.graph, product.operator
@@ -88,22 +86,22 @@ def apply(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
         constant = surgery.add_constant(model, graph, values, bias.name.decode() + "/ordered")
         operator.inputs = np.array([*operator.inputs[:2], constant], np.int32)
     if product.pick is not None:
-        _name_picked(model, graph, product.pick, order)
+        _restore_ids(model, graph, product.pick, order)
     else:
-        _restore(model, graph, operator, np.argsort(order).astype(np.int32))
+        _restore_outputs(model, graph, operator, np.argsort(order).astype(np.int32))
 
 
-def _name_picked(model: schema.ModelT, graph: schema.SubGraphT, pick, order: np.ndarray) -> None:
-    """Makes the ids of what was picked those of the words again."""
+def _restore_ids(model: schema.ModelT, graph: schema.SubGraphT, pick, order: np.ndarray) -> None:
+    """Converts the selected rows to word ids."""
     words = int(pick.outputs[1])
-    rank = surgery.add_tensor(graph, words, "row")
-    pick.outputs = np.array([pick.outputs[0], rank], np.int32)
+    rows = surgery.add_tensor(graph, words, "row")
+    pick.outputs = np.array([pick.outputs[0], rows], np.int32)
     ids = surgery.add_constant(model, graph, order, "word_of_row")
-    _insert_after(graph, pick, [surgery.new_operator(model, _GATHER, 1, [ids, rank], [words])])
+    _insert_after(graph, pick, [surgery.new_operator(model, _GATHER, 1, [ids, rows], [words])])
 
 
-def _restore(model: schema.ModelT, graph: schema.SubGraphT, operator, places: np.ndarray) -> None:
-    """Puts the outputs back where they belong."""
+def _restore_outputs(model: schema.ModelT, graph: schema.SubGraphT, operator, places: np.ndarray) -> None:
+    """Restores the original order of the outputs."""
     result = int(operator.outputs[0])
     shape = graph.tensors[result].shape
     axis = len(shape) - 1
@@ -115,10 +113,10 @@ def _restore(model: schema.ModelT, graph: schema.SubGraphT, operator, places: np
         gather.builtinOptions.axis = axis
         _insert_after(graph, operator, [gather])
         return
-    # GATHER along the first axis copies rows; along the last one it copies number by number.
-    turned, gathered = (
+    # Along the first axis, GATHER copies whole rows; along the last one, it copies single numbers.
+    transposed, gathered = (
         surgery.add_tensor(graph, result, suffix, shape=(shape[-1], *shape[:-1]))
-        for suffix in ("turned", "gathered")
+        for suffix in ("transposed", "gathered")
     )
     there, back = (
         surgery.add_constant(model, graph, np.array(axes, np.int32), "axes")
@@ -128,8 +126,8 @@ def _restore(model: schema.ModelT, graph: schema.SubGraphT, operator, places: np
         graph,
         operator,
         [
-            surgery.new_operator(model, _TRANSPOSE, 1, [source, there], [turned]),
-            surgery.new_operator(model, _GATHER, 1, [turned, indices], [gathered]),
+            surgery.new_operator(model, _TRANSPOSE, 1, [source, there], [transposed]),
+            surgery.new_operator(model, _GATHER, 1, [transposed, indices], [gathered]),
             surgery.new_operator(model, _TRANSPOSE, 1, [gathered, back], [result]),
         ],
     )
@@ -141,7 +139,7 @@ def _insert_after(graph: schema.SubGraphT, operator, following: list) -> None:
 
 
 def _pick(model: schema.ModelT, graph: schema.SubGraphT, scores: int, words: int) -> schema.OperatorT | None:
-    """The TOPK_V2 that alone reads a product's result, or None."""
+    """The TOPK_V2 that is the only reader of a layer's result, or None."""
     readers = collections.defaultdict(list)
     for operator in graph.operators:
         for position, tensor in enumerate(operator.inputs):
@@ -154,7 +152,7 @@ def _pick(model: schema.ModelT, graph: schema.SubGraphT, scores: int, words: int
             return operator
         shape = graph.tensors[int(operator.outputs[0])].shape
         same_words = shape is not None and len(shape) > 0 and int(shape[-1]) == words
-        if position or not (name in _ALIKE or (name == "RESHAPE" and same_words)):
+        if position or not (name in _ORDER_INDEPENDENT or (name == "RESHAPE" and same_words)):
             return None
         scores = int(operator.outputs[0])
     return None

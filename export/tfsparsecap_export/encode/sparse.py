@@ -1,8 +1,9 @@
-"""The rewrite of a dense .tflite file into one that stores and multiplies sparse weights.
+"""Finding the weights of a dense .tflite file, and storing them in sparse and quantized encodings.
 
-TensorFlow's converter hides sparse weights behind an operation that expands them before use: a small file,
-but dense speed. The FULLY_CONNECTED kernel itself runs on sparse weights when their tensor says how they are
-stored, so this module changes the tensors of a dense file and leaves the graph alone where it can.
+TensorFlow's converter puts an operation that expands sparse weights in front of the layers: the file is
+small, but as slow as a dense one. The FULLY_CONNECTED kernel itself multiplies sparse weights if the tensor
+describes how they are stored. So this module changes the tensors of a dense file, and the graph only where
+necessary.
 """
 
 import collections
@@ -11,30 +12,30 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from tensorflow.lite.python import schema_py_generated as schema
 
+from tfsparsecap.summary.storage import TABLE_BLOCKS
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.encodings import Encoded
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import surgery
+from tfsparsecap_export.flatbuffer.model_file import schema
 
-#: The version that keeps the XNNPACK delegate, which does not look at sparsity, away from an operation. The
+#: Operator version that keeps the XNNPACK delegate, which ignores sparsity, away from an operation. The
 #: kernels of TFLite 2.16, TensorFlow 2.21 and LiteRT 2.3 accept it.
 SPARSE_OPERATOR_VERSION = 8
-#: What the converter writes for float inputs and int8 weights: 3, or 5 where the output keeps its leading
-#: axes.
+#: Operator versions that the converter writes for float inputs and int8 weights, by `keepNumDims`.
 _INT8_OPERATOR_VERSIONS = {False: 3, True: 5}
 
 FULLY_CONNECTED, TABLE, CONVOLUTION = "fully connected", "table", "convolution"
 
-#: How a constant can be stored; `encode` says how. The runtime expands `FLOAT16`, `SPARSE32` and
-#: `SPARSE_INT8` once, when it loads the file. So it does `SPARSE16` where XNNPACK runs the layer that reads
-#: it; in loops before LiteRT it expands that at every word, and for a table, with XNNPACK on, not at all:
-#: that reads garbage, and no format chooses it.
+#: The encodings of a constant; `encode` produces them. The runtime expands `FLOAT16`, `SPARSE32` and
+#: `SPARSE_INT8` once, when it loads the file. It does the same with `SPARSE16` in layers that XNNPACK runs,
+#: but runtimes before LiteRT expand it at every step of a loop. No format uses `SPARSE16` for tables: with
+#: XNNPACK, it is not expanded at all, and GATHER returns garbage.
 DENSE, FLOAT16, SPARSE32, SPARSE16 = "float32", "float16", "sparse float32", "sparse float16"
 CSR, BLOCK4, BLOCK16, INT8, SPARSE_INT8 = "csr", "1x4", "int8 1x16", "int8", "sparse int8"
 
-_STORED: dict[str, Callable[[np.ndarray], Encoded]] = {
+_ENCODERS: dict[str, Callable[[np.ndarray], Encoded]] = {
     FLOAT16: encodings.dense16,
     SPARSE16: encodings.sparse16,
     CSR: functools.partial(encodings.sparse32, block=1),
@@ -42,19 +43,17 @@ _STORED: dict[str, Callable[[np.ndarray], Encoded]] = {
     BLOCK16: encodings.blocks_int8,
     INT8: encodings.dense_int8,
 }
-_STORED_IN_BLOCKS: dict[str, Callable[[np.ndarray, int], Encoded]] = {
+_BLOCK_ENCODERS: dict[str, Callable[[np.ndarray, int], Encoded]] = {
     SPARSE32: encodings.sparse32,
     SPARSE_INT8: encodings.sparse_int8,
 }
-#: Encodings that the FULLY_CONNECTED kernel multiplies with as they are.
+#: Encodings that the FULLY_CONNECTED kernel multiplies without expanding them.
 MULTIPLIED = (CSR, BLOCK4, BLOCK16)
-#: Blocks in which a table may be stored, whichever is smallest. In layers, XNNPACK expands no blocks.
-TABLE_BLOCKS = (1, 4, 16)
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """One operation that reads a constant: subgraph, operation, position among its inputs."""
+    """An operation that reads a constant: index of the subgraph, of the operation, and of its input."""
 
     graph: int
     operator: int
@@ -63,17 +62,17 @@ class Use:
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A float32 constant of a dense file that can be stored otherwise.
+    """A float32 constant of a dense file that can be stored in another encoding.
 
     Attributes:
-        buffer: index of its buffer, which all its copies in the subgraphs share.
+        buffer: index of its buffer, which its copies in all subgraphs share.
         name: name of its tensor.
-        role: `FULLY_CONNECTED`, `TABLE` (rows picked by GATHER) or `CONVOLUTION`.
+        role: `FULLY_CONNECTED`, `TABLE` (GATHER reads rows of it) or `CONVOLUTION`.
         shape: its shape in the file.
-        values: float32 [rows, columns], read-only; a convolution's [1, weights].
-        rows_a_call: rows that a fully connected layer multiplies, or a table gives, at a time.
-        in_loop: whether it is used at every word.
-        uses: where it is read.
+        values: float32 [rows, columns], read-only; [1, weights] for a convolution.
+        rows_per_call: number of rows that a fully connected layer multiplies, or a table returns, per call.
+        in_loop: whether it is used at every time step.
+        uses: the operations that read it.
     """
 
     buffer: int
@@ -81,14 +80,14 @@ class Weight:
     role: str
     shape: tuple[int, ...]
     values: np.ndarray
-    rows_a_call: int
+    rows_per_call: int
     in_loop: bool
     uses: tuple[Use, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A constant, the name of its new encoding (`CSR`, `FLOAT16`, …), and what that makes of it."""
+    """A weight, the name of its new encoding (`CSR`, `FLOAT16`, …), and the encoded values."""
 
     weight: Weight
     encoding: str
@@ -96,29 +95,30 @@ class Change:
 
 
 def find_weights(model: schema.ModelT) -> list[Weight]:
-    """The constants of a dense model that `rewrite` can store otherwise, in the order of their buffers.
+    """The constants of a dense model that `rewrite` can store in another encoding, ordered by buffer.
 
-    A constant that is read in two different roles, or is an output or an operand of a loop, is left out.
+    Constants with two different roles, outputs of graphs, and operands of loops are excluded.
     """
     tensors, uses = collections.defaultdict(list), collections.defaultdict(list)
-    barred = set()
+    excluded, loop_bodies = set(), set()
     for g, graph in enumerate(model.subgraphs):
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
             if data is not None and len(data):
                 tensors[tensor.buffer].append(tensor)
-        barred.update(graph.tensors[i].buffer for i in [*graph.inputs, *graph.outputs])
+        excluded.update(graph.tensors[i].buffer for i in [*graph.inputs, *graph.outputs])
         for o, operator in enumerate(graph.operators):
+            if flatfile.builtin_name(model, operator) == "WHILE":
+                loop_bodies.add(operator.builtinOptions.bodySubgraphIndex)
             for position, index in enumerate(operator.inputs):
                 if index >= 0:
                     uses[graph.tensors[index].buffer].append(Use(g, o, position))
-    looped = _looped_graphs(model)
     weights = []
     for buffer, copies in sorted(tensors.items()):
         roles = {_role(model, use) for use in uses[buffer]}
-        plain = all(t.type == schema.TensorType.FLOAT32 and t.sparsity is None for t in copies)
-        same = len({tuple(t.shape) for t in copies}) == 1
-        if buffer in barred or not plain or not same or len(roles) != 1 or None in roles:
+        float32 = all(t.type == schema.TensorType.FLOAT32 and t.sparsity is None for t in copies)
+        same_shape = len({tuple(t.shape) for t in copies}) == 1
+        if buffer in excluded or not float32 or not same_shape or len(roles) != 1 or None in roles:
             continue
         (role,), shape = roles, tuple(int(size) for size in copies[0].shape)
         values = np.frombuffer(model.buffers[buffer].data, np.float32)
@@ -130,8 +130,8 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
                 role=role,
                 shape=shape,
                 values=values,
-                rows_a_call=max(_rows(model, use, role, shape) for use in uses[buffer]),
-                in_loop=any(use.graph in looped for use in uses[buffer]),
+                rows_per_call=max(_rows(model, use, role, shape) for use in uses[buffer]),
+                in_loop=any(use.graph in loop_bodies for use in uses[buffer]),
                 uses=tuple(uses[buffer]),
             )
         )
@@ -139,33 +139,28 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
 
 
 def encode(encoding: str, values: np.ndarray, role: str) -> Encoded:
-    """Stores a matrix.
+    """Encodes a matrix.
 
     Args:
-        encoding: one of the names above but `DENSE`.
-        values: float32 [rows, columns], a convolution's as `Weight.values` has it.
-        role: what the matrix is for.
+        encoding: one of the names above except `DENSE`.
+        values: float32 [rows, columns], as in `Weight.values`.
+        role: role of the matrix; tables use the block size with the smallest result.
     """
-    if encoding in _STORED_IN_BLOCKS:
-        return _smallest(_STORED_IN_BLOCKS[encoding], values, role)
-    return _STORED[encoding](values)
-
-
-def _smallest(store: Callable[[np.ndarray, int], Encoded], values: np.ndarray, role: str) -> Encoded:
-    blocks = TABLE_BLOCKS if role == TABLE else (1,)
-    candidates = [store(values, block) for block in blocks if values.shape[1] % block == 0]
+    if encoding in _ENCODERS:
+        return _ENCODERS[encoding](values)
+    blocks = TABLE_BLOCKS if role == TABLE else (1,)  # in layers, XNNPACK does not expand blocks
+    candidates = [_BLOCK_ENCODERS[encoding](values, n) for n in blocks if values.shape[1] % n == 0]
     return min(candidates, key=lambda encoded: encoded.bytes)
 
 
 def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
-    """Stores constants otherwise, in place, and makes the operations that read them able to.
+    """Stores constants in new encodings, in place, and adapts the operations that read them.
 
-    Every tensor that shares a buffer gets the same encoding: loop bodies and signatures hold copies of
-    tensors.
+    All tensors that share a buffer get the same encoding, because loop bodies and signatures contain copies.
 
     Args:
-        model: a dense model as `flatfile.read_model` gives it.
-        changes: for weights that `find_weights` found in it.
+        model: dense model from `flatfile.read_model`.
+        changes: changes of weights that `find_weights` found in it.
     """
     before = collections.defaultdict(list)
     after = collections.defaultdict(list)
@@ -197,27 +192,26 @@ def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
 
 
 def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict, after: dict) -> None:
-    """Puts what turns a stored constant into float32 weights between it and the operations that read it.
+    """Inserts operations that expand a stored constant to float32.
 
-    A table of int8 rows is picked from as it is, and only the picked rows become float32.
+    Rows of an int8 table are looked up first, and only these are converted to float32.
+
+    Args:
+        model: changed in place, except for the operators of its graphs.
+        weight, encoded: the constant.
+        before: operators to insert at the start of each graph.
+        after: operators to insert behind the operator at (graph, position).
     """
     for g in sorted({use.graph for use in weight.uses}):
         graph = model.subgraphs[g]
-        stored = next(i for i, tensor in enumerate(graph.tensors) if tensor.buffer == weight.buffer)
-        copies = {i for i, tensor in enumerate(graph.tensors) if tensor.buffer == weight.buffer}
-        source = stored
+        copies = [i for i, tensor in enumerate(graph.tensors) if tensor.buffer == weight.buffer]
+        source, kept = copies[0], {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
         if encoded.sparsity is not None:
-            source = surgery.add_tensor(
-                graph,
-                stored,
-                "dense",
-                tensor_type=encoded.tensor_type,
-                quantization=encoded.quantization,
-            )
+            dense = surgery.add_tensor(graph, source, "dense", **kept)
             before[g].append(
-                surgery.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [stored], [source])
+                surgery.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [dense])
             )
-        picked = encoded.tensor_type == schema.TensorType.INT8
+            source = dense
         if encoded.tensor_type == schema.TensorType.FLOAT16:
             wide = surgery.add_tensor(graph, source, "float32", tensor_type=schema.TensorType.FLOAT32)
             before[g].append(
@@ -229,11 +223,9 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
                 continue
             operator = graph.operators[use.operator]
             operator.inputs = np.array([source if i in copies else i for i in operator.inputs], np.int32)
-            if picked:
+            if encoded.tensor_type == schema.TensorType.INT8:
                 rows = int(operator.outputs[0])
-                narrow = surgery.add_tensor(
-                    graph, rows, "int8", tensor_type=encoded.tensor_type, quantization=encoded.quantization
-                )
+                narrow = surgery.add_tensor(graph, rows, "int8", **kept)
                 operator.outputs = np.array([narrow], np.int32)
                 after[g, use.operator].append(
                     surgery.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 2, [narrow], [rows])
@@ -241,7 +233,7 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
 
 
 def _role(model: schema.ModelT, use: Use) -> str | None:
-    """What an operation does with the constant, or None where that is nothing this module knows."""
+    """The role of a constant in an operation, or None if this module does not know it."""
     operator = model.subgraphs[use.graph].operators[use.operator]
     match flatfile.builtin_name(model, operator), use.position:
         case "FULLY_CONNECTED", 1:
@@ -256,18 +248,8 @@ def _role(model: schema.ModelT, use: Use) -> str | None:
 
 
 def _rows(model: schema.ModelT, use: Use, role: str, shape: tuple[int, ...]) -> int:
-    """Rows of the result of one call."""
+    """Number of rows of the result of one call."""
     graph = model.subgraphs[use.graph]
     result = graph.tensors[graph.operators[use.operator].outputs[0]]
     width = {FULLY_CONNECTED: shape[0], TABLE: int(np.prod(shape[1:]))}.get(role, int(result.shape[-1]))
     return max(1, int(np.prod(result.shape)) // max(1, width))
-
-
-def _looped_graphs(model: schema.ModelT) -> set[int]:
-    """Subgraphs that run once a word: bodies of loops and what those call."""
-    looped = set()
-    for graph in model.subgraphs:
-        for operator in graph.operators:
-            if flatfile.builtin_name(model, operator) == "WHILE":
-                looped.add(operator.builtinOptions.bodySubgraphIndex)
-    return looped

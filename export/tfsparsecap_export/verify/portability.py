@@ -155,7 +155,7 @@ def _of_sparse_layer(constant: Constant, sparsity: schema.SparsityParametersT, v
     if (constant.dtype, constant.block) == ("int8", 16) and len(constant.shape) == 2:
         for what, count, most in (
             ("inputs", constant.shape[1], encodings.BLOCK16_MAX_INPUTS),
-            ("blocks in a row", stored.most_blocks_a_row(sparsity), encodings.BLOCK16_MAX_BLOCKS_A_ROW),
+            ("blocks in a row", stored.most_blocks_a_row(sparsity), encodings.BLOCK16_MAX_BLOCKS_PER_ROW),
         ):
             if count > most:
                 problems.append(

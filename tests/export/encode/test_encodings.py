@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tensorflow.lite.python import schema_py_generated as schema
 from tfsparsecap_export.encode import encodings
+from tfsparsecap_export.flatbuffer.model_file import schema
 
 
 def decoded(encoded, shape):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import assembly, formats, ordering, sparse
+from tfsparsecap_export.encode import formats, ordering, sparse
 from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner
@@ -44,8 +45,8 @@ def test_outputs_are_put_back_where_they_belong(axes, activation, delegate, inte
     matrix, bias = uneven(300, 64, 16), np.arange(300, dtype=np.float32)
     model = keras.Sequential([keras.Input((*axes, 64)), keras.layers.Dense(300, activation=activation)])
     model.layers[-1].set_weights([matrix.T, bias])
-    content, (layer,) = assembly.encode(graph.model_graph(model), "fast", words=1, costs=ALWAYS)
-    plain, _ = assembly.encode(graph.model_graph(model), "fast", words=1, costs=NEVER)
+    content, (layer,) = encode_file(graph.model_graph(model), "fast", words=1, costs=ALWAYS)
+    plain, _ = encode_file(graph.model_graph(model), "fast", words=1, costs=NEVER)
     assert layer.encoding == sparse.BLOCK4
     assert names(content).count("GATHER") == 1 and "GATHER" not in names(plain)
     given = np.random.default_rng(1).normal(size=(1, *axes, 64)).astype(np.float32)
@@ -71,11 +72,11 @@ def test_words_keep_their_ids(beam, block, delegate, interpreter, monkeypatch):
     captioner.output_layer.bias.assign(rng.normal(size=400) * 0.1)
     dense = graph.caption_graph(captioner, {"image": IMAGE}, beam, MAX_LENGTH)
     format = "auto" if block == 16 else "fast"
-    ordered, layers = assembly.encode(dense, format, words=5, sources=graph.weight_sources(captioner))
+    ordered, layers = encode_file(dense, format, words=5, sources=graph.weight_sources(captioner))
     output = next(layer for layer in layers if layer.name.endswith("output/kernel"))
     assert output.encoding == {1: sparse.CSR, 16: sparse.BLOCK16}[block]
     monkeypatch.setattr(formats, "FEWEST_ORDERED", 401)
-    plain, _ = assembly.encode(dense, format, words=5)
+    plain, _ = encode_file(dense, format, words=5)
     assert names(ordered).count("GATHER") > names(plain).count("GATHER")
     runs = [interpreter(content, delegate) for content in (ordered, plain)]
     said = set()

@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from tensorflow.lite.python import schema_py_generated as schema
 from tfsparsecap_export import exporter
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.model_file import schema
 
 from ..conftest import LAYER_ENCODINGS, rewritten
 
@@ -137,7 +137,7 @@ def test_weights_inside_the_word_loop_are_found(blocks_captioner):
         for kernel in (blocks_captioner.cell.kernel, blocks_captioner.cell.recurrent_kernel)
     ]
     lstm = found[np.ascontiguousarray(np.concatenate(cell).T).tobytes()]
-    assert (lstm.role, lstm.in_loop, lstm.rows_a_call) == (sparse.FULLY_CONNECTED, True, 3)
+    assert (lstm.role, lstm.in_loop, lstm.rows_per_call) == (sparse.FULLY_CONNECTED, True, 3)
     for path, in_loop, rows in (
         ("output/kernel", True, 3),
         ("attention_query/kernel", True, 3),
@@ -146,7 +146,7 @@ def test_weights_inside_the_word_loop_are_found(blocks_captioner):
     ):
         (kernel,) = [w for w in blocks_captioner.weights if w.path.endswith(path)]
         weight = found[np.ascontiguousarray(np.asarray(kernel).T).tobytes()]
-        assert (weight.role, weight.in_loop, weight.rows_a_call) == (sparse.FULLY_CONNECTED, in_loop, rows)
+        assert (weight.role, weight.in_loop, weight.rows_per_call) == (sparse.FULLY_CONNECTED, in_loop, rows)
     table = found[np.asarray(blocks_captioner.embedding.embeddings).tobytes()]
     assert (table.role, table.in_loop) == (sparse.TABLE, True)
     assert exporter.caption_inputs(blocks_captioner)["image"].shape == (1, 16, 16, 3)

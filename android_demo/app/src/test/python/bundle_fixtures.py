@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import interpreter
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.write.bundle import bundled
+from tfsparsecap_export.write import make_bundle
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
@@ -193,7 +193,7 @@ def damage(folder: Path) -> dict:
     with its lowest bit flipped: `r` refused, `n` without vocabulary, `.` read.
     """
     graph = b"\x1c\0\0\0TFL3" + bytes(56)
-    whole = bundled(graph, {"format_version": 1, "special_ids": {"end": 2}}, WORDS)
+    whole = make_bundle(graph, {"format_version": 1, "special_ids": {"end": 2}}, WORDS)
     (folder / "damage.tflite").write_bytes(whole)
     verdicts = []
     with tempfile.TemporaryDirectory() as name:
@@ -221,7 +221,7 @@ def _text_of(description: dict, vocabulary: list[str]):
         tempfile.NamedTemporaryFile(suffix=".tflite") as file,
         mock.patch("ai_edge_litert.interpreter.Interpreter", lambda **options: loaded),
     ):
-        file.write(bundled(b"\x1c\0\0\0TFL3" + bytes(56), description, vocabulary))
+        file.write(make_bundle(b"\x1c\0\0\0TFL3" + bytes(56), description, vocabulary))
         file.flush()
         return TFLiteCaptioner(file.name).text
 
@@ -233,4 +233,4 @@ def _converted(module: tf.Module, signature: str) -> bytes:
 
 
 def _write(folder: Path, name: str, graph: bytes) -> None:
-    (folder / f"{name}.tflite").write_bytes(bundled(graph, DESCRIPTION, WORDS))
+    (folder / f"{name}.tflite").write_bytes(make_bundle(graph, DESCRIPTION, WORDS))

@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.write.bundle import bundled
+from tfsparsecap_export.write import make_bundle
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner
@@ -59,19 +59,19 @@ def test_unzip_reads_it(path, tmp_path):
 
 def test_bytes_of_the_model_do_not_move():
     model = b"\x1c\0\0\0TFL3" + bytes(range(200))
-    assert bundled(model, {"a": 1}, ["é"]).startswith(model)
+    assert make_bundle(model, {"a": 1}, ["é"]).startswith(model)
 
 
 def test_a_bundle_around_no_model_and_a_short_vocabulary_are_said(path, tmp_path, vocabulary):
     special = {"pad": 0, "start": 1, "end": 2}
     description = {"format_version": 1, "join": "words", "special_ids": special}
     broken = tmp_path / "broken.tflite"
-    broken.write_bytes(bundled(b"\x1c\0\0\0TFL3" + bytes(100), description, vocabulary))
+    broken.write_bytes(make_bundle(b"\x1c\0\0\0TFL3" + bytes(100), description, vocabulary))
     with pytest.raises(InputError, match="cannot load"):
         TFLiteCaptioner(broken)
     short = tmp_path / "short.tflite"
     short.write_bytes(
-        bundled(flatfile.write_model(flatfile.read_model(path.read_bytes())), description, vocabulary[:5])
+        make_bundle(flatfile.write_model(flatfile.read_model(path.read_bytes())), description, vocabulary[:5])
     )
     with pytest.raises(InputError, match="5 lines"):
         TFLiteCaptioner(short).text([70])

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export.convert import cells, graph
-from tfsparsecap_export.encode import assembly
+from tfsparsecap_export.convert import graph, rnn_fusion
+from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from ..conftest import prune, small_captioner
@@ -44,7 +44,7 @@ def test_keras_is_computed(cell, options, inputs):
     model = model_of(cell, inputs, **options)
     given = np.random.default_rng(0).normal(size=(3, 5, inputs)).astype("float32")
     expected = np.asarray(model(given))
-    with cells.one_product_a_word(model):
+    with rnn_fusion.fuse_rnn_kernels(model):
         np.testing.assert_allclose(np.asarray(model(given)), expected, atol=1e-6)
     np.testing.assert_array_equal(np.asarray(model(given)), expected)
 
@@ -61,7 +61,7 @@ def test_the_cells_of_a_captioner_too_and_the_report_names_them():
     captioner = small_captioner(16)
     kernels = captioner.cell.kernel, captioner.cell.recurrent_kernel
     content = graph.caption_graph(captioner, FEATURES, 1, 4)
-    _, layers = assembly.encode(content, "auto", words=4, sources=graph.weight_sources(captioner))
+    _, layers = encode_file(content, "auto", words=4, sources=graph.weight_sources(captioner))
     (cell,) = [layer for layer in layers if "lstm" in layer.name]
     assert cell.name.endswith("lstm/kernels")
     assert cell.weights == sum(np.size(kernel) for kernel in kernels)
@@ -71,7 +71,7 @@ def test_the_cells_of_a_captioner_too_and_the_report_names_them():
 def test_zeros_that_the_layout_adds_are_not_the_models():
     model = model_of("GRU", inputs=20)
     content = graph.model_graph(model)
-    _, layers = assembly.encode(content, "fast", words=1, sources=graph.weight_sources(model))
+    _, layers = encode_file(content, "fast", words=1, sources=graph.weight_sources(model))
     cell = next(layer for layer in layers if layer.name.endswith("gru_cell/kernels"))
     assert cell.shape == (4 * 48, 32 + 48) and cell.weights == (20 + 48) * 3 * 48
 
@@ -81,13 +81,13 @@ def test_other_cells_stay_as_they_are():
         pass
 
     model = keras.Sequential([keras.Input((5, 16)), keras.layers.RNN(OwnCell(8))])
-    assert cells.matrices(model) == []
+    assert rnn_fusion.fused_kernels(model) == []
 
 
 def test_the_model_is_as_it_was_after_an_error():
     model = model_of("LSTM")
     call = model.layers[0].cell.call
-    with pytest.raises(RuntimeError), cells.one_product_a_word(model):
+    with pytest.raises(RuntimeError), rnn_fusion.fuse_rnn_kernels(model):
         assert model.layers[0].cell.call != call
         raise RuntimeError
     assert model.layers[0].cell.call == call

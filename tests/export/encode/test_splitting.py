@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from tfsparsecap_export import exporter
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import assembly, encodings, layout, sparse
+from tfsparsecap_export.encode import encodings, layout, sparse
+from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from ..conftest import small_captioner
@@ -53,7 +54,7 @@ def test_no_part_has_more_blocks_in_a_row_than_the_kernel_counts():
     assert parts[0][0] == 0 and parts[-1][1] == 8192
     for start, stop in parts:
         counted = (values[:, start:stop].reshape(3, -1, 16) != 0).any(axis=2).sum(axis=1)
-        assert counted.max() <= encodings.BLOCK16_MAX_BLOCKS_A_ROW and stop - start <= 4096
+        assert counted.max() <= encodings.BLOCK16_MAX_BLOCKS_PER_ROW and stop - start <= 4096
     assert len(parts) == 2
 
 
@@ -70,7 +71,7 @@ def test_no_part_has_more_blocks_in_a_row_than_the_kernel_counts():
 def test_a_cut_layer_multiplies_as_numpy_does(interpreter, columns, kept, activation, axes, delegate):
     kernel = blocks(columns, 64, kept)
     model, bias = dense_model(kernel, activation, axes)
-    content, layers = assembly.encode(graph.model_graph(model), "auto", words=1)
+    content, layers = encode_file(graph.model_graph(model), "auto", words=1)
     if kept == 1.0:  # nobody wants full blocks: cut them all the same
         file = flatfile.read_model(graph.model_graph(model))
         (weight,) = sparse.find_weights(file)
@@ -110,5 +111,5 @@ def test_a_captioner_of_odd_sizes_gets_blocks_everywhere(tmp_path, export_option
 def test_layers_that_stay_float_are_not_cut():
     model, _ = dense_model(blocks(100, 64, 0.2))
     for format in ("fast", "compact", "dense"):
-        _, layers = assembly.encode(graph.model_graph(model), format, words=1)
+        _, layers = encode_file(graph.model_graph(model), format, words=1)
         assert [layer.shape for layer in layers] == [(64, 100)]

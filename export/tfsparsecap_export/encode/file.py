@@ -1,0 +1,142 @@
+"""Storing the weights of a dense .tflite file in the encodings of an export format."""
+
+import dataclasses
+
+from tfsparsecap.summary.storage import Pattern
+from tfsparsecap_export.convert.graph import Source, content_key
+from tfsparsecap_export.encode import formats, ordering, sparse, splitting
+from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.encodings import fits_float16, round_to_float16
+from tfsparsecap_export.encode.formats import Layer
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerReport:
+    """How one constant of the file is stored.
+
+    Attributes:
+        name: path of the Keras weight if it is known, else the name of the tensor.
+        role: "fully connected", "table" or "convolution".
+        shape: shape in the file; [outputs, inputs] for a fully connected layer.
+        pattern: "dense", "unstructured", "1x4 blocks" or "1x16 blocks".
+        weights: number of weights in the model, including zeros, excluding padding.
+        nonzeros: number of non-zero weights.
+        encoding: name of the encoding.
+        bytes: size of values, indices and scales in the file.
+        expected_ms: expected milliseconds per caption; 0 if the encodings do not differ in time.
+        reason: why this encoding was chosen.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    pattern: str
+    weights: int
+    nonzeros: int
+    encoding: str
+    bytes: int
+    expected_ms: float
+    reason: str
+
+
+def encode_file(
+    dense: bytes,
+    format: str,
+    *,
+    words: int,
+    sources: dict[bytes, Source] | None = None,
+    rounded: str = "all",
+    keep_float: frozenset[str] = frozenset(),
+    costs: Costs | None = None,
+) -> tuple[bytes, list[LayerReport]]:
+    """Stores the weights of a dense .tflite file in the encodings of a format.
+
+    Args:
+        dense: a dense float32 .tflite file.
+        format: one of `formats.FORMATS`.
+        words: number of words per caption, for the expected milliseconds.
+        sources: the Keras weights of constants, from `graph.weight_sources`.
+        rounded: which float weights may be rounded to float16: `all`, `convolutions` (the encoder's, which
+            save most) or `nothing`.
+        keep_float: names of layers that stay float in every format.
+        costs: costs of the kernels; the shipped ones by default.
+
+    Returns:
+        The bytes of the new file, and a report on each constant. The same input gives the same bytes.
+    """
+    model, costs = flatfile.read_model(dense), costs or Costs()
+
+    def source_of(weight):
+        unknown = Source(weight.name, weight.values.size)
+        return (sources or {}).get(content_key(weight.values), unknown)
+
+    def format_of(weight):
+        is_kept = format in formats.INT8_FORMATS and layer_name(source_of(weight).name) in keep_float
+        return "fast" if is_kept else format
+
+    split = {}  # buffer of each part of a split weight -> its columns without padding, and what was done
+    for weight in sparse.find_weights(model):
+        layer = Layer(weight, Pattern.of(weight.values))
+        if formats.wants_block16(layer, format_of(weight), costs) and splitting.can_split(model, weight):
+            plan = splitting.plan_split(weight.values)
+            if plan.needed:
+                parts = splitting.apply(model, weight, plan, source_of(weight).name)
+                split.update({buffer: (columns, f" ({plan})") for buffer, columns in parts.items()})
+
+    roles = (sparse.FULLY_CONNECTED, sparse.TABLE, sparse.CONVOLUTION)
+    roundable = {"all": roles, "convolutions": (sparse.CONVOLUTION,), "nothing": ()}[rounded]
+    weights = sparse.find_weights(model)
+    products = ordering.products(model, weights)
+    layers = [
+        Layer(
+            weight,
+            Pattern.of(weight.values),
+            picked=weight.buffer in products and products[weight.buffer].pick is not None,
+            float16=weight.role in roundable and fits_float16(weight.values),
+        )
+        for weight in weights
+    ]
+    choices = [formats.choose(layer, format_of(layer.weight), costs) for layer in layers]
+    if any(choice.encoding == sparse.BLOCK16 for choice in choices):
+        choices = [
+            formats.choose(layer, format_of(layer.weight), costs, int8_tables=True) for layer in layers
+        ]
+    changes, orders, reports = [], {}, []
+    for layer, choice in zip(layers, choices, strict=True):
+        weight, encoding, values = layer.weight, choice.encoding, layer.weight.values
+        size = values.nbytes
+        if encoding != sparse.DENSE:
+            if encoding in (sparse.CSR, sparse.BLOCK4, sparse.SPARSE32) and layer.float16:
+                values = round_to_float16(values)
+            if weight.buffer in products and formats.worth_sorting(layer, encoding, costs):
+                order = orders[weight.buffer] = ordering.order_of(values, encoding)
+                values = values[order]
+            encoded = sparse.encode(encoding, values, weight.role)
+            changes.append(sparse.Change(weight, encoding, encoded))
+            size = encoded.bytes
+        columns, how = split.get(weight.buffer, (weight.shape[-1], ""))
+        source = source_of(weight)
+        reports.append(
+            LayerReport(
+                name=source.name,
+                role=weight.role,
+                shape=(*weight.shape[:-1], columns),
+                pattern=formats.pattern_name(layer.pattern),
+                weights=min(source.weights, weight.values.size // weight.shape[-1] * columns),
+                nonzeros=layer.pattern.nonzeros if source.weights else 0,
+                encoding=encoding,
+                bytes=size,
+                expected_ms=formats.expected_ms(layer, encoding, words, costs),
+                reason=choice.reason + how,
+            )
+        )
+    sparse.rewrite(model, changes)
+    for buffer, order in orders.items():
+        ordering.apply(model, products[buffer], order)
+    return flatfile.write_model(model), reports
+
+
+def layer_name(name: str) -> str:
+    """Name of the layer that a part of it, such as `output/kernel[0:4096]`, belongs to."""
+    return name.partition("[")[0]

@@ -1,1 +1,0 @@
-"""Writing the finished file."""
