@@ -88,7 +88,7 @@ def set_random_zeros(model, sparsity: float, block: int, rng: np.random.Generato
 def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     """Creates one of `CAPTIONERS` with random weights and exports it."""
     import keras
-    from tfsparsecap_export.exporter import caption_inputs, export_model
+    from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
     from tfsparsecap_export.samples import synthetic_samples
     from tfsparsecap_export.verify.quality import CaptionedSamples
 
@@ -110,8 +110,7 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
         model,
         path,
         variant.format,
-        beam=beam,
-        max_length=length,
+        captions=CaptionOptions(beam=beam, max_length=length),
         inputs=paper.inputs,
         samples=samples[:2],
         validation=captioned if "image" in paper.inputs else None,

@@ -1,4 +1,4 @@
-"""Which files the app can use, and what is said of the others."""
+"""Files that the app can use, and messages about others."""
 
 from pathlib import Path
 
@@ -25,13 +25,13 @@ def ended(*arguments) -> int:
     return end.value.code
 
 
-def test_a_captioner_of_pictures_can_be_used(path, capsys):
+def test_a_captioner_of_images_can_be_used(path, capsys):
     assert android.check_bundle(path) == []
     assert ended(path, path) == 0
     assert capsys.readouterr() == (2 * f"{path}: the app can use it\n", "")
 
 
-def test_what_phones_may_not_take_is_said_and_no_reason_to_stop(path, capsys, monkeypatch):
+def test_warnings_are_printed_but_are_no_error(path, capsys, monkeypatch):
     monkeypatch.setattr(android, "warnings", lambda contents: [f"{contents.bytes} bytes"])
     assert ended(path) == 0
     said = capsys.readouterr().out.splitlines()
@@ -42,22 +42,22 @@ def test_what_phones_may_not_take_is_said_and_no_reason_to_stop(path, capsys, mo
     "case",
     ["absent", "text", "cut short", "features", "no vocabulary", "no model", "no captions", "damaged"],
 )
-def test_a_file_that_the_app_cannot_use_is_one_sentence_and_exit_code_2(case, path, tmp_path, capsys):
+def test_an_unusable_file_gives_one_sentence_and_exit_code_2(case, path, tmp_path, capsys):
     captioner, content = TFLiteCaptioner(path), path.read_bytes()
     graph = content[: content.index(b"PK\x03\x04")]
-    without_pictures = {key: value for key, value in captioner.metadata.items() if key != "image_size"}
+    without_images = {key: value for key, value in captioner.metadata.items() if key != "image_size"}
     file, expected = tmp_path / "model.tflite", ""
     if case == "absent":
         expected = "No such file"
     elif case == "text":
         file.write_text("a photograph, they said", encoding="utf-8")
-        expected = "is no .tflite file"
+        expected = "is not a .tflite file"
     elif case == "cut short":
         file.write_bytes(content[:-100])
         expected = "cut short"
     elif case == "features":
-        file.write_bytes(make_bundle(graph, without_pictures, captioner.vocabulary))
-        expected = "takes features"
+        file.write_bytes(make_bundle(graph, without_images, captioner.vocabulary))
+        expected = "takes image features"
     elif case == "no vocabulary":
         file.write_bytes(make_bundle(graph, captioner.metadata, None))
         expected = "no vocabulary"
@@ -66,7 +66,7 @@ def test_a_file_that_the_app_cannot_use_is_one_sentence_and_exit_code_2(case, pa
         expected = "the runtime cannot load"
     elif case == "no captions":
         file.write_bytes((RESOURCES / "silent.tflite").read_bytes())
-        expected = "gives no scores and no token_ids"
+        expected = "no output scores and token_ids"
     elif case == "damaged":
         model = flatfile.read_model(graph)
         largest = max(model.buffers, key=lambda buffer: 0 if buffer.data is None else len(buffer.data))

@@ -1,4 +1,4 @@
-"""The runner on real bundles."""
+"""Bundles: the bytes of the archive, and what `TFLiteCaptioner` reads from them."""
 
 import shutil
 import subprocess
@@ -17,11 +17,11 @@ def path(exported):
     return exported("blocks", "auto")[0]
 
 
-def test_captions_are_the_words_of_the_token_ids(path, pictures, vocabulary):
+def test_captions_are_the_words_of_the_token_ids(path, images, vocabulary):
     runner = TFLiteCaptioner(path, threads=2)
-    for picture in pictures:
-        token_ids, scores = runner.token_ids(picture)
-        captions = runner.caption(picture)
+    for image in images:
+        token_ids, scores = runner.token_ids(image)
+        captions = runner.caption(image)
         assert [score for _, score in captions] == pytest.approx(list(scores))
         expected = []
         for token in token_ids[0]:
@@ -32,7 +32,7 @@ def test_captions_are_the_words_of_the_token_ids(path, pictures, vocabulary):
         assert captions[0][0].split() == expected
 
 
-def test_text_stops_at_the_end_and_drops_special_tokens(path):
+def test_text_ends_at_the_end_token_and_drops_special_tokens(path):
     assert TFLiteCaptioner(path).text([1, 5, 0, 6, 2, 7]) == "word1 word2"
 
 
@@ -45,24 +45,24 @@ def test_text_stops_at_the_end_and_drops_special_tokens(path):
         ({"image": np.zeros((16, 16, 3), np.float32)}, "uint8"),
     ],
 )
-def test_other_inputs_are_said(path, given, message):
+def test_wrong_inputs_are_refused(path, given, message):
     with pytest.raises(InputError, match=message):
         TFLiteCaptioner(path).caption(**given)
 
 
-def test_unzip_reads_it(path, tmp_path):
+def test_unzip_reads_the_archive(path, tmp_path):
     if shutil.which("unzip") is None:
         pytest.skip("the program unzip is not installed")
     done = subprocess.run(["unzip", "-t", path], capture_output=True, text=True)
     assert done.returncode == 0 and "vocabulary.txt" in done.stdout, done.stdout + done.stderr
 
 
-def test_bytes_of_the_model_do_not_move():
+def test_the_bytes_of_the_model_do_not_move():
     model = b"\x1c\0\0\0TFL3" + bytes(range(200))
     assert make_bundle(model, {"a": 1}, ["é"]).startswith(model)
 
 
-def test_a_bundle_around_no_model_and_a_short_vocabulary_are_said(path, tmp_path, vocabulary):
+def test_a_damaged_model_and_a_short_vocabulary_are_reported(path, tmp_path, vocabulary):
     special = {"pad": 0, "start": 1, "end": 2}
     description = {"format_version": 1, "join": "words", "special_ids": special}
     broken = tmp_path / "broken.tflite"

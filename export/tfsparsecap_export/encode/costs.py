@@ -151,7 +151,7 @@ class Costs:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
-                f"cannot make the folder {folder}: {error.strerror}; give another file"
+                f"cannot create the folder {folder}: {error.strerror}; give another file"
             ) from error
         content = {"format": _FORMAT, "nanoseconds": dataclasses.asdict(self), **about}
         atomic_write(path, json.dumps(content, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""What reaches the dense file, and what cannot."""
+"""Conversion to dense files: outputs of the Keras model, and models that cannot be converted."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def captioner():
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_signature_says_what_the_keras_model_says(captioner, interpreter, beam):
+def test_a_captioners_file_gives_the_captions_of_the_keras_model(captioner, interpreter, beam):
     content = graph.caption_graph(captioner, FEATURES, beam, max_length=7)
     run = interpreter(content)
     assert {n: (tuple(d["shape"]), d["dtype"]) for n, d in run.get_input_details().items()} == {
@@ -42,7 +42,7 @@ def test_signature_says_what_the_keras_model_says(captioner, interpreter, beam):
         np.testing.assert_allclose(outputs["scores"], scores[0], atol=1e-4)
 
 
-def test_only_builtin_operations_of_versions_that_tflite_2_16_has(captioner):
+def test_all_operations_are_builtin_and_in_versions_of_tflite_2_16(captioner):
     model = flatfile.read_model(graph.caption_graph(captioner, FEATURES, 2, 5))
     for subgraph in model.subgraphs:
         for operator in subgraph.operators:
@@ -51,31 +51,31 @@ def test_only_builtin_operations_of_versions_that_tflite_2_16_has(captioner):
             assert model.operatorCodes[operator.opcodeIndex].version <= newest_version(name)
 
 
-def test_weights_that_are_no_numbers_are_refused(captioner):
+def test_nan_weights_are_refused(captioner):
     weight = captioner.output_layer.kernel
     before = np.asarray(weight).copy()
     weight.assign(np.full(before.shape, np.nan))
     try:
-        with pytest.raises(InputError, match="output/kernel holds NaN"):
+        with pytest.raises(InputError, match="output/kernel contains NaN"):
             graph.caption_graph(captioner, FEATURES, 1, 5)
     finally:
         weight.assign(before)
 
 
-def test_gates_are_to_be_stripped_first():
+def test_models_with_gates_are_refused():
     model = keras.Sequential([keras.Input((8,)), GatedDense(4)])
     with pytest.raises(InputError, match="strip_pruning"):
         graph.model_graph(model)
 
 
-def test_an_operation_that_tflite_lacks_is_named():
+def test_an_operation_that_tflite_does_not_support_is_named():
     inputs = keras.Input((4, 4))
     model = keras.Model(inputs, keras.layers.Lambda(tf.linalg.det)(inputs))
     with pytest.raises(InputError, match=r"MatrixDeterminant"):
         graph.model_graph(model)
 
 
-def test_open_axes_and_unknown_inputs_are_said():
+def test_unknown_input_shapes_are_refused():
     open_length = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(2)])
     with pytest.raises(InputError, match="only the first axis"):
         graph.model_graph(open_length)
@@ -83,7 +83,7 @@ def test_open_axes_and_unknown_inputs_are_said():
         graph.model_graph(keras.Sequential([keras.layers.Dense(2)]))
 
 
-def test_names_are_found_by_content(captioner):
+def test_sources_of_constants_are_found_by_their_values(captioner):
     names = graph.weight_sources(captioner)
     transposed = np.asarray(captioner.output_layer.kernel).T
     assert names[graph.content_key(transposed)].name.endswith("output/kernel")

@@ -1,4 +1,4 @@
-"""LSTM and GRU cells as one product a word: the same outputs, half the products."""
+"""Fused LSTM and GRU cells: the same outputs with half the matrix products."""
 
 import keras
 import numpy as np
@@ -40,7 +40,7 @@ def products(content):
     ],
 )
 @pytest.mark.parametrize("inputs", [32, 20])
-def test_keras_is_computed(cell, options, inputs):
+def test_fused_cells_give_the_outputs_of_keras(cell, options, inputs):
     model = model_of(cell, inputs, **options)
     given = np.random.default_rng(0).normal(size=(3, 5, inputs)).astype("float32")
     expected = np.asarray(model(given))
@@ -52,12 +52,12 @@ def test_keras_is_computed(cell, options, inputs):
 @pytest.mark.parametrize(
     ("cell", "kept", "count"), [("LSTM", 0.2, 1), ("LSTM", 1, 1), ("GRU", 0.2, 1), ("GRU", 1, 2)]
 )
-def test_a_word_takes_one_product(cell, kept, count):
-    # The Dense layer behind it is one more.
+def test_fused_cells_need_one_product_per_step(cell, kept, count):
+    # The Dense layer adds one product.
     assert products(graph.model_graph(model_of(cell, kept=kept))) == count + 1
 
 
-def test_the_cells_of_a_captioner_too_and_the_report_names_them():
+def test_cells_of_captioners_are_fused_and_reported():
     captioner = small_captioner(16)
     kernels = captioner.cell.kernel, captioner.cell.recurrent_kernel
     content = graph.caption_graph(captioner, FEATURES, 1, 4)
@@ -68,7 +68,7 @@ def test_the_cells_of_a_captioner_too_and_the_report_names_them():
     assert cell.nonzeros == sum(np.count_nonzero(kernel) for kernel in kernels)
 
 
-def test_zeros_that_the_layout_adds_are_not_the_models():
+def test_padding_does_not_count_as_weights_of_the_model():
     model = model_of("GRU", inputs=20)
     content = graph.model_graph(model)
     _, layers = encode_file(content, "fast", words=1, sources=graph.weight_sources(model))
@@ -76,7 +76,7 @@ def test_zeros_that_the_layout_adds_are_not_the_models():
     assert cell.shape == (4 * 48, 32 + 48) and cell.weights == (20 + 48) * 3 * 48
 
 
-def test_other_cells_stay_as_they_are():
+def test_subclasses_of_cells_are_not_fused():
     class OwnCell(keras.layers.LSTMCell):
         pass
 
@@ -84,7 +84,7 @@ def test_other_cells_stay_as_they_are():
     assert rnn_fusion.fused_kernels(model) == []
 
 
-def test_the_model_is_as_it_was_after_an_error():
+def test_the_model_is_restored_after_an_error():
     model = model_of("LSTM")
     call = model.layers[0].cell.call
     with pytest.raises(RuntimeError), rnn_fusion.fuse_rnn_kernels(model):

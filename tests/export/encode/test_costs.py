@@ -1,4 +1,4 @@
-"""The cost model's constants: what they say of a layer, and the file that holds a machine's own."""
+"""The cost model, and files with the costs of a machine."""
 
 import dataclasses
 import json
@@ -31,21 +31,21 @@ def cache(tmp_path, monkeypatch):
         (sparse.SPARSE16, 200 * (1 + 3)),
     ],
 )
-def test_a_layer_costs_what_its_parts_cost(encoding, expected):
+def test_the_cost_of_a_layer_is_the_sum_of_its_parts(encoding, expected):
     assert ONES.product(encoding, rows=3, outputs=10, inputs=20, stored=50) == expected
     doubled = Costs(**{name: 2 * value for name, value in dataclasses.asdict(ONES).items()})
     assert doubled.product(encoding, rows=3, outputs=10, inputs=20, stored=50) == 2 * expected
 
 
 @pytest.mark.parametrize("encoding", [sparse.CSR, sparse.BLOCK4, sparse.BLOCK16])
-def test_outputs_in_order_cost_no_wrong_guesses_and_putting_them_back_costs_something(encoding):
+def test_sorting_saves_mispredictions_and_restoring_the_order_has_a_cost(encoding):
     layer = {"rows": 3, "outputs": 10, "inputs": 20, "stored": 50}
     guesses = ONES.product(encoding, **layer) - ONES.product(encoding, **layer, ordered=True)
     assert guesses == 10 * 3
     assert ONES.restoring(3, 10) == 10 * (1 + 3)
 
 
-def test_shipped_constants_rank_kernels_as_they_were_measured():
+def test_shipped_costs_rank_kernels_as_measured():
     # Up-Down at full size, one row, 95 % sparse, on another machine and an older fit.
     big = {"rows": 1, "outputs": 4000, "inputs": 4000}
     dense, int8, csr, block4, block16 = (
@@ -56,26 +56,26 @@ def test_shipped_constants_rank_kernels_as_they_were_measured():
     assert dense > 15 * block16
 
 
-def test_convolutions_cost_by_their_multiplications():
+def test_the_cost_of_convolutions_is_proportional_to_their_multiplications():
     found = Costs(convolution=1.0, convolution_int8=2.0, depthwise=3.0, depthwise_int8=4.0)
     assert [found.filter(10), found.filter(10, int8=True)] == [10, 20]
     assert [found.filter(10, depthwise=True), found.filter(10, depthwise=True, int8=True)] == [30, 40]
 
 
-def test_what_was_saved_is_loaded(tmp_path):
+def test_saved_costs_are_loaded(tmp_path):
     path = tmp_path / "new" / "folder" / "costs.json"
     ONES.save(path, rounds=3)
     assert Costs.load(path) == ONES and json.loads(path.read_text())["rounds"] == 3
     assert costs.choose(path) == (ONES, str(path))
 
 
-def test_without_a_calibration_the_shipped_ones_hold(cache):
+def test_shipped_costs_are_the_default(cache):
     assert costs.default_path() == cache and not cache.exists()
     assert costs.current() == Costs()
     assert costs.choose(None) == (Costs(), "shipped")
 
 
-def test_a_calibration_is_found_and_can_be_declined(cache):
+def test_calibrated_costs_are_used_unless_declined(cache):
     ONES.save(cache)
     assert costs.current() == ONES
     assert costs.choose(None) == (ONES, str(cache))
@@ -96,7 +96,7 @@ def test_a_calibration_is_found_and_can_be_declined(cache):
         lambda content: content.replace('"nanoseconds": {', '"nanoseconds": 3, "x": {'),
     ],
 )
-def test_a_damaged_file_is_said_with_what_mends_it(cache, damage):
+def test_a_damaged_file_is_reported_with_the_command_to_repair_it(cache, damage):
     ONES.save(cache)
     content = cache.read_text()
     assert damage(content) != content
@@ -105,19 +105,19 @@ def test_a_damaged_file_is_said_with_what_mends_it(cache, damage):
         costs.current()
 
 
-def test_bytes_that_are_no_text_are_said(cache):
+def test_a_file_that_is_not_text_is_refused(cache):
     ONES.save(cache)
     cache.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="damaged"):
         costs.current()
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"absent\.json.*--calibrate --costs .*absent\.json"):
         costs.choose(tmp_path / "absent.json")
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(InputError, match="cannot make the folder"):
+    with pytest.raises(InputError, match="cannot create the folder"):
         ONES.save(tmp_path / "file" / "costs.json")

@@ -1,4 +1,4 @@
-"""Encodings against TFLite's definition of them: decoded by its formula they give the matrix back."""
+"""Encodings, decoded by the definition in TFLite's schema, give the original matrix."""
 
 import numpy as np
 import pytest
@@ -42,14 +42,14 @@ def sparse_matrix(rows, columns, block, kept, seed=0):
 
 @pytest.mark.parametrize("block", [1, 4])
 @pytest.mark.parametrize("columns", [16, 256, 272, 1040])
-def test_sparse_float32_gives_the_matrix_back(block, columns):
+def test_sparse_float32_is_exact(block, columns):
     weights = sparse_matrix(9, columns, block, 0.2)
     encoded = encodings.sparse32(weights, block)
     np.testing.assert_array_equal(decoded(encoded, weights.shape), weights)
     assert len(encoded.values) < 0.5 * weights.size
 
 
-def test_float16_encodings_give_rounded_values_back():
+def test_float16_encodings_round_values():
     weights = sparse_matrix(30, 64, 1, 0.3)
     rounded = weights.astype(np.float16)
     for encoded in (encodings.dense16(weights), encodings.sparse16(weights)):
@@ -66,7 +66,7 @@ def test_float16_encodings_give_rounded_values_back():
         (encodings.sparse_int8, (16,)),
     ],
 )
-def test_int8_is_within_half_a_step(encode, options):
+def test_int8_errors_are_at_most_half_a_step(encode, options):
     weights = sparse_matrix(30, 64, 16, 0.3)
     encoded = encode(weights, *options)
     step = np.asarray(encoded.quantization.scale)
@@ -75,7 +75,7 @@ def test_int8_is_within_half_a_step(encode, options):
     assert encoded.values.dtype == np.int8 and encoded.values.min() >= -127
 
 
-def test_int8_blocks_have_a_scale_a_row_and_rows_without_weights_are_fine():
+def test_int8_blocks_have_one_scale_per_row():
     weights = sparse_matrix(5, 32, 16, 1.0)
     weights[2] = 0
     weights[3] *= 1000
@@ -88,8 +88,8 @@ def test_int8_blocks_have_a_scale_a_row_and_rows_without_weights_are_fine():
     assert not decoded(encoded, weights.shape)[2].any()
 
 
-def test_a_matrix_of_zeros_keeps_one_value():
-    # Without data the runtime would take the tensor for one that is computed.
+def test_a_matrix_of_zeros_stores_one_value():
+    # The runtime would treat a constant without data as a computed tensor.
     for encoded in (
         encodings.sparse32(np.zeros((4, 32), np.float32), 1),
         encodings.blocks_int8(np.zeros((4, 32), np.float32)),
@@ -100,7 +100,7 @@ def test_a_matrix_of_zeros_keeps_one_value():
 @pytest.mark.parametrize(
     ("columns", "dtype"), [(256, np.uint8), (257, np.uint16), (65536, np.uint16), (65537, np.int32)]
 )
-def test_indices_have_the_smallest_type_that_holds_them(columns, dtype):
+def test_indices_have_the_smallest_possible_type(columns, dtype):
     weights = np.zeros((2, columns), np.float32)
     weights[1, -1] = 1
     encoded = encodings.sparse32(weights, 1)
@@ -115,7 +115,7 @@ def test_bytes_count_values_indices_and_scales():
     assert encodings.blocks_int8(weights).bytes == 32 + 4 + 2 + 3 * 12
 
 
-def test_what_float16_holds():
+def test_the_range_of_float16():
     assert encodings.fits_float16(np.float32([[65504, -1]]))
     assert not encodings.fits_float16(np.float32([[1, -65536]]))
     np.testing.assert_array_equal(encodings.round_to_float16(np.float32([[1.0001]])), np.float32([[1.0]]))

@@ -1,4 +1,4 @@
-"""Which encoding a layer gets, and whether its bytes are as foreseen."""
+"""Choice of encodings, and the estimate of their sizes."""
 
 import dataclasses
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tfsparsecap_export.encode import formats, sparse
 from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.encode.formats import Pattern, choose
+from tfsparsecap_export.encode.formats import Layer
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.summary.storage import Pattern
 
 ENCODINGS = [sparse.FLOAT16, sparse.SPARSE16, sparse.SPARSE32, sparse.CSR, sparse.BLOCK4, sparse.BLOCK16]
 ENCODINGS += [sparse.INT8, sparse.SPARSE_INT8]
@@ -22,8 +23,12 @@ def weight(rows=256, columns=512, block=1, kept=0.05, *, role=sparse.FULLY_CONNE
     return sparse.Weight(0, "layer", role, values.shape, values, beams, in_loop, ())
 
 
+def layer(given, **options):
+    return Layer(given, Pattern.of(given.values), **options)
+
+
 def chosen(given, format, **options):
-    return choose(given, Pattern.of(given.values), format, **options).encoding
+    return formats.choose(layer(given), format, Costs(), **options).encoding
 
 
 @pytest.mark.parametrize(
@@ -36,16 +41,9 @@ def chosen(given, format, **options):
         (16, 0.85, "1x16 blocks"),
     ],
 )
-def test_pattern_is_told(block, kept, pattern):
-    assert str(Pattern.of(weight(block=block, kept=kept).values)) == pattern
-
-
-def test_pattern_counts():
-    values = np.zeros((2, 32), np.float32)
-    values[0, [0, 5, 31]] = 1
-    pattern = Pattern.of(values)
-    assert (pattern.weights, pattern.nonzeros, pattern.most_blocks) == (64, 3, 2)
-    assert pattern.stored == {1: 3, 4: 12, 16: 32}
+def test_patterns_are_recognized(block, kept, pattern):
+    values = weight(block=block, kept=kept).values
+    assert formats.pattern_name(Pattern.of(values)) == pattern
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_pattern_counts():
         (weight(kept=1.0), "fast", sparse.FLOAT16),
         (weight(kept=1.0), "int8", sparse.INT8),
         (weight(kept=1.0), "compact", sparse.FLOAT16),
-        # Many rows at once: multiplying dense is faster, keeping it sparse is smaller.
+        # With many rows per call, dense products are faster, but sparse weights are smaller.
         (weight(kept=0.1, beams=49, in_loop=False), "fast", sparse.FLOAT16),
         (weight(kept=0.2, beams=5), "fast", sparse.FLOAT16),
         (weight(kept=0.01), "auto", sparse.CSR),
@@ -85,7 +83,7 @@ def test_choice(given, format, encoding):
     assert chosen(given, format) == encoding
 
 
-def test_tables_become_int8_where_layers_are():
+def test_tables_become_int8_if_layers_are():
     table = weight(role=sparse.TABLE)
     assert chosen(table, "auto", int8_tables=True) == sparse.SPARSE_INT8
 
@@ -93,22 +91,24 @@ def test_tables_become_int8_where_layers_are():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (weight(columns=500, block=4), "no multiple of 16"),
+        (weight(columns=500, block=4), "not a multiple of 16"),
         (weight(rows=8, columns=4112, block=16), "4096"),
         (weight(rows=8, columns=4096, block=16, kept=1.0), "255"),
     ],
 )
-def test_beyond_the_limits_of_the_int8_kernel_another_encoding_is_chosen_and_said(given, reason):
-    pattern = Pattern.of(given.values)
+def test_layers_beyond_the_limits_of_the_int8_kernel_get_another_encoding(given, reason):
     for format in ("auto", "int8"):
-        choice = choose(given, pattern, format)
+        choice = formats.choose(layer(given), format, Costs())
         assert choice.encoding != sparse.BLOCK16
-    assert reason in choice.reason and reason in formats.block16_obstacle(given, pattern)
+    assert reason in choice.reason and reason in formats.block16_obstacle(layer(given))
 
 
-def test_without_float16_float32_takes_its_place():
-    assert chosen(weight(kept=1.0), "fast", float16=False) == sparse.DENSE
-    assert chosen(weight(), "compact", float16=False) == sparse.SPARSE32
+def test_float32_replaces_float16_if_that_changes_captions():
+    for given, format, encoding in (
+        (weight(kept=1.0), "fast", sparse.DENSE),
+        (weight(), "compact", sparse.SPARSE32),
+    ):
+        assert formats.choose(layer(given, float16=False), format, Costs()).encoding == encoding
 
 
 @pytest.mark.parametrize("encoding", [sparse.DENSE, *ENCODINGS])
@@ -116,28 +116,28 @@ def test_without_float16_float32_takes_its_place():
 @pytest.mark.parametrize("role", [sparse.FULLY_CONNECTED, sparse.TABLE])
 def test_expected_bytes_are_the_encoded_bytes(encoding, columns, role):
     given = weight(300, columns, 16, 0.2, role=role)
-    size = formats.expected_bytes(given, Pattern.of(given.values), encoding)
+    size = formats.expected_bytes(layer(given), encoding)
     if encoding == sparse.DENSE:
         assert size == given.values.nbytes
     else:
         actual = sparse.encode(encoding, given.values, given.role).bytes
-        # Rounding to int8 makes zeros of small weights, and the one scale of a whole matrix is not counted.
+        # Quantization adds zeros, and the single scale of a matrix is not counted.
         assert size == pytest.approx(actual, abs=12, rel=0.03 if encoding == sparse.SPARSE_INT8 else 0)
 
 
-def test_expected_time_is_the_cost_models_for_each_word():
-    given = weight(block=16, beams=3)
-    pattern = Pattern.of(given.values)
-    # Nanoseconds a stored weight and row, and nothing else.
+def test_expected_time_is_the_cost_of_each_word():
+    given = layer(weight(block=16, beams=3))
+    pattern = given.pattern
+    # Only the cost per stored weight and row.
     costs = Costs(**{field.name: 0.0 for field in dataclasses.fields(Costs)} | {"block16": 0.2, "csr": 1.6})
-    assert formats.expected_ms(given, pattern, sparse.BLOCK16, 10, costs) == pytest.approx(
+    assert formats.expected_ms(given, sparse.BLOCK16, 10, costs) == pytest.approx(
         10 * 0.2e-6 * 3 * pattern.stored[16]
     )
-    assert formats.expected_ms(given, pattern, sparse.CSR, 10, costs) == pytest.approx(
+    assert formats.expected_ms(given, sparse.CSR, 10, costs) == pytest.approx(
         10 * 1.6e-6 * 3 * pattern.nonzeros
     )
 
 
-def test_unknown_format_is_said():
+def test_an_unknown_format_is_refused():
     with pytest.raises(InputError, match=r"sparce.*auto, int8, fast, compact, dense"):
-        chosen(weight(), "sparce")
+        formats.check_format("sparce")

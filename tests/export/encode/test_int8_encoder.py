@@ -1,16 +1,16 @@
-"""An int8 encoder in front of a float decoder: one file, and what it computes."""
+"""An int8 encoder in front of a float decoder in one file."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export import export_model
+from tfsparsecap_export import CaptionOptions
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import int8_encoder as encoder
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
-from tfsparsecap.decoding import beam_search
+from tfsparsecap.decoding import Decoder
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap.models import InceptionV1Encoder, SoftAttention
 from tfsparsecap.pruning import prune, strip_pruning
@@ -22,40 +22,40 @@ FEATURES = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
 
 
 @pytest.fixture(scope="module")
-def files(blocks_captioner, pictures):
+def files(blocks_captioner, images):
     """The int8 encoder, the decoder, and both in one."""
-    quantized = graph.encoder_graph(blocks_captioner, IMAGE, [picture[None] for picture in pictures])
+    quantized = graph.encoder_graph(blocks_captioner, IMAGE, [image[None] for image in images])
     decoder = graph.caption_graph(blocks_captioner, FEATURES, BEAM, MAX_LENGTH)
-    return quantized, decoder, encoder.joined(quantized, decoder)
+    return quantized, decoder, encoder.join_encoder(quantized, decoder)
 
 
-def test_features_are_those_of_keras_to_int8s_steps(files, blocks_captioner, pictures, interpreter):
+def test_int8_features_are_close_to_those_of_keras(files, blocks_captioner, images, interpreter):
     run = interpreter(files[0])
-    for picture in pictures:
-        expected = np.asarray(blocks_captioner.encoder(picture[None]))
-        given = run(image=picture[None])["features"]
+    for image in images:
+        expected = np.asarray(blocks_captioner.encoder(image[None]))
+        given = run(image=image[None])["features"]
         np.testing.assert_allclose(given, expected, atol=0.03 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("delegate", [True, False])
-def test_one_file_says_what_the_two_say_one_after_the_other(files, pictures, interpreter, delegate):
+def test_the_joined_file_gives_the_results_of_encoder_and_decoder(files, images, interpreter, delegate):
     quantized, decoder, joined = (interpreter(content, delegate) for content in files)
-    for picture in pictures:
-        features = quantized(image=picture[None])["features"]
+    for image in images:
+        features = quantized(image=image[None])["features"]
         expected = decoder(features=features)
-        given = joined(image=picture[None])
+        given = joined(image=image[None])
         np.testing.assert_array_equal(given["token_ids"], expected["token_ids"])
         np.testing.assert_allclose(given["scores"], expected["scores"], atol=1e-5)
 
 
-def test_one_file_has_the_encoders_input_and_the_decoders_outputs(files, interpreter):
+def test_the_joined_file_has_the_encoders_input_and_the_decoders_outputs(files, interpreter):
     run = interpreter(files[2])
     (details,) = run.get_input_details().values()
     assert tuple(details["shape"]) == IMAGE.shape and details["dtype"] == np.uint8
     assert set(run.get_output_details()) == {"token_ids", "scores"}
 
 
-def test_weights_of_the_decoder_can_still_be_found_and_the_encoders_are_int8_already(files):
+def test_only_the_decoders_weights_of_a_joined_file_can_be_encoded(files):
     _, decoder, joined = (flatfile.read_model(content) for content in files)
     found = sparse.find_weights(joined)
     assert {weight.name for weight in found} == {weight.name for weight in sparse.find_weights(decoder)}
@@ -63,16 +63,16 @@ def test_weights_of_the_decoder_can_still_be_found_and_the_encoders_are_int8_alr
 
 
 def test_the_report_counts_the_encoders_weights(files, blocks_captioner):
-    row = encoder.report_of(files[0], calibration=6)
+    row = encoder.encoder_report(files[0], calibration=6)
     kernels = [weight for weight in blocks_captioner.encoder.weights if len(weight.shape) > 1]
     assert row.weights == sum(int(np.prod(weight.shape)) for weight in kernels)
     assert row.weights <= row.bytes < len(files[0])
-    assert (row.name, row.encoding) == ("encoder", sparse.INT8) and "6 pictures" in row.reason
+    assert (row.name, row.encoding) == ("encoder", sparse.INT8) and "6 images" in row.reason
 
 
 @pytest.fixture(scope="module")
 def inception_captioner():
-    """Looks through an Inception-V1 that was pruned, its weights being frozen."""
+    """A captioner with a pruned Inception-V1 whose weights are frozen."""
     keras.utils.set_random_seed(3)
     encoder = InceptionV1Encoder("Mixed_3c", image_size=64)
     captioner = SoftAttention(30, embedding_size=8, rnn_size=16, attention_size=8, encoder=encoder)
@@ -85,7 +85,7 @@ def inception_captioner():
             layer.moving_variance.assign(random.uniform(0.5, 2, layer.moving_variance.shape))
             layer.beta.assign(random.normal(0, 0.3, layer.beta.shape))
     for weight in captioner.output_layer.weights:
-        weight.assign(weight * 8)  # or it would say the same about every picture
+        weight.assign(weight * 8)  # otherwise all images would get the same caption
     return captioner
 
 
@@ -95,31 +95,31 @@ def photos():
     return [np.kron(patch, np.ones((16, 16, 1), np.uint8)) for patch in patches]
 
 
-@pytest.mark.parametrize("format", ["dense", "compact"])
-def test_a_captioner_with_inception_says_the_same_from_its_file(
-    inception_captioner, photos, tmp_path, format
+def test_files_with_inception_give_the_captions_of_keras(
+    inception_captioner, photos, tmp_path, cached_export, once
 ):
     path = tmp_path / "inception.tflite"
     samples = [{"image": photo[None]} for photo in photos]
-    report = export_model(inception_captioner, path, format, beam=2, max_length=5, samples=samples)
-    assert report.verification.equal == 1.0
-    stored = [layer for layer in report.layers if layer.role == sparse.CONVOLUTION]
+    options = CaptionOptions(beam=2, max_length=5)
     kernels = [weight for weight in inception_captioner.encoder.weights if len(weight.shape) == 4]
-    assert sorted(layer.weights for layer in stored) == sorted(np.prod(kernel.shape) for kernel in kernels)
-    assert sum(layer.nonzeros for layer in stored) == sum(map(np.count_nonzero, kernels))
-    runner, said = TFLiteCaptioner(path), set()
-    for photo in photos:
-        expected, scores = beam_search(inception_captioner, {"image": photo[None]}, 2, 5)
-        token_ids, given = runner.token_ids(photo)
-        np.testing.assert_array_equal(token_ids[0], expected[0][0])
-        np.testing.assert_allclose(given, scores[0], atol=0.05)
-        said.add(tuple(token_ids[0]))
-    assert len(said) > 1
+    decode = once(Decoder)(inception_captioner, 2, 5)
+    for format in ("dense", "compact"):
+        report = cached_export(inception_captioner, path, format, captions=options, samples=samples)
+        assert report.verification.equal == 1.0
+        stored = [layer for layer in report.layers if layer.role == sparse.CONVOLUTION]
+        assert sorted(layer.weights for layer in stored) == sorted(np.prod(x.shape) for x in kernels)
+        assert sum(layer.nonzeros for layer in stored) == sum(map(np.count_nonzero, kernels))
+        file, captions = TFLiteCaptioner(path), set()
+        for photo, sample in zip(photos, samples, strict=True):
+            expected_ids, expected_scores = decode(sample)
+            token_ids, scores = file.token_ids(photo)
+            np.testing.assert_array_equal(token_ids[0], expected_ids[0][0])
+            np.testing.assert_allclose(scores, expected_scores[0], atol=0.05)
+            captions.add(tuple(token_ids[0]))
+        assert len(captions) > 1
 
 
-def test_int8_features_of_inception_are_those_of_keras_to_int8s_steps(
-    inception_captioner, photos, interpreter
-):
+def test_int8_features_of_inception_are_close_to_those_of_keras(inception_captioner, photos, interpreter):
     image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
     run = interpreter(graph.encoder_graph(inception_captioner, image, [photo[None] for photo in photos]))
     for photo in photos:

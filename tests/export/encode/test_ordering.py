@@ -1,4 +1,4 @@
-"""Layers whose outputs are put in order: on the runtime they give what NumPy gives, under the same ids."""
+"""Layers with sorted outputs, on the runtime, compared with NumPy and with unsorted files."""
 
 import dataclasses
 
@@ -16,20 +16,20 @@ from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner
 
 IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
 
-#: Costs by which it is always, and never, worth while to put outputs back.
+#: Costs with which restoring the order of outputs is always, and never, worthwhile.
 ALWAYS = dataclasses.replace(Costs(), restore=0.0, restore_row=0.0, guess=1e3)
 NEVER = dataclasses.replace(Costs(), restore=1e9)
 
 
 def uneven(outputs, inputs, block, seed=0):
-    """A matrix [outputs, inputs] whose rows keep anything between nothing and a third of their blocks."""
+    """A matrix [outputs, inputs] whose rows keep between 0 and 30 % of their blocks."""
     rng = np.random.default_rng(seed)
     kept = rng.random((outputs, inputs // block)) < rng.uniform(0, 0.3, (outputs, 1))
     return (rng.normal(size=(outputs, inputs)) * np.repeat(kept, block, axis=1)).astype(np.float32)
 
 
 @pytest.mark.parametrize(("encoding", "block"), [(sparse.CSR, 1), (sparse.BLOCK4, 4), (sparse.BLOCK16, 16)])
-def test_order_is_by_what_the_kernel_counts(encoding, block):
+def test_rows_are_sorted_by_their_number_of_blocks(encoding, block):
     values = uneven(300, 64, 16)
     values[7, 3] = values[9, 40] = 1.0
     counts = [sum(row[i : i + block].any() for i in range(0, 64, block)) for row in values]
@@ -41,7 +41,7 @@ def test_order_is_by_what_the_kernel_counts(encoding, block):
 @pytest.mark.parametrize("delegate", [True, False])
 @pytest.mark.parametrize("axes", [(), (5,), (2, 3)])
 @pytest.mark.parametrize("activation", [None, "relu"])
-def test_outputs_are_put_back_where_they_belong(axes, activation, delegate, interpreter):
+def test_the_order_of_outputs_is_restored(axes, activation, delegate, interpreter):
     matrix, bias = uneven(300, 64, 16), np.arange(300, dtype=np.float32)
     model = keras.Sequential([keras.Input((*axes, 64)), keras.layers.Dense(300, activation=activation)])
     model.layers[-1].set_weights([matrix.T, bias])
@@ -75,15 +75,15 @@ def test_words_keep_their_ids(beam, block, delegate, interpreter, monkeypatch):
     ordered, layers = encode_file(dense, format, words=5, sources=graph.weight_sources(captioner))
     output = next(layer for layer in layers if layer.name.endswith("output/kernel"))
     assert output.encoding == {1: sparse.CSR, 16: sparse.BLOCK16}[block]
-    monkeypatch.setattr(formats, "FEWEST_ORDERED", 401)
+    monkeypatch.setattr(formats, "MIN_SORTED_OUTPUTS", 401)
     plain, _ = encode_file(dense, format, words=5)
     assert names(ordered).count("GATHER") > names(plain).count("GATHER")
     runs = [interpreter(content, delegate) for content in (ordered, plain)]
-    said = set()
+    captions = set()
     for seed in range(6):
         image = np.random.default_rng(seed).integers(0, 256, (1, *IMAGE.shape[1:]), np.uint8)
         found, expected = (run(image=image) for run in runs)
         np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
         np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
-        said.add(tuple(found["token_ids"][0]))
-    assert len(said) > 1
+        captions.add(tuple(found["token_ids"][0]))
+    assert len(captions) > 1

@@ -1,11 +1,11 @@
-"""Products beyond the int8 1x16 kernel's limits, on the runtime against NumPy."""
+"""Layers beyond the limits of the int8 1x16 kernel, on the runtime, compared with NumPy."""
 
 import keras
 import numpy as np
 import pytest
 from tfsparsecap_export import exporter
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import encodings, layout, sparse
+from tfsparsecap_export.encode import encodings, sparse, splitting
 from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
@@ -39,18 +39,18 @@ def dense_model(kernel, activation=None, axes=()):
         (4096, 1.0, (0, 255 * 16, 4096)),
     ],
 )
-def test_parts_are_as_few_as_the_limits_allow(columns, kept, bounds):
+def test_the_number_of_parts_is_minimal(columns, kept, bounds):
     values = np.ascontiguousarray(blocks(columns, 8, kept).T)
-    found = layout.layout_of(values)
+    found = splitting.plan_split(values)
     assert found.bounds == bounds
-    assert found.fits == (columns in (32, 4096) and len(bounds) == 2)
+    assert found.needed == (columns not in (32, 4096) or len(bounds) > 2)
 
 
-def test_no_part_has_more_blocks_in_a_row_than_the_kernel_counts():
+def test_no_part_exceeds_the_kernels_limits():
     values = np.zeros((3, 8192), np.float32)
     values[0, 1600:6400] = 1  # 300 blocks side by side
     values[1, ::32] = 1  # every second block: 256
-    parts = layout.layout_of(values).parts
+    parts = splitting.plan_split(values).parts
     assert parts[0][0] == 0 and parts[-1][1] == 8192
     for start, stop in parts:
         counted = (values[:, start:stop].reshape(3, -1, 16) != 0).any(axis=2).sum(axis=1)
@@ -72,10 +72,10 @@ def test_a_cut_layer_multiplies_as_numpy_does(interpreter, columns, kept, activa
     kernel = blocks(columns, 64, kept)
     model, bias = dense_model(kernel, activation, axes)
     content, layers = encode_file(graph.model_graph(model), "auto", words=1)
-    if kept == 1.0:  # nobody wants full blocks: cut them all the same
+    if kept == 1.0:  # no format chooses full blocks; split them anyway
         file = flatfile.read_model(graph.model_graph(model))
         (weight,) = sparse.find_weights(file)
-        layout.apply(file, weight, layout.layout_of(weight.values), "kernel")
+        splitting.apply(file, weight, splitting.plan_split(weight.values), "kernel")
         changes = [
             sparse.Change(part, sparse.BLOCK16, sparse.encode(sparse.BLOCK16, part.values, part.role))
             for part in sparse.find_weights(file)
@@ -95,20 +95,20 @@ def test_a_cut_layer_multiplies_as_numpy_does(interpreter, columns, kept, activa
     np.testing.assert_allclose(given, expected, atol=0.02 * np.abs(expected).max())
 
 
-def test_a_captioner_of_odd_sizes_gets_blocks_everywhere(tmp_path, export_options):
+def test_a_captioner_whose_sizes_are_not_multiples_of_16_gets_int8_blocks(tmp_path, export_options):
     captioner = small_captioner(1, embedding_size=40, rnn_size=72, attention_size=56)
     cell, output = captioner.cell, captioner.output_layer
     for variable in (cell.kernel, cell.recurrent_kernel, output.kernel):
         variable.assign(blocks(*variable.shape, kept=0.25) * 0.3)
     report = exporter.export_model(captioner, tmp_path / "a.tflite", "auto", **export_options)
-    cut = {layer.name.split("/", 1)[1]: layer for layer in report.layers if "padded" in layer.reason}
-    assert {"lstm/kernels", "output/kernel"} <= cut.keys()
-    assert all(layer.encoding == sparse.BLOCK16 for layer in cut.values())
-    # 40 + 64 inputs of the cell are filled up to 112, so that the blocks of its state stay whole.
-    assert (cut["lstm/kernels"].shape[1], cut["output/kernel"].shape[1]) == (112 + 72, 72)
+    padded = {layer.name.split("/", 1)[1]: layer for layer in report.layers if "padded" in layer.reason}
+    assert {"lstm/kernels", "output/kernel"} <= padded.keys()
+    assert all(layer.encoding == sparse.BLOCK16 for layer in padded.values())
+    # The 40 + 64 inputs of the cell are padded to 112, so that the blocks of its state stay intact.
+    assert (padded["lstm/kernels"].shape[1], padded["output/kernel"].shape[1]) == (112 + 72, 72)
 
 
-def test_layers_that_stay_float_are_not_cut():
+def test_float_layers_are_not_split():
     model, _ = dense_model(blocks(100, 64, 0.2))
     for format in ("fast", "compact", "dense"):
         _, layers = encode_file(graph.model_graph(model), format, words=1)

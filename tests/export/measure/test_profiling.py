@@ -40,9 +40,9 @@ def test_a_layer_is_reported_with_its_shape_encoding_and_kernel(tmp_path, encodi
 
 
 @pytest.mark.parametrize("format", ["dense", "auto"])
-def test_operations_of_a_captioner_run_once_or_once_per_word(exported, pictures, format):
+def test_operations_of_a_captioner_run_once_or_once_per_word(exported, images, format):
     path, _ = exported("blocks", format)
-    found = profiling.profile(path, [{"image": pictures[0][None]}], runs=1)
+    found = profiling.profile(path, [{"image": images[0][None]}], runs=1)
     assert found.not_timed == () and sum(o.share for o in found.operations) == pytest.approx(1)
     layers = {o.shape: o for o in found.operations if o.shape}
     # Each step searches for the best words of each beam, and then for the best beams.

@@ -38,8 +38,8 @@ def test_ratios_are_to_the_first_file(files):
     assert first.peak_bytes is None or first.peak_bytes > 0
 
 
-def test_words_and_captions_are_those_of_the_files(files, pictures):
-    samples = [{"image": picture[None]} for picture in pictures]
+def test_words_and_captions_are_those_of_the_files(files, images):
+    samples = [{"image": image[None]} for image in images]
     results = timing.measure(files, samples, runs=len(samples))
     for path, result in zip(files, results, strict=True):
         # In each step the search looks for the best words of each beam, and then for the best beams.
@@ -48,7 +48,7 @@ def test_words_and_captions_are_those_of_the_files(files, pictures):
         assert result.fastest_ms / 6 <= result.ms_a_word <= result.slowest_ms
         assert result.difference is None
     dense, sparse_file = (TFLiteCaptioner(path) for path in files)
-    same = [np.array_equal(dense.token_ids(p)[0][0], sparse_file.token_ids(p)[0][0]) for p in pictures]
+    same = [np.array_equal(dense.token_ids(p)[0][0], sparse_file.token_ids(p)[0][0]) for p in images]
     assert results[1].same_captions == sum(same)
 
 

@@ -15,17 +15,17 @@ from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 
 
 @pytest.fixture(scope="module")
-def validation(exported, pictures):
+def validation(exported, images):
     """The references are the captions of the float file, so that it has the highest possible CIDEr."""
     captioner = TFLiteCaptioner(exported("blocks", "dense")[0])
-    references = [[captioner.caption(picture)[0][0]] for picture in pictures]
-    return CaptionedSamples([{"image": picture[None]} for picture in pictures], references, captioner.text)
+    references = [[captioner.caption(image)[0][0]] for image in images]
+    return CaptionedSamples([{"image": image[None]} for image in images], references, captioner.text)
 
 
-def test_cider_is_pycocoevalcaps(exported, validation, pictures):
+def test_cider_is_pycocoevalcaps(exported, validation, images):
     path, _ = exported("blocks", "int8")
     captioner = TFLiteCaptioner(path)
-    captions = {i: [captioner.caption(picture)[0][0]] for i, picture in enumerate(pictures)}
+    captions = {i: [captioner.caption(image)[0][0]] for i, image in enumerate(images)}
     references = {i: list(texts) for i, texts in enumerate(validation.references)}
     expected, _ = Cider().compute_score(references, captions)
     assert quality.cider(path.read_bytes(), validation) == pytest.approx(expected)
@@ -103,7 +103,7 @@ def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_co
     assert quality.cider(path.read_bytes(), validation) == pytest.approx(report.quality.cider)
     described = read_bundle(path)[0]["int8"]
     assert described == report.quality.as_dict() and described["cider"] == report.quality.cider
-    assert any("validation pictures" in sentence for sentence in report.sentences())
+    assert any("validation images" in sentence for sentence in report.sentences())
 
 
 def test_a_single_validation_image_has_no_cider_and_the_report_explains_why(
