@@ -130,9 +130,10 @@ def export_model(
     if samples is None:
         samples, sample_source = synthetic_samples(job.inputs, 8), "made-up inputs"
     with _float32_computation(model):
+        graph.check_weights(model)
+        outputs.check_deterministic(model, samples[0])
         progress("converting")
         dense = job.convert()
-        outputs.check_deterministic(model, samples[0])
         quantized = None
         if validation is not None and format in formats.INT8_FORMATS:
             quantized = job.convert_with_int8_encoder(validation)
