@@ -75,13 +75,14 @@ def readers_files(code: str, run: Path, exported: Path) -> None:
 @pytest.fixture(scope="module")
 def exported(tiny_run, tmp_path_factory) -> Path:
     """The tiny run as a .tflite file."""
-    from tfsparsecap_export import export_model
+    from tfsparsecap_export import CaptionOptions, export_model
 
     from tfsparsecap.inference.finished_run import FinishedRun
 
     run, path = FinishedRun.load(tiny_run), tmp_path_factory.mktemp("exported") / "model.tflite"
     length = run.config.data.max_length
-    export_model(run.captioner, path, "dense", beam=2, max_length=length, tokenizer=run.tokenizer)
+    captions = CaptionOptions(beam=2, max_length=length, tokenizer=run.tokenizer)
+    export_model(run.captioner, path, "dense", captions=captions)
     return path
 
 

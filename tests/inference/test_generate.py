@@ -193,9 +193,10 @@ def test_paths_that_are_not_captioners_are_refused(tmp_path):
 
 
 def test_run_and_exported_file_give_the_same_captions(run, photos, tmp_path):
-    export_model = pytest.importorskip("tfsparsecap_export").export_model
-    options = {"beam": 2, "max_length": run.config.data.max_length, "tokenizer": run.tokenizer}
-    export_model(run.captioner, tmp_path / "a.tflite", "dense", **options)
+    export = pytest.importorskip("tfsparsecap_export")
+    length = run.config.data.max_length
+    captions = export.CaptionOptions(beam=2, max_length=length, tokenizer=run.tokenizer)
+    export.export_model(run.captioner, tmp_path / "a.tflite", "dense", captions=captions)
     exported = load(tmp_path / "a.tflite")
     for ours, theirs in zip(exported.generate(photos), run.generate(photos, beam=2), strict=True):
         assert [str(caption) for caption in ours] == [str(caption) for caption in theirs]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from tfsparsecap_export import export_model
+from tfsparsecap_export import CaptionOptions, export_model
 
 import tfsparsecap as sc
 from tfsparsecap.inference.finished_run import FinishedRun
@@ -21,7 +21,7 @@ def report_run(folder, dense=False):
 
 @pytest.mark.slow
 def test_latency_of_files_with_images_and_with_features(tiny_run, tmp_path, monkeypatch):
-    options = {"beam": 1, "max_length": 4}
+    options = {"captions": CaptionOptions(beam=1, max_length=4)}
     export_model(FinishedRun.load(tiny_run).captioner, tmp_path / "a.tflite", **options)
     keras.utils.set_random_seed(0)
     sizes = {"size": 8, "hidden_size": 16, "layers": 1, "heads": 2, "feature_size": 6, "max_length": 4}
