@@ -1,9 +1,10 @@
-"""python -m benchmarks.digits: relevance, L1 and L2 pruning side by side, on LeNet-5.
+"""python -m benchmarks.digits: relevance-based, L1 and L2 pruning of LeNet-5 on handwritten digits.
 
-The images are the 1797 handwritten digits that scikit-learn carries: real ones, and nothing to download.
+The data are the 1797 digits included in scikit-learn.
 """
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -22,9 +23,10 @@ from tqdm import tqdm
 from tfsparsecap.command import only_json_on_stdout, parser, run
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance, prune, strip_pruning
+from tfsparsecap.summary.nonzeros import weight_counts
 
 METHODS = {"relevance": Relevance, "l1": L1Pruning, "l2": L2Pruning}
-#: What `--tune` found: of `GRID`, those with the highest mean sparsity that meets a bound of 0.96.
+#: Found with `--tune`: the values of `GRID` with the highest mean sparsity at a bound of 0.96.
 WEIGHT_DECAYS = {"relevance": 1e-3, "l1": 3e-5, "l2": 1e-4}
 GRID = {
     "relevance": (3e-4, 1e-3, 3e-3, 1e-2),
@@ -33,8 +35,9 @@ GRID = {
 }
 SIDE = 28
 BATCH_SIZE = 32
-#: Seeds of `--tune`, which are none of the table's.
+# `--tune` uses other seeds than the table.
 _FIRST_TUNING_SEED = 1000
+_MEASURES = ("validation", "test", "sparsity", "nonzero_weights")
 
 
 class Digits(NamedTuple):
@@ -46,12 +49,10 @@ class Digits(NamedTuple):
 
 
 def load_digits(seed: int) -> Digits:
-    """The digits, enlarged from 8x8 to MNIST's 28x28: 60 % to train, 20 % each to validate and test.
-
-    Every digit has the same share of each split.
+    """The digits, resized from 8x8 to MNIST's 28x28: 60 % training, 20 % validation, 20 % test, stratified.
 
     Args:
-        seed: of the drawing of the splits.
+        seed: of the splits.
 
     Raises:
         InputError: scikit-learn is not installed.
@@ -64,17 +65,15 @@ def load_digits(seed: int) -> Digits:
         from sklearn.datasets import load_digits as load
         from sklearn.model_selection import train_test_split
     except ImportError as error:
-        raise InputError(
-            "the digits come with scikit-learn, which is not installed: pip install scikit-learn"
-        ) from error
+        raise InputError("this needs scikit-learn: pip install scikit-learn") from error
     digits = load()
     images = np.asarray(tf.image.resize(digits.images[..., None] / 16.0, (SIDE, SIDE)), np.float32)
-    rest, test, rest_labels, test_labels = train_test_split(
-        images, digits.target, test_size=0.2, stratify=digits.target, random_state=seed
-    )
-    train, validation, train_labels, validation_labels = train_test_split(
-        rest, rest_labels, test_size=0.25, stratify=rest_labels, random_state=seed
-    )
+
+    def split(images: np.ndarray, labels: np.ndarray, size: float) -> list[np.ndarray]:
+        return train_test_split(images, labels, test_size=size, stratify=labels, random_state=seed)
+
+    rest, test, rest_labels, test_labels = split(images, digits.target, 0.2)
+    train, validation, train_labels, validation_labels = split(rest, rest_labels, 0.25)
     return Digits((train, train_labels), (validation, validation_labels), (test, test_labels))
 
 
@@ -97,30 +96,26 @@ def lenet5() -> keras.Sequential:
 
 
 def train(model: keras.Sequential, digits: Digits, epochs: int) -> None:
-    """Trains with Adam, validating after each epoch."""
+    """Trains with Adam; validates after each epoch."""
     model.compile(
         keras.optimizers.Adam(1e-3),
-        # Summed over the batch, which is the same to Adam: of a mean all gradients are so small that all
-        # weights are irrelevant alike, and relevance is L2.
+        # Summed over the batch, which makes no difference to Adam. With the mean, all gradients would be so
+        # small that every weight is irrelevant, and relevance-based pruning would be L2.
         keras.losses.SparseCategoricalCrossentropy(reduction="sum"),
         metrics=["accuracy"],
-        # An epoch at a time: a step is as short as what Keras does around it.
+        # One execution per epoch, since Keras's overhead takes as long as a step.
         steps_per_execution=math.ceil(len(digits.train[0]) / BATCH_SIZE),
     )
     model.fit(*digits.train, BATCH_SIZE, epochs, 0, validation_data=digits.validation)
 
 
 def scores(model: keras.Sequential, digits: Digits) -> dict[str, float]:
-    """`validation` and `test` accuracy, `nonzero` weights of the kernels, and their `sparsity`."""
-    row = {}
-    for split in ("validation", "test"):
-        images, labels = getattr(digits, split)
-        guesses = np.argmax(model(images, training=False), axis=-1)
-        row[split] = float(np.mean(guesses == labels))
-    kernels = [np.asarray(layer.kernel) for layer in model.layers if layer.weights]
-    row["nonzero"] = int(sum(np.count_nonzero(kernel) for kernel in kernels))
-    row["sparsity"] = 1.0 - row["nonzero"] / sum(kernel.size for kernel in kernels)
-    return row
+    """`validation` and `test` accuracy, and the counts of `tfsparsecap.summary.nonzeros.weight_counts`."""
+    accuracies = {
+        split: float(np.mean(np.argmax(model(images, training=False), axis=-1) == labels))
+        for split, (images, labels) in (("validation", digits.validation), ("test", digits.test))
+    }
+    return accuracies | weight_counts(model)
 
 
 def measure(
@@ -133,39 +128,39 @@ def measure(
     progress: bool = True,
     **options,
 ) -> list[dict]:
-    """Trains a dense LeNet-5 for each seed, and prunes it in every way.
+    """Trains a dense LeNet-5 for each seed and prunes it with each method.
 
     Args:
         seeds: of splits, initial weights and batches.
-        epochs: of each pruning at most; it ends before where the fine-tuning is over.
-        dense_epochs: of the dense model that all of a seed start from.
-        lower_bounds: accuracies on validation that are good enough.
-        weight_decays: method -> the values to try; None has one each, `WEIGHT_DECAYS`.
-        progress: show a bar.
-        options: other arguments of the methods, the same for all.
+        epochs: of each pruning at most; it ends earlier when the fine-tuning is over.
+        dense_epochs: of the dense model that all methods start from.
+        lower_bounds: validation accuracies above which a model is pruned further.
+        weight_decays: method -> values to try; None is one value each, `WEIGHT_DECAYS`.
+        progress: show a progress bar.
+        options: other arguments of all methods.
 
     Returns:
-        A row for each training, with `method`, `bound` and `weight_decay` (None where dense), `seed`, and
+        A row for each training, with `method`, `bound` and `weight_decay` (None if dense), `seed`, and
         `scores`.
     """
     decays = weight_decays or {name: (value,) for name, value in WEIGHT_DECAYS.items()}
     options = {"sparsity": 0.995, "pruning_percentage": 0.2, "finetune_validations": 5, **options}
-    ways = [
-        (name, bound, value) for bound in lower_bounds for name, values in decays.items() for value in values
-    ]
-    seeds = list(seeds)
-    rows = []
-    with tqdm(total=len(seeds) * (1 + len(ways)), desc="training", unit="model", disable=not progress) as bar:
+    values = [(name, value) for name, tried in decays.items() for value in tried]
+    seeds, rows = list(seeds), []
+    total = len(seeds) * (1 + len(lower_bounds) * len(values))
+    with tqdm(total=total, desc="training", unit="model", disable=not progress) as bar:
+
+        def add(model: keras.Sequential, **row) -> None:
+            rows.append({**row, "seed": seed, **scores(model, digits)})
+            bar.update()
+
         for seed in seeds:
             digits = load_digits(seed)
             keras.utils.set_random_seed(seed)
             dense = lenet5()
             train(dense, digits, dense_epochs)
-            common = {"seed": seed, "dense_epochs": dense_epochs}
-            rows.append({"method": "dense", "bound": None, "weight_decay": None, **common})
-            rows[-1].update(scores(dense, digits))
-            bar.update()
-            for name, bound, value in ways:
+            add(dense, method="dense", bound=None, weight_decay=None)
+            for bound, (name, value) in itertools.product(lower_bounds, values):
                 keras.utils.set_random_seed(seed)
                 model = lenet5()
                 model.set_weights(dense.get_weights())
@@ -174,81 +169,66 @@ def measure(
                 )
                 train(prune(model, method), digits, epochs)
                 with warnings.catch_warnings():
-                    # That the epochs were over before the fine-tuning was.
+                    # The epochs may end before the fine-tuning.
                     warnings.simplefilter("ignore", UserWarning)
                     strip_pruning(model)
-                rows.append({"method": name, "bound": bound, "weight_decay": value, **common})
-                rows[-1].update(scores(model, digits))
-                bar.update()
+                add(model, method=name, bound=bound, weight_decay=value)
     return rows
 
 
 def summary(rows: Iterable[dict]) -> list[dict]:
-    """Mean and spread (the standard deviation, 0 for one seed) over seeds, a row for each way of training.
+    """`mean` and `std` (sample standard deviation, 0 for one seed) over seeds.
 
     Args:
-        rows: as `measure` gives them.
+        rows: from `measure`.
     """
     groups: dict[tuple, list[dict]] = {}
     for row in rows:
         groups.setdefault((row["method"], row["bound"], row["weight_decay"]), []).append(row)
-    return [
-        {
-            "method": method,
-            "bound": bound,
-            "weight_decay": weight_decay,
-            "seeds": len(group),
-            **{
-                name: {
-                    "mean": statistics.fmean(values),
-                    "spread": statistics.stdev(values) if len(values) > 1 else 0.0,
-                }
-                for name in ("test", "validation", "sparsity", "nonzero")
-                for values in [[row[name] for row in group]]
-            },
-        }
-        for (method, bound, weight_decay), group in groups.items()
-    ]
+    found = []
+    for (method, bound, weight_decay), group in groups.items():
+        row = {"method": method, "bound": bound, "weight_decay": weight_decay, "seeds": len(group)}
+        for name in _MEASURES:
+            values = [one[name] for one in group]
+            std = statistics.stdev(values) if len(values) > 1 else 0.0
+            row[name] = {"mean": statistics.fmean(values), "std": std}
+        found.append(row)
+    return found
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     command = parser(
         "python -m benchmarks.digits",
-        "Trains LeNet-5 on scikit-learn's handwritten digits and prunes it by relevance, L1 and L2, each as\n"
-        "far as its accuracy on validation meets a bound; prints what is left and what that scores.",
+        "Trains LeNet-5 on scikit-learn's handwritten digits and prunes it with relevance-based, L1 and L2\n"
+        "pruning as long as the validation accuracy stays above a bound. Prints sparsity and accuracy.",
         [
             ("python -m benchmarks.digits", "three seeds, some minutes"),
-            (
-                "python -m benchmarks.digits --bounds 0.95 0.97 --seeds 5",
-                "several bounds",
-            ),
+            ("python -m benchmarks.digits --bounds 0.95 0.97 --seeds 5", "several bounds"),
             ("python -m benchmarks.digits --tune", "how the weight decays were chosen"),
         ],
     )
-    command.add_argument("--seeds", type=int, default=3, help="trainings of each kind (default 3)")
-    command.add_argument("--epochs", type=int, default=60, help="of a pruning at most (default 60)")
+    command.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
+    command.add_argument("--epochs", type=int, default=60, help="of each pruning at most (default: 60)")
     command.add_argument(
         "--bounds",
         type=float,
         nargs="+",
         default=[0.96],
         metavar="ACCURACY",
-        help="on validation, from 0 to 1 (default 0.96)",
+        help="lower bounds on the validation accuracy, 0 to 1 (default: 0.96)",
     )
     command.add_argument(
-        "--tune",
-        action="store_true",
-        help="try several weight decays of each method, with seeds of their own; takes four times as long",
+        "--tune", action="store_true", help="try several weight decays of each method; four times as long"
     )
-    command.add_argument("--json", action="store_true", help="print the rows as JSON")
+    command.add_argument("--json", action="store_true", help="print the results as JSON")
     return command.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measures as the command line says and prints a table.
+    """Runs the benchmark and prints a table.
 
     Raises:
-        InputError: an argument out of range, or no scikit-learn.
+        InputError: an argument is out of range, or scikit-learn is not installed.
     """
     options = _arguments(argv)
     for name in ("seeds", "epochs"):
@@ -256,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise InputError(f"--{name} is {getattr(options, name)}: give 1 or more")
     for bound in options.bounds:
         if not 0.0 <= bound <= 1.0:
-            raise InputError(f"--bounds is {bound:g}: an accuracy is from 0 to 1")
+            raise InputError(f"--bounds is {bound:g}: give an accuracy from 0 to 1")
     first = _FIRST_TUNING_SEED if options.tune else 0
     with only_json_on_stdout(options.json):
         rows = measure(
@@ -268,23 +248,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps(summary(rows)))
         return
-    # Without vertical lines it fits a terminal of 80 columns.
-    table = Table(title=f"LeNet-5 on digits: mean and spread of {options.seeds} seeds", box=box.SIMPLE_HEAD)
+    # Narrow enough for 80 columns without vertical lines.
+    title = f"LeNet-5 on digits: mean ± standard deviation of {options.seeds} seeds"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     table.add_column("weight decay")
-    for name in ("bound", "val. %", "test %", "sparsity %", "weights"):
+    for name in ("bound", "val. %", "test %", "sparsity %", "non-zeros"):
         table.add_column(name, justify="right")
     for row in summary(rows):
         table.add_row(
             row["method"] if row["weight_decay"] is None else f"{row['method']} {row['weight_decay']:g}",
             "" if row["bound"] is None else f"{row['bound']:.1%}",
-            *(_with_spread(row[name], 100.0, 1) for name in ("validation", "test", "sparsity")),
-            _with_spread(row["nonzero"], 1.0, 0),
+            *(f"{100 * row[n]['mean']:.1f} ± {100 * row[n]['std']:.1f}" for n in _MEASURES[:3]),
+            f"{row['nonzero_weights']['mean']:.0f} ± {row['nonzero_weights']['std']:.0f}",
         )
     Console().print(table)
-
-
-def _with_spread(value: dict[str, float], scale: float, digits: int) -> str:
-    return f"{scale * value['mean']:.{digits}f} ± {scale * value['spread']:.{digits}f}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmark on digits: its splits, what it measures, and what it prints of that."""
+"""The benchmark on digits: splits, measurements, output."""
 
 import json
 import re
@@ -13,15 +13,22 @@ from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-ROW = {"bound": 0.9, "weight_decay": 1e-3, "validation": 0.9, "test": 0.8, "nonzero": 30, "sparsity": 0.7}
+ROW = {
+    "bound": 0.9,
+    "weight_decay": 1e-3,
+    "validation": 0.9,
+    "test": 0.8,
+    "nonzero_weights": 30,
+    "sparsity": 0.7,
+}
 ROWS = [
     {**ROW, "method": "dense", "bound": None, "weight_decay": None, "seed": 0, "sparsity": 0.0},
     {**ROW, "method": "l2", "seed": 0},
-    {**ROW, "method": "l2", "seed": 1, "test": 0.9, "nonzero": 10, "sparsity": 0.9},
+    {**ROW, "method": "l2", "seed": 1, "test": 0.9, "nonzero_weights": 10, "sparsity": 0.9},
 ]
 
 
-def test_splits_are_of_equal_shares_and_have_no_image_in_common():
+def test_splits_are_stratified_and_disjoint():
     from sklearn.datasets import load_digits
 
     stock = load_digits()
@@ -39,27 +46,27 @@ def test_splits_are_of_equal_shares_and_have_no_image_in_common():
     assert (digits_benchmark.load_digits(4).test[1] != digits.test[1]).any()
 
 
-def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
+def test_missing_scikit_learn_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(InputError, match="pip install scikit-learn"):
         digits_benchmark.load_digits(0)
 
 
 @pytest.mark.slow
-def test_as_much_goes_as_meets_the_bound_and_numpy_counts_the_same(monkeypatch):
-    heard, scored = {}, []
+def test_models_are_pruned_to_the_bound_and_counts_equal_numpys(monkeypatch):
+    logged, scored = {}, []
     validated, scores = Relevance.on_validation_end, digits_benchmark.scores
 
-    def hearing(self, logs):
-        heard.setdefault(type(self), []).append((logs["sparsity"], logs["val_accuracy"] >= 0.8))
+    def log_validation(self, logs):
+        logged.setdefault(type(self), []).append((logs["sparsity"], logs["val_accuracy"] >= 0.8))
         return validated(self, logs)
 
-    def keeping(model, digits):
+    def keep_models(model, digits):
         scored.append((model, digits))
         return scores(model, digits)
 
-    monkeypatch.setattr(Relevance, "on_validation_end", hearing)
-    monkeypatch.setattr(digits_benchmark, "scores", keeping)
+    monkeypatch.setattr(Relevance, "on_validation_end", log_validation)
+    monkeypatch.setattr(digits_benchmark, "scores", keep_models)
     decays = {"relevance": 1e-3, "l1": 3e-5, "l2": 1e-4}
     rows = digits_benchmark.measure(
         [0],
@@ -71,39 +78,39 @@ def test_as_much_goes_as_meets_the_bound_and_numpy_counts_the_same(monkeypatch):
         pruning_percentage=0.8,
         patience=1,
     )
-    # 5x5 kernels for 6 and 16 channels, then 256, 120 and 84 inputs.
+    # 5x5 kernels with 6 and 16 filters, then dense layers with 256, 120 and 84 inputs.
     size = 25 * 6 + 25 * 6 * 16 + 256 * 120 + 120 * 84 + 84 * 10
     for row, (model, digits) in zip(rows, scored, strict=True):
         kernels = [array for array in model.get_weights() if array.ndim > 1]
-        assert row["nonzero"] == sum(map(np.count_nonzero, kernels))
-        assert row["sparsity"] == pytest.approx(1 - row["nonzero"] / size)
+        assert row["nonzero_weights"] == sum(map(np.count_nonzero, kernels))
+        assert row["sparsity"] == pytest.approx(1 - row["nonzero_weights"] / size)
         for split in ("validation", "test"):
             images, labels = getattr(digits, split)
             guesses = model.predict(images, verbose=0).argmax(axis=1)
             assert row[split] == pytest.approx(np.mean(guesses == labels))
     dense, *pruned = rows
-    assert (dense["method"], dense["nonzero"], dense["sparsity"]) == ("dense", size, 0.0)
+    assert (dense["method"], dense["nonzero_weights"], dense["sparsity"]) == ("dense", size, 0.0)
     assert [(row["method"], row["bound"], row["weight_decay"]) for row in pruned] == [
         (name, 0.8, value) for name, value in decays.items()
     ]
     for row, cls in zip(pruned, (Relevance, L1Pruning, L2Pruning), strict=True):
-        sparsities, met = zip(*heard[cls], strict=True)
-        # Four fifths go after the first and after the second epoch, and the second time it is too many.
+        sparsities, met = zip(*logged[cls], strict=True)
+        # 80 % of the remaining weights are pruned twice; the second time is below the bound and undone.
         assert sparsities == pytest.approx((0.0, 0.8, 0.96, 0.8), abs=1e-4)
         assert met == (True, True, False, True)
         assert row["validation"] >= 0.8 and row["sparsity"] == pytest.approx(0.8, abs=1e-4)
 
 
-def test_mean_and_spread_are_over_seeds():
+def test_mean_and_standard_deviation_are_over_seeds():
     dense, pruned = digits_benchmark.summary(ROWS)
-    assert dense["seeds"] == 1 and dense["test"] == {"mean": 0.8, "spread": 0.0}
+    assert dense["seeds"] == 1 and dense["test"] == {"mean": 0.8, "std": 0.0}
     assert pruned["seeds"] == 2
-    assert pruned["nonzero"]["mean"] == 20
-    assert pruned["nonzero"]["spread"] == pytest.approx(np.std([30, 10], ddof=1))
+    assert pruned["nonzero_weights"]["mean"] == 20
+    assert pruned["nonzero_weights"]["std"] == pytest.approx(np.std([30, 10], ddof=1))
     assert pruned["test"]["mean"] == pytest.approx(0.85)
 
 
-def test_prints_what_was_measured(monkeypatch, capsys):
+def test_results_are_printed_as_table_and_json(monkeypatch, capsys):
     asked = []
 
     def measured(seeds, **options):
@@ -130,6 +137,6 @@ def test_prints_what_was_measured(monkeypatch, capsys):
         (["--bounds", "0.9", "97"], "--bounds is 97"),
     ],
 )
-def test_arguments_out_of_range_are_named(arguments, message):
+def test_arguments_out_of_range_are_errors(arguments, message):
     with pytest.raises(InputError, match=message):
         digits_benchmark.main(arguments)
