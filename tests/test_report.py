@@ -380,7 +380,6 @@ def browser():
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 1280])
 def test_browser_shows_the_page_without_errors(browser, written, page, tmp_path, width):
     """On a phone, only tables and figures are wider than the screen; they scroll by themselves."""

@@ -145,7 +145,7 @@ def test_published_scores_are_drawn_beside_ours_in_the_same_colours(tmp_path, ta
 def test_outliers_below_are_printed_as_numbers(tmp_path, table, figures):
     plot(study(seeds=(1,)), tmp_path / "plot.png", published=table)
     _, theirs = figures[0].axes
-    assert [text.get_text() for text in theirs.texts] == [" 43.6"]
+    assert [text.get_text() for text in theirs.texts] == ["  43.6"]
     assert theirs.get_ylim()[0] > 60
     assert min(theirs.get_yticks()) > 70
     plot(study(seeds=(1,), methods=("SMP", "Gradual")), tmp_path / "plot.png")

@@ -259,7 +259,7 @@ def _draw_panel(
             if value < floor:
                 used[column] += 1
                 y = low - row * (used[column] - 0.5)
-                axes.annotate(f" {value:.1f}", (x, y), fontsize=8, color=DARK_GREY, va="center")
+                axes.annotate(f"  {value:.1f}", (x, y), fontsize=8, color=DARK_GREY, va="center")
                 axes.plot(x, y, style.marker or "v", color=style.colour, markersize=5)
     if below:
         axes.axhspan(bottom, low, color="#F3F3F3", linewidth=0, zorder=0)
