@@ -155,32 +155,26 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     from tfsparsecap_export.measure.plot import short_names
 
     console = Console()
-    captions, wide = results[0].words is not None, console.width >= _WIDE
-    table = _table(
-        f"median of {options.runs} runs in turns, {options.threads} CPU thread(s)",
-        ["file"],
-        [
-            *("MB", "smaller", "ms", "faster"),
-            *(("fastest", "slowest") if wide else ()),
-            *(("words", "ms/word") if captions else ()),
-            *("memory", "captions" if captions else "difference"),
-        ],
-    )
-    for number, (name, result) in enumerate(zip(short_names(results), results, strict=True)):
-        cells = [f"{result.bytes / 1e6:.2f}", f"{result.size_ratio:.1f}x"]
-        cells += [f"{result.ms:.2f}", f"{result.speedup:.1f}x"]
-        if wide:
-            cells += [f"{result.fastest_ms:.2f}", f"{result.slowest_ms:.2f}"]
-        if captions:
-            cells += ["", ""] if result.words is None else [f"{result.words:.1f}", f"{result.ms_a_word:.3f}"]
-        cells.append("" if result.peak_bytes is None else f"{result.peak_bytes / 1e6:.1f}")
-        if number == 0:
-            cells.append("")
-        elif result.same_captions is not None:
-            cells.append(f"{result.same_captions} of {result.inputs}")
-        else:
-            cells.append(f"{result.difference:.1e}")
-        table.add_row(name, *cells)
+    captions = results[0].words is not None
+    columns = {
+        "MB": lambda result: f"{result.bytes / 1e6:.2f}",
+        "smaller": lambda result: f"{result.size_ratio:.1f}x",
+        "ms": lambda result: f"{result.ms:.2f}",
+        "faster": lambda result: f"{result.speedup:.1f}x",
+    }
+    if console.width >= _WIDE:
+        columns["fastest"] = lambda result: f"{result.fastest_ms:.2f}"
+        columns["slowest"] = lambda result: f"{result.slowest_ms:.2f}"
+    if captions:
+        columns["words"] = lambda result: "" if result.words is None else f"{result.words:.1f}"
+        columns["ms/word"] = lambda result: "" if result.words is None else f"{result.ms_a_word:.3f}"
+    columns["memory"] = lambda result: "" if result.peak_bytes is None else f"{result.peak_bytes / 1e6:.1f}"
+    columns["captions" if captions else "difference"] = _comparison
+    title = f"median of {options.runs} runs in turns, {options.threads} CPU thread(s)"
+    table = _table(title, ["file"], [*columns])
+    for name, result in zip(short_names(results), results, strict=True):
+        cells = [cell(result) for cell in columns.values()]
+        table.add_row(name, *cells[:-1], "" if result is results[0] else cells[-1])
     console.print(table)
     last = (
         "words: steps of the search, including the end of a caption. captions: equal to the first file's."
@@ -190,8 +184,15 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     console.print(f"memory: MB that a process grows by when it loads and runs the file. {last}")
 
 
+def _comparison(result: "Measurement") -> str:
+    """How a file's outputs compare with the first file's."""
+    if result.same_captions is None:
+        return f"{result.difference:.1e}"
+    return f"{result.same_captions} of {result.inputs}"
+
+
 def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
-    """The time of each operation of a file. Layers have a row each, other operations a row for each kind."""
+    """The time of each operation of a file."""
     from rich.console import Console
 
     table = _table(
@@ -199,21 +200,17 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
         ["operation", "on", "per", "layer", "stored as"],
         ["calls", "ms", "share"],
     )
-    rows: dict[tuple, list[float]] = {}
-    for operation in profile.operations:
-        shape = " x ".join(map(str, operation.shape or ()))
-        per = "word" if operation.in_loop else "run"
-        key = (operation.name, operation.kernel, per, shape, operation.stored or "")
-        sums = rows.setdefault(key, [0.0, 0.0, 0.0])
-        for i, value in enumerate((operation.calls, operation.ms, operation.share)):
-            sums[i] += value
-    ordered = sorted(rows.items(), key=lambda row: -row[1][1])
-    rest = [sums for _, sums in ordered[_PROFILE_ROWS:]]
-    if rest:
-        others = (f"{len(rest)} others", "", "", "", "")
-        ordered[_PROFILE_ROWS:] = [(others, list(map(sum, zip(*rest, strict=True))))]
-    for key, (calls, taken, share) in ordered:
-        table.add_row(*key, f"{calls:.0f}", f"{taken:.3f}", f"{share:.1%}")
+
+    def add(operations, *texts):
+        sums = [sum(getattr(o, name) for o in operations) for name in ("calls", "ms", "share")]
+        table.add_row(*texts, f"{sums[0]:.0f}", f"{sums[1]:.3f}", f"{sums[2]:.1%}")
+
+    for o in profile.operations[:_PROFILE_ROWS]:
+        shape = " x ".join(map(str, o.shape or ()))
+        add([o], o.name, o.kernel, "word" if o.in_loop else "run", shape, o.stored or "")
+    others = profile.operations[_PROFILE_ROWS:]
+    if others:
+        add(others, f"{len(others)} others", "", "", "", "")
     console = Console()
     console.print(table)
     if profile.not_timed:

@@ -34,12 +34,12 @@ def test_json_has_all_figures_of_each_file(files, capsys):
     assert figures <= results[1].keys() and "profile" not in results[1]
     benchmark.main([*files[1:], *QUICK, "--profile", "--json"])
     (result,) = json.loads(capsys.readouterr().out)
-    assert {"name", "kernel", "layer", "shape", "stored", "ms"} <= result["profile"]["operations"][0].keys()
+    assert {"name", "kernel", "layers", "shape", "stored", "ms"} <= result["profile"]["operations"][0].keys()
 
 
 def test_calibrate_writes_the_constants_and_shows_them(capsys, tmp_path, monkeypatch):
     found = calibrate.Calibration(Costs(csr=0.5), {"csr": (0.01, 0.02)}, [], 3)
-    monkeypatch.setattr(calibrate, "calibrate", lambda **options: found)
+    monkeypatch.setattr(calibrate, "calibrate", lambda: found)
     path = tmp_path / "costs.json"
     benchmark.main(["--calibrate", "--costs", str(path)])
     shown = capsys.readouterr().out

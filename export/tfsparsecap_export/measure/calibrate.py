@@ -3,7 +3,6 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap_export.encode import costs, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.measure import one_operator
+from tfsparsecap_export.measure.one_operator import run_seconds
 
 #: Bytes of weights in a file whose weights come from memory: more than the caches hold.
 _STREAMED_BYTES = 64 << 20
@@ -169,12 +169,7 @@ def cases(scale: float = 1.0) -> list[Case]:
     return found
 
 
-def calibrate(
-    measured: list[Case] | None = None,
-    *,
-    seconds: float = 30.0,
-    progress: Callable[[float, str], None] = lambda done, what: None,
-) -> Calibration:
+def calibrate(measured: list[Case] | None = None, *, seconds: float = 30.0) -> Calibration:
     """Times layers with random weights on one thread and fits the constants of the cost model to the times.
 
     The files take turns. The fastest run of each counts, because other programs only ever add time.
@@ -183,37 +178,40 @@ def calibrate(
         measured: the files; `cases()` by default.
         seconds: for the timing, in addition to the time for building the files. Every file has at least
             three turns.
-        progress: called with the share that is done, 0 to 1, and the current phase.
 
     Example:
         >>> calibrate(seconds=20).costs.csr
         0.65...
     """
+    from tqdm import tqdm
+
     measured = cases() if measured is None else measured
     rng = np.random.default_rng(_SEED)
+    options = {"leave": False, "disable": None}  # shown on terminals only
     loaded = []
-    for number, case in enumerate(measured):
-        progress(number / len(measured), "building files")
+    for case in tqdm(measured, "building files", **options):
         content, stored = _build(case, rng)
-        loaded.append((_load(content, rng), stored))
-    empty = _load(one_operator.fully_connected([np.ones((4, 4), np.float32)], sparse.DENSE, 1), rng)
+        loaded.append((one_operator.load(content), stored))
+    empty = one_operator.load_smallest()
     evicting = np.ones(_STREAMED_BYTES // 4 if any(case.streamed for case in measured) else 1, np.float32)
 
     fastest, cold = [np.inf] * len(measured), [[] for _ in measured]
     overhead, cold_overhead = np.inf, []
-    start, rounds = time.monotonic(), 0
-    while rounds < 3 or time.monotonic() - start < seconds:
-        progress(min(1.0, (time.monotonic() - start) / seconds if seconds else 1.0), "timing")
-        evicting += 1
-        cold_overhead.append(_run(empty))
-        overhead = min([overhead, *(_run(empty) for _ in range(_RUNS_PER_TURN))])
-        for number, (case, (interpreter, _)) in enumerate(zip(measured, loaded, strict=True)):
-            if case.streamed:
-                evicting += 1
-                cold[number].append(_run(interpreter))
-            else:
-                fastest[number] = min(fastest[number], *(_run(interpreter) for _ in range(_RUNS_PER_TURN)))
-        rounds += 1
+    end, rounds = time.monotonic() + seconds, 0
+    with tqdm(desc="timing", unit="round", **options) as bar:
+        while rounds < 3 or time.monotonic() < end:
+            evicting += 1
+            cold_overhead.append(run_seconds(empty))
+            overhead = min([overhead, *(run_seconds(empty) for _ in range(_RUNS_PER_TURN))])
+            for number, (case, (interpreter, _)) in enumerate(zip(measured, loaded, strict=True)):
+                if case.streamed:
+                    evicting += 1
+                    cold[number].append(run_seconds(interpreter))
+                else:
+                    turn = (run_seconds(interpreter) for _ in range(_RUNS_PER_TURN))
+                    fastest[number] = min(fastest[number], *turn)
+            rounds += 1
+            bar.update()
     timings = []
     for case, (_, stored), warm, runs in zip(measured, loaded, fastest, cold, strict=True):
         # The fastest of many cold runs found some of the weights in a cache, so a quantile counts.
@@ -247,7 +245,7 @@ def fit(timings: list[Timing]) -> tuple[Costs, dict[str, tuple[float, float]]]:
 
 
 def run(path: Path | None) -> tuple[Path, Calibration]:
-    """Calibrates with a progress bar and writes the file.
+    """Calibrates and writes the file.
 
     Args:
         path: of the file; by default where `costs.current` looks for it.
@@ -258,22 +256,11 @@ def run(path: Path | None) -> tuple[Path, Calibration]:
     Raises:
         InputError: the file cannot be written, which is checked before anything is measured.
     """
-    from tqdm import tqdm
-
     target = path or costs.default_path()
     trial = target.with_name(f".{target.name}.try")
     Costs().save(trial)
     trial.unlink()
-    with tqdm(
-        total=100, unit="%", bar_format="{desc:16}{bar}{percentage:4.0f} %", leave=False, disable=None
-    ) as bar:
-
-        def show(done, what):
-            bar.set_description_str(what, refresh=False)
-            bar.n = round(100 * done)
-            bar.refresh()
-
-        calibration = calibrate(progress=show)
+    calibration = calibrate()
     calibration.save(target)
     return target, calibration
 
@@ -331,21 +318,3 @@ def _build(case: Case, rng: np.random.Generator) -> tuple[bytes, float]:
     ]
     content = one_operator.fully_connected(matrices, case.kind, case.rows, case.order)
     return content, sum(np.count_nonzero(matrix) for matrix in matrices) / case.copies
-
-
-def _load(content: bytes, rng: np.random.Generator):
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=content, num_threads=1)
-    interpreter.allocate_tensors()
-    (given,) = interpreter.get_input_details()
-    interpreter.set_tensor(given["index"], rng.standard_normal(given["shape"], np.float32))
-    interpreter.invoke()
-    return interpreter
-
-
-def _run(interpreter) -> float:
-    """Seconds of a run."""
-    start = time.perf_counter()
-    interpreter.invoke()
-    return time.perf_counter() - start

@@ -1,5 +1,7 @@
 """Files of a single kind of operation with random weights, for measuring kernels."""
 
+import time
+
 import numpy as np
 
 from tfsparsecap_export.encode import encodings, ordering, sparse
@@ -98,6 +100,42 @@ def convolution(filters: np.ndarray, size: int, *, depthwise: bool = False, int8
         tensor.type, tensor.quantization = schema.TensorType.INT8, quantization
         model.buffers[tensor.buffer].data = np.frombuffer(values.tobytes(), np.uint8)
     return flatfile.write_model(model)
+
+
+def load(content: bytes, inputs: dict[int, np.ndarray] | None = None, threads: int = 1):
+    """An interpreter of a file that has run once.
+
+    Args:
+        content: the bytes of the file.
+        inputs: index of an input tensor -> its value; ones by default.
+        threads: CPU threads that kernels may use.
+
+    Raises:
+        ValueError, RuntimeError: the runtime does not load or run the file.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=content, num_threads=threads)
+    interpreter.allocate_tensors()
+    if inputs is None:
+        details = interpreter.get_input_details()
+        inputs = {detail["index"]: np.ones(detail["shape"], detail["dtype"]) for detail in details}
+    for index, value in inputs.items():
+        interpreter.set_tensor(index, value)
+    interpreter.invoke()
+    return interpreter
+
+
+def load_smallest():
+    """An interpreter whose runs take hardly more time than calling it."""
+    return load(fully_connected([np.ones((4, 4), np.float32)], sparse.DENSE, 1))
+
+
+def run_seconds(interpreter) -> float:
+    """Seconds of a run."""
+    start = time.perf_counter()
+    interpreter.invoke()
+    return time.perf_counter() - start
 
 
 def _model(

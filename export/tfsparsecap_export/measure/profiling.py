@@ -7,18 +7,16 @@ with the inputs that it has in the file, and these models are run and timed in t
 import collections
 import copy
 import dataclasses
-import statistics
-import time
 from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.contents import EXPANDING, read_contents
 from tfsparsecap_export.flatbuffer.model_file import schema
 from tfsparsecap_export.measure import one_operator
+from tfsparsecap_export.measure.one_operator import run_seconds
 from tfsparsecap_export.samples import Sample
 
 #: What runs an operation: TFLite's own kernels, or the delegate for dense arithmetic.
@@ -27,15 +25,15 @@ TFLITE, XNNPACK = "TFLite", "XNNPACK"
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """All operations of one kind, or one fully connected layer.
+    """All operations of one kind, or the fully connected layers of one shape and encoding.
 
     Attributes:
         name: the operator's name, such as "FULLY_CONNECTED".
         kernel: `TFLITE` or `XNNPACK`.
         in_loop: whether it runs for each word.
-        layer: name of a fully connected layer's weights in the file, or None.
-        shape: outputs and inputs of that layer.
-        stored: how its weights are stored, as in `stored.Constant`.
+        shape: outputs and inputs of fully connected layers, else None.
+        stored: how their weights are stored, as in `stored.Constant`, else None.
+        layers: names of their weights in the file.
         calls: calls in a run, on average.
         ms: milliseconds of all its calls in a run, the median of the runs.
         share: of all operations' milliseconds, 0 to 1.
@@ -44,9 +42,9 @@ class Operation:
     name: str
     kernel: str
     in_loop: bool
-    layer: str | None
     shape: tuple[int, int] | None
     stored: str | None
+    layers: tuple[str, ...]
     calls: float
     ms: float
     share: float
@@ -88,39 +86,44 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
         'FULLY_CONNECTED'
     """
     contents = read_contents(path)
-    layers = {buffer: constant for constant in contents.constants for buffer in constant.buffers}
+    constants = {buffer: constant for constant in contents.constants for buffer in constant.buffers}
     trace = _Trace(path, samples)
-    calls, not_timed = trace.calls(), []
-    #: Subgraph -> its operations: what `Operation` says first, and the interpreter that runs it.
+    calls, not_timed = trace.calls(), {}
+    # The operations of each subgraph: the first fields of an `Operation`, and the interpreter that runs it.
     replay: dict[int, list[tuple[tuple, object]]] = {g: [] for g in calls}
+    layers: dict[tuple, list[str]] = collections.defaultdict(list)
     counts: collections.Counter = collections.Counter()
     for g, operations in replay.items():
         graph = _Graph(contents.model, g)
         for operator in graph.timed:
-            name = flatfile.builtin_name(contents.model, operator)
+            name, shape, stored = flatfile.builtin_name(contents.model, operator), None, None
             try:
                 interpreter = graph.alone(operator, trace, threads)
             except (ValueError, RuntimeError):
-                not_timed.append(name)
+                not_timed[name] = None
                 continue
-            layer = layers.get(graph.weights(operator)) if name == "FULLY_CONNECTED" else None
-            of_layer = (layer.name, graph.shape(operator.inputs[1]), layer.stored) if layer else (None,) * 3
-            key = (name, _kernel(interpreter), g in trace.looped, *of_layer)
+            layer = constants.get(graph.weights(operator)) if name == "FULLY_CONNECTED" else None
+            if layer is not None:
+                shape, stored = graph.shape(operator.inputs[1]), layer.stored
+            key = (name, _kernel(interpreter), g in trace.looped, shape, stored)
+            layers[key] += [layer.name] if layer is not None else []
             operations.append((key, interpreter))
             counts[key] += calls[g]
-    times: dict[tuple, np.ndarray] = {key: np.zeros(runs + 1) for key in counts}
-    overhead = _overhead()
+    seconds: dict[tuple, np.ndarray] = {key: np.zeros(runs + 1) for key in counts}
+    smallest = one_operator.load_smallest()
+    overhead = float(np.median([run_seconds(smallest) for _ in range(100)]))
     for run in range(runs + 1):
         for g, operations in replay.items():
             for _ in range(round(calls[g])):
                 for key, interpreter in operations:
-                    start = time.perf_counter()
-                    interpreter.invoke()
-                    times[key][run] += max(0.0, time.perf_counter() - start - overhead)
-    ms = {key: 1e3 * float(np.median(seconds[1:])) for key, seconds in times.items()}
+                    seconds[key][run] += max(0.0, run_seconds(interpreter) - overhead)
+    ms = {key: 1e3 * float(np.median(of_runs[1:])) for key, of_runs in seconds.items()}
     total = sum(ms.values())
-    found = [Operation(*key, counts[key], ms[key], ms[key] / total if total else 0.0) for key in ms]
-    return Profile(sorted(found, key=lambda operation: -operation.ms), total, tuple(dict.fromkeys(not_timed)))
+    found = [
+        Operation(*key, tuple(layers[key]), counts[key], ms[key], ms[key] / total if total else 0.0)
+        for key in sorted(ms, key=ms.get, reverse=True)
+    ]
+    return Profile(found, total, tuple(not_timed))
 
 
 class _Trace:
@@ -233,8 +236,6 @@ class _Graph:
         Raises:
             ValueError, RuntimeError: the operation does not run outside the file.
         """
-        from ai_edge_litert.interpreter import Interpreter
-
         operators = [operator]
         for one in operators:
             operators += [self._expanding[int(i)] for i in one.inputs if int(i) in self._expanding]
@@ -262,12 +263,7 @@ class _Graph:
         model = schema.ModelT()
         model.version, model.subgraphs, model.buffers = 3, [graph], buffers
         model.operatorCodes = self._model.operatorCodes
-        interpreter = Interpreter(model_content=flatfile.write_model(model), num_threads=threads)
-        interpreter.allocate_tensors()
-        for index, value in given.items():
-            interpreter.set_tensor(index, value)
-        interpreter.invoke()
-        return interpreter
+        return one_operator.load(flatfile.write_model(model), given, threads)
 
     def _is_constant(self, tensor: int) -> bool:
         data = self._model.buffers[self._graph.tensors[tensor].buffer].data
@@ -283,18 +279,3 @@ def _kernel(interpreter) -> str:
     # The only function that names delegates. It is private; the rest of the profile does without it.
     details = getattr(interpreter, "_get_ops_details", list)()
     return XNNPACK if any(detail["op_name"] == "DELEGATE" for detail in details) else TFLITE
-
-
-def _overhead() -> float:
-    """Seconds that a call of the interpreter takes besides the operation."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    smallest = one_operator.fully_connected([np.ones((4, 4), np.float32)], sparse.DENSE, 1)
-    interpreter = Interpreter(model_content=smallest, num_threads=1)
-    interpreter.allocate_tensors()
-    seconds = []
-    for _ in range(100):
-        start = time.perf_counter()
-        interpreter.invoke()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)

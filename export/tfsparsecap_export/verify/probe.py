@@ -27,10 +27,9 @@ class Probe:
     """What loading and running a file takes.
 
     Attributes:
-        peak_bytes: growth of the process: its peak of resident memory (VmHWM on Linux, else ru_maxrss) minus
-            what was resident when Python and the runtime were imported and nothing was loaded. The file is
-            mapped into memory, as on Android, so only pages that are read count. None if the system does not
-            report memory.
+        peak_bytes: growth of the process: its peak of resident memory minus what was resident when Python
+            and the runtime were imported and nothing was loaded. The file is mapped into memory, as on
+            Android, so only pages that are read count. None if the system is not Linux.
         load_ms: milliseconds from opening the file to allocated tensors, including expanding constants.
     """
 
@@ -82,19 +81,12 @@ def _read_samples(path: str) -> list[Sample]:
     return [samples[number] for number in sorted(samples)]
 
 
-def _memory() -> tuple[int | None, int | None]:
-    """Resident bytes now, and their maximum so far."""
-    with contextlib.suppress(OSError, AttributeError):
+def _memory(name: str) -> int | None:
+    """Bytes of an entry of Linux's process status: "VmRSS" is resident now, "VmHWM" at most so far."""
+    with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii")
-        now, peak = (re.search(rf"{name}:\s+(\d+) kB", status).group(1) for name in ("VmRSS", "VmHWM"))
-        return int(now) << 10, int(peak) << 10
-    with contextlib.suppress(ImportError):
-        import resource
-
-        # There is only the maximum: before loading it stands for the current size.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        return peak, peak
-    return None, None
+        return int(re.search(rf"{name}:\s+(\d+) kB", status).group(1)) << 10
+    return None
 
 
 def main(path: str, inputs: str, threads: str) -> None:
@@ -105,7 +97,7 @@ def main(path: str, inputs: str, threads: str) -> None:
     with contextlib.suppress(OSError):
         # Resets VmHWM on Linux: importing may have used more memory for a moment.
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before, _ = _memory()
+    before = _memory("VmRSS")
     doing = "load"
     try:
         start = time.perf_counter()
@@ -120,8 +112,8 @@ def main(path: str, inputs: str, threads: str) -> None:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         json.dump({"doing": doing, "error": reason}, sys.stdout)
         return
-    _, peak = _memory()
-    json.dump({"peak_bytes": None if peak is None else max(0, peak - before), "load_ms": load_ms}, sys.stdout)
+    peak = None if before is None else max(0, _memory("VmHWM") - before)
+    json.dump({"peak_bytes": peak, "load_ms": load_ms}, sys.stdout)
 
 
 if __name__ == "__main__":

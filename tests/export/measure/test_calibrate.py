@@ -68,15 +68,11 @@ def test_a_constant_that_no_case_measures_is_an_input_error():
 
 
 def test_tiny_layers_are_timed_and_the_file_can_be_loaded(tmp_path):
-    shares = []
     # One layer of each kind, order and place of the weights; all constants need two numbers of rows.
     tiny = {(c.kind, c.order, c.streamed, c.rows > 1): c for c in calibrate.cases(scale=0.03)}
-    found = calibrate.calibrate(
-        list(tiny.values()), seconds=0, progress=lambda share, what: shares.append((what, share))
-    )
+    found = calibrate.calibrate(list(tiny.values()), seconds=0)
     assert found.rounds == 3 and all(timing.ns > 0 for timing in found.timings)
     assert all(0 <= value < 1e9 for value in dataclasses.astuple(found.costs))
-    assert {what for what, _ in shares} == {"building files", "timing"}
     found.save(tmp_path / "costs.json")
     assert Costs.load(tmp_path / "costs.json") == found.costs
     about = json.loads((tmp_path / "costs.json").read_text())
@@ -89,7 +85,7 @@ def test_stored_weights_are_those_that_are_not_zero():
 
 
 def test_an_unwritable_path_is_an_input_error_before_measuring(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate, "calibrate", lambda **options: pytest.fail("measured"))
+    monkeypatch.setattr(calibrate, "calibrate", lambda: pytest.fail("measured"))
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(InputError, match="folder"):
         calibrate.run(tmp_path / "file" / "costs.json")
@@ -98,9 +94,7 @@ def test_an_unwritable_path_is_an_input_error_before_measuring(tmp_path, monkeyp
 def test_by_default_the_file_is_where_the_exporter_looks(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fitted, errors = calibrate.fit(timings(Costs()))
-    monkeypatch.setattr(
-        calibrate, "calibrate", lambda **options: calibrate.Calibration(fitted, errors, [], 3)
-    )
+    monkeypatch.setattr(calibrate, "calibrate", lambda: calibrate.Calibration(fitted, errors, [], 3))
     path, _ = calibrate.run(None)
     assert path == costs.default_path() and costs.current() == fitted
     assert [file.name for file in path.parent.iterdir()] == ["costs.json"], "no trial file is left behind"

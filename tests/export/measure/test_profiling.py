@@ -33,10 +33,10 @@ def test_a_layer_is_reported_with_its_shape_encoding_and_kernel(tmp_path, encodi
     matrices = [one_operator.sparse_matrix(np.random.default_rng(i), 32, 64, 0.3, 16) for i in range(2)]
     content = one_operator.fully_connected(matrices, encoding, 1)
     found = profile_of(tmp_path, content, input=np.ones((1, 64), np.float32))
-    layers = [(o.shape, o.stored, o.kernel, o.calls, o.in_loop) for o in found.operations]
-    assert layers == [((32, 64), *STORED[encoding], 1, False)] * 2
-    assert {o.layer for o in found.operations} == {"tensor1", "tensor2"}, "each layer is listed by itself"
-    assert found.ms == pytest.approx(sum(o.ms for o in found.operations))
+    (layers,) = found.operations
+    assert (layers.shape, layers.stored, layers.kernel) == ((32, 64), *STORED[encoding])
+    assert (layers.layers, layers.calls, layers.in_loop) == (("tensor1", "tensor2"), 2, False)
+    assert (layers.ms, layers.share) == (found.ms, 1.0)
 
 
 @pytest.mark.parametrize("format", ["dense", "auto"])
@@ -53,8 +53,7 @@ def test_operations_of_a_captioner_run_once_or_once_per_word(exported, images, f
     assert layers[80, 64].in_loop and layers[80, 64].calls == words
     assert layers[256, 160].stored == ("float32" if format == "dense" else "int8 1x16")
     assert layers[256, 160].kernel == (XNNPACK if format == "dense" else TFLITE)
-    once = [o for o in found.operations if o.shape == (64, 64)]
-    assert [(o.in_loop, o.calls) for o in once] == [(False, 1)] * 2
+    assert (layers[64, 64].in_loop, layers[64, 64].calls, len(layers[64, 64].layers)) == (False, 2, 2)
     assert not any(o.name == "WHILE" for o in found.operations)
 
 
