@@ -75,7 +75,7 @@ def test_with_a_beam_all_captions_are_printed(capsys, photos, exported):
 
 def test_paths_that_are_not_captioners_are_refused(capsys, photos):
     for path, message in (
-        (photos / "absent.tflite", "does not exist: give a run folder"),
+        (photos / "absent.tflite", "No such file or directory; give a run folder"),
         (photos / "a.jpg", "is not a .tflite file"),
         (photos, "run folder"),
     ):

@@ -208,8 +208,8 @@ def test_options_that_exclude_results_are_refused(capsys, tmp_path):
     for options, message in (
         (["--beam", "3"], "--beam is about captioning"),
         (["--threads", "2"], "--threads is about captioning"),
-        (["--output", tmp_path / "file"], "file is not a folder: choose another"),
-        (["--output", tmp_path / "file" / "below"], "file is not a folder: choose another"),
+        (["--output", tmp_path / "file"], "file: File exists; choose another"),
+        (["--output", tmp_path / "file" / "below"], "below: Not a directory; choose another"),
     ):
         assert score_files(tmp_path, CAPTIONS, CAPTIONS, *options) == 2
         assert message in " ".join(capsys.readouterr().err.split())
@@ -219,7 +219,7 @@ def test_paths_and_options_that_cannot_be_evaluated_are_refused(capsys, tmp_path
     assert exit_code() == 2
     assert "there is nothing to evaluate" in capsys.readouterr().err
     assert exit_code(tmp_path / "absent") == 2
-    assert "does not exist" in capsys.readouterr().err
+    assert "cannot read" in capsys.readouterr().err
     (tmp_path / "x.tflite").write_text("no file of that kind")
     assert exit_code(tmp_path / "x.tflite") == 2
     assert "is not a .tflite file" in capsys.readouterr().err

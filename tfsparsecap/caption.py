@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, only_json_on_stdout, parser, run, start_tensorflow
 
@@ -76,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     sampling = {name: getattr(given, name) for name in ("temperature", "top_k", "top_p", "seed")}
     check_options(given.beam, given.sample, **sampling)
-    code, results = DONE, []
+    code = DONE
+    results: list[dict[str, Any]] = []
     with only_json_on_stdout(given.json):
         if Path(given.captioner).is_dir():
             start_tensorflow()

@@ -15,7 +15,9 @@ from tfsparsecap.files import atomic_write
 from tfsparsecap.metrics.scores import METRICS, check_metrics
 
 if TYPE_CHECKING:
+    from tfsparsecap.data.records import CaptionData
     from tfsparsecap.inference.scoring import ImageCaption
+    from tfsparsecap.settings.schema import Config
 
 # Default number of threads for an exported file at most: each loads the file.
 _MAX_THREADS = 4
@@ -101,17 +103,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(given, name) is not None and getattr(given, name) < 1:
             raise InputError(f"--{name} is {getattr(given, name)}: it must be at least 1")
     if given.output is not None:
-        _check_output(Path(given.output))
+        _make_folder(Path(given.output))
     with only_json_on_stdout(given.json):
         from tfsparsecap.inference.scoring import as_rows, scores_table
 
+        is_run = given.captioner is not None and Path(given.captioner).is_dir()
         if given.results or given.references:
             scores, captions = _score_file(given, scorer)
         elif given.captioner is None:
             raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
+        elif is_run:
+            scores, captions = _evaluate_run(given, scorer)
         else:
-            scores, captions = _caption_and_score(given, scorer)
-        is_run = given.captioner is not None and Path(given.captioner).is_dir()
+            scores, captions = _evaluate_file(given, scorer)
         output = given.output or (given.captioner if is_run else None)
         if output is not None:
             written = {name: value for name, value in scores.items() if name not in _PRINTED_ONLY}
@@ -127,7 +131,7 @@ def _scorer(given: argparse.Namespace) -> Callable[..., dict]:
     """Computes the chosen scores; wrong names are reported before anything is captioned."""
     if given.training_captions and not given.results:
         raise InputError("--training-captions is for --results: a run knows its training captions")
-    metrics = METRICS
+    metrics: Sequence[str] = METRICS
     if given.metrics is not None:
         metrics = [name.strip() for name in given.metrics.split(",")]
         check_metrics(metrics)
@@ -149,47 +153,62 @@ def _scorer(given: argparse.Namespace) -> Callable[..., dict]:
     return scores
 
 
-def _caption_and_score(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list]:
-    """Scores and captions of a run or of an exported file."""
-    path = Path(given.captioner)
-    is_run = path.is_dir()
-    settings = Path(given.config or path.parent / "config.yaml")
-    if is_run:
-        if given.config is not None:
-            raise InputError("--config is for a .tflite file: a run has its own settings")
-        if given.threads is not None:
-            raise InputError("--threads is for a .tflite file: a run uses all cores anyway")
-        start_tensorflow()
-    from tfsparsecap.inference import load
+def _evaluate_run(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list]:
+    for name in ("config", "threads"):
+        if getattr(given, name) is not None:
+            raise InputError(f"--{name} is for a .tflite file: leave it out for a run")
+    start_tensorflow()
+    from tfsparsecap.inference.finished_run import FinishedRun
 
-    captioner = load(path)
-    if not is_run:
-        captioner.check_beam(given.beam)
-        if not settings.is_file():
-            raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
-        start_tensorflow()
+    finished = FinishedRun.load(given.captioner)
+    data, scorer = _load_data(given, finished.config, scorer)
+    scores, captions = finished.evaluate(
+        data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
+    )
+    return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions
+
+
+def _evaluate_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list]:
+    path = Path(given.captioner)
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
+
+    captioner = TFLiteCaptioner(path)
+    captioner.check_beam(given.beam)
+    settings = Path(given.config or path.parent / "config.yaml")
+    if not settings.is_file():
+        raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
+    start_tensorflow()
     from tfsparsecap.inference.splits import evaluate_file
-    from tfsparsecap.settings.build import load_data, region_features
+    from tfsparsecap.settings.build import region_features
     from tfsparsecap.settings.files import load_config
 
-    config = captioner.config if is_run else load_config(settings)
-    if given.features is not None and captioner.feature_size is None:
-        raise InputError(f"--features is for a captioner without an encoder: {path} takes images")
+    config = load_config(settings)
+    data, scorer = _load_data(given, config, scorer)
+    config.data.max_regions = captioner.max_regions or config.data.max_regions
+    return evaluate_file(
+        captioner,
+        data,
+        given.split,
+        features=functools.partial(region_features, config),
+        threads=given.threads or min(len(os.sched_getaffinity(0)), _MAX_THREADS),
+        progress=sys.stderr.isatty(),
+        scorer=scorer,
+    )
+
+
+def _load_data(
+    given: argparse.Namespace, config: "Config", scorer: Callable[..., dict]
+) -> tuple["CaptionData", Callable[..., dict]]:
+    """The data set, and the scorer with its training captions."""
+    from tfsparsecap.settings.build import load_data
+
+    if given.features is not None and config.model.encoder is not None:
+        raise InputError(f"--features is for a captioner without an encoder: {given.captioner} takes images")
     config.data.folder = given.data or config.data.folder
     config.data.features = given.features or config.data.features
     data = load_data(config)
     training = [caption for record in data.split("train") for caption in record.captions]
-    options = {
-        "progress": sys.stderr.isatty(),
-        "scorer": functools.partial(scorer, training_captions=training),
-    }
-    if is_run:
-        scores, captions = captioner.evaluate(data, given.split, given.beam, **options)
-        return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions
-    config.data.max_regions = captioner.max_regions or config.data.max_regions
-    features = functools.partial(region_features, config)
-    threads = given.threads or min(_cores(), _MAX_THREADS)
-    return evaluate_file(captioner, data, given.split, features=features, threads=threads, **options)
+    return data, functools.partial(scorer, training_captions=training)
 
 
 def _score_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list["ImageCaption"]]:
@@ -213,11 +232,6 @@ def _score_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple
     return scores, captions
 
 
-def _cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _read_json(path: str) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -227,20 +241,16 @@ def _read_json(path: str) -> Any:
         raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
 
 
-def _check_output(folder: Path) -> None:
-    """Raises InputError, before all the work, if there cannot be a folder of this name."""
-    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not parent.is_dir():
-        raise InputError(f"--output is {folder}, and {parent} is not a folder: choose another")
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
 
 
 def _write(folder: Path, scores: dict, rows: list[dict], beam: int | None) -> None:
     # The scores with the run's own beam are not overwritten by those with another one.
     suffix = scores["split"] if beam is None else f"{scores['split']}_beam{beam}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
     for name, content in (("scores", scores), ("captions", rows)):
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         atomic_write(folder / f"{name}_{suffix}.json", text)

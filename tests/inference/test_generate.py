@@ -185,7 +185,7 @@ def test_wrong_options_are_refused(photos, options, message):
 
 
 def test_paths_that_are_not_captioners_are_refused(tmp_path):
-    with pytest.raises(InputError, match="does not exist: give a run folder"):
+    with pytest.raises(InputError, match="No such file or directory; give a run folder"):
         load(tmp_path / "absent")
     (tmp_path / "a.jpg").write_text("x")
     with pytest.raises(InputError, match=r"is not a \.tflite file"):

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from tfsparsecap.errors import InputError
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
         from tfsparsecap.inference.finished_run import FinishedRun
 
         return FinishedRun.load(path)
-    if not path.exists():
-        raise InputError(f"{path} does not exist: give a run folder such as runs/NAME or a .tflite file")
     from tfsparsecap.inference.bundle import TFLiteCaptioner
 
     return TFLiteCaptioner(path)

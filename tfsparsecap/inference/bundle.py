@@ -81,7 +81,9 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
     path = Path(path)
     try:
         if path.exists() and not path.is_file():
-            raise InputError(f"cannot read {path}: it is not a file; give an exported .tflite file")
+            raise InputError(
+                f"cannot read {path}: it is not a file; give a run folder or an exported .tflite file"
+            )
         with path.open("rb") as file:
             if file.read(8)[4:] != _IDENTIFIER:
                 raise InputError(f"{path} is not a .tflite file: give one that tfsparsecap-export wrote")
@@ -92,7 +94,9 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}; give a run folder or an exported .tflite file"
+        ) from error
     except ARCHIVE_DAMAGE as error:
         raise InputError(
             f"{path} has no readable {DESCRIPTION} (the file is cut short, or is not a captioner): give one"

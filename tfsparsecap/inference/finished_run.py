@@ -42,7 +42,7 @@ class FinishedRun(CaptionGenerator):
     captioner: Captioner
     tokenizer: Tokenizer
     config: Config
-    _searches: dict = field(default_factory=dict, repr=False)
+    _searches: dict[tuple, Decoder | Sampler] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, path: str | Path) -> "FinishedRun":
@@ -62,30 +62,13 @@ class FinishedRun(CaptionGenerator):
             raise InputError(f"cannot read {folder.model} ({reason}): train the run again") from error
         return cls(captioner, folder.load_tokenizer(config.data.radix_base), config)
 
-    @property
-    def label(self) -> str:
-        return f"the run {self.config.name}"
-
-    @property
-    def image_size(self) -> int | None:
-        encoder = self.config.model.encoder
-        return None if encoder is None else encoder.image_size
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        return self.captioner.input_names
-
-    @property
-    def feature_size(self) -> int | None:
-        return self.captioner.feature_size if self.config.model.encoder is None else None
-
-    @property
-    def max_regions(self) -> int:
-        return self.config.data.max_regions
-
-    @property
-    def batch_size(self) -> int:
-        return self.config.decoding.batch_size
+    def __post_init__(self) -> None:
+        data, encoder = self.config.data, self.config.model.encoder
+        self.label = f"the run {self.config.name}"
+        self.image_size = None if encoder is None else encoder.image_size
+        self.feature_size = self.captioner.feature_size if encoder is None else None
+        self.input_names, self.max_regions = self.captioner.input_names, data.max_regions
+        self.batch_size = self.config.decoding.batch_size
 
     def decoder(self, beam: int | None = None) -> Decoder:
         """The beam search; None takes the run's own beam."""
@@ -96,10 +79,12 @@ class FinishedRun(CaptionGenerator):
     ) -> Callable[[Sequence[Inputs]], list[list[Caption]]]:
         # Compiled searches are kept, except those with a seed, which must start again.
         key = (beam, samples, *sorted(sampling.items()))
-        search = self._searches.get(key)
-        if search is None and samples is None:
+        search: Decoder | Sampler
+        if key in self._searches:
+            search = self._searches[key]
+        elif samples is None:
             search = self.decoder(beam)
-        elif search is None:
+        else:
             search = Sampler(self.captioner, samples, self.config.data.max_length, **sampling)
         if "seed" not in sampling:
             self._searches[key] = search

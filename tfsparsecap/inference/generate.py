@@ -3,6 +3,8 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -190,14 +192,15 @@ class CaptionGenerator(ABC):
             for file in files:
                 name = str(file) if isinstance(file, str | os.PathLike) else ""
                 try:
-                    yield name, self._pixels(file) if self.feature_size is None else self._regions(file)
+                    size = self.image_size
+                    yield name, self._regions(file) if size is None else self._pixels(file, size)
                 except InputError as error:
                     yield name, error
 
-    def _pixels(self, image: Any) -> Inputs:
+    def _pixels(self, image: Any, size: int) -> Inputs:
         """The input of a captioner of images."""
         if isinstance(image, str | os.PathLike):
-            return {"image": read_image(image, self.image_size)}
+            return {"image": read_image(image, size)}
         if not isinstance(image, Image.Image):
             pixels = _array(image)
             if pixels is None or pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
@@ -207,7 +210,7 @@ class CaptionGenerator(ABC):
                 )
             image = Image.fromarray(pixels)
         try:
-            return {"image": resize_image(image, self.image_size)}
+            return {"image": resize_image(image, size)}
         except (OSError, ValueError) as error:
             raise InputError(f"an image cannot be converted to RGB ({error}): give another one") from error
 
@@ -217,10 +220,11 @@ class CaptionGenerator(ABC):
         features, size = _array(given.get("features")), self.feature_size
         regions = len(features) if features is not None and features.ndim else 0
         shapes = {"features": (regions, size), "boxes": (regions, 4), "pooled": (size,)}
-        arrays = {name: _array(given[name]) for name in shapes if name in given and name in self.input_names}
+        names = [name for name in shapes if name in given and name in self.input_names]
+        arrays = {name: array for name in names if (array := _array(given[name])) is not None}
         if not regions or any(
-            array is None or array.dtype.kind not in "fiu" or array.shape != shapes[name]
-            for name, array in arrays.items()
+            name not in arrays or arrays[name].dtype.kind not in "fiu" or arrays[name].shape != shapes[name]
+            for name in names
         ):
             raise InputError(
                 f"{self.label} takes region features, float [regions, {size}], not {_described(image)}: give"
@@ -246,22 +250,23 @@ class CaptionGenerator(ABC):
             raise InputError(f"there is no folder {folder}: give the folder that contains cocobu_att/")
         names = [str(name) for name in ids]
         ids = [Path(name).name.removesuffix(".npy").removesuffix(".npz") for name in names]
-        options = {
-            "feature_size": self.feature_size,
-            "max_regions": self.max_regions,
-            "need_boxes": "boxes" in self.input_names,
-            "need_pooled": "pooled" in self.input_names and (folder / "cocobu_fc").is_dir(),
-        }
-        try:
-            index = RegionFeatures(folder, ids, **options)
-        except InputError:  # no image has features; each gets its own reason below
-            index = None
+        features_of = partial(
+            RegionFeatures,
+            folder,
+            feature_size=self.feature_size,
+            max_regions=self.max_regions,
+            need_boxes="boxes" in self.input_names,
+            need_pooled="pooled" in self.input_names and (folder / "cocobu_fc").is_dir(),
+        )
+        index = None
+        with suppress(InputError):  # if no image has features, each gets its own reason below
+            index = features_of(ids)
         for number, name in enumerate(names):
             try:
                 if index is not None and index.usable[number]:
                     row = index.one(number)
                 else:
-                    row = RegionFeatures(folder, [ids[number]], on_bad_record="fail", **options).one(0)
+                    row = features_of([ids[number]], on_bad_record="fail").one(0)
                 yield name, {key: row[key] for key in self.input_names if key in row}
             except InputError as error:
                 yield name, InputError(str(error).removesuffix(REMEDY))

@@ -97,7 +97,9 @@ def _by_image(
     captions: Iterable[ImageCaption],
 ) -> tuple[dict[str, Sequence[str]], dict[str, str], list[str]]:
     """References and captions of the images with a word in a reference, and the ids of the others."""
-    references, texts, without = {}, {}, []
+    references: dict[str, Sequence[str]] = {}
+    texts: dict[str, str] = {}
+    without: list[str] = []
     for one in captions:
         if any(map(light_tokenize, one.references)):
             references[one.image_id], texts[one.image_id] = one.references, one.caption

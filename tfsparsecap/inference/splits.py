@@ -111,10 +111,10 @@ def caption_with_file(
     def caption(index: int, captioner: TFLiteCaptioner) -> tuple[ImageCaption, float] | None:
         record = records[index]
         try:
-            if features is None:
-                inputs = {"image": read_image(record.image, captioner.image_size)}
-            else:
+            if features is not None:
                 inputs = features.one(index)
+            else:
+                inputs = {"image": read_image(record.image, captioner.image_size or 0)}
         except InputError:
             return None
         inputs = {name: inputs[name] for name in captioner.input_names if name in inputs}
@@ -172,7 +172,7 @@ def evaluate_file(
         InputError: the split is empty or cannot be read.
     """
     records = records_of(data, split)
-    index = features(records) if captioner.features_shape is not None else None
+    index = features(records) if features is not None and captioner.features_shape is not None else None
     threads = min(threads, len(records))
     captioners = [captioner, *(TFLiteCaptioner(captioner.path) for _ in range(threads - 1))]
     captions, milliseconds, speed = caption_with_file(captioners, records, index, progress=progress)
