@@ -8,7 +8,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
 
 
-def test_what_was_there_stays_until_the_new_content_is_whole(tmp_path):
+def test_a_file_is_replaced_only_when_the_new_one_is_complete(tmp_path):
     path = tmp_path / "notes.txt"
     atomic_write(path, "old")
     with pytest.raises(RuntimeError), atomic_path(path) as temporary:
@@ -19,7 +19,7 @@ def test_what_was_there_stays_until_the_new_content_is_whole(tmp_path):
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
 
 
-def test_folders_and_devices_are_not_written_over(tmp_path):
+def test_folders_and_devices_are_not_overwritten(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name, what in (("folder", "a folder"), ("pipe", "no file")):
@@ -28,6 +28,6 @@ def test_folders_and_devices_are_not_written_over(tmp_path):
     assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"cannot write .*choose a folder you can write to"):
         atomic_write(tmp_path / "absent" / "notes.txt", "x")

@@ -28,7 +28,7 @@ VALUES = np.random.default_rng(0).random([7, 5])
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
 @pytest.mark.parametrize("rows", [0, 1, 7])
-def test_first_rows_are_numpys(tmp_path, version, dtype, rows):
+def test_first_rows_equal_numpys(tmp_path, version, dtype, rows):
     array = VALUES.astype(dtype)
     path = tmp_path / "array.npy"
     path.write_bytes(npy(array, version))
@@ -37,7 +37,7 @@ def test_first_rows_are_numpys(tmp_path, version, dtype, rows):
         np.testing.assert_array_equal(opened.first(rows), np.load(path)[:rows], strict=True)
 
 
-def test_arrays_by_columns_and_of_one_axis_are_read(tmp_path):
+def test_fortran_order_and_one_axis_are_supported(tmp_path):
     np.save(tmp_path / "columns.npy", np.asfortranarray(VALUES))
     with open_array(tmp_path / "columns.npy") as opened:
         np.testing.assert_array_equal(opened.first(3), VALUES[:3])
@@ -48,14 +48,14 @@ def test_arrays_by_columns_and_of_one_axis_are_read(tmp_path):
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("name", ["feat", "arr_0"])
-def test_the_only_array_of_an_npz_file_is_read_whatever_its_name(tmp_path, save, name):
+def test_the_only_array_of_an_npz_file_may_have_any_name(tmp_path, save, name):
     save(tmp_path / "array.npz", **{name: VALUES})
     with open_array(tmp_path / "array.npz") as opened:
         assert opened.shape == (7, 5)
         np.testing.assert_array_equal(opened.first(4), VALUES[:4])
 
 
-def test_rows_that_are_not_asked_for_are_not_read(tmp_path):
+def test_other_rows_are_not_read(tmp_path):
     path = tmp_path / "large.npy"
     with path.open("wb") as file:
         file.write(npy(np.zeros([1, 4]))[:-32].replace(b"(1, 4), }         ", b"(1000000000, 4), }"))
@@ -86,7 +86,7 @@ def test_rows_that_are_not_asked_for_are_not_read(tmp_path):
         (npy(np.array([{"a": 1}], object)), "holds Python objects, which are not read"),
     ],
 )
-def test_damage_is_said_in_a_sentence(tmp_path, content, message):
+def test_damaged_files_are_reported(tmp_path, content, message):
     path = tmp_path / "array.npy"
     path.write_bytes(content)
     with pytest.raises(InputError, match=f"^{path}.* {message}"), open_array(path) as opened:
@@ -97,7 +97,7 @@ def test_damage_is_said_in_a_sentence(tmp_path, content, message):
         opened.first(1)
 
 
-def test_damage_of_zip_files_is_said_in_a_sentence(tmp_path):
+def test_damaged_zip_files_are_reported(tmp_path):
     path = tmp_path / "array.npz"
     for arrays in ({}, {"one": VALUES, "two": VALUES}):
         np.savez(path, **arrays)
@@ -117,7 +117,7 @@ def test_damage_of_zip_files_is_said_in_a_sentence(tmp_path):
         opened.first(7)
 
 
-def test_random_damage_raises_nothing_but_sentences(tmp_path):
+def test_random_damage_raises_input_errors_only(tmp_path):
     random = np.random.default_rng(1)
     np.savez_compressed(tmp_path / "array.npz", feat=VALUES)
     np.save(tmp_path / "array.npy", VALUES)
@@ -137,7 +137,7 @@ def test_random_damage_raises_nothing_but_sentences(tmp_path):
     assert refused > 100
 
 
-def test_absent_and_forbidden_files_are_refused(tmp_path):
+def test_missing_files_and_folders_are_reported(tmp_path):
     with (
         pytest.raises(InputError, match=r"there is no .*gone\.npy: check the path"),
         open_array(tmp_path / "gone.npy"),

@@ -22,7 +22,7 @@ def images(dataset):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_every_layer_draws_by_its_seed_alone(dataset, name):
+def test_every_layer_depends_on_its_seed_only(dataset, name):
     augmentation = Augmentation([name], SIZE)
     first = images(augmentation.apply(dataset, [1, 2]))
     assert first.dtype == np.uint8 and first.shape == (3, 4, SIZE, SIZE, 3)
@@ -30,7 +30,7 @@ def test_every_layer_draws_by_its_seed_alone(dataset, name):
     assert (first != images(augmentation.apply(dataset, [1, 3]))).any()
 
 
-def test_a_flip_is_a_flip_and_nothing_else_changes(dataset):
+def test_a_flip_flips_images_and_changes_nothing_else(dataset):
     plain = images(dataset)
     flipped = images(Augmentation([{"name": "RandomFlip", "rate": 1.0}], SIZE).apply(dataset, [0]))
     np.testing.assert_array_equal(flipped, plain[:, :, :, ::-1])
@@ -42,7 +42,7 @@ def test_a_flip_is_a_flip_and_nothing_else_changes(dataset):
         np.testing.assert_array_equal(targets, before["tokens"])
 
 
-def test_arguments_may_come_from_yaml(dataset):
+def test_arguments_may_be_lists_as_in_yaml(dataset):
     layers = [{"name": "RandomCropAndResize", "crop_area_factor": [0.5, 0.6]}, "RandomFlip"]
     assert (images(Augmentation(layers, SIZE).apply(dataset, [0])) != images(dataset)).any()
 
@@ -62,7 +62,7 @@ def test_arguments_may_come_from_yaml(dataset):
         ),
     ],
 )
-def test_what_does_not_work_is_said_before_training(layer, message):
+def test_invalid_layers_are_refused_before_training(layer, message):
     with pytest.raises(InputError, match=message) as caught:
         Augmentation([layer], SIZE)
     assert "\n" not in str(caught.value)

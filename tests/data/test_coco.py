@@ -49,7 +49,7 @@ def fixture(shared):
     return shared / "fixtures" / "coco_bottom_up"
 
 
-def test_karpathys_file_with_its_photographs(fixture):
+def test_karpathys_file_with_its_images(fixture):
     data = sources.load("coco", fixture)
     entries = json.loads((fixture / "dataset_coco.json").read_text())["images"]
     splits = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
@@ -67,15 +67,15 @@ def test_karpathys_file_with_its_photographs(fixture):
     assert data.skipped == [] and data.notes == []
 
 
-def test_restval_can_be_left_out_and_that_is_said(fixture):
+def test_restval_can_be_skipped(fixture):
     data = coco.load(fixture, restval="skip")
     assert "522418" not in found(data) and len(data.records) == 4
     assert data.skipped == [] and data.notes == [
-        "1 images of the split restval are not used, as restval=skip says"
+        "1 images of the split restval are not used because of data.restval=skip"
     ]
 
 
-def test_flickr_in_karpathys_form_is_known_by_file_names(tmp_path):
+def test_images_of_flickr_in_karpathys_format_are_identified_by_file_names(tmp_path):
     names = [f"{number}_ab.jpg" for number in range(3)]
     photograph(tmp_path, *(f"Flicker8k_Dataset/{name}" for name in names))
     entries = [
@@ -106,10 +106,10 @@ def test_ms_cocos_own_files_are_train_and_validation(tmp_path):
         tmp_path / "train2014" / "COCO_train2014_000000000001.jpg",
         tmp_path / "images" / "val2014" / "COCO_val2014_000000000002.jpg",
     ]
-    assert data.notes == ["there are no images for test in captions_train2014.json, captions_val2014.json"]
+    assert data.notes == ["there are no test images in captions_train2014.json, captions_val2014.json"]
 
 
-def test_files_are_found_in_the_order_that_is_said(tmp_path):
+def test_caption_files_are_searched_in_the_documented_order(tmp_path):
     def given():
         return next(iter(found(coco.load(tmp_path, images="ignore")).values()))[0]
 
@@ -123,28 +123,28 @@ def test_files_are_found_in_the_order_that_is_said(tmp_path):
     assert given() == ("coco",)
 
 
-def test_named_files_get_the_split_of_their_name_or_a_seeded_one(tmp_path):
+def test_given_files_get_the_split_of_their_name_or_a_random_one(tmp_path):
     write(tmp_path / "a" / "my_test.json", official([1], [(1, "one")]))
     write(tmp_path / "all.json", official(range(2, 22), [(n, "x") for n in range(2, 22)]))
     data = coco.load(tmp_path, captions="a/my_test.json", images="ignore")
     assert found(data) == {"1": (("one",), "test")}
-    assert data.notes == ["there are no images for train or validation in my_test.json"]
+    assert data.notes == ["there are no train or validation images in my_test.json"]
 
     files = ["a/my_test.json", tmp_path / "all.json"]
     data = coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
     assert [len(data.split(name)) for name in ("train", "validation", "test")] == [10, 5, 6]
     assert found(data)["1"][1] == "test"
     assert data.notes == [
-        "all.json has no splits: its 20 images were dealt 50/25/25 to train, validation and test with seed 4"
+        "all.json has no splits: 20 images were split 50/25/25 at random with seed 4"
     ]
     assert data == coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
 
 
-def test_karpathys_form_without_splits_gets_a_seeded_one(tmp_path):
+def test_karpathys_format_without_splits_gets_a_random_one(tmp_path):
     write(tmp_path / "dataset_coco.json", {"images": [karpathy(n, split=None) for n in range(1, 21)]})
     data = coco.load(tmp_path, images="ignore")
     assert [len(data.split(name)) for name in ("train", "validation", "test")] == [18, 1, 1]
-    assert "20 images were dealt 90/5/5" in data.notes[0]
+    assert "20 images were split 90/5/5" in data.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -159,18 +159,18 @@ def test_karpathys_form_without_splits_gets_a_seeded_one(tmp_path):
         "images/val2017/000000000001.jpg",
     ],
 )
-def test_photographs_are_found_where_people_keep_them(tmp_path, place):
+def test_images_are_found_in_all_usual_folders(tmp_path, place):
     photograph(tmp_path, place)
     write(tmp_path / "dataset_coco.json", {"images": [karpathy(1)]})
     assert coco.load(tmp_path).records[0].image == tmp_path / place
 
 
-def test_absent_photographs_are_bad_records_unless_ignored(tmp_path):
+def test_missing_images_are_bad_records_unless_ignored(tmp_path):
     photograph(tmp_path, "val2014/COCO_val2014_000000000001.jpg")
     write(tmp_path / "dataset_coco.json", {"images": [karpathy(1), karpathy(2, sentences=["a", "b"])]})
     data = coco.load(tmp_path)
     assert list(found(data)) == ["1"]
-    absent = "2: dataset_coco.json has 2 captions of it but val2014/COCO_val2014_000000000002.jpg is absent"
+    absent = "2: dataset_coco.json has 2 captions of it but val2014/COCO_val2014_000000000002.jpg is missing"
     assert [str(entry) for entry in data.skipped] == [absent]
     with pytest.raises(InputError, match=absent):
         coco.load(tmp_path, on_bad_record="fail")
@@ -180,11 +180,11 @@ def test_absent_photographs_are_bad_records_unless_ignored(tmp_path):
     assert data.records[1].image == tmp_path / "val2014" / "COCO_val2014_000000000002.jpg"
 
     (tmp_path / "val2014" / "COCO_val2014_000000000001.jpg").unlink()
-    with pytest.raises(InputError, match=r"none of the 2 photographs .* can be found .* images=ignore"):
+    with pytest.raises(InputError, match=r"none of the 2 images of .* data.images=ignore"):
         coco.load(tmp_path)
 
 
-def test_bad_entries_of_karpathys_form_are_named(tmp_path):
+def test_bad_entries_of_karpathys_format_are_listed(tmp_path):
     entries = [
         karpathy(1),
         karpathy(1, sentences=["twice"]),
@@ -212,16 +212,16 @@ def test_bad_entries_of_karpathys_form_are_named(tmp_path):
     }
     file = f"{tmp_path}/dataset_coco.json "
     assert [str(entry).removeprefix(file) for entry in data.skipped] == [
-        "images[1]: the image 1 is there already, in images[0]",
-        "images[2]: it has no 'filename' with the name of an image",
-        "images[3]: it has no 'filename' with the name of an image",
-        "images[4]: it has no 'filename' with the name of an image",
-        "images[5]: '../elsewhere/COCO_val2014_000000000002.jpg' does not lie in the data folder",
-        "images[6]: '/etc/COCO_val2014_000000000002.jpg' does not lie in the data folder",
-        "images[7]: its 'filepath' is no path",
-        "images[8]: it has no 'cocoid' with the number of an image",
-        "images[9]: the split 'holiday' is none of train, restval, val and test",
-        "images[10]: the split ['train'] is none of train, restval, val and test",
+        "images[1]: the image 1 is a duplicate of images[0]",
+        "images[2]: it has no image name 'filename'",
+        "images[3]: it has no image name 'filename'",
+        "images[4]: it has no image name 'filename'",
+        "images[5]: '../elsewhere/COCO_val2014_000000000002.jpg' is outside the data folder",
+        "images[6]: '/etc/COCO_val2014_000000000002.jpg' is outside the data folder",
+        "images[7]: its 'filepath' is not a path",
+        "images[8]: it has no image number 'cocoid'",
+        "images[9]: the split 'holiday' is not train, restval, val or test",
+        "images[10]: the split ['train'] is not train, restval, val or test",
         "images[11]: it has no split while other images have one",
         "images[12]: it has no list of sentences",
         "2: it has no caption in dataset_coco.json",
@@ -231,11 +231,11 @@ def test_bad_entries_of_karpathys_form_are_named(tmp_path):
         "images[14] sentences[4]: it has no text",
         "images[15] sentences[1]: it has no text",
     ]
-    with pytest.raises(InputError, match=r"images\[1\]: the image 1 is there already.*on_bad_record=skip"):
+    with pytest.raises(InputError, match=r"images\[1\]: the image 1 is a duplicate.*on_bad_record=skip"):
         coco.load(tmp_path, images="ignore", on_bad_record="fail")
 
 
-def test_bad_entries_of_ms_cocos_own_form_are_named(tmp_path):
+def test_bad_entries_of_ms_cocos_own_format_are_listed(tmp_path):
     content = official(
         [1, 2, 1], [(1, "one"), (9, "x"), (1, ""), (9, "y"), (1, None), (5, "of a nameless image")]
     )
@@ -247,50 +247,52 @@ def test_bad_entries_of_ms_cocos_own_form_are_named(tmp_path):
     assert found(data) == {"1": (("one",), "train"), "3": (("three",), "validation")}
     assert [str(entry).removeprefix(f"{tmp_path}/") for entry in data.skipped] == [
         "captions_train2014.json images[2]: the image 1 is there already",
-        "captions_train2014.json images[3]: it has no 'id' with the number of an image",
-        "captions_train2014.json images[4]: it has no 'id' with the number of an image",
-        "captions_train2014.json images[5]: it has no 'file_name' with the name of an image",
-        "captions_train2014.json images[6]: it has no 'id' with the number of an image",
+        "captions_train2014.json images[3]: it has no image number 'id'",
+        "captions_train2014.json images[4]: it has no image number 'id'",
+        "captions_train2014.json images[5]: it has no image name 'file_name'",
+        "captions_train2014.json images[6]: it has no image number 'id'",
         "captions_train2014.json annotations[2]: the caption is empty",
         "captions_train2014.json annotations[4]: it has no text",
-        "captions_train2014.json annotations[6]: it has no 'image_id' with the number of an image",
-        "captions_train2014.json annotations[7]: it has no 'image_id' with the number of an image",
-        "9: captions_train2014.json has 2 captions of it but no such image",
+        "captions_train2014.json annotations[6]: it has no image number 'image_id'",
+        "captions_train2014.json annotations[7]: it has no image number 'image_id'",
+        "9: captions_train2014.json has 2 captions of it but no entry for the image",
         "2: it has no caption in captions_train2014.json",
-        "captions_val2014.json images[0]: the image 1 is there already, in images[0] of "
-        "captions_train2014.json",
+        "captions_val2014.json images[0]: the image 1 is a duplicate of images[0] of captions_train2014.json",
     ]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"images": [', "is no JSON .*: download it again"),
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ('{"images": [{"cocoid": 1' + "0" * 5000 + "}]}", "is no JSON"),
-        ([karpathy(1)], "is JSON of another form: it must hold images with sentences"),
-        ({"images": {}}, "is JSON of another form"),
-        ({"images": [], "annotations": 3}, "is JSON of another form"),
-        ({"annotations": []}, "is JSON of another form"),
-        ("3", "is JSON of another form"),
+        ('{"images": [', "is not JSON .*: download it again"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"images": [{"cocoid": 1' + "0" * 5000 + "}]}", "is not JSON"),
+        ([karpathy(1)], "has another format: it must contain images with sentences"),
+        ({"images": {}}, "has another format"),
+        ({"images": [], "annotations": 3}, "has another format"),
+        ({"annotations": []}, "has another format"),
+        ("3", "has another format"),
         ({"images": []}, "has no image with captions that can be used: correct it$"),
-        ({"images": [5]}, r"that can be used: correct it; the first: .*images\[0\]: it has no 'filename'"),
+        (
+            {"images": [5]},
+            r"that can be used: correct it; the first: .*images\[0\]: it has no image name 'filename'",
+        ),
     ],
 )
-def test_what_is_no_caption_file_is_refused_in_a_sentence(tmp_path, content, message):
+def test_other_files_are_refused(tmp_path, content, message):
     write(tmp_path / "dataset_coco.json", content)
     with pytest.raises(InputError, match=message):
         coco.load(tmp_path)
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path):
+def test_files_that_are_not_utf_8_are_refused(tmp_path):
     (tmp_path / "dataset_coco.json").write_bytes(b'{"images": "\xff"}')
-    with pytest.raises(InputError, match="no UTF-8 text at byte 12"):
+    with pytest.raises(InputError, match="not UTF-8 text at byte 12"):
         coco.load(tmp_path)
 
 
-def test_what_could_be_meant_in_several_ways_or_is_absent_is_refused(tmp_path):
+def test_ambiguous_or_missing_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="no data folder"):
         coco.load(tmp_path / "nowhere")
     photograph(tmp_path, "train2014/a.jpg")

@@ -61,7 +61,7 @@ def load(records, folder, encoder=None, **options):
     )
 
 
-def test_features_are_those_of_the_encoder(records, tmp_path):
+def test_features_equal_the_encoders_output(records, tmp_path):
     cache = load(records, tmp_path / "new" / "cache", Means())
     assert cache.features.dtype == np.float16 and cache.features.shape == (7, 4, 3)
     assert isinstance(cache.features, np.memmap)
@@ -73,7 +73,7 @@ def test_features_are_those_of_the_encoder(records, tmp_path):
         cache.rows(["other.png"])
 
 
-def test_equal_dependencies_reuse_the_file_in_whatever_order(records, tmp_path):
+def test_an_equal_encoder_and_images_in_any_order_reuse_the_file(records, tmp_path):
     first = load(records, tmp_path / "cache")
     changed = first.path.stat().st_mtime_ns
     again = load(records[::-1], tmp_path / "cache", convolution())
@@ -82,13 +82,13 @@ def test_equal_dependencies_reuse_the_file_in_whatever_order(records, tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
-def test_names_that_keras_counts_up_do_not_matter(records, tmp_path):
+def test_names_generated_by_keras_do_not_matter(records, tmp_path):
     first, second = convolution(), convolution()
     assert first.layers[0].name != second.layers[0].name
     assert load(records, tmp_path, first).path == load(records, tmp_path, second).path
 
 
-def test_any_change_of_what_features_depend_on_computes_them_anew(records, tmp_path):
+def test_any_change_of_encoder_or_images_recomputes_features(records, tmp_path):
     paths = {load(records, tmp_path / "cache").path}
 
     def is_new(*arguments):
@@ -114,7 +114,7 @@ def convolution_of(size):
     )
 
 
-def test_unreadable_images_are_named_and_left_out_or_end_the_work(records, tmp_path):
+def test_unreadable_images_are_skipped_or_raise(records, tmp_path):
     records[0].image.write_bytes(b"text")
     records[4].image.unlink()
     for _ in range(2):  # computed, then read again
@@ -134,7 +134,7 @@ def test_unreadable_images_are_named_and_left_out_or_end_the_work(records, tmp_p
     assert list((tmp_path / "other").iterdir()) == []
 
 
-def test_when_no_image_can_be_read_it_says_so(records, tmp_path):
+def test_no_readable_image_is_an_error(records, tmp_path):
     for record in records:
         record.image.write_bytes(b"")
     with pytest.raises(InputError, match="none of the 7 images can be read"):
@@ -144,7 +144,7 @@ def test_when_no_image_can_be_read_it_says_so(records, tmp_path):
         load([], tmp_path / "cache")
 
 
-def test_a_damaged_cache_is_computed_again(records, tmp_path):
+def test_a_damaged_cache_is_recomputed(records, tmp_path):
     cache = load(records, tmp_path / "cache")
     expected = np.array(cache.features)
     index_file = cache.path.with_suffix(".json")
@@ -181,7 +181,7 @@ class FullDisk:
         self.file.close()
 
 
-def test_a_disk_that_fills_up_half_way_leaves_nothing_behind(records, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_files_behind(records, tmp_path, monkeypatch):
     real = Path.open
     monkeypatch.setattr(
         Path,
@@ -195,7 +195,7 @@ def test_a_disk_that_fills_up_half_way_leaves_nothing_behind(records, tmp_path, 
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_too_little_space_is_said_before_the_work(records, tmp_path, monkeypatch):
+def test_too_little_disk_space_is_reported_before_encoding(records, tmp_path, monkeypatch):
     usage = feature_cache.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(feature_cache.shutil, "disk_usage", lambda _: usage._replace(free=10))
     encoder = Means()
@@ -204,7 +204,7 @@ def test_too_little_space_is_said_before_the_work(records, tmp_path, monkeypatch
     assert encoder.seen == 1, "only to learn the shape"
 
 
-def test_a_folder_that_cannot_be_made(records, tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(records, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot make the folder"):
         load(records, tmp_path / "file" / "cache")
@@ -216,6 +216,6 @@ def test_features_that_overflow_float16_are_refused(records, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_an_encoder_of_another_shape_is_refused(records, tmp_path):
+def test_an_encoder_with_another_output_shape_is_refused(records, tmp_path):
     with pytest.raises(ValueError, match="regions, depth"):
         load(records, tmp_path, keras.layers.Flatten())

@@ -54,7 +54,7 @@ def test_official_splits(folder, names):
     assert data.name == "flickr 8k é"
 
 
-def test_without_split_files_a_seeded_split_is_made_and_said(folder, names):
+def test_without_split_files_a_random_split_is_noted(folder, names):
     for path in folder.glob("Flickr_8k.*"):
         path.unlink()
     data = flickr.load(folder, seed=1)
@@ -80,7 +80,7 @@ def test_token_files(folder, names, file):
     ]
 
 
-def test_flickr30k_results_with_its_broken_row(tmp_path):
+def test_flickr30k_results_with_the_broken_row(tmp_path):
     make_images(tmp_path / "flickr30k_images" / "flickr30k_images", ["1.jpg", "2.jpg", "3.jpg"])
     (tmp_path / "flickr30k_images" / "results.csv").write_text(
         "image_name| comment_number| comment\n"
@@ -100,7 +100,7 @@ def test_flickr30k_results_with_its_broken_row(tmp_path):
     assert data.skipped == []
 
 
-def test_split_files_of_flickr30k_leave_the_suffix_out(folder, names):
+def test_split_files_may_leave_out_the_suffix(folder, names):
     for path in folder.glob("Flickr_8k.*"):
         path.unlink()
     for split, chosen in (("train", names[:4]), ("val", names[4:5]), ("test", names[5:])):
@@ -108,7 +108,7 @@ def test_split_files_of_flickr30k_leave_the_suffix_out(folder, names):
     assert [record.image_id for record in flickr.load(folder).split("train")] == names[:4]
 
 
-def test_captions_of_every_kind(folder, names):
+def test_captions_with_commas_quotes_and_unicode(folder, names):
     rows = [
         "image,caption",
         '1.jpg,"A ""quoted"" word, and a comma"',
@@ -137,7 +137,7 @@ def test_captions_of_every_kind(folder, names):
         flickr.load(folder, on_bad_record="fail")
 
 
-def test_names_in_either_form_of_unicode_meet(tmp_path):
+def test_names_in_both_unicode_normal_forms_match(tmp_path):
     name = "café.jpg"
     make_images(tmp_path / "Images", [unicodedata.normalize("NFD", name)])
     (tmp_path / "captions.txt").write_text(
@@ -148,7 +148,7 @@ def test_names_in_either_form_of_unicode_meet(tmp_path):
     ]
 
 
-def test_splits_that_name_absent_images(folder):
+def test_split_files_with_missing_images(folder):
     for name in ("1.jpg", "2.jpg"):
         (folder / "Images" / name).unlink()
     with pytest.raises(InputError, match=r"Flickr_8k.trainImages.txt names 2 images .*\(1.jpg, 2.jpg\)"):
@@ -158,7 +158,7 @@ def test_splits_that_name_absent_images(folder):
     assert sorted({entry.where for entry in data.skipped}) == ["1.jpg", "2.jpg"]
 
 
-def test_what_is_no_flickr_folder_is_refused(folder, tmp_path):
+def test_other_folders_are_refused(folder, tmp_path):
     with pytest.raises(InputError, match="no data folder"):
         flickr.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()

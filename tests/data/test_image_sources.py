@@ -93,7 +93,7 @@ def assert_holds(folder, given, place, number):
     assert given["mask"][place].tolist() == [True] * count + [False] * (len(given["mask"][place]) - count)
 
 
-def test_what_is_fetched_is_what_numpy_reads(folder):
+def test_fetched_arrays_equal_the_files(folder):
     source = opened(folder)
     assert {name: (spec.dtype, spec.shape.as_list()) for name, spec in source.specs.items()} == {
         "features": (tf.float32, [None, SIZE]),
@@ -113,14 +113,14 @@ def test_what_is_fetched_is_what_numpy_reads(folder):
             assert_holds(folder, given, place, number)
 
 
-def test_only_what_is_needed_is_given(folder):
+def test_only_needed_inputs_are_given(folder):
     shutil.rmtree(folder / BOX)
     shutil.rmtree(folder / FC)
     source = opened(folder, boxes=False, pooled=False)
     assert list(source.specs) == list(source.fetch(np.array([1, 2]))) == ["features", "mask"]
 
 
-def test_batches_are_filled_up_to_the_bucket_of_their_largest_picture(folder):
+def test_batches_are_padded_to_the_bucket_of_their_largest_image(folder):
     batches = batches_of(opened(folder), batch_size=4)
     epoch = collected(batches.epoch(0))
     for inputs, _ in epoch:
@@ -147,7 +147,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("kind", "value", "why"), DAMAGES)
-def test_a_picture_that_turns_out_to_be_bad_counts_nothing_and_is_named_once(folder, kind, value, why):
+def test_an_image_found_bad_during_training_is_masked_and_listed_once(folder, kind, value, why):
     path = damage(folder, BAD, kind, value)
     source = opened(folder)
     assert source.usable.all() and source.skipped == [], "headers alone do not show it"
@@ -171,7 +171,7 @@ def test_a_picture_that_turns_out_to_be_bad_counts_nothing_and_is_named_once(fol
     assert seen > 3
 
 
-def test_pictures_for_decoding_leave_out_what_turns_out_to_be_bad(folder):
+def test_images_found_bad_during_decoding_are_skipped(folder):
     damage(folder, BAD, ATT, np.nan)
     damage(folder, 9, BOX, -1)
     source = opened(folder)
@@ -194,7 +194,7 @@ def test_pictures_for_decoding_leave_out_what_turns_out_to_be_bad(folder):
 
 
 @pytest.mark.parametrize(("kind", "value", "why"), DAMAGES)
-def test_where_asked_a_bad_picture_stops_with_its_own_sentence(folder, kind, value, why):
+def test_on_bad_record_fail_raises_the_original_error(folder, kind, value, why):
     path = damage(folder, BAD, kind, value)
     source = opened(folder, on_bad_record="fail")
     for dataset in (batches_of(source).epoch(0), image_batches(source, batch_size=4)):
@@ -203,7 +203,7 @@ def test_where_asked_a_bad_picture_stops_with_its_own_sentence(folder, kind, val
     assert source.usable.all() and source.skipped == []
 
 
-def test_a_file_that_goes_away_is_left_out_too(folder):
+def test_files_that_disappear_or_change_are_skipped(folder):
     source = opened(folder)
     (folder / ATT / f"{BAD}.npy").unlink()
     np.save(folder / ATT / "1.npy", np.ones([3, SIZE], np.float32))
@@ -219,7 +219,7 @@ def test_a_file_that_goes_away_is_left_out_too(folder):
     assert not any(given[name][1:3].any() for name in source.specs)
 
 
-def test_a_file_that_was_bad_is_not_read_again(folder, monkeypatch):
+def test_a_bad_file_is_read_only_once(folder, monkeypatch):
     damage(folder, BAD, ATT, np.nan)
     source = opened(folder, boxes=False, pooled=False)
     with pytest.warns(UserWarning, match="left out"):
@@ -232,7 +232,7 @@ def test_a_file_that_was_bad_is_not_read_again(folder, monkeypatch):
         np.testing.assert_array_equal(again[name], first[name])
 
 
-def test_threads_that_find_the_same_bad_file_name_it_once(folder):
+def test_threads_that_find_the_same_bad_file_list_it_once(folder):
     damage(folder, BAD, ATT, np.nan)
     source = opened(folder, boxes=False, pooled=False)
     together, whole = threading.Barrier(8), source._features.fetch
@@ -254,7 +254,7 @@ def test_threads_that_find_the_same_bad_file_name_it_once(folder):
     assert len(left_out(warned)) == len(source.skipped) == 1
 
 
-def test_boxes_in_pixels_are_said_before_a_training_begins(folder):
+def test_boxes_in_pixels_are_refused_before_training(folder):
     for file in (folder / BOX).glob("*.npy"):
         np.save(file, np.load(file) * 600)
     with pytest.raises(InputError, match="divide pixels by its width and height"):

@@ -29,7 +29,7 @@ def corners(image: np.ndarray) -> list[str]:
     return [names[tuple(int(value > 127) for value in place)] for place in places]
 
 
-def test_a_picture_is_what_pillow_resizes_to(tmp_path):
+def test_images_are_resized_by_pillow(tmp_path):
     random = np.random.default_rng(0)
     image = Image.fromarray(random.integers(0, 255, (37, 61, 3), dtype=np.uint8))
     image.save(tmp_path / "a.png")
@@ -39,7 +39,7 @@ def test_a_picture_is_what_pillow_resizes_to(tmp_path):
     np.testing.assert_array_equal(result, expected)
 
 
-def test_resizing_is_that_of_tensorflow_with_antialiasing(tmp_path):
+def test_resizing_equals_tensorflows_with_antialiasing(tmp_path):
     import tensorflow as tf
 
     image = np.random.default_rng(0).integers(0, 255, (64, 48, 3), dtype=np.uint8)
@@ -68,7 +68,7 @@ def test_exif_orientation_is_applied(tmp_path, orientation):
     assert corners(read_image(tmp_path / "turned.jpg", 32)) == ["red", "green", "blue", "white"]
 
 
-def test_broken_exif_does_not_spoil_the_pixels(tmp_path):
+def test_broken_exif_is_ignored(tmp_path):
     quarters().save(tmp_path / "a.jpg", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff garbage", quality=95)
     assert corners(read_image(tmp_path / "a.jpg", 32)) == ["red", "green", "blue", "white"]
 
@@ -81,7 +81,7 @@ def test_colour_modes_keep_their_colours(tmp_path, mode, suffix):
     assert corners(read_image(tmp_path / f"a.{suffix}", 32)) == ["red", "green", "blue", "white"]
 
 
-def test_grey_pictures_become_grey_rgb(tmp_path):
+def test_grey_images_become_rgb(tmp_path):
     for mode, value in (("L", 77), ("LA", (77, 255)), ("1", 1)):
         Image.new(mode, (9, 5), value).save(tmp_path / "a.png")
         expected = 255 if mode == "1" else 77
@@ -107,20 +107,20 @@ def test_transparent_parts_are_white(tmp_path):
     assert (read_image(tmp_path / "la.png", 4) == 255).all()
 
 
-def test_of_an_animation_the_first_frame_is_taken(tmp_path):
+def test_the_first_frame_of_an_animation_is_used(tmp_path):
     frames = [Image.new("RGB", (10, 10), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     assert corners(read_image(tmp_path / "a.gif", 8)) == ["red"] * 4
 
 
-def test_one_pixel_and_twenty_megapixels(tmp_path):
+def test_tiny_and_large_images(tmp_path):
     Image.new("RGB", (1, 1), (1, 2, 3)).save(tmp_path / "one.png")
     assert (read_image(tmp_path / "one.png", 16) == (1, 2, 3)).all()
     quarters().resize((5472, 3648), Image.Resampling.NEAREST).save(tmp_path / "large.jpg")
     assert corners(read_image(tmp_path / "large.jpg", 64)) == ["red", "green", "blue", "white"]
 
 
-def test_reduced_decoding_of_large_jpegs_looks_the_same(tmp_path):
+def test_reduced_decoding_of_large_jpegs_changes_little(tmp_path):
     across, down = np.meshgrid(np.arange(1200), np.arange(900))
     waves = np.stack([across / 5, down / 4, 127 + 100 * np.sin(across / 40) * np.cos(down / 30)], -1)
     image = Image.fromarray(waves.clip(0, 255).astype(np.uint8))
@@ -130,7 +130,7 @@ def test_reduced_decoding_of_large_jpegs_looks_the_same(tmp_path):
     assert np.abs(difference).max() <= 4
 
 
-def test_reading_in_threads_leaves_the_warnings_of_others_alone(tmp_path):
+def test_reading_in_threads_does_not_change_warning_filters(tmp_path):
     quarters().save(tmp_path / "a.png")
     seen = []
     with ThreadPoolExecutor(4) as threads:
@@ -167,7 +167,7 @@ def broken_files(folder):
     return contents
 
 
-def test_what_is_no_picture_is_refused_with_its_name(tmp_path):
+def test_files_that_are_no_images_are_refused(tmp_path):
     for name in broken_files(tmp_path):
         with pytest.raises(InputError) as caught:
             read_image(tmp_path / name, 16)
@@ -175,14 +175,14 @@ def test_what_is_no_picture_is_refused_with_its_name(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_absent_files_and_folders_are_refused(tmp_path):
+def test_missing_files_and_folders_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"no image .*nowhere\.jpg"):
         read_image(tmp_path / "nowhere.jpg", 16)
     with pytest.raises(InputError, match="is a folder"):
         read_image(tmp_path, 16)
 
 
-def test_floating_point_pictures_are_refused(tmp_path):
+def test_floating_point_images_are_refused(tmp_path):
     Image.new("F", (4, 4), 0.5).save(tmp_path / "a.tif")
     with pytest.raises(InputError, match="floating-point"):
         read_image(tmp_path / "a.tif", 16)
@@ -195,7 +195,7 @@ def test_a_decompression_bomb_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_damaged_bytes_give_a_picture_or_a_sentence(tmp_path, seed):
+def test_damaged_bytes_give_an_image_or_an_input_error(tmp_path, seed):
     random = np.random.default_rng(seed)
     for suffix in ("jpg", "png", "gif", "webp", "tif", "bmp"):
         path = tmp_path / f"a.{suffix}"

@@ -66,7 +66,7 @@ def numbers(batches, tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["image", "features"])
-def test_the_picture_belongs_to_the_caption(records, tokenizer, cache, kind):
+def test_each_caption_comes_with_its_image(records, tokenizer, cache, kind):
     batches = make(records, tokenizer, features=cache if kind == "features" else None)
     assert batches.examples == sum(len(record.captions) for record in records) == 19
     assert batches.steps_per_epoch == 4
@@ -92,13 +92,13 @@ def test_shapes_are_static(records, tokenizer):
     assert inputs["tokens"].shape == targets.shape == (4, 6)
 
 
-def test_every_caption_is_used_once_an_epoch(records, tokenizer, cache):
+def test_every_caption_is_used_once_per_epoch(records, tokenizer, cache):
     batches = make(records, tokenizer, features=cache, batch_size=1)
     seen = sorted(numbers(collected(batches.epoch(3)), tokenizer))
     assert seen == sorted(n for n in range(IMAGES) for _ in range(n % 3 + 1))
 
 
-def test_an_epoch_is_the_same_whenever_asked_for(records, tokenizer, cache):
+def test_epochs_are_reproducible(records, tokenizer, cache):
     first = make(records, tokenizer, features=cache, seed=7)
     collected(first.epoch(0))
     second = make(records, tokenizer, features=cache, seed=7)
@@ -108,12 +108,12 @@ def test_an_epoch_is_the_same_whenever_asked_for(records, tokenizer, cache):
     assert not equal(collected(first.epoch(1)), collected(other.epoch(1)))
 
 
-def test_skipping_steps_goes_on_where_an_epoch_stopped(records, tokenizer, cache):
+def test_skipped_steps_continue_an_epoch(records, tokenizer, cache):
     batches = make(records, tokenizer, features=cache)
     assert equal(collected(batches.epoch(2, skip_steps=3)), collected(batches.epoch(2))[3:])
 
 
-def test_augmented_epochs_are_the_same_too_and_can_be_skipped_into(tmp_path, tokenizer):
+def test_augmented_epochs_are_reproducible_and_can_be_continued(tmp_path, tokenizer):
     random = np.random.default_rng(0)
     records = []
     for n in range(8):
@@ -132,7 +132,7 @@ def test_augmented_epochs_are_the_same_too_and_can_be_skipped_into(tmp_path, tok
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (2, 2), (4, 2)])
-def test_devices_together_get_the_batches_of_one(records, tokenizer, cache, replicas, pipelines):
+def test_devices_together_get_the_batches_of_one_device(records, tokenizer, cache, replicas, pipelines):
     batches = make(records, tokenizer, features=cache, lengths=[4])
     parts = []
     for pipeline_id in range(pipelines):
@@ -151,7 +151,7 @@ def test_batches_go_through_a_distribution_strategy(records, tokenizer, cache):
     assert equal(collected(dataset), collected(batches.epoch(0)))
 
 
-def test_captions_of_similar_length_come_together(records, tokenizer, cache):
+def test_captions_of_similar_length_are_batched_together(records, tokenizer, cache):
     batches = make(records, tokenizer, features=cache, lengths=[3, 4], batch_size=3)
     assert batches.lengths == (3, 4, 6)
     epoch = collected(batches.epoch(0))
@@ -164,7 +164,7 @@ def test_captions_of_similar_length_come_together(records, tokenizer, cache):
     assert len(numbers(collected(whole.epoch(0)), tokenizer)) == 19
 
 
-def test_broken_images_are_named_and_their_captions_left_out(records, tokenizer):
+def test_broken_images_are_listed_and_their_captions_skipped(records, tokenizer):
     records[5].image.write_bytes(b"no image")
     records[6].image.unlink()
     batches = make(records, tokenizer, batch_size=1)
@@ -175,7 +175,7 @@ def test_broken_images_are_named_and_their_captions_left_out(records, tokenizer)
         make(records, tokenizer, on_bad_record="fail")
 
 
-def test_images_without_features_are_named_and_their_captions_left_out(records, tokenizer, cache):
+def test_images_without_features_are_listed_and_their_captions_skipped(records, tokenizer, cache):
     del cache.row_of["image 5.png"]
     cache.skipped.append(Skipped("image 5.png", "it is broken"))
     batches = make(records, tokenizer, features=cache, batch_size=1)
@@ -186,7 +186,7 @@ def test_images_without_features_are_named_and_their_captions_left_out(records, 
         make(records, tokenizer, features=cache)
 
 
-def test_images_that_do_not_fit_memory_are_read_from_their_files(records, tokenizer, monkeypatch):
+def test_images_that_do_not_fit_into_memory_are_read_from_files(records, tokenizer, monkeypatch):
     kept = collected(make(records, tokenizer).epoch(0))
     monkeypatch.setattr(image_sources, "MEMORY_LIMIT", 100)
     streamed = make(records, tokenizer)
@@ -207,7 +207,7 @@ def test_too_few_captions_and_augmented_features_are_refused(records, tokenizer,
 
 
 @pytest.mark.parametrize("kind", ["image", "features"])
-def test_pictures_for_decoding_come_in_order_and_all(records, cache, kind):
+def test_images_for_decoding_come_in_order(records, cache, kind):
     source = FeatureCacheSource(records, cache) if kind == "features" else ImageFileSource(records, SIZE)
     batches = collected(image_batches(source, batch_size=4))
     assert [len(batch["index"]) for batch in batches] == [4, 4, 2]
@@ -217,7 +217,7 @@ def test_pictures_for_decoding_come_in_order_and_all(records, cache, kind):
     assert numbers.tolist() == list(range(IMAGES))
 
 
-def test_pictures_for_decoding_leave_broken_ones_out_and_name_them(records):
+def test_broken_images_are_skipped_when_decoding(records):
     records[3].image.write_bytes(b"")
     source = ImageFileSource(records, SIZE)
     assert [entry.where for entry in source.skipped] == ["image 3.png"]
@@ -240,7 +240,7 @@ class Changing:
         return {"features": np.full((len(indices), size, 1), indices[:, None, None], np.float32)}
 
 
-def test_pictures_of_one_size_come_together_and_a_late_failure_counts_nothing(records, tokenizer):
+def test_images_of_one_group_are_batched_together_and_a_late_failure_is_masked(records, tokenizer):
     source = Changing(IMAGES, broken=4)
     batches = training_batches(source, records, tokenizer, batch_size=2, max_length=6, lengths=[4])
     epoch = collected(batches.epoch(0))
@@ -255,7 +255,7 @@ def test_pictures_of_one_size_come_together_and_a_late_failure_counts_nothing(re
     assert all(len(batch["features"]) == len(batch["index"]) for batch in left)
 
 
-def test_what_a_source_says_is_said_as_it_is(records, tokenizer):
+def test_errors_of_a_source_are_raised_unchanged(records, tokenizer):
     source = Changing(IMAGES, broken=None)
 
     def fetch(indices):

@@ -94,13 +94,13 @@ def test_base_768_has_the_published_vocabulary_of_771(words):
     ("count", "base", "digits"),
     [(98, 10, 2), (99, 10, 3), (100, 10, 3), (6, 2, 3), (7, 2, 4), (1, 2, 2), (10_000, 768, 2), (5, 768, 1)],
 )
-def test_a_word_takes_the_digits_of_the_number_of_words_and_one(count, base, digits):
+def test_digits_per_word(count, base, digits):
     words = WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(count))])
     assert RadixTokenizer(words, base).digits == digits
 
 
 @pytest.mark.parametrize("base", [2, 10, 256, 768, 10_001, 50_000])
-def test_captions_are_written_as_the_scheme_says_and_come_back(words, base):
+def test_encoding_equals_the_original_and_decoding_inverts_it(words, base):
     tokenizer = RadixTokenizer(words, base)
     captions = captions_of(np.random.default_rng(base), 3000)
     texts = texts_of(captions)
@@ -114,7 +114,7 @@ def test_captions_are_written_as_the_scheme_says_and_come_back(words, base):
 
 @pytest.mark.parametrize("base", [2, 256, 768])
 @pytest.mark.parametrize("max_length", [1, 2, 7, 14, 20, 200])
-def test_padded_captions_are_cut_behind_a_whole_word_and_end_only_where_they_end(words, base, max_length):
+def test_padded_captions_are_cut_after_a_whole_word_and_end_only_if_complete(words, base, max_length):
     tokenizer = RadixTokenizer(words, base)
     captions = [[], [12_000], [12_000] * 5, *captions_of(np.random.default_rng(0), 200)]
     tokens, targets = tokenizer.encode_padded(texts_of(captions), max_length)
@@ -131,7 +131,7 @@ def test_padded_captions_are_cut_behind_a_whole_word_and_end_only_where_they_end
         assert asked.tolist() == [base + 1, *expected[:-1], *padding][:max_length]
 
 
-def test_short_lengths_by_hand(words):
+def test_padded_captions_of_short_lengths_by_hand(words):
     tokenizer = RadixTokenizer(words, 768)
     texts = tf.constant(["", "zebra", "w0 w1"])
     assert [ids.numpy().tolist() for ids in tokenizer.encode_padded(texts, 1)] == [
@@ -168,7 +168,7 @@ def test_decoding_by_hand(words):
 
 @pytest.mark.parametrize(("count", "base"), [(10_000, 2), (10_000, 768), (99, 10), (100_000, 99_999)])
 @pytest.mark.parametrize("length", [1, 12, 29])
-def test_words_in_the_graph_are_those_of_the_scheme_and_of_decode(count, base, length):
+def test_to_words_equals_the_original_and_decode(count, base, length):
     words = WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(count))])
     tokenizer = RadixTokenizer(words, base)
     random = np.random.default_rng(length)
@@ -189,7 +189,7 @@ def test_words_in_the_graph_are_those_of_the_scheme_and_of_decode(count, base, l
         assert words.decode(got) == tokenizer.decode(row)
 
 
-def test_words_after_the_end_are_one_end_and_padding(words):
+def test_to_words_returns_one_end_and_padding_after_the_caption(words):
     tokenizer = RadixTokenizer(words, 768)
     ids = tf.constant([[1, 2, 1, 3, 770, 0, 0], [1, 2, 770, 0, 0, 0, 0], [1, 2, 1, 3, 1, 770, 0]])
     assert tokenizer.to_words(ids).numpy().tolist() == [[5, 6, 2, 0], [5, 2, 0, 0], [5, 6, 4, 2]]
@@ -197,7 +197,7 @@ def test_words_after_the_end_are_one_end_and_padding(words):
 
 
 @pytest.mark.parametrize(("base", "length"), [(768, 13), (2, 30)])
-def test_words_come_out_of_tensorflow_lite_with_its_own_operations(words, base, length):
+def test_to_words_runs_on_tensorflow_lite_without_select_ops(words, base, length):
     tokenizer = RadixTokenizer(words, base)
     spec = tf.TensorSpec((2, 3, length), tf.int32)
     function = tf.function(tokenizer.to_words).get_concrete_function(spec)
@@ -216,7 +216,7 @@ def test_words_come_out_of_tensorflow_lite_with_its_own_operations(words, base, 
         assert got.dtype == np.int32 and np.array_equal(got, tokenizer.to_words(tf.constant(ids)))
 
 
-def test_any_number_of_captions_at_once_in_a_graph(words):
+def test_to_words_supports_unknown_batch_sizes(words):
     tokenizer = RadixTokenizer(words, 768)
     spec = tf.TensorSpec((None, None, 7), tf.int32)
     ids = tf.constant(np.random.default_rng(4).integers(0, 771, (3, 2, 7), np.int32))
@@ -224,7 +224,7 @@ def test_any_number_of_captions_at_once_in_a_graph(words):
     assert np.array_equal(found, tokenizer.to_words(ids))
 
 
-def test_special_tokens_may_stand_in_another_order(words):
+def test_special_tokens_may_have_another_order(words):
     other = RadixTokenizer(OtherOrder(words), 768)
     usual = RadixTokenizer(words, 768)
     captions = captions_of(np.random.default_rng(5), 50)
@@ -237,7 +237,7 @@ def test_special_tokens_may_stand_in_another_order(words):
     assert usual.to_words(ids).numpy().tolist() == [[5, 3, 2, 0]]
 
 
-def test_pieces_of_a_published_vocabulary_are_written_in_digits(shared):
+def test_sentencepiece_vocabularies_are_supported(shared):
     folder = shared / "fixtures" / "updown_smp975"
     pieces = SentencePieceTokenizer.load(folder / "sentencepiece_word.model")
     tokenizer = RadixTokenizer(pieces, 768)
@@ -269,12 +269,12 @@ def test_save_to_writes_the_vocabulary_of_words(words, tmp_path):
 
 
 @pytest.mark.parametrize("base", [-768, 0, 1, 1 << 40])
-def test_a_base_that_is_none_is_refused(words, base):
+def test_bases_out_of_range_are_refused(words, base):
     with pytest.raises(InputError, match=f"radix base is {base}"):
         RadixTokenizer(words, base)
 
 
-def test_special_tokens_elsewhere_are_refused(words):
+def test_special_tokens_that_are_not_the_first_four_are_refused(words):
     elsewhere = OtherOrder(words)
     elsewhere.pad_id = 9
     with pytest.raises(InputError, match="ids 9, 1, 2 and 0"):

@@ -1,4 +1,4 @@
-"""Records, splits and what is left out."""
+"""Records, splits and bad records."""
 
 from pathlib import Path
 
@@ -22,34 +22,37 @@ def test_splits_of_a_data_set():
         data.split("dev")
 
 
-def test_captions_are_cleaned_of_what_breaks_files_and_graphs():
+def test_clean_caption():
     assert clean_caption(" a\r\n dog\t,\u3000'x' \0 ") == "a dog , 'x'"
     assert clean_caption("half \ud83d pair").encode("utf-8") == b"half ? pair"
     assert clean_caption("\n") == ""
 
 
-def test_seeded_splits_depend_on_names_and_seed_alone():
+def test_seeded_splits_depend_on_names_and_seed_only():
     names = [f"{n}.jpg" for n in range(200)]
-    splits = seeded_splits(names, seed=3)
-    assert splits == seeded_splits(reversed(names), seed=3)
-    assert splits != seeded_splits(names, seed=4)
+    splits, note = seeded_splits(names, 3, "captions.csv")
+    assert note == "captions.csv has no splits: 200 images were split 90/5/5 at random with seed 3"
+    assert splits == seeded_splits(reversed(names), 3, "captions.csv")[0]
+    assert splits != seeded_splits(names, 4, "captions.csv")[0]
     counts = [list(splits.values()).count(name) for name in ("train", "validation", "test")]
     assert counts == [180, 10, 10]
 
 
-def test_few_images_still_fill_every_split():
-    assert sorted(seeded_splits(["a", "b", "c"]).values()) == ["test", "train", "validation"]
-    assert list(seeded_splits(["a"]).values()) == ["train"]
-    assert list(seeded_splits(["a", "b", "c", "d"], fractions=(1, 0, 0)).values()) == ["train"] * 4
+def test_seeded_splits_of_few_images():
+    def of(names, *fractions):
+        return sorted(seeded_splits(names, 0, "", *fractions)[0].values())
+
+    assert of("abc") == ["test", "train", "validation"] and of("a") == ["train"]
+    assert of("abcd", (1, 0, 0)) == ["train"] * 4
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.9, 0.2, 0.1), (1.2, -0.1, -0.1)])
-def test_fractions_that_are_no_shares_are_refused(fractions):
+def test_invalid_fractions_are_refused(fractions):
     with pytest.raises(InputError, match="add up to 1"):
-        seeded_splits(["a"], fractions=fractions)
+        seeded_splits(["a"], 0, "", fractions)
 
 
-def test_bad_records_are_collected_or_end_the_work():
+def test_bad_records_are_collected_or_raise():
     bad = BadRecords("skip")
     bad.add("a.jpg", "it is broken")
     assert [str(entry) for entry in bad.skipped] == ["a.jpg: it is broken"]
@@ -64,6 +67,6 @@ def test_long_lists_are_shortened():
     assert shown("abcdef") == "a, b, c and 3 more"
 
 
-def test_names_that_would_spoil_a_message_are_made_fit_for_it():
+def test_unprintable_and_long_names_are_cleaned_in_messages():
     assert shown(["\x1b[31mred\n", "", "\ud83d", "caf\u00e9"], limit=4) == '?[31mred?, "", ?, caf\u00e9'
     assert shown(["x" * 100_000]) == "x" * 200 + "\u2026"

@@ -43,7 +43,7 @@ def fixture(shared):
     return shared / "fixtures" / "coco_bottom_up"
 
 
-def test_published_features_are_what_numpy_reads(fixture):
+def test_published_features_equal_the_files(fixture):
     ids = [
         str(entry["cocoid"]) for entry in json.loads((fixture / "dataset_coco.json").read_text())["images"]
     ]
@@ -69,7 +69,7 @@ def test_published_features_are_what_numpy_reads(fixture):
         assert not batch["features"][place, count:].any() and not batch["boxes"][place, count:].any()
 
 
-def test_what_is_not_needed_is_neither_read_nor_given(tmp_path):
+def test_unneeded_files_are_not_read(tmp_path):
     ids = make(tmp_path, [3, 2])
     for kind in ("cocobu_fc", "cocobu_box_relative"):
         for path in (tmp_path / kind).iterdir():
@@ -80,7 +80,7 @@ def test_what_is_not_needed_is_neither_read_nor_given(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8"])
-def test_other_floating_point_numbers_become_float32(tmp_path, dtype):
+def test_other_floating_point_types_become_float32(tmp_path, dtype):
     ids = make(tmp_path, [3], dtype=dtype)
     batch = opened(tmp_path, ids).fetch(np.array([0]), 3)
     for name, kind in (("features", KINDS[0]), ("pooled", KINDS[1]), ("boxes", KINDS[2])):
@@ -88,7 +88,7 @@ def test_other_floating_point_numbers_become_float32(tmp_path, dtype):
         np.testing.assert_array_equal(batch[name][0], expected, strict=True)
 
 
-def test_npz_files_and_arrays_by_columns_are_read(tmp_path):
+def test_npz_files_and_fortran_order_are_supported(tmp_path):
     ids = make(tmp_path, [3, 200])
     expected = []
     for name in ids:
@@ -104,7 +104,7 @@ def test_npz_files_and_arrays_by_columns_are_read(tmp_path):
     np.testing.assert_array_equal(batch["boxes"][0], boxes(200)[:100].astype(np.float32))
 
 
-def test_ids_that_are_file_names_find_their_files(tmp_path):
+def test_files_of_ids_that_are_file_names_are_found(tmp_path):
     for name, value in (("12_ab", 1.0), ("dog.PNG", 2.0), ("dog", 3.0), ("sub.folder", 4.0), ("1", 5.0)):
         put(tmp_path, name, np.full([1, 2], value, np.float32))
     (tmp_path / "cocobu_att" / "inner").mkdir()
@@ -128,7 +128,7 @@ def test_no_more_than_max_regions_are_used(tmp_path):
     assert batch["mask"].all()
 
 
-def test_buckets_are_the_smallest_that_hold(tmp_path):
+def test_the_smallest_sufficient_bucket_is_used(tmp_path):
     features = opened(tmp_path, make(tmp_path, [1]))
     counts = [[0, 1, 36, 37], [50, 75, 76, 1000]]
     assert features.bucket(np.array(counts)).tolist() == [[36, 36, 36, 50], [50, 75, 100, 100]]
@@ -136,7 +136,7 @@ def test_buckets_are_the_smallest_that_hold(tmp_path):
         opened(tmp_path, ["0"], buckets=(0, 5))
 
 
-def test_every_damage_is_named_and_the_rest_is_used(tmp_path):
+def test_bad_files_are_listed_and_the_rest_is_used(tmp_path):
     ids = make(tmp_path, [3] * 14)
     put(tmp_path, 1, np.zeros([3, 7], np.float32))
     put(tmp_path, 2, np.zeros([2, 3, 8], np.float32))
@@ -184,7 +184,7 @@ def test_every_damage_is_named_and_the_rest_is_used(tmp_path):
         opened(tmp_path, ids, feature_size=9)
 
 
-def test_folders_that_are_absent_or_of_other_data_are_refused(tmp_path):
+def test_missing_folders_and_other_data_are_refused(tmp_path):
     ids = make(tmp_path, [2])
     with pytest.raises(InputError, match=r"no folder .*nowhere/cocobu_att with a file ID\.npy"):
         opened(tmp_path / "nowhere", ids)
@@ -212,7 +212,7 @@ def test_folders_that_are_absent_or_of_other_data_are_refused(tmp_path):
         (KINDS[2], (0, 3), 0.0, r"cocobu_box_relative/0\.npy row 0 is"),
     ],
 )
-def test_values_that_cannot_be_are_refused_with_file_and_row(tmp_path, kind, row, value, message):
+def test_invalid_values_are_reported_with_file_and_row(tmp_path, kind, row, value, message):
     ids = make(tmp_path, [3], dtype=np.float64)
     array = np.load(tmp_path / kind / "0.npy")
     array[row] = value
@@ -223,14 +223,14 @@ def test_values_that_cannot_be_are_refused_with_file_and_row(tmp_path, kind, row
         features.fetch(np.array([0]), 3)
 
 
-def test_boxes_may_reach_a_rounding_beyond_the_image_and_be_empty(tmp_path):
+def test_boxes_may_exceed_the_image_by_rounding_and_be_empty(tmp_path):
     ids = make(tmp_path, [2])
     edge = np.array([[-0.009, 0, 1.009, 1], [0.5, 0.5, 0.5, 0.5]])
     put(tmp_path, 0, edge, "cocobu_box_relative")
     np.testing.assert_array_equal(opened(tmp_path, ids).fetch([0], 2)["boxes"][0], edge.astype(np.float32))
 
 
-def test_files_that_change_afterwards_are_noticed(tmp_path):
+def test_files_that_change_later_are_reported(tmp_path):
     features = opened(tmp_path, make(tmp_path, [3, 3]))
     put(tmp_path, 0, np.zeros([4, 8], np.float32))
     (tmp_path / "cocobu_att" / "1.npy").unlink()
@@ -240,13 +240,13 @@ def test_files_that_change_afterwards_are_noticed(tmp_path):
         features.fetch(np.array([1]), 4)
 
 
-def test_a_batch_without_room_for_all_regions_is_a_mistake_of_the_caller(tmp_path):
+def test_too_few_regions_per_batch_raise_a_value_error(tmp_path):
     features = opened(tmp_path, make(tmp_path, [3]))
     with pytest.raises(ValueError, match="0 has 3 regions, the batch room for 2"):
         features.fetch(np.array([0]), 2)
 
 
-def test_a_slow_disk_is_read_by_threads_in_the_same_order(tmp_path, monkeypatch):
+def test_files_are_checked_in_threads_in_order(tmp_path, monkeypatch):
     counts = [1 + number % 5 for number in range(24)]
     ids = make(tmp_path, counts)
     (tmp_path / "cocobu_att" / "7.npy").write_bytes(b"damaged")

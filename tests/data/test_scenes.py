@@ -31,7 +31,7 @@ def test_a_folder_of_scenes(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a folder é"]
 
 
-def test_equal_arguments_draw_equal_pictures_and_captions(tmp_path):
+def test_equal_arguments_draw_equal_images_and_captions(tmp_path):
     first = scenes.draw(tmp_path / "a", image_size=32, seed=3, **COUNTS)
     second = scenes.draw(tmp_path / "b", image_size=32, seed=3, **COUNTS)
     other = scenes.draw(tmp_path / "c", image_size=32, seed=4, **COUNTS)
@@ -40,20 +40,20 @@ def test_equal_arguments_draw_equal_pictures_and_captions(tmp_path):
     assert [r.captions for r in first.records] != [r.captions for r in other.records]
 
 
-def test_an_identical_folder_is_taken_as_it_is(tmp_path, monkeypatch):
+def test_an_existing_folder_is_reused(tmp_path, monkeypatch):
     first = scenes.draw(tmp_path / "a", image_size=32, **COUNTS)
     monkeypatch.setattr(scenes, "paint", None)
     assert scenes.draw(tmp_path / "a", image_size=32, **COUNTS).records == first.records
 
 
-def test_without_a_folder_scenes_lie_in_the_cache(tmp_path, monkeypatch):
+def test_the_default_folder_is_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = sources.load("scenes", image_size=32, **COUNTS)
     assert first.records[0].image.is_relative_to(tmp_path / "tfsparsecap")
     assert scenes.draw(image_size=32, seed=1, **COUNTS).records[0].image != first.records[0].image
 
 
-def test_what_existed_is_never_written_over(tmp_path):
+def test_existing_files_are_never_overwritten(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(InputError, match="something else"):
@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_splits_share_no_combination():
+def test_splits_share_no_combination_of_things():
     def combinations(split):
         return {frozenset(map(str, (s.first, s.second))) for s in many(600, split)}
 
@@ -97,14 +97,14 @@ def test_all_things_and_relations_occur():
     assert 0.1 < alone < 0.3
 
 
-def test_no_caption_of_a_scene_is_said_of_another():
+def test_captions_of_different_scenes_differ():
     by_caption = {}
     for scene in many(2000):
         for caption in scene.captions():
             assert by_caption.setdefault(caption, scene) == scene
 
 
-def test_captions_say_what_is_where(monkeypatch):
+def test_captions_describe_the_positions(monkeypatch):
     placed = []
     real = scenes._places
     monkeypatch.setattr(
@@ -131,7 +131,7 @@ def test_captions_say_what_is_where(monkeypatch):
             assert f"a {scene.second} around a {scene.first}" in scene.captions()
 
 
-def test_colours_on_the_picture_are_the_ones_named():
+def test_colours_in_the_image_are_those_of_the_caption():
     random = np.random.default_rng(0)
     for colour, (hue, _, _) in COLOURS.items():
         scene = Scene(Thing("large", colour, "circle"))

@@ -107,7 +107,7 @@ def test_published_captions_come_back(published, folder):
     assert [published.decode(row) for row in ids] == known
 
 
-def test_captions_as_people_wrote_them_become_the_tokens_of_karpathy(published, shared):
+def test_raw_captions_become_karpathys_tokens(published, shared):
     data = json.loads((shared / "fixtures" / "coco_bottom_up" / "dataset_coco.json").read_text())
     sentences = [sentence for image in data["images"] for sentence in image["sentences"]]
     assert any("-" in sentence["raw"] for sentence in sentences)
@@ -124,7 +124,7 @@ def test_captions_as_people_wrote_them_become_the_tokens_of_karpathy(published, 
     assert published.encode(tf.constant(joined)).to_list() == wanted
 
 
-def test_captions_of_nothing_known_and_of_nothing(published):
+def test_unknown_and_empty_captions(published):
     texts = tf.constant(["", " .!", "zebrafish", b"a \xff dog", "▁"])
     assert published.encode(texts).to_list()[:3] == [[2, 3], [2, 3], [2, 1, 3]]
     for max_length, asked, answers in [(1, [[2], [2]], [[3], [1]]), (2, [[2, 0], [2, 1]], [[3, 0], [1, 3]])]:
@@ -141,7 +141,7 @@ def test_encoding_works_in_a_graph_and_in_tf_data(published):
     assert next(iter(dataset))[1].numpy().tolist() == wanted
 
 
-def test_a_run_folder_holds_the_model_byte_for_byte(published, folder, tmp_path):
+def test_save_to_writes_the_model_unchanged(published, folder, tmp_path):
     published.save_to(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["sentencepiece.model", "vocabulary.txt"]
     model_file = folder / "sentencepiece_word.model"
@@ -149,7 +149,7 @@ def test_a_run_folder_holds_the_model_byte_for_byte(published, folder, tmp_path)
     assert (tmp_path / "vocabulary.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
 
 
-def test_a_unigram_model_of_other_ids_gets_captions_as_they_are():
+def test_a_unigram_model_with_other_ids():
     tokenizer = SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES))
     special = tokenizer.unknown_id, tokenizer.start_id, tokenizer.end_id, tokenizer.pad_id
     assert special == (0, 1, 2, 3)
@@ -163,14 +163,14 @@ def test_a_unigram_model_of_other_ids_gets_captions_as_they_are():
     assert targets.numpy().tolist() == [[4, 5, 2, 3], [5, 8, 4, 2], [4, 9, 0, 10], [2, 3, 3, 3]]
 
 
-def test_a_model_of_characters():
+def test_a_character_model():
     tokenizer = SentencePieceTokenizer(model(CHAR, ["▁", "a", "d", "g", "o"]))
     (ids,) = tokenizer.encode(tf.constant(["a dog"])).to_list()
     assert ids == [1, 4, 5, 4, 6, 8, 7, 2]
     assert tokenizer.decode(ids) == "a dog"
 
 
-def test_a_model_of_byte_pairs_with_bytes_for_what_it_has_not():
+def test_a_bpe_model_with_byte_fallback():
     single = [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
     pieces = ["▁d", "▁do", "▁dog", "▁", "d", "o", "g"]
     tokenizer = SentencePieceTokenizer(model(BPE, [*single, *pieces], byte_fallback=True))
@@ -180,7 +180,7 @@ def test_a_model_of_byte_pairs_with_bytes_for_what_it_has_not():
     assert tokenizer.decode(ids[:-2]) == "dog \ufffd", "half a letter"
 
 
-def test_special_pieces_are_found_by_the_names_that_the_model_gives_them():
+def test_special_pieces_are_found_by_their_names_in_the_model():
     special = [("[PAD]", CONTROL), ("</s>", CONTROL), ("[MASK]", CONTROL), ("?", UNKNOWN), ("go", CONTROL)]
     names = {45: "?", 46: "go", 48: "[PAD]"}
     tokenizer = SentencePieceTokenizer(model(WORD, ["▁a", "▁dog"], special, names))
@@ -189,7 +189,7 @@ def test_special_pieces_are_found_by_the_names_that_the_model_gives_them():
     assert tokenizer.decode([5, 2, 3, 0, 4, 6, 1, 5]) == "a dog"
 
 
-def test_words_with_apostrophes_and_hyphens_stay_whole_where_the_model_has_such():
+def test_apostrophes_and_hyphens_are_kept_if_the_model_has_them():
     texts = tf.constant(["A chef's T-shirt"])
     pieces = ["▁a", "▁chefs", "▁t", "▁shirt"]
     assert SentencePieceTokenizer(model(WORD, pieces)).encode(texts).to_list() == [[1, 4, 5, 6, 7, 2]]
@@ -221,7 +221,7 @@ def rules(nodes: dict[int, int], texts: bytes, size: int = 256) -> bytes:
     return struct.pack("<I", 4 * size) + array.tobytes() + texts
 
 
-def test_normalisation_rules_of_a_model_are_followed():
+def test_normalisation_rules_are_applied():
     # From the root 0 the letter Q leads to node 0 ^ 81, whose leaf is 81 ^ 1 = 80 and says: the text at 1.
     written = rules({0: node(0), 81: node(1, 81, leaf=True), 80: 1 << 31 | 1}, b"\0a dog\0")
     tokenizer = SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES, rules=written))
@@ -242,12 +242,12 @@ def test_normalisation_rules_of_a_model_are_followed():
         b"\1",
     ],
 )
-def test_normalisation_rules_that_lead_outside_the_model_are_refused(written):
+def test_invalid_normalisation_rules_are_refused(written):
     with pytest.raises(InputError, match="damaged"):
         SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES, rules=written))
 
 
-def test_damaged_models_are_refused_or_read_and_never_fatal(folder):
+def test_damaged_models_never_crash(folder):
     content = (folder / "sentencepiece_word.model").read_bytes()
     random = np.random.default_rng(0)
     letters = tf.constant(["".join(map(chr, range(0xA0, 0x2500)))])
@@ -285,7 +285,7 @@ def test_damaged_models_are_refused_or_read_and_never_fatal(folder):
         model(BPE, [("<0x00>", BYTE)]),
     ],
 )
-def test_what_is_no_model_is_refused(tmp_path, content):
+def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "words.model"
     path.write_bytes(content)
     with pytest.raises(InputError, match="no SentencePiece model") as caught:
@@ -293,7 +293,7 @@ def test_what_is_no_model_is_refused(tmp_path, content):
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_what_cannot_be_used_is_refused_with_its_reason(tmp_path, monkeypatch):
+def test_unusable_models_are_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"nowhere.model: No such file"):
         SentencePieceTokenizer.load(tmp_path / "nowhere.model")
     for piece in ("a\nb", "\r"):

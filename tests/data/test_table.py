@@ -40,7 +40,7 @@ def test_csv_with_splits(folder):
     assert data.skipped == [] and data.notes == []
 
 
-def test_columns_have_the_names_people_gave_them(folder):
+def test_column_names_can_be_configured(folder):
     write(folder, "id,file,text,part\n1,a.png,x,train\n", "mine.csv")
     data = table.load(folder, "mine.csv", image_column="file", caption_column="text", split_column="part")
     assert data.records[0].captions == ("x",)
@@ -79,14 +79,14 @@ def test_half_a_surrogate_pair_in_json_is_replaced(folder):
     assert table.load(folder).records[0].captions == ("dog ?",)
 
 
-def test_without_splits_a_seeded_one_is_made_and_said(folder):
+def test_without_splits_a_random_one_is_noted(folder):
     write(folder, "image,caption\na.png,x\nb c é.png,y\nsub/d.png,z\ne.png,w\n")
     data = table.load(folder, seed=5)
     assert [len(data.split(name)) for name in ("train", "validation", "test")] == [2, 1, 1]
     assert "90/5/5" in data.notes[0] and "seed 5" in data.notes[0]
 
 
-def test_bad_rows_are_named(folder):
+def test_bad_rows_are_listed(folder):
     write(
         folder,
         "image,caption,split\n"
@@ -101,18 +101,18 @@ def test_bad_rows_are_named(folder):
     data = table.load(folder)
     assert [r.image_id for r in data.records] == ["a.png"]
     assert [str(entry).removeprefix(f"{folder}/captions.csv ") for entry in data.skipped] == [
-        "line 3: the image gone.png is absent",
-        "line 4: the split 'holiday' is none of train, validation and test",
+        "line 3: the image gone.png is missing",
+        "line 4: the split 'holiday' is not train, validation or test",
         "line 5: it has more fields than columns: put the caption of e.png in quotes",
         "line 6: it names no image",
         "b c é.png: it has no caption in captions.csv",
         "sub/d.png: it has no split in captions.csv while other images have one",
     ]
-    with pytest.raises(InputError, match=r"line 3: the image gone\.png is absent"):
+    with pytest.raises(InputError, match=r"line 3: the image gone\.png is missing"):
         table.load(folder, on_bad_record="fail")
 
 
-def test_a_last_column_may_hold_commas_without_quotes(folder):
+def test_commas_without_quotes_in_the_last_column(folder):
     write(folder, "image,caption\na.png,a man , a dog\n")
     assert table.load(folder).records[0].captions == ("a man , a dog",)
 
@@ -122,7 +122,7 @@ def test_very_long_captions_are_read(folder):
     assert len(table.load(folder).records[0].captions[0].split()) == 50_000
 
 
-def test_what_is_no_table_is_refused(folder):
+def test_other_files_are_refused(folder):
     with pytest.raises(InputError, match="no table of captions"):
         table.load(folder)
     with pytest.raises(InputError, match=r"no table nowhere\.csv"):
@@ -136,7 +136,7 @@ def test_what_is_no_table_is_refused(folder):
     with pytest.raises(InputError, match="'image;caption'"):
         table.load(folder)
     write(folder, "image,caption\ngone.png,x\n")
-    with pytest.raises(InputError, match=r"no row with an image.*gone\.png is absent"):
+    with pytest.raises(InputError, match=r"no row with an image.*gone\.png is missing"):
         table.load(folder)
     write(folder, "image,caption,split\na.png,x,train\na.png,y,test\n")
     with pytest.raises(InputError, match=r"line 3: a\.png is in split test here and in train before"):

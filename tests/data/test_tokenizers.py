@@ -42,11 +42,11 @@ def words(text: str) -> list[str]:
         (" .,'-!\u2026 ", ""),
     ],
 )
-def test_words_of(text, expected):
+def test_split_words(text, expected):
     assert words(text) == expected.split()
 
 
-def test_normalisation_is_unicodes_own():
+def test_normalisation_equals_unicodes():
     texts = ["\uff21\uff22\uff23 \u00bd \ufdfa", "İstanbul", "ΣΊΣΥΦΟΣ", "Ǆ ǲ", "Å"]
     for text in texts:
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
@@ -54,17 +54,17 @@ def test_normalisation_is_unicodes_own():
         assert words(text) == letters.split()
 
 
-def test_broken_utf8_is_replaced_and_not_fatal():
+def test_broken_utf_8_is_replaced():
     assert split_words(tf.constant([b"a \xff\xfe dog"])).to_list()[0][-1] == b"dog"
 
 
-def test_words_are_joined_by_one_space_and_captions_may_be_empty():
+def test_join_words():
     texts = tf.constant([" A  dog's,ball ", "", "...", "b"])
     assert join_words(texts).numpy().tolist() == [b"a dog's ball", b"", b"", b"b"]
     assert tf.function(join_words)(texts).numpy().tolist() == join_words(texts).numpy().tolist()
 
 
-def test_encoding_marks_beginning_end_and_unseen_words():
+def test_encoding_marks_start_end_and_unknown_words():
     tokenizer = WordTokenizer([*SPECIAL_TOKENS, "a", "dog"])
     ids = tokenizer.encode(tf.constant(["A dog!", "a zebra dog", "", "😀"]))
     assert ids.dtype == tf.int32
@@ -87,7 +87,7 @@ def test_padding_shifts_targets_by_one():
     assert targets.numpy().tolist() == [[4, 5, 2, 0, 0], [2, 0, 0, 0, 0]]
 
 
-def test_a_caption_that_just_fits_keeps_its_end_and_a_longer_one_is_cut_without():
+def test_long_captions_are_cut_without_an_end_token():
     tokenizer = WordTokenizer([*SPECIAL_TOKENS, "a", "dog"])
     tokens, targets = tokenizer.encode_padded(tf.constant(["a dog a", "a dog a dog", "a dog " * 100]), 4)
     assert tokens.numpy().tolist() == [[1, 4, 5, 4]] * 3
@@ -125,7 +125,7 @@ def test_a_vocabulary_of_zero_words_is_refused(arguments):
         WordTokenizer.from_captions(*arguments)
 
 
-def test_files_hold_a_token_a_line_and_come_back(tmp_path):
+def test_vocabulary_files_have_one_token_per_line(tmp_path):
     tokenizer = WordTokenizer.from_captions(["a dog's café 😀"])
     tokenizer.save(tmp_path / "vocabulary.txt")
     lines = (tmp_path / "vocabulary.txt").read_bytes().decode().split("\n")
@@ -146,7 +146,7 @@ def test_files_hold_a_token_a_line_and_come_back(tmp_path):
         (b"\xff\xfe\x00", "UTF-8"),
     ],
 )
-def test_what_is_no_vocabulary_is_refused(tmp_path, content, message):
+def test_other_files_are_refused(tmp_path, content, message):
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -156,7 +156,7 @@ def test_what_is_no_vocabulary_is_refused(tmp_path, content, message):
         WordTokenizer.load(tmp_path / "nowhere.txt")
 
 
-def test_words_are_their_own_tokens():
+def test_words_of_a_word_tokenizer_are_its_tokens():
     tokenizer = WordTokenizer([*SPECIAL_TOKENS, "a", "dog"])
     assert tokenizer.words is tokenizer and tokenizer.join == "words"
     special = tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id
@@ -165,12 +165,12 @@ def test_words_are_their_own_tokens():
     assert tokenizer.to_words(ids).numpy().tolist() == ids.numpy().tolist()
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"cannot write .*nowhere.vocabulary.txt"):
         WordTokenizer.from_captions(["a"]).save_to(tmp_path / "nowhere")
 
 
-def test_vocabulary_of_a_published_size_comes_from_flickr8k(shared):
+def test_vocabulary_size_of_flickr8k(shared):
     from tfsparsecap.data import flickr
 
     data = flickr.load(shared / "data" / "flickr8k")

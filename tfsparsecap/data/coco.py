@@ -1,4 +1,4 @@
-"""MS-COCO as people download it: photographs, and Karpathy's `dataset_coco.json` or MS-COCO's own files."""
+"""MS-COCO as downloaded: images, and Karpathy's `dataset_coco.json` or MS-COCO's own caption files."""
 
 import json
 import os
@@ -9,28 +9,31 @@ from typing import Any, Literal, NamedTuple
 
 from tfsparsecap.data import flickr
 from tfsparsecap.data.records import (
+    FRACTIONS,
     SPLIT_NAMES,
+    SPLITS,
     BadRecords,
     CaptionData,
     OnBadRecord,
     Record,
+    check_folder,
     clean_caption,
     seeded_splits,
 )
 from tfsparsecap.errors import InputError
 
 KARPATHY_FILE = "dataset_coco.json"
-#: Where photographs lie, in the data folder or in an image folder of it.
+#: Folders with images, in the data folder or in an image folder of it.
 YEAR_FOLDERS = tuple(f"{split}{year}" for year in (2014, 2017) for split in ("train", "val", "test"))
 
-# Keys that are looked at. All others (tokens, URLs, sizes, licences) are dropped while the file is parsed.
+# Keys that are read. All others (tokens, URLs, sizes, licences) are dropped while the file is parsed.
 _KEPT = {
     *("images", "annotations", "sentences"),
     *("cocoid", "filepath", "filename", "split"),
     *("id", "file_name", "image_id", "caption"),
 }
 _YEAR = re.compile(r"(?<!\d)20\d\d(?!\d)")
-# MS-COCO 2017 has the photographs of 2014 under shorter names: 000000391895.jpg.
+# MS-COCO 2017 has the images of 2014 under shorter names: 000000391895.jpg.
 _PREFIX = re.compile(r"^COCO_(train|val|test)20\d\d_")
 
 
@@ -41,37 +44,36 @@ def load(
     images: Literal["need", "ignore"] = "need",
     restval: Literal["train", "skip"] = "train",
     seed: int = 0,
-    fractions: Sequence[float] = (0.90, 0.05, 0.05),
+    fractions: Sequence[float] = FRACTIONS,
     on_bad_record: OnBadRecord = "skip",
 ) -> CaptionData:
-    """Reads an MS-COCO folder, or another data set in one of its two forms.
+    """Reads an MS-COCO folder, or another data set in one of its two formats.
 
-    Karpathy's form (`dataset_coco.json`, `dataset_flickr8k.json`, `dataset_flickr30k.json`) holds the splits.
-    In MS-COCO's own (`captions_train2014.json`, `captions_val2014.json`) the split is in the name of the
-    file: a word `train`, `val` or `test`. Images of a file that says neither are dealt by `fractions` and
+    Karpathy's format (`dataset_coco.json`, `dataset_flickr8k.json`, `dataset_flickr30k.json`) contains the
+    splits. In MS-COCO's own format (`captions_train2014.json`, `captions_val2014.json`) the file name has the
+    split: the word `train`, `val` or `test`. Images without a split are split at random by `fractions` and
     `seed`, and `notes` says so.
 
-    An image is known by its MS-COCO number (`"391895"`), which names its bottom-up features too, or by its
-    file name where it has none. Photographs are looked for in the path that the file gives, relative to
-    `folder` or to `images/` in it; then in those folders themselves, in `YEAR_FOLDERS` and in
-    `flickr.IMAGE_FOLDERS`; also under their names of 2017.
+    The id of an image is its MS-COCO number (`"391895"`), as in the names of bottom-up features, or its file
+    name if it has none. Image files are searched at the path in the caption file, relative to `folder` or to
+    `images/` in it; then in those folders themselves, in `YEAR_FOLDERS` and in `flickr.IMAGE_FOLDERS`; also
+    under their names of 2017.
 
     Args:
-        folder: holds the caption files, and the photographs if they are needed.
+        folder: contains the caption files, and the images if they are needed.
         captions: the caption file or files, relative to `folder`. None takes `dataset_coco.json`, else
             another `dataset_*.json`, else `annotations/captions_*.json`, else `captions_*.json`.
-        images: `"need"`: a record whose photograph is absent is a bad one. `"ignore"`, for training from
-            features: absence is no fault, and the record holds the path where the photograph would lie.
-        restval: what to do with the 30 504 images that Karpathy's file marks so: train on them, as everyone
-            does, or `"skip"` them.
-        seed, fractions: of the split, where the files have none.
-        on_bad_record: what to do with entries of another form, without captions, of an unknown split, of an
-            absent photograph or given twice, and with captions that are empty or belong to no image:
-            `"skip"` (they are named in `skipped`) or `"fail"`.
+        images: `"need"`: a record whose image file is missing is bad. `"ignore"`, for training from features:
+            image files may be missing.
+        restval: use the 30 504 images with this split for `"train"`, as usual, or `"skip"` them.
+        seed, fractions: of the random split: shares of train, validation and test.
+        on_bad_record: what to do with entries of another format, without captions, with an unknown split or
+            a missing image or given twice, and with captions that are empty or belong to no image: `"skip"`
+            (they are listed in `skipped`) or `"fail"`.
 
     Raises:
-        InputError: the folder or a file is missing, is no JSON or JSON of another form; several files could
-            be meant; no image can be used.
+        InputError: the folder or a file is missing or has another format; the choice of caption files is
+            ambiguous; no image can be used.
 
     Example:
         >>> data = load("data/coco", images="ignore")  # doctest: +SKIP
@@ -79,7 +81,7 @@ def load(
         [113287, 5000, 5000]
     """
     folder = Path(folder)
-    flickr.check_folder(folder, f"{KARPATHY_FILE} or annotations/captions_*.json")
+    check_folder(folder, f"{KARPATHY_FILE} or annotations/captions_*.json")
     for name, value, choices in (
         ("images", images, ("need", "ignore")),
         ("restval", restval, ("train", "skip")),
@@ -88,10 +90,10 @@ def load(
             raise InputError(f"{name} is {value!r}: set it to {' or '.join(choices)}")
     files = _caption_files(folder, captions)
     bad = BadRecords(on_bad_record)
-    photographs = _Photographs(folder)
+    image_files = _ImageFiles(folder)
     found: dict[str, tuple[_Entry, Path]] = {}
     source: dict[str, Path] = {}
-    absent, left_out = 0, 0
+    absent, not_used = 0, 0
     for file in files:
         for entry in _entries(file, bad):
             name = entry.image_id
@@ -99,35 +101,35 @@ def load(
                 also = "" if source[name] == file else f" of {source[name].name}"
                 bad.add(
                     f"{file} {entry.where}",
-                    f"the image {name} is there already, in {found[name][0].where}{also}",
+                    f"the image {name} is a duplicate of {found[name][0].where}{also}",
                 )
             elif entry.split == "restval" and restval == "skip":
-                left_out += 1
-            elif (path := photographs.find(entry.file)) is None and images == "need":
+                not_used += 1
+            elif (path := image_files.find(entry.file)) is None and images == "need":
                 absent += 1
                 bad.add(
-                    name, f"{file.name} has {len(entry.captions)} captions of it but {entry.file} is absent"
+                    name, f"{file.name} has {len(entry.captions)} captions of it but {entry.file} is missing"
                 )
             else:
                 found[name], source[name] = (entry, path or folder / entry.file), file
     named = ", ".join(map(str, files))
     if not found and absent:
         raise InputError(
-            f"none of the {absent} photographs that {named} names can be found in {folder}: unpack them "
-            "there (train2014, val2014), or set images=ignore to train from features"
+            f"none of the {absent} images of {named} is in {folder}: unpack them there (train2014, val2014), "
+            "or set data.images=ignore to train from features"
         )
     if not found:
         first = f"; the first: {bad.skipped[0]}" if bad.skipped else ""
         raise InputError(f"{named} has no image with captions that can be used: correct it{first}")
 
-    records, notes = _dealt(found, source, seed, fractions)
-    if left_out:
-        notes.append(f"{left_out} images of the split restval are not used, as restval=skip says")
+    records, notes = _split(found, source, seed, fractions)
+    if not_used:
+        notes.append(f"{not_used} images of the split restval are not used because of data.restval=skip")
     return CaptionData(folder.resolve().name, records, bad.skipped, notes)
 
 
 class _Entry(NamedTuple):
-    """An image as a caption file describes it; `split` is a key of `SPLIT_NAMES`, or empty."""
+    """An image of a caption file; `split` is a key of `SPLIT_NAMES`, or empty."""
 
     where: str
     image_id: str
@@ -136,24 +138,20 @@ class _Entry(NamedTuple):
     split: str
 
 
-def _dealt(
+def _split(
     found: dict[str, tuple[_Entry, Path]], source: dict[str, Path], seed: int, fractions: Sequence[float]
 ) -> tuple[list[Record], list[str]]:
     splits = {name: SPLIT_NAMES[entry.split] for name, (entry, _) in found.items() if entry.split}
     rest, notes = [name for name in found if name not in splits], []
     if rest:
-        splits |= seeded_splits(rest, seed, fractions)
         files = ", ".join(dict.fromkeys(source[name].name for name in rest))
-        shares = "/".join(f"{100 * share:g}" for share in fractions)
-        notes.append(
-            f"{files} has no splits: its {len(rest)} images were dealt {shares} to train, validation and "
-            f"test with seed {seed}"
-        )
-    given = set(splits.values())
-    missing = [split for split in ("train", "validation", "test") if split not in given]
+        random_splits, note = seeded_splits(rest, seed, files, fractions)
+        splits |= random_splits
+        notes.append(note)
+    missing = [split for split in SPLITS if split not in splits.values()]
     if missing and not rest:
         files = ", ".join(dict.fromkeys(path.name for path in source.values()))
-        notes.append(f"there are no images for {' or '.join(missing)} in {files}")
+        notes.append(f"there are no {' or '.join(missing)} images in {files}")
     records = [Record(name, path, entry.captions, splits[name]) for name, (entry, path) in found.items()]
     return records, notes
 
@@ -166,27 +164,27 @@ def _caption_files(
         files = [next((p for p in (folder / name, Path(name)) if p.is_file()), None) for name in names]
         for name, file in zip(names, files, strict=True):
             if file is None:
-                raise InputError(f"there is no caption file {name} in {folder}: check captions")
+                raise InputError(f"there is no caption file {name} in {folder}: check data.captions")
         if not files:
             raise InputError(
-                f"captions is empty: name caption files of {folder}, or leave it out to find them"
+                f"data.captions is empty: name caption files of {folder}, or leave it out to find them"
             )
         return list(dict.fromkeys(files))
     for pattern in (KARPATHY_FILE, "dataset_*.json", "annotations/captions_*.json", "captions_*.json"):
         files = sorted(path for path in folder.glob(pattern) if path.is_file())
         years = {year for path in files for year in _YEAR.findall(path.stem)}
-        # The photographs of 2014 and 2017 are the same, dealt to train and val in another way.
+        # MS-COCO 2014 and 2017 have the same images, split into train and val in another way.
         if len(years) > 1 or (pattern == "dataset_*.json" and len(files) > 1):
             names = ", ".join(path.name for path in files)
             raise InputError(
                 f"{folder} has caption files of several data sets ({names}): "
-                f"name those that are meant, captions={files[0].relative_to(folder)}"
+                f"choose with data.captions={files[0].relative_to(folder)}"
             )
         if files:
             return files
     raise InputError(
         f"there are no captions in {folder}: put {KARPATHY_FILE} or annotations/captions_train2014.json and "
-        "captions_val2014.json there, or name the files with captions"
+        "captions_val2014.json there, or set data.captions"
     )
 
 
@@ -199,7 +197,7 @@ def _entries(file: Path, bad: BadRecords) -> Iterator[_Entry]:
     if isinstance(images, list) and "annotations" not in content:
         return _karpathy(file, images, bad)
     raise InputError(
-        f"{file} is JSON of another form: it must hold images with sentences (as {KARPATHY_FILE} does) or "
+        f"{file} has another format: it must contain images with sentences (as {KARPATHY_FILE} does) or "
         "images and annotations (as captions_train2014.json does)"
     )
 
@@ -207,7 +205,7 @@ def _entries(file: Path, bad: BadRecords) -> Iterator[_Entry]:
 def _parsed(file: Path) -> Any:
     def small(pairs: list[tuple[str, Any]]) -> Any:
         entry = dict(pairs)
-        # Of a sentence only its text stays: whole, those of MS-COCO take a gigabyte.
+        # Only the text of a sentence is kept: all fields of MS-COCO take a gigabyte.
         if "raw" in entry:
             return entry["raw"]
         if "tokens" in entry and isinstance(entry["tokens"], list):
@@ -218,11 +216,11 @@ def _parsed(file: Path) -> Any:
         with file.open(encoding="utf-8-sig") as stream:
             return json.load(stream, object_pairs_hook=small)
     except UnicodeDecodeError as error:
-        raise InputError(f"{file} is no UTF-8 text at byte {error.start}: download it again") from error
+        raise InputError(f"{file} is not UTF-8 text at byte {error.start}: download it again") from error
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}; check the path") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is no JSON ({error}): download it again") from error
+        raise InputError(f"{file} is not JSON ({error}): download it again") from error
 
 
 def _karpathy(file: Path, images: list[Any], bad: BadRecords) -> Iterator[_Entry]:
@@ -236,7 +234,7 @@ def _karpathy(file: Path, images: list[Any], bad: BadRecords) -> Iterator[_Entry
             if not split and some_have_splits:
                 raise _Unusable("it has no split while other images have one")
             if split and (not isinstance(split, str) or split.strip().lower() not in SPLIT_NAMES):
-                raise _Unusable(f"the split {split!r:.60} is none of train, restval, val and test")
+                raise _Unusable(f"the split {split!r:.60} is not train, restval, val or test")
             if not isinstance(entry.get("sentences"), list):
                 raise _Unusable("it has no list of sentences")
         except _Unusable as error:
@@ -278,7 +276,7 @@ def _official(file: Path, images: list[Any], annotations: list[Any], bad: BadRec
         else:
             orphans[image_id] = orphans.get(image_id, 0) + 1
     for image_id, count in orphans.items():
-        bad.add(image_id, f"{file.name} has {count} captions of it but no such image")
+        bad.add(image_id, f"{file.name} has {count} captions of it but no entry for the image")
     for where, image_id, path in entries:
         if captions[image_id]:
             yield _Entry(where, image_id, path, tuple(captions[image_id]), split)
@@ -287,7 +285,7 @@ def _official(file: Path, images: list[Any], annotations: list[Any], bad: BadRec
 
 
 class _Unusable(ValueError):
-    """What is wrong with one entry of a caption file."""
+    """The reason why an entry of a caption file cannot be used."""
 
 
 def _take(text: Any, captions: list[str], where: str, bad: BadRecords) -> None:
@@ -305,25 +303,25 @@ def _number(entry: Any, key: str) -> str:
         return str(value)
     if isinstance(value, str) and value.strip() and value.isprintable():
         return value.strip()
-    raise _Unusable(f"it has no {key!r} with the number of an image")
+    raise _Unusable(f"it has no image number {key!r}")
 
 
 def _image_file(entry: Any, name_key: str, folder_key: str | None = None) -> str:
     name = entry.get(name_key) if isinstance(entry, dict) else None
-    # What is not printable (NUL, half a surrogate pair) is in no file name and cannot be written anywhere.
+    # Unprintable characters (NUL, half a surrogate pair) are in no file name and cannot be printed.
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise _Unusable(f"it has no {name_key!r} with the name of an image")
+        raise _Unusable(f"it has no image name {name_key!r}")
     folder = entry.get(folder_key) or "" if folder_key else ""
     if not isinstance(folder, str) or not folder.isprintable():
-        raise _Unusable(f"its {folder_key!r} is no path")
+        raise _Unusable(f"its {folder_key!r} is not a path")
     path = PurePosixPath(folder.strip(), name.strip())
     if path.is_absolute() or ".." in path.parts or not path.name:
-        raise _Unusable(f"{str(path)!r:.80} does not lie in the data folder")
+        raise _Unusable(f"{str(path)!r:.80} is outside the data folder")
     return str(path)
 
 
-class _Photographs:
-    """Where photographs lie: each folder is listed once, which 123 287 single looks would take long for."""
+class _ImageFiles:
+    """Finds image files; lists each folder once, because 123 287 single lookups would be slow."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -331,14 +329,14 @@ class _Photographs:
         tops = [top for name in flickr.IMAGE_FOLDERS for top in (name, f"{name}/{name}")]
         roots = ["", "images", "Images"]
         years = [f"{root}/{year}" if root else year for root in roots for year in YEAR_FOLDERS]
-        self._anywhere = self._listed(["", *tops, *years])
+        self._other_places = self._listed(["", *tops, *years])
 
     def find(self, file: str) -> Path | None:
-        """The photograph that a caption file calls `file` (its folder may be another one), or None."""
+        """The path of an image that a caption file calls `file` (perhaps in another folder), or None."""
         parent, _, name = file.rpartition("/")
         if parent not in self._places:
             own = [parent, f"images/{parent}", f"Images/{parent}"] if parent else []
-            self._places[parent] = [*self._listed(own), *self._anywhere]
+            self._places[parent] = [*self._listed(own), *self._other_places]
         for one in dict.fromkeys((name, _PREFIX.sub("", name))):
             for place, names in self._places[parent]:
                 if one in names:

@@ -1,4 +1,4 @@
-"""Flickr8k and Flickr30k as people download them: photographs, a file of captions, perhaps split files."""
+"""Flickr8k and Flickr30k as downloaded: images, a caption file and optional split files."""
 
 import csv
 import os
@@ -13,7 +13,9 @@ from tfsparsecap.data.records import (
     OnBadRecord,
     Record,
     Skipped,
+    check_folder,
     clean_caption,
+    read_lines,
     seeded_splits,
     shown,
 )
@@ -54,24 +56,22 @@ def load(
 ) -> CaptionData:
     """Reads a Flickr8k or Flickr30k folder.
 
-    Photographs lie in one of `IMAGE_FOLDERS` (or in a folder of the same name inside it, or in `folder`
-    itself); captions are `captions.txt` (CSV, header `image,caption`), a `.token` file
-    (`name.jpg#0<tab>caption`) or Flickr30k's `results.csv` (`image_name| comment_number| comment`); the
-    splits are the official Flickr8k files or `train.txt`, `val.txt`, `test.txt` with a name a line.
-    Without split files 90, 5 and 5 % of the photographs are dealt to train, validation and test by
-    `seed`, and `notes` says so.
+    Images are in one of `IMAGE_FOLDERS` (or in a folder of the same name inside it, or in `folder` itself);
+    captions in `captions.txt` (CSV, header `image,caption`), a `.token` file (`name.jpg#0<tab>caption`) or
+    Flickr30k's `results.csv` (`image_name| comment_number| comment`); splits in the official Flickr8k files
+    or `train.txt`, `val.txt` and `test.txt`, one name per line. Without split files the images are split
+    90/5/5 at random by `seed`, and `notes` says so.
 
     Args:
         folder: as downloaded and unpacked.
-        seed: of the split, where there are no split files.
-        on_bad_record: what to do with a line that is no caption, a caption of an absent photograph and a
-            photograph without captions: `"skip"` (they are named in `skipped`) or `"fail"`.
-        absent_images: what to do where split files name photographs that are absent, which mostly means
-            that a download is not complete or that the files are of another data set: `"fail"` or
-            `"skip"`.
+        seed: of the random split.
+        on_bad_record: what to do with lines without a caption, captions of missing images and images without
+            captions: `"skip"` (they are listed in `skipped`) or `"fail"`.
+        absent_images: what to do if split files name missing images, which usually means that a download is
+            incomplete or that the files belong to another data set: `"fail"` or `"skip"`.
 
     Raises:
-        InputError: the folder is missing, empty or of another form; split files name absent photographs.
+        InputError: the folder is missing, empty or has another format; split files name missing images.
 
     Example:
         >>> data = load("data/flickr8k")  # doctest: +SKIP
@@ -85,7 +85,7 @@ def load(
     if captions_file is None:
         raise InputError(
             f"there are no captions in {folder}: put one of {', '.join(CAPTION_FILES)} there, "
-            "or read the folder as a table"
+            "or use data.kind=table"
         )
     bad = BadRecords(on_bad_record)
     captions: dict[str, list[str]] = {name: [] for name in images}
@@ -97,11 +97,11 @@ def load(
             absent[name] = absent.get(name, 0) + 1
     if not any(captions.values()):
         raise InputError(
-            f"none of the images that {captions_file} names lies in {folder}: "
-            "unpack images and captions of the same data set there"
+            f"none of the images of {captions_file} is in {folder}: put images and captions of the same data"
+            " set there"
         )
     for name, count in absent.items():
-        bad.add(name, f"{captions_file.name} has {count} captions of it but the image is absent")
+        bad.add(name, f"{captions_file.name} has {count} captions of it but the image is missing")
 
     splits, notes = _splits(folder, images, seed, absent_images, bad)
     records = []
@@ -111,34 +111,6 @@ def load(
         else:
             bad.add(name, f"it has no caption in {captions_file.name}")
     return CaptionData(folder.resolve().name, records, bad.skipped, notes)
-
-
-def check_folder(folder: Path, expected: str) -> None:
-    """Raises InputError where a data folder is missing or empty; `expected` says what belongs there."""
-    if not folder.exists():
-        raise InputError(f"there is no data folder {folder}: set the path to a folder with {expected}")
-    if not folder.is_dir():
-        raise InputError(f"the data folder {folder} is a file: set the path to a folder with {expected}")
-    try:
-        empty = next(folder.iterdir(), None) is None
-    except PermissionError as error:
-        raise InputError(f"the data folder {folder} may not be read: give it read permission") from error
-    if empty:
-        raise InputError(f"the data folder {folder} is empty: put {expected} there")
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 text file without their ends.
-
-    Raises:
-        InputError: the file cannot be read or is no UTF-8 text.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text at byte {error.start}: save it as UTF-8") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
 
 
 def _images(folder: Path) -> dict[str, Path]:
@@ -174,7 +146,7 @@ def _captions(path: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
         rows = _csv_rows(lines, path)
     for number, row in rows:
         if row is None:
-            bad.add(f"{path} line {number}", "it holds no image name and caption")
+            bad.add(f"{path} line {number}", "it has no image name and caption")
             continue
         name, caption = unicodedata.normalize("NFC", row[0].strip()), clean_caption(row[1])
         if caption:
@@ -189,7 +161,7 @@ def _csv_rows(lines: list[str], path: Path) -> Iterator[tuple[int, tuple[str, st
     if [column.strip().lower() for column in header] != ["image", "caption"]:
         raise InputError(
             f"{path} begins with {','.join(header)!r}: its first line must be image,caption (CSV); "
-            "read files of another form as a table"
+            "for other formats use data.kind=table"
         )
     while True:
         try:
@@ -200,7 +172,7 @@ def _csv_rows(lines: list[str], path: Path) -> Iterator[tuple[int, tuple[str, st
             yield reader.line_num, None
             continue
         if row:
-            # A caption with commas that nobody quoted is still the rest of its line.
+            # A caption with commas but without quotes is still the rest of its line.
             yield reader.line_num, (row[0], ",".join(row[1:])) if len(row) >= 2 and row[0].strip() else None
 
 
@@ -228,15 +200,13 @@ def _splits(
     files = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
     present = [path.name for path in files.values() if path]
     if not present:
-        return seeded_splits(images, seed), [
-            f"{folder} has no split files: the images were dealt 90/5/5 to train, validation and test "
-            f"with seed {seed}"
-        ]
+        splits, note = seeded_splits(images, seed, str(folder))
+        return splits, [note]
     if len(present) < len(files):
         missing = [SPLIT_FILES[split][0] for split, path in files.items() if path is None]
         raise InputError(
             f"{folder} has {', '.join(present)} but not {', '.join(missing)}: "
-            "add it, or remove all split files to get a seeded split"
+            "add them, or remove all split files to get a random split"
         )
     splits: dict[str, str] = {}
     for split, path in files.items():
@@ -246,13 +216,13 @@ def _splits(
         if absent and absent_images == "fail":
             raise InputError(
                 f"{path} names {len(absent)} images that are not in {folder} ({shown(absent)}): "
-                "complete the download, or set absent_images=skip to go on without them"
+                "complete the download, or set data.absent_images=skip to train without them"
             )
-        bad.skipped.extend(Skipped(name, f"{path.name} names it but the image is absent") for name in absent)
+        bad.skipped.extend(Skipped(name, f"{path.name} names it but the image is missing") for name in absent)
         for name in names:
             if splits.get(name, split) != split:
                 raise InputError(
-                    f"{name} is in the {splits[name]} and in the {split} split of {folder}: keep it in one"
+                    f"{name} is in the {splits[name]} and in the {split} split of {folder}: put it into one"
                 )
             if name in images:
                 splits[name] = split

@@ -1,4 +1,4 @@
-"""What every source of pictures and captions gives: records, and the list of what was left out and why."""
+"""What every data source returns: records, and the list of bad records; helpers of all sources."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,17 +22,24 @@ SPLIT_NAMES = {
     "test": "test",
 }
 
+#: Shares of train, validation and test where a data set has no splits.
+FRACTIONS = (0.90, 0.05, 0.05)
+
 OnBadRecord = Literal["skip", "fail"]
 
-# Letters of a name in a message.
+# Characters of a name in a message.
 _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
 class Record:
-    """One picture and everything people said about it.
+    """An image and its captions.
 
-    `image_id` is the picture's name in its data set, `image` the file, `split` one of `SPLITS`.
+    Attributes:
+        image_id: name of the image in its data set.
+        image: path of the file.
+        captions: as written by people.
+        split: one of `SPLITS`.
     """
 
     image_id: str
@@ -43,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A bad record that was left out: `where` it is and `why` it cannot be used."""
+    """A bad record that was skipped: `where` it is and `why` it cannot be used."""
 
     where: str
     why: str
@@ -54,7 +61,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class CaptionData:
-    """A whole data set: its name, its records in all splits, what was left out, and remarks for the person.
+    """A data set: its name, its records in all splits, bad records that were skipped, and notes for the user.
 
     Example:
         >>> data = CaptionData("two", [Record("a.jpg", Path("a.jpg"), ("a dog",), "train")])
@@ -78,22 +85,22 @@ class CaptionData:
         return [record for record in self.records if record.split == name]
 
     def summary(self) -> str:
-        """One line: images and captions a split, and how many records were left out."""
+        """One line: images and captions of each split, and the number of skipped records."""
         parts = []
         for name in SPLITS:
             records = self.split(name)
             captions = sum(len(record.captions) for record in records)
             parts.append(f"{name} {len(records)} images, {captions} captions")
-        left_out = f"; {len(self.skipped)} bad records left out" if self.skipped else ""
-        return f"{self.name}: {'; '.join(parts)}{left_out}"
+        skipped = f"; {len(self.skipped)} bad records skipped" if self.skipped else ""
+        return f"{self.name}: {'; '.join(parts)}{skipped}"
 
 
-#: What is said behind a bad record that ends a training.
-REMEDY = "; mend it, or set on_bad_record=skip to go on without it"
+#: End of the message about a bad record that stops training.
+REMEDY = "; correct it, or set on_bad_record=skip to train without it"
 
 
 class BadRecords:
-    """Collects what a source cannot use, or raises at the first one where `on_bad_record` is `"fail"`."""
+    """Collects bad records, or raises at the first one if `on_bad_record` is `"fail"`."""
 
     def __init__(self, on_bad_record: OnBadRecord = "skip"):
         if on_bad_record not in ("skip", "fail"):
@@ -102,7 +109,7 @@ class BadRecords:
         self.skipped: list[Skipped] = []
 
     def add(self, where: str, why: str) -> None:
-        """Notes one bad record.
+        """Adds a bad record.
 
         Raises:
             InputError: `on_bad_record` is `"fail"`.
@@ -113,60 +120,89 @@ class BadRecords:
 
 
 def clean_caption(text: str) -> str:
-    """A caption on one line, without NUL or broken Unicode, its runs of white space made one space.
+    """A caption on one line without NUL and broken Unicode; white space becomes single spaces.
 
     Example:
         >>> clean_caption('  a dog,\\n "running" ')
         'a dog, "running"'
     """
-    # Half of a surrogate pair (JSON may spell one) cannot be encoded and would stop TensorFlow.
+    # Half of a surrogate pair, which JSON may contain, cannot be encoded and would stop TensorFlow.
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
     return " ".join(text.split())
 
 
 def seeded_splits(
-    image_ids: Iterable[str], seed: int = 0, fractions: Sequence[float] = (0.90, 0.05, 0.05)
-) -> dict[str, str]:
-    """Deals images to train, validation and test: equal for equal ids and seed, whatever their order.
+    image_ids: Iterable[str], seed: int, source: str, fractions: Sequence[float] = FRACTIONS
+) -> tuple[dict[str, str], str]:
+    """Assigns images to train, validation and test at random.
+
+    The result depends on the ids and the seed only, not on the order of the ids. Validation and test get at
+    least one image each if there are three or more.
 
     Args:
-        image_ids: names of the images; each goes to one split with all its captions.
+        image_ids: names of the images.
         seed: of the shuffle.
-        fractions: shares of train, validation and test; they add up to 1.
+        source: file or folder without splits, for the note.
+        fractions: shares of train, validation and test.
 
     Returns:
-        `image_id -> split`. Validation and test get at least one image each where there are three or more.
+        `image_id -> split`, and a note for the user.
 
     Raises:
-        InputError: the fractions are no shares.
+        InputError: the fractions are not three shares that add up to 1.
 
     Example:
-        >>> sorted(seeded_splits(["a", "b", "c"]).values())
+        >>> splits, note = seeded_splits(["a", "b", "c"], 0, "captions.csv")
+        >>> sorted(splits.values())
         ['test', 'train', 'validation']
     """
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
         raise InputError(
-            f"split fractions {tuple(fractions)} are not three shares that add up to 1: "
-            "give train, validation and test, such as (0.90, 0.05, 0.05)"
+            f"fractions {tuple(fractions)} are not three shares that add up to 1: give those of train, "
+            "validation and test, such as (0.90, 0.05, 0.05)"
         )
     ids = sorted(set(image_ids))
     order = np.random.default_rng(seed).permutation(len(ids))
-    sizes = [round(share * len(ids)) for share in fractions[1:]]
-    if len(ids) >= 3:
-        sizes = [max(1, size) if share else 0 for size, share in zip(sizes, fractions[1:], strict=True)]
-    validation, test = sizes
-    splits = {}
-    for place, index in enumerate(order):
-        splits[ids[index]] = (
-            "validation" if place < validation else "test" if place < validation + test else "train"
-        )
-    return splits
+    least = 1 if len(ids) >= 3 else 0
+    validation, test = (max(least, round(share * len(ids))) if share else 0 for share in fractions[1:])
+    names = ["validation"] * validation + ["test"] * test + ["train"] * (len(ids) - validation - test)
+    shares = "/".join(f"{100 * share:g}" for share in fractions)
+    note = f"{source} has no splits: {len(ids)} images were split {shares} at random with seed {seed}"
+    return {ids[index]: name for index, name in zip(order, names, strict=True)}, note
+
+
+def check_folder(folder: Path, expected: str) -> None:
+    """Raises InputError if a data folder is missing or empty; `expected` says what belongs into it."""
+    if not folder.exists():
+        raise InputError(f"there is no data folder {folder}: set the path to a folder with {expected}")
+    if not folder.is_dir():
+        raise InputError(f"the data folder {folder} is a file: set the path to a folder with {expected}")
+    try:
+        empty = next(folder.iterdir(), None) is None
+    except PermissionError as error:
+        raise InputError(f"the data folder {folder} cannot be read: give it read permission") from error
+    if empty:
+        raise InputError(f"the data folder {folder} is empty: put {expected} there")
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 text file without line ends.
+
+    Raises:
+        InputError: the file cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text at byte {error.start}: save it as UTF-8") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
 
 
 def shown(names: Iterable[str], limit: int = 3) -> str:
-    """The first names of a long list, for a message: `a, b, c and 4 more`.
+    """The first names of a list, for a message: `a, b, c and 4 more`.
 
-    What cannot be printed in a name is replaced, a very long one cut.
+    Unprintable characters are replaced, very long names are cut.
     """
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""

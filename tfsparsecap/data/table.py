@@ -1,4 +1,4 @@
-"""A folder of images with a table of captions, CSV or JSONL: the form in which people have their own data."""
+"""A folder of images with a table of captions, CSV or JSONL: the format for your own data."""
 
 import csv
 import json
@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfsparsecap.data.flickr import check_folder, read_lines
 from tfsparsecap.data.records import (
+    FRACTIONS,
     SPLIT_NAMES,
     BadRecords,
     CaptionData,
     OnBadRecord,
     Record,
+    check_folder,
     clean_caption,
+    read_lines,
     seeded_splits,
 )
 from tfsparsecap.errors import InputError
@@ -33,28 +35,28 @@ def load(
     caption_column: str = "caption",
     split_column: str = "split",
     seed: int = 0,
-    fractions: Sequence[float] = (0.90, 0.05, 0.05),
+    fractions: Sequence[float] = FRACTIONS,
     on_bad_record: OnBadRecord = "skip",
 ) -> CaptionData:
     """Reads images and captions from a folder and a table.
 
-    A row of the table names an image, one caption of it, and perhaps its split (`train`, `validation` or
-    `test`; `val`, `dev` and `restval` are understood). An image may have any number of rows. In JSONL every
-    line is an object, and `captions` may hold a list in place of `caption`. Without a split column, or where
-    it is empty throughout, the images are dealt by `fractions` and `seed`, and `notes` says so.
+    A row of the table contains an image's path, one caption, and optionally its split (`train`, `validation`
+    or `test`; also `val`, `dev` and `restval`). An image may have any number of rows. In JSONL every line is
+    an object, and `captions` may contain a list instead of `caption`. If the split column is missing or
+    empty, the images are split at random by `fractions` and `seed`, and `notes` says so.
 
     Args:
         folder: paths in the table are relative to it, or to `Images/` or `images/` in it.
-        table: the file; None takes the one of `TABLES` that lies in `folder`. A relative path is looked for
-            in `folder` first.
+        table: the file, relative to `folder` or to the working directory; None takes the one of `TABLES` in
+            `folder`.
         image_column, caption_column, split_column: names of the columns (in JSONL, of the keys).
-        seed, fractions: of the split, where the table has none.
-        on_bad_record: what to do with rows that hold no image or caption, name an absent image or an unknown
-            split, and with images without captions: `"skip"` (they are named in `skipped`) or `"fail"`.
+        seed, fractions: of the random split: shares of train, validation and test.
+        on_bad_record: what to do with rows without image or caption, with a missing image or an unknown
+            split, and with images without captions: `"skip"` (they are listed in `skipped`) or `"fail"`.
 
     Raises:
-        InputError: folder or table are missing, empty or of another form; a column is missing; no row can be
-            used; an image is in two splits.
+        InputError: folder or table are missing, empty or have another format; a column is missing; no row can
+            be used; an image is in two splits.
 
     Example:
         >>> data = load("my_photos", "captions.csv", caption_column="text")  # doctest: +SKIP
@@ -71,16 +73,16 @@ def load(
     for where, name, texts, split in read(table, columns, bad):
         path = paths.get(name) or _image(folder, name)
         if path is None:
-            bad.add(where, f"the image {name} is absent")
+            bad.add(where, f"the image {name} is missing")
             continue
         if split and split.lower() not in SPLIT_NAMES:
-            bad.add(where, f"the split {split!r} is none of train, validation and test")
+            bad.add(where, f"the split {split!r} is not train, validation or test")
             continue
         split = SPLIT_NAMES.get(split.lower(), "")
         if splits.setdefault(name, split) != split:
             raise InputError(
                 f"{where}: {name} is in split {split or '(none)'} here and in {splits[name] or '(none)'} "
-                "before: keep an image in one split"
+                "before: put an image into one split"
             )
         paths[name] = path
         captions.setdefault(name, []).extend(filter(None, map(clean_caption, texts)))
@@ -92,12 +94,8 @@ def load(
         raise InputError(f"{table} has no row with an image of {folder} and a caption: correct it{first}")
     notes = []
     if not any(splits[name] for name in captions):
-        splits = seeded_splits(captions, seed, fractions)
-        shares = "/".join(f"{100 * share:g}" for share in fractions)
-        notes.append(
-            f"{table.name} has no splits: the images were dealt {shares} to train, validation and test "
-            f"with seed {seed}"
-        )
+        splits, note = seeded_splits(captions, seed, table.name, fractions)
+        notes.append(note)
     records = []
     for name, texts in captions.items():
         if splits[name]:
@@ -114,7 +112,9 @@ def _table(folder: Path, table: str | os.PathLike | None) -> Path:
             return place
     if table is None:
         raise InputError(f"there is no table of captions in {folder}: put one of {', '.join(TABLES)} there")
-    raise InputError(f"there is no table {table}, neither in {folder} nor beside it: check its path")
+    raise InputError(
+        f"there is no table {table}, neither in {folder} nor in the working directory: check data.table"
+    )
 
 
 def _image(folder: Path, name: str) -> Path | None:
@@ -134,12 +134,12 @@ def _csv_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> It
     try:
         header = reader.fieldnames or []
     except csv.Error as error:
-        raise InputError(f"{table} is no CSV ({error}): save it as CSV or JSONL") from error
+        raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL") from error
     for column in (image_column, caption_column):
         if column not in header:
             raise InputError(
                 f"{table} has no column {column!r} but {', '.join(map(repr, header)) or 'nothing'}: "
-                "name the right one with image_column or caption_column"
+                "set data.image_column or data.caption_column"
             )
     while True:
         where = f"{table} line {reader.line_num + 1}"
@@ -148,7 +148,7 @@ def _csv_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> It
         except StopIteration:
             return
         except csv.Error as error:
-            bad.add(where, f"it is no CSV ({error})")
+            bad.add(where, f"it is not CSV ({error})")
             continue
         name = (row[image_column] or "").strip()
         if not name:
@@ -156,7 +156,7 @@ def _csv_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> It
             continue
         surplus = row.pop(None, [])
         if surplus and caption_column == header[-1]:
-            # A caption with commas that nobody quoted is still the rest of its line.
+            # A caption with commas but without quotes is still the rest of its line.
             row[caption_column] = ",".join([row[caption_column], *surplus])
         elif surplus:
             bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
@@ -173,7 +173,7 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         try:
             row = json.loads(line)
         except ValueError as error:
-            bad.add(where, f"it is no JSON object ({error})")
+            bad.add(where, f"it is not a JSON object ({error})")
             continue
         if not isinstance(row, dict) or not isinstance(row.get(image_column), str):
             bad.add(where, f"it has no {image_column!r} with the name of an image")
@@ -182,8 +182,8 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         texts = [texts] if isinstance(texts, str) else texts
         split = row.get(split_column) or ""
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            bad.add(where, f"{caption_column!r} of {row[image_column]} is neither a text nor a list of texts")
+            bad.add(where, f"{caption_column!r} of {row[image_column]} is no string or list of strings")
         elif not isinstance(split, str):
-            bad.add(where, f"{split_column!r} of {row[image_column]} is no text")
+            bad.add(where, f"{split_column!r} of {row[image_column]} is not a string")
         else:
             yield where, row[image_column].strip(), texts, split.strip()
