@@ -134,9 +134,7 @@ def test_given_files_get_the_split_of_their_name_or_a_random_one(tmp_path):
     data = coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
     assert [len(data.split(name)) for name in ("train", "validation", "test")] == [10, 5, 6]
     assert found(data)["1"][1] == "test"
-    assert data.notes == [
-        "all.json has no splits: 20 images were split 50/25/25 at random with seed 4"
-    ]
+    assert data.notes == ["all.json has no splits: 20 images were split 50/25/25 at random with seed 4"]
     assert data == coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
 
 
