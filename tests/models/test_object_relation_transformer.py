@@ -16,16 +16,13 @@ from tfsparsecap.pruning import prune, strip_pruning
 from tfsparsecap.sampling import Sampler
 
 SMALL = {"size": 16, "hidden_size": 24, "layers": 2, "heads": 4, "max_length": 7, "feature_size": 6}
-CASES = [
-    (name, image)
-    for name in ("ort_tiny", "ort_tiny_share_qk", "acort_tiny_share_kv")
-    for image in ("391895", "522418")
-]
+NAMES = ("ort_tiny", "ort_tiny_share_qk", "acort_tiny_share_kv")
+IMAGES = ("391895", "522418")
 
 
 @pytest.fixture(scope="module")
 def original(shared):
-    """`original(name)`: a captioner with the original's weights, and what the original computes with them."""
+    """`original(name)`: a captioner with the original's weights, and the original's results."""
     made = {}
 
     def get(name):
@@ -69,8 +66,9 @@ def make(**changes):
     return ObjectRelationTransformer(20, **{**SMALL, **changes})
 
 
-@pytest.mark.parametrize(("name", "image"), CASES)
-def test_encoder_and_log_probabilities_are_the_originals(name, image, original, inputs_of):
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("name", NAMES)
+def test_encoder_and_log_probabilities_equal_the_originals(name, image, original, inputs_of):
     captioner, _, folder = original(name)
     reference, inputs = np.load(folder / f"reference_{image}.npz"), inputs_of(image)
     np.testing.assert_allclose(captioner.encode(inputs)["features"][0], reference["memory"], atol=1e-4)
@@ -78,20 +76,31 @@ def test_encoder_and_log_probabilities_are_the_originals(name, image, original, 
     np.testing.assert_allclose(tf.nn.log_softmax(logits)[0], reference["logprobs"], atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "image"), CASES)
-def test_beam_results_are_the_originals(name, image, original, inputs_of):
+@pytest.mark.parametrize("name", NAMES)
+def test_beam_search_finds_the_originals_captions(name, original, inputs_of):
     captioner, expected, _ = original(name)
-    for key, best in expected[image].items():
-        decode = Decoder(captioner, int(key.removeprefix("beam_")), captioner.max_length)
-        token_ids, scores = decode(inputs_of(image))
-        length = len(best["token_ids"])
-        assert token_ids[0, 0].numpy().tolist()[:length] == best["token_ids"]
-        assert not token_ids[0, 0].numpy()[length:].any()
-        assert float(scores[0, 0]) == pytest.approx(best["logprob"], abs=1e-4)
+    each = [inputs_of(image) for image in IMAGES]
+    most = max(inputs["features"].shape[1] for inputs in each)
+    # Rows of zeros are padding.
+    batch = {
+        key: np.concatenate(
+            [np.pad(one[key], ((0, 0), (0, most - one[key].shape[1]), (0, 0))) for one in each]
+        )
+        for key in each[0]
+    }
+    for key in expected[IMAGES[0]]:
+        beam = int(key.removeprefix("beam_"))
+        token_ids, scores = Decoder(captioner, beam, captioner.max_length)(batch)
+        for row, image in enumerate(IMAGES):
+            best = expected[image][key]
+            length = len(best["token_ids"])
+            assert token_ids[row, 0].numpy().tolist()[:length] == best["token_ids"]
+            assert not token_ids[row, 0].numpy()[length:].any()
+            assert float(scores[row, 0]) == pytest.approx(best["logprob"], abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ort_tiny", "ort_tiny_share_qk", "acort_tiny_share_kv"])
-def test_weights_go_back_to_their_published_names(name, original):
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_exported_under_their_published_names(name, original):
     captioner, _, folder = original(name)
     published, again = np.load(folder / "weights.npz"), published_arrays(captioner)
     assert again.keys() == set(published.files)
@@ -106,7 +115,7 @@ def test_weights_go_back_to_their_published_names(name, original):
         ({"size": 256, "hidden_size": 1024}, 16_717_888),
     ],
 )
-def test_parameters_are_as_many_as_published(sizes, count):
+def test_parameter_counts_are_the_published_ones(sizes, count):
     assert ObjectRelationTransformer(10_000, feature_size=2048, **sizes).count_params() == count
 
 
@@ -129,20 +138,20 @@ def test_stepping_equals_teacher_forcing(changes, inputs):
         np.testing.assert_allclose(logits, expected[:, position], atol=1e-5)
 
 
-def test_layers_that_are_shared_are_there_once():
+def test_shared_layers_exist_once():
     own, shared = make(layers=4), make(layers=4, share_encoder_layers=[0, 0, 1, 1])
     assert len(shared.encoder_layers) == 2 and len(own.encoder_layers) == 4
     layer = sum(int(np.prod(weight.shape)) for weight in own.encoder_layers[0].weights)
     assert own.count_params() - shared.count_params() == 2 * layer
 
 
-def test_filling_regions_change_nothing(inputs):
+def test_padded_regions_change_nothing(inputs):
     captioner = make()
     wide = {name: np.pad(inputs[name], ((0, 0), (0, 3), (0, 0))) for name in ("features", "boxes")}
     np.testing.assert_allclose(captioner({**inputs, **wide}), captioner(inputs), atol=1e-5)
 
 
-def test_a_grids_cells_are_its_boxes():
+def test_boxes_of_a_feature_map_are_its_cells():
     features = np.random.default_rng(0).normal(size=(1, 4, 6)).astype("float32")
 
     class Grid(keras.layers.Layer):
@@ -155,10 +164,12 @@ def test_a_grids_cells_are_its_boxes():
     np.testing.assert_allclose(captioner({"features": features, "tokens": tokens}), given, atol=1e-6)
 
 
-def test_it_is_pruned_stripped_saved_and_loaded(inputs, tmp_path):
-    captioner = prune(make(share_decoder_attention="kv"), "supermask", sparsity=0.5, total_steps=6)
+def test_pruned_captioner_is_stripped_saved_and_loaded(inputs, tmp_path):
+    small = make(share_decoder_attention="kv", layers=1)
+    captioner = prune(small, "supermask", sparsity=0.5, total_steps=6)
     words = inputs["tokens"]
-    captioner.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    captioner.compile("adam", loss, run_eagerly=True)
     captioner.fit(inputs, words, batch_size=1, epochs=2, verbose=0)
     assert float(captioner.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.001)
     captioner = strip_pruning(captioner)
@@ -167,7 +178,7 @@ def test_it_is_pruned_stripped_saved_and_loaded(inputs, tmp_path):
     np.testing.assert_allclose(again(inputs), captioner(inputs), atol=1e-6)
 
 
-def test_relations_are_those_of_the_paper():
+def test_box_relations_follow_the_papers_equations():
     boxes = np.array([[[0.1, 0.2, 0.5, 0.4], [0.3, 0.1, 0.9, 0.8]]], "float32")
     found = np.asarray(box_relations(boxes))
     (x, y), (w, h) = (0.3, 0.3), (1.4, 1.2)
@@ -177,7 +188,7 @@ def test_relations_are_those_of_the_paper():
     np.testing.assert_allclose(found[0, 0, 1], [*np.sin(phases), *np.cos(phases)], atol=1e-4)
 
 
-def test_normalisation_is_by_the_unbiased_deviation():
+def test_normalisation_uses_the_unbiased_deviation():
     x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
     expected = (x - x.mean(1, keepdims=True)) / (x.std(1, ddof=1, keepdims=True) + 1e-6)
     np.testing.assert_allclose(DeviationNorm()(x), expected, atol=1e-5)
@@ -193,24 +204,24 @@ def test_normalisation_is_by_the_unbiased_deviation():
         ({"layers": 0}, "layers is 0"),
     ],
 )
-def test_sizes_that_do_not_go_together_are_said(changes, message):
+def test_inconsistent_sizes_are_refused(changes, message):
     with pytest.raises(InputError, match=message):
         make(**changes)
 
 
-def test_boxes_that_are_missing_or_of_another_shape_are_said(inputs):
+def test_missing_or_malformed_boxes_are_refused(inputs):
     with pytest.raises(InputError, match='takes "boxes" beside'):
         make()({"features": inputs["features"], "tokens": inputs["tokens"]})
     with pytest.raises(InputError, match="images, regions, 4"):
         make()({**inputs, "boxes": inputs["boxes"][..., :3]})
 
 
-def test_a_shared_projection_is_one_layer():
+def test_shared_projections_are_one_layer():
     for share, count in ((None, 4), ("kv", 3), ("qk", 3)):
         assert len(SharedAttention(8, 2, share).projections) == count
 
 
-def test_captions_longer_than_there_is_room_for_are_refused(inputs):
+def test_captions_longer_than_max_length_are_refused(inputs):
     captioner = make()
     for search in (Decoder(captioner, 1, 8), Sampler(captioner, 2, 8)):
         with pytest.raises(InputError, match="has room for captions of 7 tokens"):

@@ -19,7 +19,7 @@ from tfsparsecap.summary.storage import (
 
 
 def sparse(shape, sparsity, seed=0):
-    """Random weights, none so small that int8 makes it zero, and zeros without a sign."""
+    """Random weights, none that int8 rounds to zero, without negative zeros."""
     random = np.random.default_rng(seed)
     weights = random.uniform(0.3, 1.0, shape) * random.choice([-1.0, 1.0], shape)
     return np.where(random.random(shape) >= sparsity, weights, 0.0).astype("float32")
@@ -32,7 +32,7 @@ def test_formats_by_hand():
     assert (sizes["float32"], sizes["float16"]) == (4 * 12, 2 * 12)
     assert sizes["coo"] == 2 * (8 + 8 + 4)  # two indices and a value
     assert sizes["csr"] == 2 * (4 + 4) + (3 + 1) * 4  # a row for every output
-    assert sizes["int8_blocks"] == 4 * 12  # too small to be worth it
+    assert sizes["int8_blocks"] == 4 * 12  # too small to be encoded
     assert stored_bytes(kernel, coo_index_bytes=4)["coo"] == 2 * (4 + 4 + 4)
     assert stored_bytes(kernel, TABLE)["csr"] == 2 * (4 + 4) + (4 + 1) * 4  # a row for every token
 
@@ -58,7 +58,7 @@ def test_outputs_on_several_axes():
     assert stored_bytes(kernel, inputs=6)["csr"] == np.count_nonzero(kernel) * 8 + (32 + 1) * 4
 
 
-def test_vectors_are_dense_but_for_float16():
+def test_vectors_are_stored_dense():
     sizes = stored_bytes(np.zeros(5000, "float32"), OTHER)
     assert sizes.pop("float16") == 10_000
     assert set(sizes.values()) == {20_000}
@@ -69,13 +69,13 @@ def test_vectors_are_dense_but_for_float16():
 )
 def test_int8_blocks_of_layers_are_what_the_exporter_stores(shape, sparsity):
     kernel = sparse(shape, sparsity)
-    # The exporter has the graph fill inputs up to a multiple of 16.
+    # The exporter pads inputs to a multiple of 16.
     outputs = np.pad(kernel.T, ((0, 0), (0, -shape[0] % 16)))
     in_blocks, dense = encodings.blocks_int8(outputs).bytes, encodings.dense_int8(kernel.T).bytes
     assert stored_bytes(kernel, MATRIX)["int8_blocks"] == min(in_blocks, dense)
 
 
-def test_int8_blocks_pay_for_weights_pruned_in_blocks():
+def test_int8_blocks_are_small_for_weights_pruned_in_blocks():
     open_blocks = np.random.default_rng(0).random((32, 256)) < 0.05
     kernel = np.repeat(open_blocks, 16, axis=0) * sparse((512, 256), 0)
     expected = encodings.blocks_int8(kernel.T.copy()).bytes

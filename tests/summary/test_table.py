@@ -1,4 +1,4 @@
-"""What a summary looks like."""
+"""The printed tables of a summary."""
 
 import keras
 import pytest
@@ -15,12 +15,12 @@ def printed(model, **options):
     return text
 
 
-def test_rows_have_what_layers_cost():
+def test_rows_show_what_layers_cost():
     text = printed(keras.Sequential([keras.Input((784,)), layers.Dense(10, name="digits")], name="net"))
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
     computed, stored = (line for line in lines if line[0] == "digits")
     assert computed == ["digits", "784x10, 10", "7,850", "7,840", "0.1%", "15.7 k", "15.7 k"]
-    # 4 and 2 bytes a weight; COO 20 and the biases; CSR 8, 11 rows and the biases; int8 with a scale.
+    # 4 and 2 bytes per weight; COO 20, CSR 8 and 11 offsets, both plus biases; int8 plus a scale.
     assert stored[:6] == ["digits", "31.4 kB", "15.7 kB", "157 kB", "62.8 kB", "7.89 kB"]
     assert ["all weights", "", *computed[2:]] in lines
     assert any(line[0] == "prunable weights" and line[2] == "7,840" for line in lines)
@@ -28,7 +28,7 @@ def test_rows_have_what_layers_cost():
         assert heading in text
 
 
-def test_long_names_fit():
+def test_long_names_fit_the_width():
     parts = [
         layers.Dense(8, name=f"a_layer_with_a_long_name_number_{n}_and_still_more_of_it") for n in range(3)
     ]
@@ -36,7 +36,7 @@ def test_long_names_fit():
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
-def test_without_a_terminal_nothing_is_cut(capsys):
+def test_names_are_not_cut_without_a_terminal(capsys):
     model = keras.Sequential([keras.Input((8,)), layers.Dense(8, name="x" * 40)])
     summary(model)
     assert "x" * 40 in capsys.readouterr().out
@@ -48,7 +48,7 @@ def test_a_model_without_weights_has_no_bytes():
     assert "(no weights)" in text and "plain: bytes" not in text
 
 
-def test_how_it_was_counted_is_said():
+def test_notes_explain_the_counts():
     text = printed(keras.Sequential([keras.Input((8,)), layers.Dense(8)]), index_bytes=4)
     assert "2 for each multiply-add" in text and "4 bytes for the index" in text
 
