@@ -15,7 +15,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 
-from .conftest import BEAM, MAX_LENGTH, prune
+from .conftest import BEAM, DIGITS_LENGTH, MAX_LENGTH, prune
 
 INT8 = ("int8", "dense-int8")
 
@@ -124,8 +124,8 @@ def test_additional_inputs_of_a_captioner_are_inputs_of_the_file(tmp_path):
 def test_a_transformer_that_predicts_digits_returns_words(
     exported_transformer, transformer_captioner, digits, samples, tmp_path
 ):
-    decode = Decoder(transformer_captioner, BEAM, 2 * MAX_LENGTH)
-    expected = [[values.numpy()[0] for values in decode(sample)] for sample in samples]
+    decode = Decoder(transformer_captioner, BEAM, DIGITS_LENGTH)
+    expected = [[values.numpy()[0] for values in decode(sample)] for sample in samples[:2]]
     known = {weight.path: np.asarray(weight) for weight in transformer_captioner.weights}
     for format in FORMATS:
         path, report = exported_transformer(format)
@@ -133,7 +133,7 @@ def test_a_transformer_that_predicts_digits_returns_words(
         assert file.vocabulary == digits.vocabulary
         assert file.metadata["special_ids"] == {"pad": 0, "start": 1, "end": 2}
         captions = set()
-        for sample, (token_ids, scores) in zip(samples, expected, strict=True):
+        for sample, (token_ids, scores) in zip(samples[:2], expected, strict=True):
             found = file.caption(sample["image"][0])
             captions.add(found[0][0])
             if format not in ("auto", *INT8):
