@@ -102,8 +102,8 @@ def test_nan_in_a_description_becomes_null(written):
     ("members", "message"),
     [
         ({"captioner.json": "[1, 2]"}, "no format version"),
-        ({"captioner.json": "{"}, "no captioner.json that can be read"),
-        ({"captioner.json": "[" * 100_000}, "no captioner.json that can be read"),
+        ({"captioner.json": "{"}, "readable captioner.json"),
+        ({"captioner.json": "[" * 100_000}, "readable captioner.json"),
         ({"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": b"a\xff\n"}, "UTF-8"),
         ({"captioner.json": b" " * (5 << 20)}, "larger than 4 MB"),
         ({f"{i}": "" for i in range(1500)}, "more than 1000 files"),

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
-from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.flatbuffer.model_file import schema
@@ -47,7 +46,7 @@ def test_constants_are_as_the_runtime_reads_them(converted, written, kind):
         _, rows, *blocks = sparsity["dim_metadata"]
         # The file stores indices in the smallest type that holds them, the runtime as int32.
         vectors = rows["array_segments"], rows["array_indices"]
-        assert constant.index_bytes == sum(v.size * encodings.index_bytes(v.max()) for v in vectors)
+        assert constant.index_bytes == sum(v.size * np.min_scalar_type(v.max()).itemsize for v in vectors)
         assert constant.block == (blocks[0]["dense_size"] if blocks else 1)
         stored_values = len(rows["array_indices"]) * constant.block
         assert constant.value_bytes == stored_values * np.dtype(detail["dtype"]).itemsize
