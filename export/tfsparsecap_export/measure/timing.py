@@ -16,7 +16,7 @@ from tfsparsecap_export.verify.probe import Sample, probe
 #: Name of an input -> its shape and type.
 Inputs = dict[str, tuple[tuple[int, ...], str]]
 
-#: The output that captioners have; docs/export.md, "A captioner's file".
+#: The output that captioners have; docs/export.md, "Files of captioners".
 CAPTIONS = "token_ids"
 _PROBED_SAMPLES = 2
 
