@@ -3,7 +3,7 @@
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.studies.published_curves import is_about, published_file, read_layers, read_published
+from tfsparsecap.studies.published_curves import published_file, read_layers, read_published
 
 GOOD = "Sparsity\tNNZ\tBaseline\tProposed\n0.800\t2.4 M\t94.3\t94.4\n0.900\t1.2 M\t94.3\t\n"
 
@@ -65,9 +65,10 @@ def test_tables_are_found_by_captioner_and_score(curves, captioner, score, found
     assert (file and file.stem) == (found and f"performance__{found}")
 
 
-def test_a_missing_folder_has_no_tables(tmp_path):
+def test_a_file_is_the_table_and_a_missing_folder_has_none(tmp_path):
+    (tmp_path / "a.tsv").write_text("")
+    assert published_file(tmp_path / "a.tsv", "ORT", "CIDEr") == tmp_path / "a.tsv"
     assert published_file(tmp_path / "none", "ORT", "CIDEr") is None
-    assert not is_about(tmp_path / "ORT.tsv", "ORT")
 
 
 def test_windows_line_endings_byte_order_mark_and_blank_lines_are_accepted(tmp_path):

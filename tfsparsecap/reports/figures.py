@@ -9,7 +9,7 @@ import numpy as np
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.plotting import COLOURS, legend_below, make_figure, plain, render, style_axes
 from tfsparsecap.reports.runs import NOTHING, ReportRun, Table
-from tfsparsecap.studies.layers import TITLE, Layer, compare, describe, layers_figure
+from tfsparsecap.studies.layers import TITLE, Layer, compare, layers_figure
 from tfsparsecap.summary.nonzeros import prunable_weights
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ class FigureFile:
     Attributes:
         name: of its files, without suffix.
         files: content by suffix, ".png" and ".svg".
-        alt: description for screen readers.
+        title: of the figure.
         table: its numbers.
     """
 
     name: str
     files: dict[str, bytes]
-    alt: str
+    title: str
     table: Table
 
 
@@ -92,16 +92,13 @@ def progression(runs: Sequence[ReportRun]) -> FigureFile | None:
     grid = figure.subplots(height, min(2, len(panels)), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    handles, sentences = {}, []
+    handles = {}
     for number, run in enumerate(drawn):
-        parts = []
-        for axes, (name, title, factor) in zip(grid.flat, panels, strict=False):
+        for axes, (name, _, factor) in zip(grid.flat, panels, strict=False):
             points = [(row["epoch"], factor * row[name]) for row in run.history if name in row]
             if points:
                 (line,) = axes.plot(*zip(*points, strict=True), marker="o", markersize=3, **_look(number))
                 handles.setdefault(run.label, line)
-                parts.append(f"{title} from {points[0][1]:.3g} to {points[-1][1]:.3g}")
-        sentences.append(f"{run.label}, {len(run.history)} epochs: {'; '.join(parts)}.")
     for axes, (_, title, _) in zip(grid.flat, panels, strict=False):
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch", fontsize=9)
@@ -118,7 +115,7 @@ def progression(runs: Sequence[ReportRun]) -> FigureFile | None:
         for row in run.history
     ]
     table = Table("Values of each epoch", ["run, epoch", *(title for _, title, _ in panels)], rows)
-    return _figure_file(figure, "progression", "Training progression", " ".join(sentences), table)
+    return _figure_file(figure, "progression", "Training progression", table)
 
 
 def not_logged(runs: Sequence[ReportRun]) -> list[str]:
@@ -144,7 +141,7 @@ def layer_sparsities(layers: Mapping[str, Sequence[Layer]]) -> FigureFile | None
         for name in compared.names
     ]
     table = Table("Sparsity of each layer", ["layer", *layers], rows)
-    return _figure_file(layers_figure(compared), "layers", TITLE, describe(compared), table)
+    return _figure_file(layers_figure(compared), "layers", TITLE, table)
 
 
 def densities(weights: Mapping[str, NonzeroWeights]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -183,15 +180,11 @@ def weight_distribution(weights: Mapping[str, NonzeroWeights]) -> FigureFile | N
     axes.set_ylim(bottom=0)
     style_axes(axes)
     legend_below(figure, handles, [plain(label) for label in curves])
-    rows, sentences = [], []
+    rows = []
     for label, one in weights.items():
         deviation = float(np.std(one.values, dtype="float64"))
         numbers = [deviation, *np.quantile(np.abs(one.values), [0.05, 0.5, 0.95])]
         rows.append([label, f"{one.values.size:,} of {one.total:,}", *(f"{x:.3g}" for x in numbers)])
-        sentences.append(
-            f"{label}: {one.values.size:,} non-zero weights, standard deviation {deviation:.3g}, median"
-            f" absolute value {numbers[2]:.3g}."
-        )
     headings = [
         "run",
         "non-zero weights",
@@ -201,9 +194,8 @@ def weight_distribution(weights: Mapping[str, NonzeroWeights]) -> FigureFile | N
         "95th percentile",
     ]
     table = Table("Absolute values of the non-zero weights", headings, rows)
-    title = "Distribution of the non-zero weights"
-    return _figure_file(figure, "density", title, " ".join(sentences), table)
+    return _figure_file(figure, "density", "Distribution of the non-zero weights", table)
 
 
-def _figure_file(figure: "Figure", name: str, title: str, alt: str, table: Table) -> FigureFile:
-    return FigureFile(name, render(figure, title, alt), alt, table)
+def _figure_file(figure: "Figure", name: str, title: str, table: Table) -> FigureFile:
+    return FigureFile(name, render(figure, title, f"{title}; the report has the numbers."), title, table)

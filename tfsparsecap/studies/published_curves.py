@@ -55,24 +55,22 @@ def read_layers(path: str | os.PathLike) -> dict[str, dict[str, float]]:
     }
 
 
-def published_file(folder: str | os.PathLike, captioner: str, score: str) -> Path | None:
-    """The table of a captioner's scores in a folder, found by its file name; None if there is none.
+def published_file(path: str | os.PathLike, captioner: str, score: str) -> Path | None:
+    """The table of a captioner's scores; None if there is none.
 
     Args:
+        path: the table, or a folder that holds it as `performance__Pruning_CAPTIONER_MS-COCO_SCORE.tsv`.
         captioner: such as "Soft-Attention LSTM", "Up-Down" or "ORT"; punctuation and case are ignored.
         score: such as "CIDEr".
     """
-    for file in sorted(Path(folder).glob(f"performance__*_{glob.escape(score)}.tsv")):
-        if is_about(file, captioner):
+    if Path(path).is_file():
+        return Path(path)
+    wanted = _ALIASES.get(_letters(captioner), _letters(captioner))
+    for file in sorted(Path(path).glob(f"performance__*_{glob.escape(score)}.tsv")):
+        match = re.fullmatch(r"performance__(?:Pruning_)?(.+?)(?:_MS-COCO)?_[^_]+", file.stem)
+        if match and _letters(match[1]) == wanted:
             return file
     return None
-
-
-def is_about(file: Path, captioner: str) -> bool:
-    """Whether a table is named after a captioner: `performance__Pruning_CAPTIONER_MS-COCO_SCORE.tsv`."""
-    match = re.fullmatch(r"performance__(?:Pruning_)?(.+?)(?:_MS-COCO)?_[^_]+", file.stem)
-    name = _letters(captioner)
-    return match is not None and _letters(match[1]) == _ALIASES.get(name, name)
 
 
 def _letters(text: str) -> str:

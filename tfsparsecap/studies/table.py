@@ -1,7 +1,6 @@
 """Tables of a study: the scores of its runs and their means over seeds, as CSV and Markdown."""
 
 import csv
-import html
 import io
 import math
 import os
@@ -14,11 +13,9 @@ from pathlib import Path
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.studies.study import GridRun
-from tfsparsecap.text import escaped, percent, short_count
+from tfsparsecap.text import escaped, percent
 
 ABSENT = "\N{EN DASH}"
-#: Scores of the detailed table, if the runs have them.
-DETAIL_SCORES = ("BLEU-4", "BLEU-1")
 # Largest difference between target and final sparsity of a model that counts as having the target sparsity.
 _TOLERANCE = 0.005
 
@@ -198,31 +195,24 @@ def csv_text(items: Sequence[Result | Row]) -> str:
 def markdown_text(
     results: Sequence[Result], title: str, *, missing: Iterable[GridRun] = (), score: str = "CIDEr"
 ) -> str:
-    """GitHub Markdown with two tables for each captioner.
-
-    The first has a line for each method and a column for each sparsity, like the papers' tables; the second,
-    folded, has the details of each cell.
+    """GitHub Markdown: a table for each captioner, a line for each method, a column for each sparsity.
 
     Args:
         title: heading; "" for none.
         missing: unfinished runs; their cells are empty or show the number of finished seeds.
-        score: shown in the first table.
+        score: shown in the tables.
 
     Example:
         >>> runs = [Result("ORT", "SMP", 0.9, 1, {"CIDEr": 0.414}, 0.9, 100, 1000, 60.0, "runs/smp")]
         >>> print(markdown_text(runs, "").splitlines()[-1])
-        </details>
+        | SMP | 41.4 |
     """
     missing = list(missing)
     parts = [f"# {escaped(title)}"] if title else []
     parts.append(_caption(results, len(missing), score))
-    details = [name for name in DETAIL_SCORES if name != score and name in _scores_of(results)]
-    summary = html.escape(", ".join([*details, "final sparsity, non-zero weights, training time"]))
     for panel in panels(results, missing):
         parts += [f"## {escaped(panel.captioner)}"] if panel.captioner else []
         parts.append(_score_table(panel, score))
-        folded = _details_table(panel, details)
-        parts.append(f"<details>\n<summary>{summary}</summary>\n\n{folded}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
 
@@ -264,26 +254,6 @@ def _score_table(panel: Panel, score: str) -> str:
                 text += f" ({row.seeds} of {row.seeds + absent} seeds)"
             body[line].append(text)
     return _table(["Method", *map(column_label, columns)], body.values())
-
-
-def _details_table(panel: Panel, scores: list[str]) -> str:
-    rows = [
-        panel.cells[line, column]
-        for line in panel.lines
-        for column in (None, *panel.columns)
-        if (line, column) in panel.cells
-    ]
-    variants = any(row.variant for row in rows)
-    header = ["Method", *["Variant"] * variants, "Target sparsity", "Seeds", *scores]
-    header += ["Final sparsity", "Non-zero weights", "Minutes"]
-    body = []
-    for row in rows:
-        cells = [escaped(row.method), *[escaped(row.variant)] * variants]
-        cells += ["dense" if row.sparsity is None else percent(row.sparsity), str(row.seeds)]
-        cells += [score_text(row, name) for name in scores]
-        cells += [f"{100 * row.final_sparsity:.2f} %", short_count(row.nonzero_weights)]
-        body.append([*cells, f"{row.seconds / 60:.1f}"])
-    return _table(header, body)
 
 
 def _table(header: list[str], body: Iterable[list[str]]) -> str:
