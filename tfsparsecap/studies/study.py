@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.files import load_config, read_settings, sentence_of
@@ -31,13 +32,14 @@ _RESERVED = {
 def _not_reserved(settings: dict[str, Any]) -> dict[str, Any]:
     for key in settings:
         if key in _RESERVED:
-            raise ValueError(f"the study sets {key} for each run: use {_RESERVED[key]}")
+            message = f"the study sets {key} for each run: use {_RESERVED[key]}"
+            raise PydanticCustomError("reserved", message)
     return settings
 
 
 def _unique(values: list) -> list:
     if len(set(values)) < len(values):
-        raise ValueError("a value is repeated: list each one once")
+        raise PydanticCustomError("repeated", "a value is repeated: list each one once")
     return values
 
 
