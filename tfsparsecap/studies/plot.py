@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-# Scores far below all others would compress the rest of the plot, so the axis may end above them: above at
-# most this fraction of the values, if they are below this fraction of the best one, and if the gap to the others
-# is at least this fraction of the others' range.
+# Scores far below all others would compress the rest of the plot, so the axis may end above them. That
+# applies to at most this fraction of the values, if they are below this fraction of the best one, and if the
+# gap to the others is at least this fraction of the others' range.
 _MAX_OUTLIERS, _OUTLIER_LEVEL, _MIN_GAP = 0.35, 0.75, 0.4
 
 
