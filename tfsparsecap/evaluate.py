@@ -62,7 +62,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument(
         "captioner", nargs="?", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
     )
-    options.add_argument("--split", default="test", choices=("train", "validation", "test"))
+    options.add_argument(
+        "--split", default="test", choices=("train", "validation", "test"), help="default: test"
+    )
     options.add_argument("--beam", type=int, help="beam width; the best caption is scored")
     options.add_argument(
         "--threads",

@@ -36,7 +36,7 @@ class Caption(NamedTuple):
 
 
 class Captions(list[Caption]):
-    """The captions of one image, best first. `print` shows one a line, with its score.
+    """The captions of one image, best first. `print` shows one per line, with its score.
 
     Attributes:
         image: the path or the id of the image; empty for an image in memory.
