@@ -1,4 +1,4 @@
-"""Reading and writing the FlatBuffer of a .tflite file: bytes to the schema's objects and back."""
+"""Reading and writing the FlatBuffer of a .tflite file, as objects of the generated schema."""
 
 import mmap
 import stat
@@ -8,19 +8,19 @@ from pathlib import Path
 import flatbuffers
 import numpy as np
 
-# The same schema as tensorflow.lite.python's and a little newer, without TensorFlow's seconds of import.
+# TensorFlow contains an older copy of this schema and takes seconds to import. No other module imports it.
 from ai_edge_litert import schema_py_generated as schema
 
 from tfsparsecap.errors import InputError
 
 IDENTIFIER = b"TFL3"
-#: What the TFLite format demands of a constant's first byte; NEON kernels read constants in place.
+#: Alignment of constants in bytes, which the TFLite format requires.
 BUFFER_ALIGNMENT = 16
 
-#: The tables of a .tflite file: position of each field that leads elsewhere in the file, and to what. A
-#: number is a vector of elements of so many bytes, 0 a string, a name a table, `[name]` a vector of tables, a
-#: dictionary a union by the number in the field before it. What is not named here holds numbers only, or
-#: vectors that the schema's code checks.
+#: The tables of a .tflite file: index of each field that contains an offset, and what it points to. A number
+#: is a vector of elements of this many bytes, 0 a string, a name a table, `[name]` a vector of tables, and a
+#: dictionary a union, by the number in the preceding field. Tables and fields that are not listed contain
+#: only numbers, or vectors that the generated code checks.
 TABLES: dict[str, dict[int, int | str | list[str] | dict[int, str]]] = {
     "Model": {
         1: ["OperatorCode"],
@@ -84,7 +84,7 @@ TABLES: dict[str, dict[int, int | str | list[str] | dict[int, str]]] = {
     "ExternalBufferGroup": {0: 0},
     "ExternalBuffer": {4: 0},
 }
-# Reading a table takes microseconds; a graph for phones has thousands.
+# Graphs for phones have thousands of tables.
 _MOST_TABLES = 500_000
 
 _BUILTIN_NAMES = {
@@ -94,14 +94,14 @@ _U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """The bytes of a file, read as they are looked at: a file of gigabytes needs no memory of that size.
+    """Maps a file into memory, so that its bytes are read on access.
 
     Raises:
-        InputError: there is no such file, or it cannot be read.
+        InputError: the file does not exist or cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{path} is no file: give a .tflite file")
+            raise InputError(f"{path} is not a file: give a .tflite file")
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty: give a .tflite file")
         with path.open("rb") as file:
@@ -116,18 +116,19 @@ def map_file(path: Path) -> mmap.mmap:
 def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.ModelT:
     """The schema's `ModelT` of a .tflite file.
 
-    Every table is walked, and every offset, length and index checked before anything is copied, so that a
-    truncated or hostile file ends here, soon, and not in the runtime. Constants that a large file keeps
-    behind its FlatBuffer become the data of their buffers. Vectors are views of `content`.
+    Every offset, length and index is checked before anything is copied, so that truncated and malicious files
+    are refused quickly. Constants that a large file stores behind its FlatBuffer become the data of their
+    buffers. Vectors are views of `content`.
 
     Args:
-        content: the bytes of the file; what follows the FlatBuffer (a bundle's associated files) is ignored.
-        where: what the message calls the file.
+        content: bytes of the file; the associated files behind the FlatBuffer of a bundle are ignored.
+        where: name of the file in messages.
 
     Raises:
-        InputError: the bytes are no .tflite file, or a damaged one.
+        InputError: the bytes are not a .tflite file, or the file is damaged.
     """
-    check_identifier(content, where)
+    if content[4:8] != IDENTIFIER:
+        raise InputError(f"{where} is not a .tflite file: bytes 4 to 7 are not TFL3; give an exported model")
     try:
         _Walk(content)
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
@@ -140,18 +141,10 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
     return model
 
 
-def check_identifier(content: bytes | mmap.mmap, where: str) -> None:
-    """Raises InputError where bytes do not begin as a .tflite file does."""
-    if content[4:8] != IDENTIFIER:
-        raise InputError(
-            f"{where} is no .tflite file: its fifth to eighth byte are not TFL3; give an exported model"
-        )
-
-
 def flatbuffer_end(content: bytes | mmap.mmap) -> int:
-    """First byte behind all that the tables of a file lead to, where `read_model` found nothing wrong.
+    """End of the FlatBuffer in a file that `read_model` accepts.
 
-    Vectors among the options of an operator are not looked at: some bytes of the graph may follow.
+    Vectors in the options of operators are not followed, so some bytes of the graph may lie behind it.
     """
     return _Walk(content).end
 
@@ -171,13 +164,13 @@ def builtin_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
 
 
 def code_name(code: schema.OperatorCodeT) -> str:
-    """`"FULLY_CONNECTED"`, `"WHILE"`, … of an operator code; `"UNKNOWN"` where the schema has no such one."""
-    # Files from before 2020 hold the code in the older, one-byte field only.
+    """`"FULLY_CONNECTED"`, `"WHILE"`, … of an operator code; `"UNKNOWN"` if the schema does not have it."""
+    # Files from before 2020 contain the code only in the older, one-byte field.
     return _BUILTIN_NAMES.get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
 
 
 def operator_code(model: schema.ModelT, builtin: int, version: int) -> int:
-    """Index of the operator code with this builtin and version, added where the model has none yet."""
+    """Index of the operator code with this builtin and version, which is added if necessary."""
     for index, code in enumerate(model.operatorCodes):
         if max(code.builtinCode, code.deprecatedBuiltinCode) == builtin and code.version == version:
             return index
@@ -188,7 +181,7 @@ def operator_code(model: schema.ModelT, builtin: int, version: int) -> int:
 
 
 def called_subgraphs(operator: schema.OperatorT) -> list[int]:
-    """Indices of the subgraphs that an operator (WHILE, IF, CALL_ONCE, …) runs."""
+    """Indices of the subgraphs that an operator (WHILE, IF, CALL_ONCE, …) calls."""
     found = []
     for options in (operator.builtinOptions, operator.builtinOptions2):
         for name, value in vars(options).items() if options is not None else ():
@@ -198,15 +191,15 @@ def called_subgraphs(operator: schema.OperatorT) -> list[int]:
 
 
 class _Walk:
-    """Follows every offset of a FlatBuffer once, before the schema's code follows them unchecked.
+    """Follows every offset of a FlatBuffer once, before the generated code follows them unchecked.
 
-    Tables that overlap, or that many offsets share, could make little file a lot of work: tables and the
-    bytes of vectors and strings are counted, and reading ends where a file cannot have so many.
+    A small malicious file whose offsets share tables could cause a lot of work. So tables and the bytes of
+    vectors and strings are counted, and more than the file can contain are refused.
     """
 
     def __init__(self, content: bytes | mmap.mmap):
         self._content, self._size = content, len(content)
-        # A table takes an offset of four bytes; a few are shared by all copies of a tensor.
+        # The offset of a table has four bytes; some tables are shared by all copies of a tensor.
         self._tables_left = min(_MOST_TABLES, 1000 + self._size // 4)
         self._bytes_left = 2 * self._size + (1 << 20)
         self._vectors: set[tuple[int, int]] = set()
@@ -214,7 +207,7 @@ class _Walk:
         self.table("Model", _U32.unpack_from(content, 0)[0])
 
     def table(self, kind: str, start: int) -> None:
-        """Checks a table and all that it leads to; raises ValueError."""
+        """Checks a table and everything that it points to; raises ValueError."""
         self._tables_left -= 1
         if self._tables_left < 0:
             raise ValueError("more tables than the file can hold")
@@ -225,39 +218,39 @@ class _Walk:
         self._inside(fields, max(4, length))
         self._inside(start, max(4, size))
 
-        def place(field):
-            """Where a field lies, or None where the table has none."""
+        def position(field):
+            """Position of a field, or None if the table does not contain it."""
             if 4 + 2 * field + 2 > length:
                 return None
             offset = _U16.unpack_from(self._content, fields + 4 + 2 * field)[0]
             return start + offset if offset else None
 
-        for field, leads_to in TABLES.get(kind, {}).items():
-            at = place(field)
+        for field, target_kind in TABLES.get(kind, {}).items():
+            at = position(field)
             if at is None:
                 continue
             self._inside(at, 4)
             target = at + _U32.unpack_from(self._content, at)[0]
-            if isinstance(leads_to, dict):
-                chosen = place(field - 1)
+            if isinstance(target_kind, dict):
+                chosen = position(field - 1)
                 if chosen is not None:
                     self._inside(chosen, 1)
-                self.table(leads_to.get(chosen and self._content[chosen], ""), target)
-            elif isinstance(leads_to, str):
-                self.table(leads_to, target)
-            elif isinstance(leads_to, list):
+                self.table(target_kind.get(chosen and self._content[chosen], ""), target)
+            elif isinstance(target_kind, str):
+                self.table(target_kind, target)
+            elif isinstance(target_kind, list):
                 for item in range(target + 4, target + 4 + 4 * self._vector(target, 4), 4):
-                    self.table(leads_to[0], item + _U32.unpack_from(self._content, item)[0])
+                    self.table(target_kind[0], item + _U32.unpack_from(self._content, item)[0])
             else:
-                self._vector(target, leads_to)
+                self._vector(target, target_kind)
 
     def _vector(self, start: int, width: int) -> int:
-        """Checks a vector, or a string of width 0; its number of elements."""
+        """Checks a vector, or a string (width 0); returns its number of elements."""
         self._inside(start, 4)
         count = _U32.unpack_from(self._content, start)[0]
         size = count * max(1, width)
         self._inside(start + 4, size)
-        # Strings are copied each time that they are read, vectors of numbers never.
+        # Strings are copied each time they are read, vectors of numbers never.
         if width == 0 or (start, size) not in self._vectors:
             self._vectors.add((start, size))
             self._bytes_left -= size
@@ -272,7 +265,7 @@ class _Walk:
 
 
 def _attach_data_behind(model: schema.ModelT, content: bytes | mmap.mmap) -> None:
-    """Constants and options that lie behind the FlatBuffer, where a file is larger than 2 GB."""
+    """Attaches constants and options that files larger than 2 GB store behind the FlatBuffer."""
     for buffer in model.buffers or []:
         if buffer.offset > 1:
             buffer.data = _behind(content, buffer.offset, buffer.size)
@@ -293,14 +286,14 @@ def _behind(content: bytes | mmap.mmap, offset: int, size: int) -> np.ndarray:
 
 
 def _check_indices(model: schema.ModelT) -> None:
-    """That every number of a subgraph, tensor, buffer or operator code means one; raises ValueError."""
+    """Raises ValueError for indices of subgraphs, tensors, buffers or operator codes that do not exist."""
     graphs, buffers, codes = (
         len(items or []) for items in (model.subgraphs, model.buffers, model.operatorCodes)
     )
 
     def check(what, index, count, least=0):
         if not least <= index < count:
-            raise ValueError(f"it names {what} {index}, of {count}")
+            raise ValueError(f"it refers to {what} {index} of {count}")
 
     for graph in model.subgraphs or []:
         graph.tensors, graph.operators = graph.tensors or [], graph.operators or []
@@ -312,7 +305,7 @@ def _check_indices(model: schema.ModelT) -> None:
             check("operator code", operator.opcodeIndex, codes)
             for called in called_subgraphs(operator):
                 check("subgraph", called, graphs)
-        # An input that an operator does without has the index -1.
+        # A missing optional input of an operator has the index -1.
         parts = [*((o.inputs, -1) for o in graph.operators), *((o.outputs, 0) for o in graph.operators)]
         for indices, least in [(graph.inputs, 0), (graph.outputs, 0), *parts]:
             if indices.size:
@@ -332,10 +325,10 @@ def _indices(vector: np.ndarray | None) -> np.ndarray:
 
 
 class _WrittenOnce:
-    """A table that is written once however many tensors have it.
+    """A table that is written once, even if several tensors contain it.
 
-    Indices and scales of a constant lie with the tensor, not with its buffer; a constant that several
-    subgraphs hold would otherwise store them several times.
+    Indices and scales of a constant belong to its tensor, not to its buffer. Without this class, a constant
+    that several subgraphs share would store them several times.
     """
 
     _written: tuple[flatbuffers.Builder, int] | None = None
@@ -355,8 +348,7 @@ class SharedQuantization(_WrittenOnce, schema.QuantizationParametersT):
 
 
 class _AlignedBuffer(schema.BufferT):
-    """A buffer whose data starts at a multiple of 16 bytes: the generated Python code forgets the schema's
-    `force_align`."""
+    """A buffer with aligned data: the generated Python code ignores the schema's `force_align`."""
 
     def Pack(self, builder):
         data = None

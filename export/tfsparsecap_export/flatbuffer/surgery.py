@@ -9,7 +9,7 @@ _TYPES = {np.dtype(np.float32): schema.TensorType.FLOAT32, np.dtype(np.int32): s
 
 
 def add_buffer(model: schema.ModelT, values: np.ndarray) -> int:
-    """Adds the bytes of an array to a model; the index of their buffer."""
+    """Adds the bytes of an array to a model; returns the index of their buffer."""
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(values.tobytes(), np.uint8)
     model.buffers.append(buffer)
@@ -19,14 +19,14 @@ def add_buffer(model: schema.ModelT, values: np.ndarray) -> int:
 def add_constant(
     model: schema.ModelT, graph: schema.SubGraphT, values: np.ndarray, name: str, buffer: int | None = None
 ) -> int:
-    """Adds a constant to a graph; the index of its tensor.
+    """Adds a constant to a graph; returns the index of its tensor.
 
     Args:
-        model: what the graph is of.
+        model: the model that contains the graph.
         graph: changed in place.
-        values: float32 or int32, of any shape.
-        name: of the tensor.
-        buffer: where the model has the values already, if it has.
+        values: float32 or int32 of any shape.
+        name: name of the tensor.
+        buffer: buffer of the model that already contains the values, if there is one.
     """
     tensor = schema.TensorT()
     tensor.buffer = add_buffer(model, values) if buffer is None else buffer
@@ -45,14 +45,14 @@ def add_tensor(
     tensor_type: int | None = None,
     quantization=None,
 ) -> int:
-    """Adds a tensor without data, of the shape and name of another one; its index.
+    """Adds a tensor without data that resembles another one; returns its index.
 
     Args:
         graph: changed in place.
-        like: index of the other one.
-        suffix: what its name is followed by.
-        shape: where that is another one.
-        tensor_type: where that is another one; `quantization` goes with it.
+        like: index of the other tensor.
+        suffix: appended to the name of the other tensor.
+        shape: by default that of the other tensor.
+        tensor_type: by default that of the other tensor.
         quantization: none by default.
     """
     other, tensor = graph.tensors[like], schema.TensorT()
@@ -68,13 +68,12 @@ def add_tensor(
 def new_operator(
     model: schema.ModelT, builtin: int, version: int, inputs: list[int], outputs: list[int]
 ) -> schema.OperatorT:
-    """An operation with the default options of its kind, in no graph yet; its code is added to the model."""
+    """An operation with default options that is in no graph yet; its code is added to the model."""
     operator = schema.OperatorT()
     operator.opcodeIndex = flatfile.operator_code(model, builtin, version)
     operator.inputs, operator.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
-    # SPLIT_V has SplitVOptions, CONV_2D has Conv2DOptions, and so on.
-    parts = flatfile.builtin_name(model, operator).split("_")
-    kind = "".join(part if part[0].isdigit() else part.capitalize() for part in parts)
+    # The options of SPLIT_V are SplitVOptions, and so on.
+    kind = "".join(part.capitalize() for part in flatfile.builtin_name(model, operator).split("_"))
     operator.builtinOptionsType = getattr(schema.BuiltinOptions, f"{kind}Options")
     operator.builtinOptions = getattr(schema, f"{kind}OptionsT")()
     return operator

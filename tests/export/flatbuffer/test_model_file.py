@@ -1,4 +1,4 @@
-"""Reading files that are damaged, or made to do damage: one sentence, soon, and without their memory."""
+"""Reading damaged and malicious files: refused quickly, with one sentence, and with little memory."""
 
 import inspect
 import os
@@ -12,14 +12,14 @@ import tracemalloc
 import flatbuffers
 import numpy as np
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.model_file import schema
 
 from tfsparsecap.errors import InputError
 
 
 def tiny_model(weights=None):
-    """A product of 64 inputs and 32 weights each, with a signature, built from the schema alone."""
+    """A model of one FULLY_CONNECTED with 64 inputs and 32 outputs, built with the schema only."""
     weights = np.eye(32, 64, dtype=np.float32) if weights is None else weights
     model, graph = schema.ModelT(), schema.SubGraphT()
     model.version, model.subgraphs = 3, [graph]
@@ -47,7 +47,7 @@ def tiny_model(weights=None):
 
 
 def generated_fields() -> dict[str, dict[int, object]]:
-    """What the schema's generated code says of each table's fields, in the words of `flatfile.TABLES`."""
+    """The fields of each table in the generated code of the schema, in the form of `flatfile.TABLES`."""
     source = inspect.getsource(schema)
     found = {}
     for table, body in re.findall(r"^class (\w+)\(object\):\n(.*?)(?=^class |\Z)", source, re.M | re.S):
@@ -71,7 +71,7 @@ def generated_fields() -> dict[str, dict[int, object]]:
     return found
 
 
-def test_the_tables_that_are_walked_are_those_of_the_schema():
+def test_tables_and_fields_are_those_of_the_schema():
     generated = generated_fields()
     assert len(generated) > 150
     for table, fields in flatfile.TABLES.items():
@@ -80,12 +80,12 @@ def test_the_tables_that_are_walked_are_those_of_the_schema():
         for to in fields.values():
             if isinstance(to, dict):
                 assert set(to.values()) <= set(generated)
-    # Of what is not walked nothing but vectors of numbers leads elsewhere; strings would be copied unchecked.
+    # Tables that are not listed contain vectors of numbers only; strings would be copied unchecked.
     for table in generated.keys() - flatfile.TABLES.keys():
         assert all(isinstance(to, int) and to > 0 for to in generated[table].values()), table
 
 
-def test_unions_are_told_apart_as_the_schema_tells_them():
+def test_union_types_have_the_numbers_of_the_schema():
     unions = {
         ("QuantizationParameters", 5): schema.QuantizationDetails,
         ("DimensionMetadata", 3): schema.SparseIndexVector,
@@ -98,7 +98,7 @@ def test_unions_are_told_apart_as_the_schema_tells_them():
             assert getattr(union, name) == number
 
 
-def test_what_is_written_is_read_again():
+def test_a_written_model_is_read_again():
     weights = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
     content = flatfile.write_model(tiny_model(weights))
     model = flatfile.read_model(content)
@@ -107,14 +107,14 @@ def test_what_is_written_is_read_again():
     assert flatfile.flatbuffer_end(content + b"something else" * 100) <= len(content)
 
 
-def test_the_runtime_reads_it_too(interpreter):
+def test_the_runtime_reads_a_written_model(interpreter):
     weights = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
     inputs = np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)
     given = interpreter(flatfile.write_model(tiny_model(weights)))(x=inputs)["y"]
     np.testing.assert_allclose(given, inputs @ weights.T, atol=1e-4)
 
 
-def test_reading_needs_no_tensorflow():
+def test_reading_does_not_import_tensorflow():
     code = (
         "import sys; sys.argv[0] = 'tfsparsecap-export'; import tfsparsecap_export.flatbuffer.model_file;"
         " print([name for name in ('tensorflow', 'keras') if name in sys.modules])"
@@ -124,7 +124,7 @@ def test_reading_needs_no_tensorflow():
 
 
 def large_model(offset, size, content=b"\1\2\3\4" * 2048):
-    """A file whose constant lies behind the FlatBuffer."""
+    """A file whose constant is behind the FlatBuffer."""
     model = tiny_model()
     model.buffers[1].data, model.buffers[1].offset, model.buffers[1].size = None, offset, size
     builder = flatbuffers.Builder(1024)
@@ -141,7 +141,7 @@ def test_constants_behind_the_flatbuffer_are_read_and_written():
 
 
 @pytest.mark.parametrize(("offset", "size"), [(4096, 8193), (1 << 60, 8), (8, 1 << 62), ((1 << 64) - 8, 16)])
-def test_constants_behind_the_end_are_refused(offset, size):
+def test_constants_behind_the_end_of_the_file_are_refused(offset, size):
     with pytest.raises(InputError, match=r"damaged .*a constant ends at byte"):
         flatfile.read_model(large_model(offset, size))
 
@@ -165,17 +165,17 @@ def set_to(attribute, value):
 @pytest.mark.parametrize(
     ("attribute", "value", "message"),
     [
-        ("subgraphs.0.tensors.1.buffer", 7, "buffer 7, of 2"),
-        ("subgraphs.0.operators.0.opcodeIndex", 3, "operator code 3, of 1"),
-        ("subgraphs.0.operators.0.inputs", np.array([0, 99], np.int32), "tensor 99, of 3"),
-        ("subgraphs.0.operators.0.inputs", np.array([0, -2], np.int32), "tensor -2, of 3"),
-        ("subgraphs.0.operators.0.outputs", np.array([-1], np.int32), "tensor -1, of 3"),
-        ("subgraphs.0.inputs", np.array([3], np.int32), "tensor 3, of 3"),
-        ("signatureDefs.0.subgraphIndex", 1, "subgraph 1, of 1"),
-        ("signatureDefs.0.outputs.0.tensorIndex", 4, "tensor 4, of 3"),
+        ("subgraphs.0.tensors.1.buffer", 7, "buffer 7 of 2"),
+        ("subgraphs.0.operators.0.opcodeIndex", 3, "operator code 3 of 1"),
+        ("subgraphs.0.operators.0.inputs", np.array([0, 99], np.int32), "tensor 99 of 3"),
+        ("subgraphs.0.operators.0.inputs", np.array([0, -2], np.int32), "tensor -2 of 3"),
+        ("subgraphs.0.operators.0.outputs", np.array([-1], np.int32), "tensor -1 of 3"),
+        ("subgraphs.0.inputs", np.array([3], np.int32), "tensor 3 of 3"),
+        ("signatureDefs.0.subgraphIndex", 1, "subgraph 1 of 1"),
+        ("signatureDefs.0.outputs.0.tensorIndex", 4, "tensor 4 of 3"),
     ],
 )
-def test_numbers_that_name_nothing_are_refused(attribute, value, message):
+def test_indices_that_do_not_exist_are_refused(attribute, value, message):
     with pytest.raises(InputError, match=f"a.tflite is a damaged .* {message}"):
         flatfile.read_model(broken(set_to(attribute, value)), "a.tflite")
 
@@ -187,20 +187,20 @@ def test_loops_over_subgraphs_that_do_not_exist_are_refused():
         operator.builtinOptions = schema.WhileOptionsT()
         operator.builtinOptions.bodySubgraphIndex = 5
 
-    with pytest.raises(InputError, match="subgraph 5, of 1"):
+    with pytest.raises(InputError, match="subgraph 5 of 1"):
         flatfile.read_model(broken(loop))
 
 
 def vector(content, of):
-    """Place of the length of the vector of tables that a field of the root leads to."""
+    """Position of the length of the vector of tables in a field of the root table."""
     root = struct.unpack_from("<I", content, 0)[0]
     fields = root - struct.unpack_from("<i", content, root)[0]
     at = root + struct.unpack_from("<H", content, fields + 4 + 2 * of)[0]
     return at + struct.unpack_from("<I", content, at)[0]
 
 
-def test_tables_that_share_everything_end_soon():
-    """Forty thousand operator codes that are one, with a long name: little file, gigabytes of names."""
+def test_many_offsets_to_one_table_are_refused_quickly():
+    """Forty thousand operator codes that share a long name: a small file, but gigabytes of names."""
     builder = flatbuffers.Builder(1 << 20)
     builder.StartVector(1, 60_000, 4)
     builder.head -= 60_000
@@ -228,7 +228,7 @@ def test_tables_that_share_everything_end_soon():
 
 @pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 0x40000000, 50_000])
 @pytest.mark.parametrize("field", [1, 2, 4, 7])
-def test_absurd_lengths_are_refused_without_their_memory(field, length):
+def test_absurd_lengths_are_refused_with_little_memory(field, length):
     content = bytearray(flatfile.write_model(tiny_model()))
     struct.pack_into("<I", content, vector(content, field), length)
     tracemalloc.start()
@@ -245,14 +245,14 @@ def test_every_truncation_is_refused():
             flatfile.read_model(content[:end], "a.tflite")
 
 
-def test_files_that_are_none_are_said(tmp_path):
+def test_paths_that_are_not_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*absent"):
         flatfile.map_file(tmp_path / "absent.tflite")
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         flatfile.map_file(tmp_path)
     (tmp_path / "empty.tflite").touch()
     with pytest.raises(InputError, match="is empty"):
         flatfile.map_file(tmp_path / "empty.tflite")
-    os.mkfifo(tmp_path / "pipe.tflite")  # opening it would wait for ever
-    with pytest.raises(InputError, match="is no file"):
+    os.mkfifo(tmp_path / "pipe.tflite")  # opening it would block
+    with pytest.raises(InputError, match="is not a file"):
         flatfile.map_file(tmp_path / "pipe.tflite")

@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.contents import read_contents
+from tfsparsecap_export.flatbuffer.model_file import schema
 from tfsparsecap_export.verify.portability import newest_version, warnings
 
 from ...runtimes import tflite_2_16
