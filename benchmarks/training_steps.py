@@ -1,13 +1,14 @@
-"""python -m benchmarks.training_steps: what a training step costs with gates, how fast captions come.
+"""python -m benchmarks.training_steps: the cost of gates in a training step, and captions per second.
 
-Steps of all variants are interleaved in one process, so that what else the machine does falls on all alike.
+Steps of all variants alternate in one process, so that other load on the machine affects all of them alike.
 """
 
 import argparse
 import json
+import operator
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import keras
 import numpy as np
@@ -22,42 +23,35 @@ from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS, RADIX_BASE, VOCABULARY, PaperCaptioner
-from tfsparsecap.pruning import (
-    SNIP,
-    Gradual,
-    L1Pruning,
-    L2Pruning,
-    LotteryTicket,
-    Magnitude,
-    PruningMethod,
-    Relevance,
-    Supermask,
-    SupermaskLoss,
-    prune,
-)
+from tfsparsecap.pruning import prune
+from tfsparsecap.settings.schema import SCST
 from tfsparsecap.training.loop import Loop
 from tfsparsecap.training.scst import SCSTLoop
 
 DENSE, SELF_CRITICAL, REWARD = "dense", "self-critical", "reward"
-VARIANTS: dict[str, Callable[[int], PruningMethod | None]] = {
-    DENSE: lambda steps: None,
-    "Supermask, single gates": lambda steps: Supermask(0.95, steps),
-    "Supermask, (16, 1) gates": lambda steps: Supermask(0.95, steps, block_shape=(16, 1)),
-    "SupermaskLoss, single gates": lambda steps: SupermaskLoss(0.95, steps),
-    "SupermaskLoss, (16, 1) gates": lambda steps: SupermaskLoss(0.95, steps, block_shape=(16, 1)),
-    "gradual": lambda steps: Gradual(0.95, steps),
-    "magnitude": lambda steps: Magnitude(0.95),
-    "SNIP": lambda steps: SNIP(0.95),
-    "lottery": lambda steps: LotteryTicket(0.95, steps),
-    "relevance": lambda steps: Relevance(0.95, steps, lower_bound=0.0, metric="validation_CIDEr"),
-    "L2": lambda steps: L2Pruning(0.95, steps, lower_bound=0.0, metric="validation_CIDEr"),
-    "L1": lambda steps: L1Pruning(0.95, steps, lower_bound=0.0, metric="validation_CIDEr"),
+_TOTAL_STEPS = 1000
+_SCHEDULED = {"total_steps": _TOTAL_STEPS}
+_BY_SCORE = {**_SCHEDULED, "lower_bound": 0.0, "metric": "validation_CIDEr"}
+#: Variant of a training step -> options of the pruning method that its name begins with.
+VARIANTS = {
+    DENSE: None,
+    "supermask": _SCHEDULED,
+    "supermask (16, 1)": {**_SCHEDULED, "block_shape": (16, 1)},
+    "supermask_loss": _SCHEDULED,
+    "supermask_loss (16, 1)": {**_SCHEDULED, "block_shape": (16, 1)},
+    "gradual": _SCHEDULED,
+    "magnitude": {},
+    "snip": {},
+    "lottery": _SCHEDULED,
+    "relevance": _BY_SCORE,
+    "l2": _BY_SCORE,
+    "l1": _BY_SCORE,
 }
-#: Captioners of features: an encoder's steps would cover what is measured.
+#: Captioners without an encoder, whose time would dominate.
 CAPTIONERS = {name: paper for name, paper in PAPER_CAPTIONERS.items() if "features" in paper.inputs}
 BEAM = 3
 _FIRST_WORD = 4
-# Whose references a reward of the benchmark knows: as many as Flickr8k has for training.
+# Number of images whose references the reward knows, as in Flickr8k's training split.
 _REWARDED = 6000
 
 
@@ -66,62 +60,50 @@ def measure(
     *,
     variants: Iterable[str] = tuple(VARIANTS),
     steps: int = 30,
-    total_steps: int = 1000,
     batch_size: int = 32,
     words: int = 16,
     samples: int | None = None,
     **sizes,
 ) -> dict[tuple[str, str], list[float]]:
-    """Seconds of each of `steps` training steps, by captioner and variant.
+    """Seconds of each training step, by captioner and variant.
 
-    With `samples` there is a variant `"self-critical"` of each captioner, which learns from as many captions
-    as the others' steps, `samples` of them drawn of an image, by CIDEr-D; and `"reward"`, the part of it that
-    scoring them takes. Captions are drawn at full length.
-
-    A method's steps are taken from the middle of a training of `total_steps`, where Supermask learns, ranks
-    and shrinks.
+    Steps of a pruning method are taken after a third of its schedule, when all its parts are at work.
 
     Args:
         captioners: names of `CAPTIONERS`.
         variants: names of `VARIANTS`.
-        steps: measured steps of each, after two that trace and warm up.
-        total_steps: of the training that the steps are taken from.
-        batch_size, words: captions a step, and words of each; ACORT takes two tokens for a word.
-        samples: captions of an image in a self-critical step; None measures none.
-        sizes: other arguments of the captioners' classes; the papers' sizes by default.
+        steps: number of measured steps, after two that compile and warm up.
+        batch_size: captions per step.
+        words: words per caption; ACORT has two tokens per word.
+        samples: captions per image of an additional variant `"self-critical"` with as many captions per step,
+            rewarded by CIDEr-D; the time of its rewards is the variant `"reward"`. None leaves it out.
+        sizes: other arguments of the captioners; the papers' sizes by default.
 
     Raises:
-        InputError: `samples` is below 2, or `batch_size` no multiple of it.
+        InputError: `batch_size` is not a multiple of `samples`.
     """
     if samples and batch_size % samples:
-        raise InputError(
-            f"{batch_size} captions a step are no whole number of images with {samples} captions each: give"
-            f" a batch size that is a multiple of {samples}"
-        )
-    rewards = {}
-    compiled = {}
+        raise InputError(f"{batch_size} captions per step is not a multiple of {samples} captions per image")
+    rewards, loops = {}, {}
     for name in captioners:
         batch = random_batch(CAPTIONERS[name], batch_size, words)
         for variant in variants:
-            captioner = _made(name, words, **sizes)
-            optimizer = keras.optimizers.Adam(1e-3)
-            method = VARIANTS[variant](total_steps)
-            if method is not None:
-                prune(captioner, method)
-                method.steps_done.assign(total_steps // 3)
-                optimizer = method.wrap(optimizer)
-            compiled[name, variant] = Loop(captioner, optimizer).train_step, batch
-        if samples is not None:
-            rewards[name], *compiled[name, SELF_CRITICAL] = _self_critical(
-                name, batch_size // samples, samples, words, **sizes
-            )
-    seconds = {name: [] for name in compiled} | {(name, REWARD): [] for name in rewards}
-    for round_number in tqdm(range(steps + 2), desc="steps of each", unit="step"):
-        for (name, variant), (step, batch) in compiled.items():
+            captioner = _make(name, words, **sizes)
+            if VARIANTS[variant] is not None:
+                prune(captioner, variant.split()[0], sparsity=0.95, **VARIANTS[variant])
+                captioner.pruning.steps_done.assign(_TOTAL_STEPS // 3)
+            captioner.compile(keras.optimizers.Adam(1e-3))
+            loops[name, variant] = Loop(captioner), batch
+        if samples:
+            loops[name, SELF_CRITICAL] = _self_critical(name, batch_size // samples, samples, words, **sizes)
+            rewards[name] = loops[name, SELF_CRITICAL][0].reward
+    seconds = {key: [] for key in loops} | {(name, REWARD): [] for name in rewards}
+    for number in tqdm(range(steps + 2), desc="steps of each", unit="step"):
+        for (name, variant), (loop, batch) in loops.items():
             rewarded = rewards[name].seconds if variant == SELF_CRITICAL else 0.0
             began = time.perf_counter()
-            float(step(batch)["loss"])
-            if round_number < 2:  # the first traces, the second warms up
+            float(loop.train_step(batch)["loss"])
+            if number < 2:
                 continue
             seconds[name, variant].append(time.perf_counter() - began)
             if variant == SELF_CRITICAL:
@@ -129,56 +111,52 @@ def measure(
     return seconds
 
 
-def _self_critical(
-    name: str, images: int, samples: int, words: int, **sizes
-) -> tuple[TimedReward, Callable, tuple]:
-    """The reward of a self-critical step, the step, and its batch."""
-    paper, captioner = CAPTIONERS[name], _made(name, words, **sizes)
+def _self_critical(name: str, images: int, samples: int, words: int, **sizes) -> tuple[SCSTLoop, tuple]:
+    """A loop of self-critical training and its batch."""
+    paper, captioner = CAPTIONERS[name], _make(name, words, **sizes)
     length = words * paper.tokens_a_word
     base = RADIX_BASE if paper.tokens_a_word > 1 else None
     reward = TimedReward(max(images, _REWARDED), VOCABULARY - _FIRST_WORD, length, base)
-    loop = SCSTLoop(captioner, keras.optimizers.Adam(1e-3), reward=reward, samples=samples, max_length=length)
+    captioner.compile(keras.optimizers.Adam(1e-3))
+    loop = SCSTLoop(captioner, reward=reward, settings=SCST(samples=samples), max_length=length)
     inputs, _ = random_batch(paper, images, words)
-    return reward, loop.train_step, (inputs, tf.range(images)[:, None])
+    return loop, (inputs, tf.range(images)[:, None])
 
 
 def measure_decoding(
     captioners: Iterable[str], *, steps: int = 5, batch_size: int = 50, words: int = 16, **sizes
 ) -> dict[str, list[float]]:
-    """Seconds of each of `steps` batches of images, captioned by a search with three beams.
-
-    No caption ends before it has all its words.
+    """Seconds of captioning each of `steps` batches of images by beam search, with captions of full length.
 
     Args:
-        captioners, steps, words, sizes: as `measure`.
-        batch_size: images of a batch.
+        captioners, steps, words, sizes: as of `measure`.
+        batch_size: images per batch.
     """
     decoders = {}
     for name in captioners:
-        captioner = _made(name, words, **sizes)
+        captioner = _make(name, words, **sizes)
         bias = np.array(keras.ops.convert_to_numpy(captioner.output_layer.bias))
         bias[captioner.end_id] = -100.0
         captioner.output_layer.bias.assign(bias)
-        (inputs, _) = random_batch(CAPTIONERS[name], batch_size, words)
-        length = words * CAPTIONERS[name].tokens_a_word
-        decoders[name] = Decoder(captioner, BEAM, length), inputs
+        inputs, _ = random_batch(CAPTIONERS[name], batch_size, words)
+        decoders[name] = Decoder(captioner, BEAM, words * CAPTIONERS[name].tokens_a_word), inputs
     seconds = {name: [] for name in decoders}
-    for round_number in tqdm(range(steps + 1), desc="batches of each", unit="batch"):
+    for number in tqdm(range(steps + 1), desc="batches of each", unit="batch"):
         for name, (decode, inputs) in decoders.items():
             began = time.perf_counter()
             decode(inputs)[0].numpy()
-            if round_number >= 1:
+            if number >= 1:
                 seconds[name].append(time.perf_counter() - began)
     return seconds
 
 
-def _made(name: str, words: int, **sizes) -> Captioner:
+def _make(name: str, words: int, **sizes) -> Captioner:
     keras.utils.set_random_seed(0)
     return CAPTIONERS[name].make(words * CAPTIONERS[name].tokens_a_word, **sizes)
 
 
 def random_batch(paper: PaperCaptioner, batch_size: int, words: int) -> tuple[dict, tf.Tensor]:
-    """Inputs with teacher-forced tokens, and targets; boxes lie in the image."""
+    """Random inputs with tokens, and targets."""
     random = np.random.default_rng(0)
     inputs = {}
     for name, shape in paper.inputs.items():
@@ -194,21 +172,20 @@ def random_batch(paper: PaperCaptioner, batch_size: int, words: int) -> tuple[di
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     command = parser(
         "python -m benchmarks.training_steps",
-        "Times training steps of captioners at the papers' sizes, dense and with gates, side by side: the\n"
-        "median of each, and the median ratio to the dense step of the same round. With --scst: a step of\n"
-        "self-critical training beside them, and the share of it that rewards take. With --decode: images a\n"
-        "second of a search with three beams.",
+        "Measures training steps of captioners at the papers' sizes, dense and pruned: the median time of\n"
+        "each, and the median ratio to the dense step before it. --scst adds a step of SCST\n"
+        "and the share of its rewards; --decode measures beam search instead.",
         [
-            ("python -m benchmarks.training_steps", "Soft-Attention, 30 steps of each, some minutes"),
+            ("python -m benchmarks.training_steps", "Soft-Attention with all pruning methods, some minutes"),
             (
                 "python -m benchmarks.training_steps --captioner ort acort --variants dense --steps 5",
-                "do ACORT's shared layers make a step shorter?",
+                "dense steps of two captioners",
             ),
             (
                 "python -m benchmarks.training_steps --scst --captioner up_down ort acort --steps 5",
-                "a self-critical step of 20 images with 5 captions beside one on 100 people's captions",
+                "self-critical steps of 20 images with 5 captions each",
             ),
-            ("python -m benchmarks.training_steps --decode --captioner up_down ort acort", "captions"),
+            ("python -m benchmarks.training_steps --decode --captioner up_down ort acort", "beam search"),
         ],
     )
     command.add_argument(
@@ -217,14 +194,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         choices=sorted(CAPTIONERS),
         default=["soft_attention_of_map"],
         metavar="NAME",
-        help=f"which ones: {', '.join(sorted(CAPTIONERS))} (default: soft_attention_of_map)",
+        help=f"{', '.join(sorted(CAPTIONERS))} (default: soft_attention_of_map)",
     )
     command.add_argument(
         "--variants",
         nargs="+",
         choices=list(VARIANTS),
         metavar="NAME",
-        help=f"of the training step: {'; '.join(VARIANTS)} (default: all; with --scst: dense)",
+        help=f"{'; '.join(VARIANTS)} (default: all; with --scst: dense)",
     )
     command.add_argument(
         "--scst",
@@ -232,107 +209,78 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         const=5,
         metavar="SAMPLES",
-        help="time a self-critical step, too: as many captions, SAMPLES (default 5) drawn of each image",
+        help="measure self-critical training, too, with SAMPLES captions per image (default: 5)",
     )
-    command.add_argument("--decode", action="store_true", help="time the search for captions instead")
-    command.add_argument("--steps", type=int, help="measured of each (default 30; batches of --decode: 5)")
+    command.add_argument("--decode", action="store_true", help="measure beam search instead")
+    command.add_argument("--steps", type=int, help="measured steps (default: 30; with --decode: 5 batches)")
     command.add_argument(
         "--batch-size",
         type=int,
-        help="captions (default 32; with --scst those of 20 images; images of --decode: 50)",
+        help="captions per step (default: 32; with --scst those of 20 images; with --decode: 50 images)",
     )
-    command.add_argument("--words", type=int, default=16, help="of a caption (default 16)")
-    command.add_argument("--json", action="store_true", help="print the medians and ratios as JSON")
-    return command.parse_args(argv)
+    command.add_argument("--words", type=int, default=16, help="words per caption (default: 16)")
+    command.add_argument("--json", action="store_true", help="print the results as JSON")
+    given = command.parse_args(argv)
+    for name in ("steps", "batch_size", "words"):
+        value = getattr(given, name)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')} is {value}: give at least 1")
+    if given.scst is not None and given.scst < 2:
+        raise InputError(f"--scst is {given.scst}: sample at least 2 captions per image")
+    if given.scst is not None and given.decode:
+        raise InputError("--scst measures training steps and --decode beam search: give one of them")
+    return given
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measures as the command line says and prints a table."""
-    options = _arguments(argv)
-    _check(options)
-    with only_json_on_stdout(options.json):
-        title, columns, rows = _decoding(options) if options.decode else _training(options)
-    if options.json:
+    """Measures and prints a table."""
+    given = _arguments(argv)
+    with only_json_on_stdout(given.json):
+        rows = _decoding(given) if given.decode else _training(given)
+    if given.json:
         print(json.dumps(rows))
         return
-    table = Table(title=title, title_justify="left")
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    table = Table()
     table.add_column("", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right")
+    for column in columns:
+        table.add_column(column.replace("_", " "), justify="right")
     for name, row in rows.items():
-        table.add_row(name, *(shown(row) for shown in columns.values()))
+        table.add_row(name, *(f"{row[column]:,.2f}" if column in row else "" for column in columns))
     Console().print(table)
 
 
-# Heading of a column, and what a row has in it.
-_Columns = dict[str, Callable[[dict], str]]
+def _decoding(given: argparse.Namespace) -> dict[str, dict[str, float]]:
+    size = given.batch_size or 50
+    seconds = measure_decoding(given.captioner, steps=given.steps or 5, batch_size=size, words=given.words)
+    return {name: {"images_per_second": size / statistics.median(times)} for name, times in seconds.items()}
 
 
-def _check(options: argparse.Namespace) -> None:
-    for name in ("steps", "batch_size", "words"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {value}: give at least 1")
-    if options.scst is not None and options.scst < 2:
-        raise InputError(f"--scst is {options.scst}: draw 2 captions of an image or more")
-    if options.scst is not None and options.decode:
-        raise InputError("--scst times training steps and --decode the search: give one of them")
-
-
-def _decoding(options: argparse.Namespace) -> tuple[str, _Columns, dict[str, dict]]:
-    size = options.batch_size or 50
-    seconds = measure_decoding(
-        options.captioner, steps=options.steps or 5, batch_size=size, words=options.words
-    )
-    rows = {name: {"images_a_second": size / statistics.median(times)} for name, times in seconds.items()}
-    columns = {"images a second": lambda row: f"{row['images_a_second']:.1f}"}
-    return f"Captions of {options.words} words, beam {BEAM}, {size} images at once", columns, rows
-
-
-def _training(options: argparse.Namespace) -> tuple[str, _Columns, dict[str, dict]]:
-    samples = options.scst
-    size = options.batch_size or (20 * samples if samples else 32)
+def _training(given: argparse.Namespace) -> dict[str, dict[str, float]]:
     seconds = measure(
-        options.captioner,
-        variants=options.variants or ([DENSE] if samples else list(VARIANTS)),
-        steps=options.steps or 30,
-        batch_size=size,
-        words=options.words,
-        samples=samples,
+        given.captioner,
+        variants=given.variants or ([DENSE] if given.scst else list(VARIANTS)),
+        steps=given.steps or 30,
+        batch_size=given.batch_size or (20 * given.scst if given.scst else 32),
+        words=given.words,
+        samples=given.scst,
     )
-    rows = {f"{name}, {variant}": row for (name, variant), row in _ratios(seconds).items()}
-    columns = {
-        "median ms": lambda row: f"{row['milliseconds']:.0f}",
-        "ratio to dense": lambda row: f"{row['ratio']:.2f}" if row["ratio"] else "",
-        "ratio to the first": lambda row: f"{row['to_first']:.2f}",
-    }
-    title = f"A training step, {size} captions of {options.words} words"
-    if samples:
-        title += f"; self-critical: {samples} drawn of each of {size // samples} images"
-        columns["of it rewards"] = lambda row: f"{row['reward_share']:.1%}" if "reward_share" in row else ""
-    return title, columns, rows
-
-
-def _ratios(seconds: dict[tuple[str, str], list[float]]) -> dict[tuple[str, str], dict]:
-    """Medians; ratios are taken pair by pair, because both steps of a pair saw the same machine."""
-
-    def ratio(times: list[float], others: list[float]) -> float:
-        return statistics.median(time / other for time, other in zip(times, others, strict=True))
-
-    first = next(iter(seconds.values()))
-    rows = {
-        (name, variant): {
-            "milliseconds": 1000 * statistics.median(times),
-            "ratio": ratio(times, seconds[name, DENSE]) if (name, DENSE) in seconds else None,
-            "to_first": ratio(times, first),
-        }
-        for (name, variant), times in seconds.items()
-        if variant != REWARD
-    }
-    for (name, variant), row in rows.items():
+    rows, first = {}, next(iter(seconds.values()))
+    for (name, variant), times in seconds.items():
+        if variant == REWARD:
+            continue
+        row = rows[f"{name}, {variant}"] = {"milliseconds": 1000 * statistics.median(times)}
+        if (name, DENSE) in seconds:
+            row["ratio_to_dense"] = _ratio(times, seconds[name, DENSE])
+        row["ratio_to_first"] = _ratio(times, first)
         if variant == SELF_CRITICAL:
-            row["reward_share"] = ratio(seconds[name, REWARD], seconds[name, variant])
+            row["share_of_rewards"] = _ratio(seconds[name, REWARD], times)
     return rows
+
+
+def _ratio(times: list[float], others: list[float]) -> float:
+    """Median ratio of steps that were taken in the same round, when the machine was equally busy."""
+    return statistics.median(map(operator.truediv, times, others))
 
 
 if __name__ == "__main__":

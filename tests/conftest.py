@@ -73,7 +73,6 @@ TINY = [
     "data.max_length=6",
     "model.encoder.image_size=32",
     "model.encoder.layer=conv_pw_1_relu",
-    "model.encoder.width=0.25",
     "model.embedding_size=6",
     "model.rnn_size=16",
     "model.attention_size=8",
@@ -137,7 +136,7 @@ def trained_run(shared_folder, tiny_settings) -> Path:
         from tfsparsecap.training.run import train_run
 
         more = ["name=trained", "pruning=null", "training.keep_initial=true"]
-        train_run(load_config(None, [*tiny_settings, *more]), runs=folder, verbose=0, say=lambda line: None)
+        train_run(load_config(None, [*tiny_settings, *more]), runs=folder, verbose=0, report=str)
 
     return make_once(shared_folder / "trained_runs", make) / "trained"
 
@@ -158,7 +157,7 @@ def quick_training(monkeypatch) -> Iterator[None]:
 
         def __init__(self, **kwargs):
             super().__init__(**kwargs)
-            self.convolution = keras.layers.Conv2D(5, 16, strides=16, name="convolution")
+            self.convolution = keras.layers.Conv2D(5, 16, strides=16, trainable=self.trainable)
             self.convolution.build((None, 32, 32, 3))
             self.built = True
 

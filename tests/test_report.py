@@ -345,7 +345,7 @@ def test_damaged_files_are_errors(runs, tmp_path, capsys):
 
 
 def test_invalid_paths_and_numbers_are_errors(runs, tmp_path, capsys):
-    assert "is no run folder" in error_of(capsys, tmp_path, "--output", tmp_path / "page.html")
+    assert "is not a run folder" in error_of(capsys, tmp_path, "--output", tmp_path / "page.html")
     assert "there is no folder" in error_of(capsys, runs[0], "--output", tmp_path / "none" / "page.html")
     assert "it is a folder" in error_of(capsys, runs[0], "--output", tmp_path)
     assert "0 or more" in error_of(capsys, runs[0], "--output", tmp_path / "page.html", "--images", "-1")

@@ -145,9 +145,8 @@ def _train(config, options: argparse.Namespace, console) -> Path:
         return folder.path
     if not resume and folder.checkpoints.is_dir():
         shutil.rmtree(folder.path)  # only a run folder has checkpoints
-    train_run(
-        config, resume=resume, runs=options.folder, verbose=1 if sys.stdout.isatty() else 2, say=console.print
-    )
+    verbose = 1 if sys.stdout.isatty() else 2
+    train_run(config, resume=resume, runs=options.folder, verbose=verbose, report=console.print)
     return folder.path
 
 

@@ -1,4 +1,4 @@
-"""python -m tfsparsecap.train: settings in, a trained captioner in `runs/NAME` out."""
+"""python -m tfsparsecap.train: trains a captioner as its settings say, in `runs/NAME`."""
 
 import argparse
 import json
@@ -8,53 +8,57 @@ from collections.abc import Sequence
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 
 EXAMPLES = [
-    ("python -m tfsparsecap.train", "the quickstart: drawn scenes, a small captioner, 90 % pruned"),
-    ("python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml", "a published set-up"),
+    ("python -m tfsparsecap.train", "the quickstart: synthetic scenes, a small captioner, 90 % pruned"),
+    (
+        "python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \\\n"
+        "      data.folder=~/flickr8k",
+        "Soft-Attention on Flickr8k",
+    ),
     (
         "python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \\\n"
         "      data.folder=~/flickr8k pruning.sparsity=0.9 'pruning.block_shape=[16,1]' name=blocks",
-        "the same with other settings, in a run folder of its own",
+        "the same with other settings, in another run folder",
     ),
     ("python -m tfsparsecap.train name=dense pruning=null", "without pruning"),
-    ("python -m tfsparsecap.train --resume", "go on with a run that was stopped"),
+    ("python -m tfsparsecap.train --resume", "resume an interrupted run"),
 ]
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of a training."""
+    """Parses the command line."""
     options = parser(
         "python -m tfsparsecap.train",
-        "Trains a captioner, prunes it while it trains, and leaves settings, vocabulary, checkpoints,\n"
-        "history, model.keras and test scores in runs/NAME.\n"
-        "All settings with their meaning: tfsparsecap/settings/schema.py.",
+        "Trains a captioner, prunes it during training, and writes settings, vocabulary, checkpoints,\n"
+        "history, model.keras and test scores to runs/NAME.\n"
+        "All settings are documented in tfsparsecap/settings/schema.py.",
         EXAMPLES,
     )
-    options.add_argument("--config", metavar="FILE.yaml", help="settings; without it those of the quickstart")
+    options.add_argument("--config", metavar="FILE.yaml", help="settings file (default: the quickstart)")
     options.add_argument(
-        "settings", nargs="*", metavar="section.key=value", help="settings that win over the file's"
+        "settings", nargs="*", metavar="section.key=value", help="settings that override the file"
     )
     options.add_argument(
-        "--resume", action="store_true", help="go on with the run in runs/NAME from its last checkpoint"
+        "--resume", action="store_true", help="resume the run in runs/NAME from its last checkpoint"
     )
     options.add_argument(
-        "--runs", metavar="FOLDER", default="runs", help="where run folders lie (default: runs)"
+        "--runs", metavar="FOLDER", default="runs", help="folder of all run folders (default: runs)"
     )
     options.add_argument(
-        "--json", action="store_true", help="print the scores as JSON, everything else on standard error"
+        "--json", action="store_true", help="print the scores as JSON, everything else to standard error"
     )
     options.add_argument("--quiet", action="store_true", help="no progress bars")
     return options.parse_intermixed_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Trains as the command line says.
+    """Trains a captioner.
 
     Raises:
-        InputError: the settings or what they name are wrong.
+        InputError: a setting or what it refers to is invalid.
     """
     given = arguments(argv)
     with only_json_on_stdout(given.json):
-        # Typing errors are found before TensorFlow takes its seconds to start.
+        # Misspelt settings are reported before TensorFlow is imported, which takes seconds.
         from tfsparsecap.settings.files import load_config
 
         config = load_config(given.config, given.settings)
@@ -67,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             scores = train_run(config, resume=given.resume, runs=given.runs, verbose=verbose)
         except KeyboardInterrupt:
             where = f"--config {given.runs}/{config.name}/config.yaml --runs {given.runs}"
-            print(f"stopped; go on with {where} --resume", file=sys.stderr)
+            print(f"stopped; resume with {where} --resume", file=sys.stderr)
             raise
         if not given.json and "split" in scores:
             print_table(scores["run"], scores_table(scores))

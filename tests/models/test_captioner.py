@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gates
 from tfsparsecap.layers import GatedDense
-from tfsparsecap.models.captioner import Captioner, loop_over_tokens
+from tfsparsecap.models.captioner import Captioner, loop_over_tokens, masked_cross_entropy
 
 
 class Counter(Captioner):
@@ -66,3 +67,32 @@ def test_loop_over_tokens_stacks_outputs_and_has_a_gradient(length):
     totals, gradient = run(words)
     np.testing.assert_allclose(totals, 1 + np.cumsum(words, axis=1), atol=1e-6)
     np.testing.assert_array_equal(gradient[0, :, 0], [5, 4, 3, 2, 1])
+
+
+def test_masked_cross_entropy_equals_keras_without_the_padding():
+    random = np.random.default_rng(3)
+    logits = random.normal(size=(2, 4, 12)).astype("float32")
+    targets = np.array([[3, 4, 2, 0], [5, 2, 0, 0]], "int32")
+    tokens = targets != 0
+    for smoothing in (0.0, 0.1):
+        one_hot = keras.utils.to_categorical(targets[tokens], 12)
+        expected = keras.losses.CategoricalCrossentropy(
+            from_logits=True, label_smoothing=smoothing, reduction="sum"
+        )(one_hot, logits[tokens])
+        found = masked_cross_entropy(logits, targets, 0, smoothing)
+        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_fit_minimises_the_masked_cross_entropy_unless_a_loss_is_given():
+    inputs = {"features": np.ones((2, 1, 1)), "tokens": np.array([[1, 3, 2], [1, 2, 0]], "int32")}
+    targets = np.array([[3, 2, 0], [2, 0, 0]], "int32")
+    captioner = Counter()
+    expected = float(masked_cross_entropy(captioner(inputs), targets, 0)) / 3
+    captioner.compile("sgd", run_eagerly=True)
+    assert captioner.evaluate(inputs, targets, verbose=0) == pytest.approx(expected, rel=1e-5)
+    losses = captioner.fit(inputs, targets, epochs=2, verbose=0).history["loss"]
+    assert losses[0] == pytest.approx(expected, rel=1e-5) and losses[1] < losses[0]
+    with pytest.raises(InputError, match="no sample weights"):
+        captioner.fit(inputs, targets, sample_weight=np.ones(2), verbose=0)
+    captioner.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert captioner.evaluate(inputs, targets, verbose=0) != pytest.approx(expected, rel=1e-3)

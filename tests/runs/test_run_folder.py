@@ -1,4 +1,4 @@
-"""Run folders: who may write where, which checkpoints stay, what counts as the best epoch."""
+"""Run folders: starting and resuming, locks, which checkpoints are kept, the best epoch."""
 
 import csv
 
@@ -16,13 +16,13 @@ def tokenizer():
     return WordTokenizer.from_captions(["a dog"])
 
 
-def test_a_folder_that_exists_is_not_written_over(tmp_path):
+def test_an_existing_folder_is_not_overwritten(tmp_path):
     folder, config = RunFolder(tmp_path / "quickstart"), load_config()
     folder.check(config, resume=False)
     folder.path.mkdir()
     folder.check(config, resume=False)
     (folder.path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"exists and is no run folder .* give name="):
+    with pytest.raises(InputError, match=r"exists but is not a run folder .* pass name="):
         folder.check(config, resume=False)
     (folder.path / "notes.txt").unlink()
     folder.create(config, tokenizer())
@@ -33,34 +33,34 @@ def test_a_folder_that_exists_is_not_written_over(tmp_path):
         RunFolder(tmp_path / "file").check(config, resume=False)
 
 
-def test_resuming_asks_for_the_same_run(tmp_path):
+def test_a_run_is_resumed_with_the_same_settings_only(tmp_path):
     folder, config = RunFolder(tmp_path / "quickstart"), load_config()
-    with pytest.raises(InputError, match="there is no run to go on with"):
+    with pytest.raises(InputError, match="there is no run to resume"):
         folder.check(config, resume=True)
     folder.create(config, tokenizer())
     folder.check(config, resume=True)
     folder.check(load_config(None, ["data.folder=elsewhere"]), resume=True)
-    with pytest.raises(InputError, match=r"has training\.epochs=2, not 7: go on with its own settings"):
+    with pytest.raises(InputError, match=r"has training\.epochs=2, not 7: resume it with its own settings"):
         folder.check(load_config(None, ["training.epochs=7"]), resume=True)
     with pytest.raises(InputError, match="more settings differ"):
         folder.check(load_config(None, ["pruning=null"]), resume=True)
 
 
-def test_what_a_killed_start_left_behind_is_not_in_the_way_and_what_is_not_of_it_is(tmp_path):
+def test_leftovers_of_a_killed_start_may_be_overwritten(tmp_path):
     folder, config = RunFolder(tmp_path / "run"), load_config()
     folder.create(config, tokenizer(), {"0000/kernel": np.ones(3, np.float32)})
     assert folder.initial.is_file()
     folder.config_file.unlink()  # the last thing that is written
     (folder.checkpoints / ".initial-x.npz").write_bytes(b"half")
     folder.check(config, resume=False)
-    with pytest.raises(InputError, match="leave --resume out"):
+    with pytest.raises(InputError, match="omit --resume"):
         folder.check(config, resume=True)
     folder.checkpoint(1).write_bytes(b"an epoch")
-    with pytest.raises(InputError, match="exists and is no run folder"):
+    with pytest.raises(InputError, match="exists but is not a run folder"):
         folder.check(config, resume=False)
 
 
-def test_the_initial_weights_are_there_before_the_settings(tmp_path, monkeypatch):
+def test_initial_weights_are_written_before_the_settings(tmp_path, monkeypatch):
     folder = RunFolder(tmp_path / "run")
 
     def killed(self, config):
@@ -72,7 +72,7 @@ def test_the_initial_weights_are_there_before_the_settings(tmp_path, monkeypatch
         folder.create(load_config(), tokenizer(), {"0000/kernel": np.ones(3, np.float32)})
 
 
-def test_a_start_that_lies_elsewhere_now_is_the_same_one(tmp_path):
+def test_a_moved_start_run_is_accepted(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.create(load_config(None, ["training.start_from=runs/study/dense-s1"]), tokenizer())
     folder.check(load_config(None, ["training.start_from=/moved/study/dense-s1"]), resume=True)
@@ -80,37 +80,37 @@ def test_a_start_that_lies_elsewhere_now_is_the_same_one(tmp_path):
         folder.check(load_config(None, ["training.start_from=runs/other"]), resume=True)
 
 
-def test_two_trainings_do_not_write_to_one_folder(tmp_path):
+def test_two_processes_cannot_train_in_one_folder(tmp_path):
     folder = RunFolder(tmp_path)
-    with folder.held():
-        with pytest.raises(InputError, match="another training is at work in"), RunFolder(tmp_path).held():
+    with folder.locked():
+        with pytest.raises(InputError, match="another process is training in"), RunFolder(tmp_path).locked():
             pass
-        # What holds it is a process, not a file that a killed one leaves behind.
+        # A file left behind by a killed process is no lock.
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / ".lock").write_text("")
-        with RunFolder(tmp_path / "other").held():
+        with RunFolder(tmp_path / "other").locked():
             pass
-    with folder.held():
+    with folder.locked():
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_settings_and_vocabulary_are_there_to_read(tmp_path):
+def test_settings_and_vocabulary_can_be_read_back(tmp_path):
     folder, config = RunFolder(tmp_path / "a" / "b"), load_config(None, ["seed=4"])
     folder.create(config, tokenizer())
     assert folder.load_config() == config
     assert WordTokenizer.load(folder.vocabulary).vocabulary == tokenizer().vocabulary
-    with pytest.raises(InputError, match="is no run folder"):
+    with pytest.raises(InputError, match="is not a run folder"):
         RunFolder(tmp_path).load_config()
 
 
-def test_a_place_that_cannot_be_written_to_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot make the folder"):
+    with pytest.raises(InputError, match="cannot create the folder"):
         RunFolder(tmp_path / "file" / "run").create(load_config(), tokenizer())
 
 
-def test_a_folder_that_could_not_be_filled_is_not_left_behind(tmp_path, monkeypatch):
+def test_a_failed_start_leaves_no_folder_behind(tmp_path, monkeypatch):
     def full(self, path):
         raise InputError("the disk is full")
 
@@ -120,18 +120,18 @@ def test_a_folder_that_could_not_be_filled_is_not_left_behind(tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_the_last_two_checkpoints_and_the_best_stay(tmp_path):
+def test_the_last_two_checkpoints_and_the_best_are_kept(tmp_path):
     folder = RunFolder(tmp_path)
     folder.create(load_config(), tokenizer())
     for epoch in range(1, 7):
         folder.checkpoint(epoch).write_bytes(b"")
-    (folder.checkpoints / ".epoch-0005-x.npz").write_bytes(b"what a killed write left")
+    (folder.checkpoints / ".epoch-0005-x.npz").write_bytes(b"leftover")
     folder.drop_old_checkpoints(5, best=2)
     left = sorted(path.name for path in folder.checkpoints.iterdir())
     assert left == ["epoch-0002.npz", "epoch-0004.npz", "epoch-0005.npz"]
 
 
-def test_history_has_a_line_an_epoch_and_a_column_for_every_name(tmp_path):
+def test_history_has_a_row_per_epoch_and_a_column_per_name(tmp_path):
     folder = RunFolder(tmp_path)
     folder.write_history(
         [{"epoch": 1, "loss": 0.123456789}, {"epoch": 2, "loss": 0.1, "validation_CIDEr": 0.5}]
@@ -142,7 +142,7 @@ def test_history_has_a_line_an_epoch_and_a_column_for_every_name(tmp_path):
     assert rows[1]["validation_CIDEr"] == "0.5"
 
 
-def test_with_pruning_only_epochs_at_the_final_sparsity_can_be_the_best():
+def test_only_epochs_at_the_final_sparsity_can_be_the_best():
     history = [
         {"epoch": 1, "validation_CIDEr": 0.9, "sparsity": 0.3},
         {"epoch": 2, "validation_CIDEr": 0.4, "sparsity": 0.9},

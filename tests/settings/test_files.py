@@ -1,4 +1,4 @@
-"""Settings from files and the command line: what is read, and the sentence for each mistake."""
+"""Settings from files and the command line, and the error for each mistake."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def sentence(overrides=(), path=None) -> str:
     return str(error.value)
 
 
-def test_no_file_at_all_is_the_quickstart():
+def test_the_defaults_are_the_quickstart():
     assert load_config() == Config() == load_config("configs/quickstart.yaml")
 
 
@@ -24,7 +24,7 @@ def test_the_published_settings_are_valid(cell):
     assert config.model.cell == cell and not config.model.encoder.trainable
 
 
-def test_overrides_win_and_null_takes_pruning_away(tmp_path):
+def test_overrides_replace_the_file_and_null_disables_pruning(tmp_path):
     file = tmp_path / "x.yaml"
     file.write_text("name: 7\ntraining: {epochs: 5, learning_rate: 1e-4}\npruning: {sparsity: 0.5}\n")
     config = load_config(file, ["training.epochs=3", "pruning=null"])
@@ -33,7 +33,7 @@ def test_overrides_win_and_null_takes_pruning_away(tmp_path):
     assert load_config(file, ["pruning.block_shape=[16,1]"]).pruning.block_shape == (16, 1)
 
 
-def test_a_typo_gets_a_suggestion_and_its_place(tmp_path):
+def test_unknown_keys_get_a_suggestion_and_a_location(tmp_path):
     file = tmp_path / "x.yaml"
     file.write_text("training:\n  epoch: 5\n")
     assert sentence(path=file) == f"unknown key training.epoch in {file}; did you mean training.epochs?"
@@ -44,11 +44,11 @@ def test_a_typo_gets_a_suggestion_and_its_place(tmp_path):
     assert sentence(["x.y=1"]) == "unknown key x on the command line; remove it"
 
 
-def test_a_wrong_type_says_where_and_what_is_expected(tmp_path):
+def test_wrong_types_are_reported_with_location_and_expectation(tmp_path):
     file = tmp_path / "x.yaml"
     file.write_text("training: {epochs: many}\n")
-    said = sentence(path=file)
-    assert said.startswith(f"training.epochs in {file} is 'many': it should be a valid integer")
+    text = sentence(path=file)
+    assert text.startswith(f"training.epochs in {file} is 'many': it should be a valid integer")
     assert sentence(["model.cell=rnn"]) == (
         "model.cell on the command line is 'rnn': it should be 'lstm' or 'gru'"
     )
@@ -57,7 +57,7 @@ def test_a_wrong_type_says_where_and_what_is_expected(tmp_path):
     assert "less than 1" in sentence(["pruning.sparsity=1"])
 
 
-def test_a_captioner_has_the_settings_of_its_kind():
+def test_each_captioner_has_its_own_settings():
     model = load_config(None, ["model.kind=up_down", "model.rnn_size=144", "model.encoder=null"]).model
     assert (model.rnn_size, model.attention_size, model.encoder) == (144, 512, None)
     model = load_config(
@@ -76,28 +76,28 @@ def test_a_captioner_has_the_settings_of_its_kind():
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b"])
-def test_a_name_that_is_no_folder_name_is_refused(name):
+def test_names_that_are_not_folder_names_are_rejected(name):
     assert "name" in sentence([f"name={name!r}"])
 
 
-def test_files_that_are_no_settings_are_named(tmp_path):
+def test_files_without_settings_are_rejected(tmp_path):
     (tmp_path / "broken.yaml").write_text("a: [1,\nb: 2\n")
-    assert "is no YAML at line" in sentence(path=tmp_path / "broken.yaml")
+    assert "is not YAML at line" in sentence(path=tmp_path / "broken.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n")
-    assert "holds no settings" in sentence(path=tmp_path / "list.yaml")
+    assert "has no settings" in sentence(path=tmp_path / "list.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00\x81")
     assert str(tmp_path / "bytes.yaml") in sentence(path=tmp_path / "bytes.yaml")
     assert "is a folder" in sentence(path=tmp_path)
     (tmp_path / "deep.yaml").write_text("a: " + "[" * 2000 + "]" * 2000)
-    assert "deep.yaml is no text in YAML" in sentence(path=tmp_path / "deep.yaml")
+    assert "deep.yaml is not a YAML file" in sentence(path=tmp_path / "deep.yaml")
     (tmp_path / "large.yaml").write_text("[" * 100_000)
     assert "too large for settings" in sentence(path=tmp_path / "large.yaml")
-    assert "close what it opens" in sentence(["name=" + "[" * 2000 + "]" * 2000])
-    said = sentence(path=tmp_path / "brokn.yaml")
-    assert said.startswith("there is no file") and "did you mean" in said
+    assert "close all brackets" in sentence(["name=" + "[" * 2000 + "]" * 2000])
+    text = sentence(path=tmp_path / "brokn.yaml")
+    assert text.startswith("there is no file") and "did you mean" in text
 
 
-def test_a_file_changes_the_settings_of_another(tmp_path):
+def test_a_file_extends_another_one(tmp_path):
     (tmp_path / "lower").mkdir()
     (tmp_path / "base.yaml").write_text("training: {epochs: 5, batch_size: 7}\nmodel: {kind: up_down}\n")
     (tmp_path / "lower" / "one.yaml").write_text("extends: ../base.yaml\ntraining: {epochs: 6}\n")
@@ -119,27 +119,27 @@ def test_a_file_changes_the_settings_of_another(tmp_path):
     assert "give the path of one YAML file" in sentence(path=tmp_path / "base.yaml")
 
 
-def test_an_empty_file_is_the_defaults(tmp_path):
+def test_an_empty_file_gives_the_defaults(tmp_path):
     (tmp_path / "empty.yaml").write_text("")
     assert load_config(tmp_path / "empty.yaml") == Config()
 
 
 @pytest.mark.parametrize("text", ["epochs", "=3", "--epochs=3", "training.epochs"])
-def test_something_that_is_no_setting_is_refused(text):
-    assert "is no setting: write section.key=value" in sentence([text])
+def test_arguments_that_are_not_settings_are_rejected(text):
+    assert "is not a setting: write section.key=value" in sentence([text])
 
 
-def test_an_unresolved_reference_is_refused():
-    assert "do not go together" in sentence(["training.epochs=${nothing}"])
+def test_unresolved_references_are_rejected():
+    assert "cannot be combined" in sentence(["training.epochs=${nothing}"])
 
 
-def test_what_is_saved_is_read_back_equal(tmp_path):
+def test_saved_settings_are_read_back_unchanged(tmp_path):
     config = load_config(None, ["pruning.begin=0.2", "data.train=50", "data.folder=été"])
     (tmp_path / "config.yaml").write_text(save_config(config), encoding="utf-8")
     assert load_config(tmp_path / "config.yaml") == config
 
 
-def test_differences_name_keys_and_both_values():
+def test_differences_contain_key_and_both_values():
     one, other = load_config(None, ["training.epochs=7"]), load_config(None, ["pruning=null"])
     found = {key: values for key, *values in differences(one, other)}
     assert found["training.epochs"] == [7, Config().training.epochs]
@@ -149,24 +149,24 @@ def test_differences_name_keys_and_both_values():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("pruning.block_shape=[16,1", r"cannot be read: close what it opens"),
+        ("pruning.block_shape=[16,1", r"is not YAML: close all brackets"),
         ("pruning.block_shape=16", r"pruning.block_shape .* is 16: it should be a list in brackets"),
         ("data.batch_lengths=12", r"data.batch_lengths .* is 12: it should be a list in brackets"),
         ("name=a/b", r"name .* is 'a/b': it should be letters, digits"),
     ],
 )
-def test_values_of_another_form_are_said_in_the_words_of_a_settings_file(setting, message):
+def test_values_with_the_wrong_structure_are_reported_in_terms_of_yaml(setting, message):
     with pytest.raises(InputError, match=message):
         load_config(None, [setting])
 
 
-def test_an_encoder_takes_the_layer_of_its_network_where_none_is_named(tmp_path):
+def test_the_default_layer_depends_on_the_network(tmp_path):
     assert load_config().model.encoder.layer == "conv_pw_5_relu"
     inception = load_config(None, ["model.encoder.network=inception_v1"])
     assert inception.model.encoder.layer == "Mixed_4f"
     named = load_config(None, ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3c"])
     assert named.model.encoder.layer == "Mixed_3c"
-    # What a run folder keeps is the layer itself, and a folder of before knows of no network.
+    # Settings that were saved before there was a choice of networks mean a MobileNet.
     kept = tmp_path / "config.yaml"
     kept.write_text(save_config(inception))
     assert load_config(kept) == inception

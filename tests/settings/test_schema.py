@@ -1,4 +1,4 @@
-"""The published configurations: the captioners in them are those of the papers, to the parameter."""
+"""The files in configs/: the captioners of the papers have the published numbers of parameters."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ FILES = sorted(
     for file in CONFIGS.rglob("*.yaml")
     if file.parent.name != "studies"
 )
-#: With a vocabulary of 10 000 words and features of 2048 numbers: the papers' own figures, and for base-4 and
-#: base-2 what a layer of encoder and decoder has, left away.
+#: With a vocabulary of 10 000 words and region features of length 2048: the papers' figures; for base-4 and
+#: base-2 less the parameters of the missing layers of encoder and decoder.
 PARAMETERS = {
     "updown/base": 53_149_537,
     "ort/base": 55_442_752,
@@ -44,23 +44,23 @@ def captioner_of(name, words):
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_parameters_are_those_of_the_paper(name, words):
+def test_the_number_of_parameters_is_that_of_the_paper(name, words):
     assert captioner_of(name, words).count_params() == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_configuration_can_be_trained(name):
-    config = load_config(CONFIGS / f"{name}.yaml")
+    config = load_config(CONFIGS / f"{name}.yaml", ["data.folder=somewhere"])
     check_settings(config)
-    # A run is named as its file, so that two of them never meet in one folder.
+    # Runs are named like their files, so that no two of them share a folder.
     assert config.name == name.replace("/", "_").replace("-", "_").lower()
     if config.data.radix_base:
-        assert config.data.max_length % 2 == 1, "digits of whole words, and the end"
+        assert config.data.max_length % 2 == 1, "digits of whole words and the end token"
 
 
-def test_layers_and_projections_that_are_shared_are_there_once(words):
+def test_shared_layers_and_projections_exist_once(words):
     captioner = captioner_of("acort/base", words)
     assert (len(captioner.encoder_layers), len(captioner.decoder_layers)) == (2, 2)
-    # A dense layer of 512 by 512 with its bias is saved in each of the three attentions of a pair of layers.
+    # Sharing saves a 512 x 512 dense layer with bias in each of the three attentions of a pair of layers.
     alone = captioner_of("acort/layers-000111-both", words)
     assert alone.count_params() - captioner.count_params() == 2 * 3 * (512 * 512 + 512)

@@ -1,10 +1,8 @@
-"""What happens at the end of an epoch."""
+"""Callbacks of a run."""
 
 import csv
 
 import keras
-import pytest
-import tensorflow as tf
 
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.inference.scoring import ImageCaption
@@ -12,7 +10,7 @@ from tfsparsecap.runs.checkpoints import read_notes
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training import callbacks
-from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
+from tfsparsecap.training.callbacks import SaveEpoch, TimeLeft, Validation, stops_early
 
 
 def rows(*scores, sparsity=None, phase="train"):
@@ -23,31 +21,31 @@ def rows(*scores, sparsity=None, phase="train"):
     return history
 
 
-def test_training_ends_early_after_so_many_epochs_without_a_better_one():
-    assert not ends_early(rows(0.1, 0.3, 0.2), "train", None, 2)
-    assert ends_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, 2)
-    assert not ends_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, None)
-    assert not ends_early([], "train", None, 1)
+def test_training_stops_early_without_a_better_epoch():
+    assert not stops_early(rows(0.1, 0.3, 0.2), "train", None, 2)
+    assert stops_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, 2)
+    assert not stops_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, None)
+    assert not stops_early([], "train", None, 1)
 
 
-def test_a_model_that_is_still_being_pruned_never_ends_early():
-    assert not ends_early(rows(0.9, 0.3, 0.2, 0.1, sparsity=0.5), "train", 0.9, 1)
-    assert ends_early(rows(0.9, 0.3, sparsity=0.9), "train", 0.9, 1)
+def test_training_never_stops_early_before_the_final_sparsity():
+    assert not stops_early(rows(0.9, 0.3, 0.2, 0.1, sparsity=0.5), "train", 0.9, 1)
+    assert stops_early(rows(0.9, 0.3, sparsity=0.9), "train", 0.9, 1)
 
 
-def test_a_phase_looks_at_its_own_epochs_alone():
+def test_a_phase_is_compared_with_its_own_epochs_only():
     history = [*rows(0.9, 0.1), {"epoch": 3, "phase": "fine_tune", "validation_CIDEr": 0.5}]
-    assert not ends_early(history, "fine_tune", None, 1)
+    assert not stops_early(history, "fine_tune", None, 1)
 
 
-def test_each_epoch_leaves_a_checkpoint_and_a_line(tmp_path):
+def test_each_epoch_writes_a_checkpoint_and_a_row(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    optimizer = keras.optimizers.Adam(0.25)
-    optimizer.build(model.trainable_variables)
+    model.compile(keras.optimizers.Adam(0.25))
+    model.optimizer.build(model.trainable_variables)
     folder = RunFolder(tmp_path)
     folder.create(Config(), WordTokenizer.from_captions(["a dog"]))
     history = []
-    callback = SaveEpoch(folder, optimizer, history, "train", patience=1)
+    callback = SaveEpoch(folder, history, "train", patience=1)
     callback.set_model(model)
     model.stop_training = False
     for epoch, score in enumerate((0.5, 0.4)):
@@ -62,42 +60,26 @@ def test_each_epoch_leaves_a_checkpoint_and_a_line(tmp_path):
     assert written[0]["learning_rate"] == "0.25"
 
 
-def test_validation_adds_the_scores_that_there_are(monkeypatch):
+def test_validation_logs_the_scores_that_can_be_computed(monkeypatch):
     captions = [ImageCaption("a", "a dog", 0.0, ("a dog",)), ImageCaption("b", "a cat", 0.0, ("cats",))]
     monkeypatch.setattr(callbacks, "Decoder", lambda *arguments, **options: None)
     monkeypatch.setattr(callbacks, "caption_records", lambda *arguments: (captions, 0.0))
     validation, logs = Validation(None, [], None, None, 5), {}
     validation.on_epoch_end(0, logs)
-    assert set(logs) == set(Validation.NAMES)
-    # The CIDEr of one image is none: an epoch without it is neither the best nor the worst.
+    assert set(logs) == set(Validation.SCORES)
+    # One image has no CIDEr.
     del captions[1]
     logs = {}
     validation.on_epoch_end(0, logs)
     assert set(logs) == {"validation_BLEU-4"}
 
 
-def test_the_time_left_is_said_from_the_second_epoch_on(monkeypatch):
-    said = []
-    callback = TimeLeft(said.append)
+def test_the_remaining_time_is_reported_from_the_second_epoch_on(monkeypatch):
+    messages = []
+    callback = TimeLeft(messages.append)
     callback.set_params({"epochs": 5})
     clock = iter([100.0, 220.0, 400.0])
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: next(clock))
     for epoch in (2, 3, 4):
         callback.on_epoch_begin(epoch)
-    assert said == ["3 of 5 epochs done, about 4 min left", "4 of 5 epochs done, about 3 min left"]
-
-
-@pytest.mark.skipif(not TensorBoard.available(), reason="needs the optional package tensorboard")
-def test_tensorboard_gets_every_number_of_an_epoch(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    callback = TensorBoard(tmp_path / "logs")
-    for epoch in range(2):
-        callback.on_epoch_end(epoch, {"loss": 1.0 - 0.5 * epoch})
-    callback.on_train_end()
-    events = EventAccumulator(str(tmp_path / "logs"))
-    events.Reload()
-    assert [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in events.Tensors("loss")] == [
-        (1, 1.0),
-        (2, 0.5),
-    ]
+    assert messages == ["3 of 5 epochs done, about 4 min left", "4 of 5 epochs done, about 3 min left"]

@@ -1,77 +1,42 @@
-"""Runs with pruning methods that go by a score, learn their gates at random, or decide in the middle."""
-
-import csv
-import shutil
+"""Runs with each pruning method: the sparsity after each epoch, and the same weights after a stop."""
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
-from tfsparsecap.runs.run_folder import RunFolder
-from tfsparsecap.settings.files import load_config
-from tfsparsecap.training.run import train_run
 
-#: What goes after an epoch goes with the first step of the next one.
+from .training_runs import history, resume_last_epoch, train
+
+#: Steps that take as little time as possible: two per epoch.
+SMALL = ["training.batch_size=50", "data.max_length=4", "training.validation_images=0"]
 BY_LOSS = ["pruning.metric=loss", "pruning.lower_bound=100", "pruning.pruning_percentage=0.4"]
-BY_CIDER = ["pruning.metric=validation_CIDEr", "pruning.lower_bound=0", "pruning.pruning_percentage=0.4"]
-#: method -> settings, the sparsity after each epoch of two steps.
-WAYS = {
+#: method -> settings, sparsity after each epoch; None is any.
+METHODS = {
+    "gradual": (["pruning.sparsity=0.7"], (None, 0.7)),
+    "lottery": (["pruning.sparsity=0.7"], (None, 0.7)),
+    # A decision after an epoch takes effect with the first step of the next one.
     "l1": (BY_LOSS, (0.0, 0.4)),
     "l2": (BY_LOSS, (0.0, 0.4)),
-    "relevance": ([*BY_CIDER, "training.epochs=3"], (0.0, 0.4, 0.64)),
-    # The gates are drawn, so that a run that goes on has to draw as if it had never stopped.
+    "relevance": ([*BY_LOSS, "training.epochs=3"], (0.0, 0.4, 0.64)),
+    # The gates are sampled; a resumed run must sample the same ones.
     "supermask_loss": (["pruning.land_at=0.8", "pruning.sparsity=0.7"], (None, 0.7)),
-    # Looks at the first epoch and at half of the second.
+    # Uses the first epoch and half of the second.
     "snip": (["pruning.batches=3", "pruning.sparsity=0.7"], (0.0, 0.7)),
-    # With the first step of the second epoch.
     "magnitude": (["pruning.at=0.5", "pruning.sparsity=0.7"], (0.0, 0.7)),
 }
+_RESUMED_LIKE_RELEVANCE = ("l1", "l2")
 
 
-@pytest.fixture(scope="module")
-def configured(tiny_settings, tmp_path_factory):
-    """`configured(method, *more)`: settings of a run on cached features, whose steps take the least time."""
-    cache = tmp_path_factory.mktemp("cache")
-
-    def get(method, *more):
-        frozen = ["model.encoder.trainable=false", f"data.cache_folder={cache}"]
-        small = ["training.batch_size=50", "data.max_length=4"]
-        if method != "relevance":
-            small.append("training.validation_images=0")
-        settings = [*frozen, *small, f"pruning.method={method}", *WAYS[method][0], *more]
-        return load_config(None, [*tiny_settings, *settings])
-
-    return get
-
-
-def rows_of(folder):
-    with (folder / "history.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def state_of(checkpoint):
-    with np.load(checkpoint, allow_pickle=False) as file:
-        return {key: file[key] for key in file.files if key != "notes"}
-
-
-@pytest.fixture(params=WAYS)
-def method(request):
-    """Each of them. One is compiled, which takes longer than so few steps do and is alike for all of them."""
-    tf.config.run_functions_eagerly(request.param != "l2")
-    yield request.param
-    tf.config.run_functions_eagerly(False)
-
-
-def test_a_method_prunes_as_it_is_to_and_goes_on_after_a_stop(method, configured, tmp_path):
-    config, sparsities = configured(method), WAYS[method][1]
-    scores = train_run(config, runs=tmp_path / "whole", verbose=0, say=str)
-    whole = tmp_path / "whole" / config.name
-    rows = rows_of(whole)
-    for row, sparsity in zip(rows, sparsities, strict=True):
-        assert sparsity is None or float(row["sparsity"]) == pytest.approx(sparsity, abs=1e-3)
-    captioner = FinishedRun.load(whole).captioner
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_prunes_on_schedule_and_resumes(method, tiny_settings, tmp_path):
+    more, sparsities = METHODS[method]
+    settings = [*tiny_settings, *SMALL, f"pruning.method={method}", *more]
+    folder, scores, _ = train(tmp_path, settings)
+    for row, sparsity in zip(history(folder), sparsities, strict=True):
+        assert sparsity is None or float(row["sparsity"]) == pytest.approx(sparsity, abs=5e-3)
+    captioner = FinishedRun.load(folder.path).captioner
     inside = {id(variable) for variable in captioner.encoder.variables}
     kernels = [
         np.asarray(variable)
@@ -80,27 +45,16 @@ def test_a_method_prunes_as_it_is_to_and_goes_on_after_a_stop(method, configured
     ]
     zeros = 1 - sum(map(np.count_nonzero, kernels)) / sum(kernel.size for kernel in kernels)
     assert scores["sparsity"] == pytest.approx(zeros, abs=1e-9)
-    assert zeros == pytest.approx(sparsities[-1], abs=1e-3)
-
-    if method in ("l1", "l2"):
-        return  # what they remember is what relevance does
-    shutil.copytree(whole.parent, tmp_path / "stopped")
-    folder = RunFolder(tmp_path / "stopped" / config.name)
-    last = folder.checkpoint(len(rows))
-    last.unlink()  # as if it had been stopped in the last epoch
-    folder.model.unlink()
-    said = []
-    train_run(config, resume=True, runs=tmp_path / "stopped", verbose=0, say=said.append)
-    assert f"going on after epoch {len(rows) - 1}" in said
-    found, expected = state_of(last), state_of(RunFolder(whole).checkpoint(len(rows)))
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert zeros == pytest.approx(sparsities[-1], abs=5e-3)
+    if method not in _RESUMED_LIKE_RELEVANCE:
+        assert f"resuming after epoch {len(sparsities) - 1}" in resume_last_epoch(folder, settings)
 
 
-def test_pruning_by_a_score_of_the_validation_needs_one(configured, tmp_path):
-    for images, reason in ((0, "nothing is validated"), (1, "only one image is validated, which has none")):
-        config = configured("relevance", f"training.validation_images={images}")
-        with pytest.raises(InputError, match=f"goes by validation_CIDEr, and {reason}: set training"):
-            train_run(config, runs=tmp_path, verbose=0, say=str)
+@pytest.mark.usefixtures("quick_training")
+def test_pruning_by_a_validation_score_needs_enough_validation_images(tiny_settings, tmp_path):
+    by_cider = ["pruning.method=relevance", "pruning.metric=validation_CIDEr", "pruning.lower_bound=0"]
+    for images in (0, 1):
+        settings = [*tiny_settings, *by_cider, f"training.validation_images={images}"]
+        with pytest.raises(InputError, match=f"needs validation_CIDEr, but there are {images} validation"):
+            train(tmp_path, settings)
     assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
 
 #: Ids of the special tokens in every word vocabulary of this package.
@@ -60,6 +61,8 @@ class Captioner(keras.Model):
     input_names: tuple[str, ...] = ("image", "features")
     #: Largest number of tokens in a caption; None is unlimited.
     max_length: int | None = None
+    #: Share of the target probability that the loss spreads over all tokens, in [0, 1).
+    label_smoothing: float = 0.0
 
     def __init__(
         self,
@@ -130,6 +133,48 @@ class Captioner(keras.Model):
             self.initial_state(memory),
         )
 
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Computes the loss that `fit` and the training of runs minimise.
+
+        It is the cross-entropy of all target tokens except padding, in nats per token, plus the penalties
+        of the layers. With several replicas, the tokens of all of them are averaged: the values of the
+        replicas sum to the loss. A loss that is given to `compile` replaces it.
+
+        Args:
+            x: inputs of `call`.
+            y: target tokens int32 [B, T].
+            y_pred: logits float [B, T, V].
+            sample_weight: must be None.
+            training: not used.
+
+        Returns:
+            float32 scalar.
+
+        Raises:
+            InputError: weights are given.
+
+        Example:
+            >>> from tfsparsecap.models import SoftAttention
+            >>> captioner = SoftAttention(100, rnn_size=8, attention_size=8, feature_size=16)
+            >>> captioner.compile("adam")
+            >>> tokens = np.random.randint(3, 100, (4, 6))
+            >>> inputs = {"features": np.ones((4, 9, 16)), "tokens": tokens[:, :-1]}
+            >>> list(captioner.fit(inputs, tokens[:, 1:], verbose=0).history)
+            ['loss']
+        """
+        if getattr(self, "loss", None) is not None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        if sample_weight is not None:
+            raise InputError("the loss of a captioner has no sample weights: leave sample_weight out")
+        replica, words = tf.distribute.get_replica_context(), tf.math.count_nonzero(y != self.pad_id)
+        words, replicas = tf.cast(words, tf.float32), 1
+        if replica is not None and replica.num_replicas_in_sync > 1:
+            words = replica.all_reduce(tf.distribute.ReduceOp.SUM, words)
+            replicas = replica.num_replicas_in_sync
+        loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing) / tf.maximum(words, 1.0)
+        # All replicas compute the same penalties.
+        return loss + tf.add_n(self.losses) / replicas if self.losses else loss
+
     def get_config(self) -> dict:
         return {
             **super().get_config(),
@@ -142,6 +187,33 @@ class Captioner(keras.Model):
     def constant_tables(self) -> dict[str, np.ndarray]:
         """Returns constant tables in the graph that are no weights, such as positional encodings."""
         return {}
+
+
+def masked_cross_entropy(logits, targets, pad_id: int, label_smoothing: float = 0.0) -> tf.Tensor:
+    """Cross-entropy in nats, summed over all tokens except padding.
+
+    With smoothing e the target distribution is (1 - e) on the target token plus e / V on each of V tokens.
+
+    Args:
+        logits: float [B, T, V].
+        targets: int32 [B, T].
+        pad_id: id of the padding, which is ignored.
+        label_smoothing: e, in [0, 1).
+
+    Returns:
+        float32 scalar.
+
+    Example:
+        >>> loss = masked_cross_entropy(tf.zeros([1, 2, 4]), tf.constant([[3, 0]]), pad_id=0)
+        >>> round(float(loss), 3)
+        1.386
+    """
+    logits = tf.cast(logits, tf.float32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    if label_smoothing:
+        uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+        losses = (1.0 - label_smoothing) * losses + label_smoothing * uniform
+    return tf.reduce_sum(tf.where(targets == pad_id, 0.0, losses))
 
 
 def loop_over_tokens(step: Callable, tokens, state: State, dtype: str = "float32"):

@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where in `runs/NAME`, and when it may be written to."""
+"""The folder of a run: its files, and which process may write to it."""
 
 import contextlib
 import csv
@@ -22,7 +22,7 @@ from tfsparsecap.runs.checkpoints import save_weights
 from tfsparsecap.settings.files import differences, load_config, save_config
 from tfsparsecap.settings.schema import Config
 
-#: Settings that may change between a run and its continuation: where things lie, not what they are.
+#: Settings that may change when a run is resumed: locations, and what does not affect the result.
 MAY_CHANGE = (
     "data.folder",
     "data.features",
@@ -34,8 +34,8 @@ KEPT_CHECKPOINTS = 2
 
 
 class RunFolder:
-    """`config.yaml`, `vocabulary.txt`, `checkpoints/`, `history.csv`, `logs/`, `model.keras` and scores of a
-    run.
+    """A run's `config.yaml`, `vocabulary.txt`, `checkpoints/`, `history.csv`, `logs/`, `model.keras` and
+    scores.
 
     Args:
         path: the folder; it need not exist yet.
@@ -58,36 +58,36 @@ class RunFolder:
         self._lock = self.path / ".lock"
 
     def check(self, config: Config, resume: bool) -> None:
-        """Whether a run with these settings may start here, or go on. Nothing is written.
+        """Checks whether a run with these settings may start or resume here. Nothing is written.
 
         Raises:
-            InputError: the folder exists and `resume` is not asked for; or it is, and there is no such run or
-                one with other settings. What a killed start left behind counts as nothing.
+            InputError: a new run's folder exists already, unless it is left over from a start that was
+                killed; or there is no run to resume, or it has other settings.
         """
         if not resume:
             if self.config_file.is_file():
                 raise InputError(
-                    f"{self.path} exists: pass --resume to go on with that run, or name=… for a new one"
+                    f"{self.path} exists: pass --resume to resume that run, or name=… to start a new one"
                 )
             if self.path.exists() and not (self.path.is_dir() and self._only_begun()):
                 raise InputError(
-                    f"{self.path} exists and is no run folder (it has no config.yaml): give name=… for a new"
-                    " one, or move it away"
+                    f"{self.path} exists but is not a run folder (it has no config.yaml): pass name=… to"
+                    " start a new run, or move the folder away"
                 )
             return
         if not self.config_file.is_file():
-            raise InputError(f"there is no run to go on with in {self.path}: leave --resume out to start one")
+            raise InputError(f"there is no run to resume in {self.path}: omit --resume to start one")
         changed = self.changed(config)
         if changed:
             key, before, now = changed[0]
             more = f" (and {len(changed) - 1} more settings differ)" if len(changed) > 1 else ""
             raise InputError(
-                f"the run in {self.path} has {key}={_shown(before)}, not {_shown(now)}{more}: go on with "
-                f"its own settings (--config {self.config_file}), or give name=… for a new run"
+                f"the run in {self.path} has {key}={_shown(before)}, not {_shown(now)}{more}: resume it with"
+                f" its own settings (--config {self.config_file}), or pass name=… to start a new run"
             )
 
     def changed(self, config: Config) -> list[tuple[str, Any, Any]]:
-        """Settings of which a continuation would be another run: `(dotted key, the run's, the given)`."""
+        """Settings that prevent resuming because they differ: `(dotted key, the run's, the given value)`."""
         return [
             (key, before, now)
             for key, before, now in differences(self.load_config(), config)
@@ -95,7 +95,7 @@ class RunFolder:
         ]
 
     def _only_begun(self) -> bool:
-        """Whether nothing lies here but what `create` writes before the settings."""
+        """Whether the folder contains only what `create` writes before the settings."""
         first = {self.vocabulary.name, SENTENCEPIECE, self.checkpoints.name}
         found = [path for path in self.path.iterdir() if not path.name.startswith(".")]
         if self.checkpoints.is_dir():
@@ -103,20 +103,20 @@ class RunFolder:
         return all(path.name in first or path == self.initial for path in found)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keeps other trainings out of the folder while the block runs; the end of the process frees it, too.
+    def locked(self) -> Iterator[None]:
+        """Locks the folder against other processes while the block runs; a killed process holds no lock.
 
         Raises:
-            InputError: another one is at work in it.
+            InputError: another process is training in it.
         """
         lock = FileLock(self._lock)
-        # A file system that cannot lock does without; where nobody may write the first write will say it.
+        # Some file systems have no locks; if the folder is not writable, the first write reports it.
         with contextlib.suppress(NotImplementedError, OSError):
             try:
                 lock.acquire(blocking=False)
             except Timeout as error:
                 raise InputError(
-                    f"another training is at work in {self.path}: wait until it is done, or stop it"
+                    f"another process is training in {self.path}: wait until it is done, or stop it"
                 ) from error
         try:
             yield
@@ -128,12 +128,12 @@ class RunFolder:
     def create(
         self, config: Config, tokenizer: Tokenizer, initial: Mapping[str, np.ndarray] | None = None
     ) -> None:
-        """Makes the folder with vocabulary and settings in it, or, where that fails, leaves none behind.
+        """Creates the folder with vocabulary and settings, or leaves nothing behind if that fails.
 
-        The settings come last: a folder that has them lacks nothing that the run needs to go on.
+        The settings are written last: a folder that contains them has everything needed to resume.
 
         Args:
-            initial: weights that the run starts with, to be kept; see `checkpoints.named_weights`.
+            initial: initial weights to keep; see `checkpoints.named_weights`.
         """
         try:
             self._create(config, tokenizer, initial)
@@ -143,7 +143,7 @@ class RunFolder:
                 self.initial.unlink(missing_ok=True)
                 self.vocabulary.unlink(missing_ok=True)
                 (self.path / SENTENCEPIECE).unlink(missing_ok=True)
-                # What else lies there is not ours to remove.
+                # Folders with other content stay.
                 self.checkpoints.rmdir()
                 self.path.rmdir()
             raise
@@ -155,7 +155,7 @@ class RunFolder:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "the disk is full" if full else error.strerror
             raise InputError(
-                f"cannot make the folder {self.path}: {reason}; make room or change it"
+                f"cannot create the folder {self.path}: {reason}; free some space or choose another folder"
             ) from error
         tokenizer.save_to(self.path)
         if initial:
@@ -166,7 +166,7 @@ class RunFolder:
         """Reads the tokenizer that the run was trained with.
 
         Args:
-            radix_base: base of the radix encoding; None where the captioner predicts words or pieces.
+            radix_base: base of the radix encoding; None for words or pieces as tokens.
 
         Raises:
             InputError: the vocabulary is missing or damaged, or the radix base does not fit it.
@@ -183,25 +183,25 @@ class RunFolder:
         atomic_write(self.config_file, save_config(config))
 
     def load_config(self) -> Config:
-        """The run's settings. Raises InputError where this is no run folder."""
+        """The run's settings. Raises InputError if this is not a run folder."""
         if not self.config_file.is_file():
             raise InputError(
-                f"{self.path} is no run folder: it has no config.yaml; give one such as runs/NAME"
+                f"{self.path} is not a run folder: it has no config.yaml; give a folder such as runs/NAME"
             )
         return load_config(self.config_file)
 
     def checkpoint(self, epoch: int) -> Path:
-        """File of the checkpoint after so many epochs."""
+        """File of the checkpoint after an epoch, counted from 1."""
         return self.checkpoints / f"epoch-{epoch:04d}.npz"
 
     def checkpoint_files(self) -> list[Path]:
-        """All checkpoints, the earliest first; what a killed write left behind is removed."""
+        """All checkpoints, in order; leftovers of interrupted writes are removed."""
         for leftover in self.checkpoints.glob(".epoch-*"):
             leftover.unlink(missing_ok=True)
         return sorted(self.checkpoints.glob("epoch-*.npz"))
 
     def drop_old_checkpoints(self, epoch: int, best: int | None) -> None:
-        """Keeps the checkpoints of the last two epochs and of the best one; those after `epoch` are gone."""
+        """Deletes all checkpoints except those of the last two epochs and of the best one."""
         keep = {self.checkpoint(number) for number in range(epoch - KEPT_CHECKPOINTS + 1, epoch + 1)}
         if best is not None:
             keep.add(self.checkpoint(best))
@@ -210,7 +210,7 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     def write_history(self, rows: list[dict[str, Any]]) -> None:
-        """`history.csv`: a line an epoch."""
+        """Writes `history.csv`: one row per epoch."""
         names = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -226,12 +226,11 @@ class RunFolder:
 
 
 def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | None:
-    """The epoch (counted from 1) of the best validation CIDEr, or None where there is none yet.
+    """The epoch (counted from 1) with the best validation CIDEr, or None.
 
     Args:
         history: rows as in `history.csv`.
-        sparsity: with a pruned model, the sparsity it is to end with: earlier epochs, with more weights, do
-            not count.
+        sparsity: final sparsity of a pruned model; epochs with another sparsity do not count.
     """
     landed = [
         row
@@ -250,7 +249,7 @@ def of_phase(history: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:
 
 
 def _same_name(before: Any, now: Any) -> bool:
-    """Whether two paths may well be of one run that was moved, or is named from elsewhere."""
+    """Whether two paths may name the same run, moved or seen from another folder."""
     return isinstance(before, str) and isinstance(now, str) and Path(before).name == Path(now).name
 
 

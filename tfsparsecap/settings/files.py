@@ -1,4 +1,4 @@
-"""From a YAML file and `key=value` overrides to a `Config`, or to a sentence on what is wrong and where."""
+"""Reads settings from YAML files and `key=value` overrides, and reports what is wrong and where."""
 
 import difflib
 import inspect
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.schema import MODELS, Config
 
-# Bytes of a settings file: what opens bracket after bracket takes YAML a time that grows with the square.
+# Maximum size of a settings file in bytes: YAML takes quadratic time for nested brackets.
 _LARGEST = 1 << 16
 
 
@@ -26,13 +26,14 @@ def load_config(
     """Reads and checks a run's settings.
 
     Args:
-        path: a YAML file; None starts from the defaults, which are the quickstart. Its key `extends:
-            FILE.yaml` names another one, from its own folder on, whose settings it changes.
-        overrides: `section.key=value`, values in YAML; they win over the file.
-        source: where the overrides come from, for the message.
+        path: a YAML file; None takes the defaults, which are the quickstart. Its key `extends: FILE.yaml`
+            names another file, relative to its own folder, whose settings it changes.
+        overrides: `section.key=value`, values in YAML; they override the file.
+        source: where the overrides come from, for messages.
 
     Raises:
-        InputError: the file is missing or no YAML, a key is unknown, a value is of the wrong type.
+        InputError: the file is missing or not YAML, a key is unknown, a value has the wrong type, or settings
+            exclude each other.
 
     Example:
         >>> load_config(None, ["training.epochs=3", "pruning=null"]).training.epochs
@@ -45,7 +46,7 @@ def load_config(
         content = OmegaConf.to_container(merged, resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"{file} and {' '.join(overrides)} do not go together: {reason}") from error
+        raise InputError(f"{file} and {' '.join(overrides)} cannot be combined: {reason}") from error
 
     beyond = " or what it extends" if path is not None and "extends" in _loaded(path) else ""
 
@@ -59,14 +60,14 @@ def load_config(
 def checked_config(
     content: dict[str, Any], where: Callable[[str], str] = lambda key: "among the settings"
 ) -> Config:
-    """Settings from a dictionary as YAML would hold it.
+    """Settings from a dictionary.
 
     Args:
-        content: sections and keys.
-        where: where a key was set, for the message.
+        content: sections and keys as in YAML.
+        where: key -> where it was set, for messages.
 
     Raises:
-        InputError: a key is unknown, or a value is of the wrong type.
+        InputError: as of `load_config`.
     """
     try:
         return Config.model_validate(content)
@@ -75,13 +76,13 @@ def checked_config(
 
 
 def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None = None) -> dict[str, Any]:
-    """What a YAML file says, with what it `extends`, unchecked.
+    """The content of a YAML file with what it `extends`, unchecked.
 
     Args:
-        prepare: gets what each of the files says, and its folder, and gives what is taken of it.
+        prepare: called with the content and the folder of each file; returns the content to use.
 
     Raises:
-        InputError: it is missing, no YAML, or holds no keys and values.
+        InputError: the file is missing, not YAML, or has no keys and values.
     """
     try:
         return OmegaConf.to_container(_read(path, prepare=prepare), resolve=True)
@@ -90,7 +91,7 @@ def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None
 
 
 def save_config(config: Config) -> str:
-    """The settings as YAML, every one of them written out."""
+    """All settings as YAML, including defaults."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -109,7 +110,7 @@ def _read(
     if path is None:
         return OmegaConf.create({})
     if Path(path).resolve() in extending:
-        raise InputError(f"{path} extends itself, by way of others: take one extends away")
+        raise InputError(f"{path} extends itself through other files: remove one extends")
     loaded = _loaded(path)
     if prepare is not None:
         loaded = OmegaConf.create(prepare(OmegaConf.to_container(loaded), Path(path).parent))
@@ -123,7 +124,7 @@ def _read(
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Settings changed by others. Of another captioner's own settings only the encoder's stay."""
+    """Settings overridden by others. With another captioner, only the encoder's settings are kept."""
     kinds = [OmegaConf.select(settings, "model.kind") for settings in (below, above)]
     if kinds[1] not in (None, kinds[0] or "soft_attention") and OmegaConf.is_dict(below.get("model")):
         below.model = {name: below.model[name] for name in ("encoder",) if name in below.model}
@@ -145,13 +146,13 @@ def _loaded(path: str | Path) -> Any:
         raise InputError(f"{path} is a folder: give a YAML file, such as one of configs/") from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"{path} is no YAML at line {line} ({error.problem}): mend that line") from error
+        raise InputError(f"{path} is not YAML at line {line} ({error.problem}): correct that line") from error
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is no text in YAML: give a file such as one of configs/") from error
+        raise InputError(f"{path} is not a YAML file: give a file such as one of configs/") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
     if not OmegaConf.is_dict(loaded):
-        raise InputError(f"{path} holds no settings: write keys and values, such as those in configs/")
+        raise InputError(f"{path} has no settings: write keys and values as in the files of configs/")
     return loaded
 
 
@@ -159,25 +160,25 @@ def _checked_override(text: str) -> str:
     name, equals, _ = text.partition("=")
     if not equals or not name.strip() or name.startswith("-"):
         raise InputError(
-            f"{text!r} on the command line is no setting: write section.key=value, as in training.epochs=3"
+            f"{text!r} on the command line is not a setting: write section.key=value, as in training.epochs=3"
         )
     try:
         OmegaConf.from_dotlist([text])
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(
-            f"the value in {text!r} on the command line cannot be read: close what it opens, as in"
+            f"the value in {text!r} on the command line is not YAML: close all brackets and quotes, as in"
             " 'pruning.block_shape=[16,1]'"
         ) from error
     return name.strip()
 
 
-#: What pydantic says in the words of Python, said in those of a settings file.
+#: Messages that replace those of pydantic, which use Python's terms.
 _RULES = {
     "model_type": "it should be a section with keys of its own",
     "union_tag_not_found": "it should be a section with keys of its own",
     "tuple_type": "it should be a list in brackets, such as [16,1]",
     "list_type": "it should be a list in brackets, such as [12]",
-    "string_pattern_mismatch": "it should be letters, digits and _ . - only, a letter or digit first",
+    "string_pattern_mismatch": "it should be letters, digits and _ . - only, starting with a letter or digit",
 }
 
 
@@ -188,14 +189,14 @@ def sentence_of(
     section: str = "",
     siblings: list[str] | None = None,
 ) -> str:
-    """One sentence for the first thing that is wrong; unknown keys first, they explain the rest."""
+    """One sentence about the first error; unknown keys first, because they explain others."""
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     detail = details[0]
-    if detail["type"] == "value_error":  # a validator of ours, which writes the whole sentence
+    if detail["type"] == "value_error":  # an InputError of one of our validators
         return str(detail["ctx"]["error"])
     loc, kind = detail["loc"], "soft_attention"
     if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
-        # Pydantic names the captioner whose settings these are between section and key.
+        # Pydantic inserts the kind of captioner between section and key.
         kind, loc = loc[1], (loc[0], *loc[2:])
     key = ".".join(str(part) for part in (section, *loc) if part != "")
     if detail["type"] == "union_tag_invalid":
@@ -220,7 +221,7 @@ def sentence_of(
 
 
 def _nearest(key: str, keys: list[str]) -> str | None:
-    """The known key that was most likely meant: the same name elsewhere, else a similar one."""
+    """The known key that was most likely meant."""
     head, _, name = key.rpartition(".")
     similar = difflib.get_close_matches(
         name,
@@ -238,10 +239,10 @@ def _nearest(key: str, keys: list[str]) -> str | None:
 
 
 def _keys(schema: type[BaseModel], kind: str, prefix: str = "") -> Iterator[str]:
-    """All keys there are, dotted; of the captioners those of one kind."""
+    """All dotted keys, with those of one kind of captioner."""
     for name, field in schema.model_fields.items():
         yield prefix + name
-        # `Pruning | None` is a section as well.
+        # `Pruning | None` is a section, too.
         choices = typing.get_args(field.annotation) if _is_union(field.annotation) else (field.annotation,)
         if schema is Config and name == "model":
             choices = (MODELS[kind],)

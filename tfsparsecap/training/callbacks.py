@@ -1,9 +1,7 @@
-"""What happens at the end of an epoch: validation by decoding, checkpoint, history, TensorBoard."""
+"""Callbacks of a run: validation by decoding, checkpoints and history, time left."""
 
-import importlib.util
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
@@ -19,19 +17,18 @@ from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 
 
 class Validation(keras.callbacks.Callback):
-    """Captions validation images greedily and adds `validation_CIDEr` and `validation_BLEU-4` to the epoch's
-    logs.
+    """Captions validation images greedily and adds `validation_CIDEr` and `validation_BLEU-4` to the logs.
 
     Args:
-        captioner: what is trained.
-        records: the images, with captions; `batches`: their pictures, see `data.pipeline.image_batches`.
-        max_length: tokens of a caption at most.
+        captioner: the captioner in training.
+        records: the images with their reference captions.
+        batches: the same images, see `data.pipeline.image_batches`.
+        tokenizer: of the captioner.
+        max_length: maximum number of tokens in a caption.
     """
 
-    #: What it adds to the logs.
-    NAMES = ("validation_CIDEr", "validation_BLEU-4")
-    #: How many images each of them takes: CIDEr weighs words by how many images they are said of.
-    FEWEST: ClassVar = {"validation_CIDEr": 2, "validation_BLEU-4": 1}
+    #: The scores, and how many images each needs: CIDEr weighs words by the number of images they occur in.
+    SCORES: ClassVar = {"validation_CIDEr": 2, "validation_BLEU-4": 1}
 
     def __init__(
         self,
@@ -47,34 +44,28 @@ class Validation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         captions, _ = caption_records(self.decoder, self.records, self.batches, self.tokenizer)
-        scores = scores_of(captions)
-        for name in self.NAMES:
-            # One image has no CIDEr.
-            if name.removeprefix("validation_") in scores:
-                logs[name] = scores[name.removeprefix("validation_")]
+        scores = {f"validation_{name}": score for name, score in scores_of(captions).items()}
+        logs.update((name, scores[name]) for name in self.SCORES if name in scores)
 
 
 class SaveEpoch(keras.callbacks.Callback):
-    """Writes the checkpoint and `history.csv` after each epoch, and ends the training early where that is
-    asked.
+    """Writes a checkpoint and `history.csv` after each epoch, and stops the training early.
 
-    Comes after every callback that adds to the logs.
+    It must come after every callback that adds to the logs.
 
     Args:
         folder: of the run.
-        optimizer: whose variables are saved with the model's.
-        history: rows of the epochs before; the new ones are appended.
+        history: rows of previous epochs; this callback appends the new ones.
         phase: `"train"` or `"fine_tune"`.
-        sparsity: gives the target of a pruned model, None where any sparsity will do: only epochs that have
-            it can be the best. Asked each time, since some methods know it only in the end.
-        patience: epochs without a better validation CIDEr after which training ends; None never does.
+        sparsity: returns the final sparsity of a pruned model, or None: only epochs with that sparsity can
+            be the best. It is called after each epoch, because some methods know it only at the end.
+        patience: stop after this many epochs without a better validation CIDEr; None never stops.
         phases_differ: only epochs of this phase can be the best.
     """
 
     def __init__(
         self,
         folder: RunFolder,
-        optimizer: keras.optimizers.Optimizer,
         history: list[dict[str, Any]],
         phase: str,
         sparsity: Callable[[], float | None] = lambda: None,
@@ -82,55 +73,54 @@ class SaveEpoch(keras.callbacks.Callback):
         phases_differ: bool = False,
     ):
         super().__init__()
-        self.folder, self.optimizer, self.history, self.phase = folder, optimizer, history, phase
+        self.folder, self.history, self.phase = folder, history, phase
         self.sparsity, self.patience, self.phases_differ = sparsity, patience, phases_differ
 
     def on_epoch_end(self, epoch, logs=None):
-        rate = float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
-        self.history.append({"epoch": epoch + 1, "phase": self.phase, "learning_rate": rate, **logs})
-        target = self.sparsity()
+        optimizer, number = self.model.optimizer, epoch + 1
+        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        self.history.append({"epoch": number, "phase": self.phase, "learning_rate": rate, **logs})
         rows = of_phase(self.history, self.phase) if self.phases_differ else self.history
-        best = best_epoch(rows, target)
-        notes = {"epoch": epoch + 1, "phase": self.phase, "history": self.history}
-        save_checkpoint(self.folder.checkpoint(epoch + 1), self.model, self.optimizer, notes)
+        notes = {"epoch": number, "phase": self.phase, "history": self.history}
+        save_checkpoint(self.folder.checkpoint(number), self.model, optimizer, notes)
         self.folder.write_history(self.history)
-        self.folder.drop_old_checkpoints(epoch + 1, best)
-        if ends_early(self.history, self.phase, target, self.patience):
+        self.folder.drop_old_checkpoints(number, best_epoch(rows, self.sparsity()))
+        if stops_early(self.history, self.phase, self.sparsity(), self.patience):
             self.model.stop_training = True
 
 
-def ends_early(
+def stops_early(
     history: list[dict[str, Any]], phase: str, sparsity: float | None, patience: int | None
 ) -> bool:
-    """Whether the last `patience` epochs of a phase brought no better CIDEr at the final sparsity."""
+    """Whether the last `patience` epochs of a phase had no better CIDEr at the final sparsity."""
     rows = of_phase(history, phase)
     best = best_epoch(rows, sparsity)
     return patience is not None and best is not None and rows[-1]["epoch"] - best >= patience
 
 
 class TimeLeft(keras.callbacks.Callback):
-    """Says after each epoch how long the others will take; Keras's bar knows the end of its own epoch alone.
+    """Reports after each epoch how long the remaining epochs will take; Keras's bar knows one epoch only.
 
     Args:
-        say: gets the sentence.
+        report: receives the sentence.
     """
 
-    def __init__(self, say: Callable[[str], None]):
+    def __init__(self, report: Callable[[str], None]):
         super().__init__()
-        self.say = say
+        self.report = report
         self.began: float | None = None
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Said here, so that validation and checkpoint of the epoch before are in its time.
+        # Here, so that the time includes validation and checkpoint of the previous epoch.
         now, epochs = time.monotonic(), self.params["epochs"]
         if self.began is not None:
             minutes = (now - self.began) * (epochs - epoch) / 60
-            self.say(f"{epoch} of {epochs} epochs done, about {duration(minutes)} left")
+            self.report(f"{epoch} of {epochs} epochs done, about {duration(minutes)} left")
         self.began = now
 
 
 def duration(minutes: float) -> str:
-    """A time as people say it.
+    """A duration for people.
 
     Example:
         >>> duration(0.4), duration(7.2), duration(95)
@@ -140,29 +130,3 @@ def duration(minutes: float) -> str:
         return f"{60 * minutes:.0f} s"
     hours, rest = divmod(round(minutes), 60)
     return f"{hours} h {rest} min" if hours else f"{rest} min"
-
-
-class TensorBoard(keras.callbacks.Callback):
-    """Scalars of every epoch for TensorBoard; Keras's own callback asks for a compiled model.
-
-    Args:
-        folder: where the logs go.
-    """
-
-    def __init__(self, folder: Path):
-        super().__init__()
-        self.writer = tf.summary.create_file_writer(str(folder))
-
-    @staticmethod
-    def available() -> bool:
-        """Whether the optional package is installed."""
-        return importlib.util.find_spec("tensorboard") is not None
-
-    def on_epoch_end(self, epoch, logs=None):
-        with self.writer.as_default():
-            for name, value in logs.items():
-                tf.summary.scalar(name, value, step=epoch + 1)
-        self.writer.flush()
-
-    def on_train_end(self, logs=None):
-        self.writer.close()

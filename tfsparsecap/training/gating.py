@@ -1,4 +1,4 @@
-"""Which gates a run has in which phase: the captioner's, and the encoder's by the SMP paper's schemes."""
+"""Which gates a run has in each phase: those of the decoder, and those of the encoder by scheme."""
 
 import contextlib
 import inspect
@@ -12,11 +12,15 @@ from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, reg
 from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config
 
 
-def draws_from_run(config: Config) -> bool:
-    """Whether the run draws a lottery ticket from the run that it starts from, and so needs what that one
-    started with."""
+def rewinds_to_initial_weights(config: Config) -> bool:
+    """Whether the run is a lottery ticket of `training.start_from`, and needs that run's initial weights."""
     pruning = config.pruning
     return pruning is not None and pruning.method == "lottery" and pruning.options.get("rounds") == 0
+
+
+def phases_differ(config: Config) -> bool:
+    """Whether fine-tuning has other gates than the first phase, so that their epochs cannot be compared."""
+    return config.pruning is not None and config.pruning.encoder in ENCODER_SCHEMES
 
 
 def gate_captioner(
@@ -27,95 +31,82 @@ def gate_captioner(
     initial_weights: Sequence[np.ndarray] | None = None,
     restored: bool = False,
 ) -> None:
-    """Puts the gates of the first phase on, as `config.pruning` says; null leaves the captioner dense.
+    """Adds the gates of the first phase.
 
     Args:
-        total_steps: optimizer steps of the phase, whose epochs (`training.epochs`) have equally many.
-        initial_weights: for a lottery ticket from a trained run, see `draws_from_run`.
-        restored: weights and masks come from a checkpoint afterwards.
+        captioner: is changed in place; stays dense if `config.pruning` is None.
+        config: settings of the run.
+        total_steps: optimizer steps in all epochs of the phase.
+        initial_weights: for a lottery ticket, see `rewinds_to_initial_weights`.
+        restored: weights and masks will be loaded from a checkpoint.
 
     Raises:
-        InputError: the method cannot do what is asked of it.
+        InputError: the method rejects an option or the captioner.
     """
     settings = config.pruning
     if settings is None or settings.encoder == "B":
         return
-    method = _method(config, total_steps, config.training.epochs, initial_weights, restored)
-    encoder = captioner.encoder
-    # Frozen layers are left alone anyway, and scheme A has their gates learn.
-    learns_only = encoder is not None and encoder.trainable and settings.encoder is not True
-    skip = encoder.name if learns_only else ()
-    _prune(captioner, config, method, skip=skip, prune_frozen=settings.encoder == "A")
-
-
-def phases_differ(config: Config) -> bool:
-    """Whether fine-tuning has other gates than the phase before it, whose epochs then do not compare."""
-    return config.pruning is not None and config.pruning.encoder in ENCODER_SCHEMES
+    with _name_method(config):
+        method = _make_method(config, total_steps, config.training.epochs, initial_weights)
+        if restored:
+            # A method that chooses its mask by the weights must not choose again.
+            method = type(method).from_config(method.get_config())
+        encoder = captioner.encoder
+        # `prune` skips layers that are frozen, unless scheme A trains their gates.
+        only_trained = encoder is not None and encoder.trainable and settings.encoder is not True
+        skip = encoder.name if only_trained else ()
+        prune(captioner, method, skip=skip, prune_frozen=settings.encoder == "A")
 
 
 def gate_for_fine_tuning(
     captioner: Captioner, config: Config, total_steps: int, *, restored: bool = False
 ) -> None:
-    """Changes the gates for the phase in which the encoder is trained, too.
+    """Changes the gates for fine-tuning, in which the encoder is trained, too.
 
-    - Scheme A: encoder and decoder are pruned in the first phase, the encoder's weights being frozen; here
-      all masks stay as they are.
-    - Scheme B: nothing is pruned in the first phase; here everything is.
-    - Scheme C: the decoder is pruned in the first phase; here its mask stays, and the encoder is pruned.
+    - Scheme A: encoder and decoder were pruned in the first phase; now all masks are fixed.
+    - Scheme B: nothing was pruned in the first phase; now everything is.
+    - Scheme C: the decoder was pruned in the first phase; now its mask is fixed and the encoder is pruned.
 
-    Without a scheme the gates of the first phase go on. Call it with an encoder that is trainable.
+    Without a scheme, the gates of the first phase stay. The encoder must be trainable already.
 
     Args: as of `gate_captioner`.
     """
     settings = config.pruning
-    if settings is None or settings.encoder not in ENCODER_SCHEMES:
+    if not phases_differ(config):
         return
     if settings.encoder != "B":
         strip_pruning(captioner)
-    if settings.encoder == "A":
-        method = FrozenMask(block_shape=settings.block_shape)
-        method.restored = restored
-    else:
-        method = _method(config, total_steps, config.training.fine_tune.epochs)
     if settings.encoder == "C":
         fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
-    _prune(captioner, config, method)
+    with _name_method(config):
+        if settings.encoder == "A":
+            method = FrozenMask(block_shape=settings.block_shape)
+            method.restored = restored
+        else:
+            method = _make_method(config, total_steps, config.training.fine_tune.epochs)
+        prune(captioner, method)
 
 
-def _method(
-    config: Config,
-    total_steps: int,
-    epochs: int,
-    initial_weights: Sequence[np.ndarray] | None = None,
-    restored: bool = False,
+def _make_method(
+    config: Config, total_steps: int, epochs: int, initial_weights: Sequence[np.ndarray] | None = None
 ) -> PruningMethod:
     settings = config.pruning
-    options = dict(settings.options)
+    options = settings.options
     if "steps_per_epoch" in inspect.signature(registry.METHODS[settings.method]).parameters:
         options["steps_per_epoch"] = max(1, total_steps // max(1, epochs))
     if initial_weights is not None:
         options["initial_weights"] = initial_weights
-    with _named(config):
-        method = registry.get(
-            settings.method,
-            sparsity=settings.sparsity,
-            total_steps=total_steps,
-            block_shape=settings.block_shape,
-            **options,
-        )
-    if restored:
-        # A method that looks at the weights to choose its mask has chosen long ago.
-        method = type(method).from_config(method.get_config())
-    return method
-
-
-def _prune(captioner: Captioner, config: Config, method: PruningMethod, **options) -> None:
-    with _named(config):
-        prune(captioner, method, **options)
+    return registry.get(
+        settings.method,
+        sparsity=settings.sparsity,
+        total_steps=total_steps,
+        block_shape=settings.block_shape,
+        **options,
+    )
 
 
 @contextlib.contextmanager
-def _named(config: Config) -> Iterator[None]:
+def _name_method(config: Config) -> Iterator[None]:
     try:
         yield
     except InputError as error:

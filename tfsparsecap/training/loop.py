@@ -1,7 +1,9 @@
-"""The training loop: written over `tf.distribute`, one device being the simple case.
+"""The training loop, written over `tf.distribute`; one device is the simplest case.
 
-It drives ordinary `keras.callbacks`, so that whatever Keras offers there (progress bar, early stopping,
-logging) works here.
+Captioners also train with `captioner.compile("adam")` and `captioner.fit(batches)`, on the same loss.
+Runs have a loop of their own because `fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`, because the
+order of the data must depend on the epoch so that a resumed run repeats it, and because `fit` cannot tell how
+long a step waits for data. The loop calls ordinary `keras.callbacks`.
 """
 
 import time
@@ -13,48 +15,41 @@ import tensorflow as tf
 
 from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.errors import InputError
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.settings.schema import Training
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The distribution strategy of a name: `default` is one device, `mirrored` all devices of this machine.
+    """The distribution strategy `default` (one device) or `mirrored` (all devices of this machine).
 
-    Variables must be made inside its `scope()`.
+    Variables must be created inside its `scope()`.
     """
     return tf.distribute.MirroredStrategy() if name == "mirrored" else tf.distribute.get_strategy()
 
 
 class Loop:
-    """Steps of teacher forcing: masked cross-entropy, averaged over the words of the batch on all devices.
+    """Training steps that minimise the captioner's `compute_loss`.
 
     Args:
-        model: a built `Captioner`; a pruned one is used with the optimizer that `model.pruning.wrap` gave.
-        optimizer: a Keras optimizer for `model.trainable_variables`, see `make_optimizer`.
-        strategy: under whose scope model and optimizer were made.
-        label_smoothing: share of the target probability that is spread over all words, in [0, 1).
+        model: a captioner, compiled with an optimizer inside the scope of the strategy.
+        strategy: distribution strategy; None takes the current one.
 
     Attributes:
-        train_step: one compiled step: a batch -> the logs, `loss` among them, as float32 scalars.
+        train_step: one compiled step, from a batch to logs (float32 scalars), among them `loss`.
 
     Example:
-        >>> loop = Loop(captioner, keras.optimizers.Adam(1e-3))  # doctest: +SKIP
-        >>> loop.run(lambda epoch: batches, epochs=3)  # doctest: +SKIP
+        >>> captioner.compile(keras.optimizers.Adam(1e-3))  # doctest: +SKIP
+        >>> Loop(captioner).run(lambda epoch: batches, epochs=3)  # doctest: +SKIP
     """
 
-    #: Logs, besides the loss, whose mean over the steps is an epoch's; of others the last step's counts.
-    averaged: frozenset[str] = frozenset()
+    #: Logs of which an epoch reports the mean over its steps; of the others it reports the last value.
+    averaged = frozenset({"loss"})
 
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        *,
-        strategy: tf.distribute.Strategy | None = None,
-        label_smoothing: float = 0.0,
-    ):
-        self.model, self.optimizer, self.label_smoothing = model, optimizer, label_smoothing
+    def __init__(self, model: Captioner, *, strategy: tf.distribute.Strategy | None = None):
+        self.model, self.optimizer = model, model.optimizer
         self.strategy = strategy or tf.distribute.get_strategy()
         with self.strategy.scope():
-            optimizer.build(model.trainable_variables)
+            self.optimizer.build(model.trainable_variables)
         self.train_step = tf.function(self._step)
 
     def run(
@@ -66,21 +61,21 @@ class Loop:
         callbacks: Iterable[keras.callbacks.Callback] = (),
         verbose: int = 0,
     ) -> None:
-        """Trains from `first_epoch` (counted from 0) up to, not including, `epochs`.
+        """Trains from `first_epoch` (counted from 0) up to, but not including, `epochs`.
 
         Args:
-            batches: epoch -> data set of `(inputs, targets)`, as `data.pipeline.TrainingBatches.epoch`; equal
-                epochs must give equal batches for a resumed run to be the same run. With several devices it
-                is called as `batches(epoch, context=context)` and gives this process's part, a device's at a
-                time.
-            epochs: the number of epochs in the end, earlier runs of a resumed training included.
+            batches: epoch -> dataset of `(inputs, targets)`, such as `data.pipeline.TrainingBatches.epoch`.
+                For a resumed run to give the same result, it must give the same batches for the same epoch.
+                With several devices it is called as `batches(epoch, context=context)` and gives the batches
+                of one device after the other.
+            epochs: total number of epochs, including those before a resumed run.
             first_epoch: where to start.
-            callbacks: any Keras callbacks. `on_epoch_end` gets the mean `loss`, what the pruning method logs,
-                `seconds`, and `data_wait`: the share of the epoch in which the step waited for its batch.
-            verbose: 0 silent, 1 a progress bar, 2 a line an epoch.
+            callbacks: any Keras callbacks. `on_epoch_end` gets the mean `loss`, the logs of the pruning
+                method, `seconds`, and `data_wait`: the share of the epoch spent waiting for data.
+            verbose: 0 silent, 1 a progress bar, 2 a line per epoch.
 
         Raises:
-            InputError: the loss is no number any more, or there is no batch.
+            InputError: the loss is not finite, or there is no batch.
         """
         if first_epoch >= epochs:
             return
@@ -112,8 +107,7 @@ class Loop:
         )
 
     def _epoch(self, dataset: Iterable, callbacks: keras.callbacks.CallbackList, epoch: int) -> dict:
-        losses, means, logs, waited = [], {}, {}, 0.0
-        began = time.perf_counter()
+        history, waited, began = [], 0.0, time.perf_counter()
         iterator = iter(dataset)
         while True:
             asked = time.perf_counter()
@@ -122,151 +116,108 @@ class Loop:
             waited += time.perf_counter() - asked
             if batch is None:
                 break
-            callbacks.on_train_batch_begin(len(losses))
-            values = {name: float(value) for name, value in self.train_step(batch).items()}
-            losses.append(values.pop("loss"))
-            for name in self.averaged & values.keys():
-                means[name] = means.get(name, 0.0) + (values[name] - means.get(name, 0.0)) / len(losses)
-            logs = values
-            if not np.isfinite(losses[-1]):
+            callbacks.on_train_batch_begin(len(history))
+            logs = {name: float(value) for name, value in self.train_step(batch).items()}
+            history.append(logs)
+            if not np.isfinite(logs["loss"]):
                 raise InputError(
-                    f"the loss became {losses[-1]} at step {len(losses)} of epoch {epoch + 1}: lower "
-                    "training.learning_rate or set training.clip_norm, and train under another name="
+                    f"the loss became {logs['loss']} at step {len(history)} of epoch {epoch + 1}: lower"
+                    " training.learning_rate or set training.clip_norm, and train under another name="
                 )
-            callbacks.on_train_batch_end(len(losses) - 1, {"loss": losses[-1], **logs})
-        if not losses:
+            callbacks.on_train_batch_end(len(history) - 1, logs)
+        if not history:
             raise InputError(
                 "there are fewer training captions than training.batch_size: lower it or give more data"
             )
-        seconds = time.perf_counter() - began
-        return {
-            "loss": float(np.mean(losses)),
-            **logs,
-            **means,
-            "seconds": seconds,
-            "data_wait": waited / seconds,
+        means = {
+            name: float(np.mean([logs[name] for logs in history])) for name in self.averaged & logs.keys()
         }
+        seconds = time.perf_counter() - began
+        return {**logs, **means, "seconds": seconds, "data_wait": waited / seconds}
 
     def _step(self, batch) -> dict[str, tf.Tensor]:
-        losses = self.strategy.run(self._replica_step, args=batch)
-        logs = {"loss": self.strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)}
+        logs = self.strategy.run(self._replica_step, args=batch)
+        logs = {
+            name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
+            for name, value in logs.items()
+        }
         pruning = getattr(self.model, "pruning", None)
         return {**logs, **pruning.logs()} if pruning is not None else logs
 
-    def _replica_step(self, inputs: dict, targets: tf.Tensor) -> tf.Tensor:
-        replica = tf.distribute.get_replica_context()
-        words = tf.reduce_sum(tf.cast(targets != self.model.pad_id, tf.float32))
-        words = tf.maximum(replica.all_reduce(tf.distribute.ReduceOp.SUM, words), 1.0)
+    def _replica_step(self, inputs: dict, targets: tf.Tensor) -> dict[str, tf.Tensor]:
+        """One step on one device; the logs of all devices are summed."""
         with tf.GradientTape() as tape:
-            logits = self.model(inputs, training=True)
-            loss = masked_cross_entropy(logits, targets, self.model.pad_id, self.label_smoothing) / words
-            # A penalty of a layer is the same on every device; the devices' losses are summed.
-            penalty = tf.add_n(self.model.losses) if self.model.losses else 0.0
-            loss += penalty / replica.num_replicas_in_sync
+            loss = self.model.compute_loss(inputs, targets, self.model(inputs, training=True))
             scaled = self.optimizer.scale_loss(loss)
-        self._apply(tape, scaled, replica)
-        return loss
+        self._apply_gradients(tape, scaled)
+        return {"loss": loss}
 
-    def _apply(self, tape: tf.GradientTape, scaled: tf.Tensor, replica: tf.distribute.ReplicaContext) -> None:
-        """One step of the optimizer, alike on all devices."""
-        variables = self.model.trainable_variables
+    def _apply_gradients(self, tape: tf.GradientTape, scaled: tf.Tensor) -> None:
+        """Updates the variables by the gradients of all devices."""
+        replica, variables = tf.distribute.get_replica_context(), self.model.trainable_variables
         gradients = tape.gradient(scaled, [variable.value for variable in variables])
         if replica.num_replicas_in_sync > 1:
-            # A Keras optimizer clips before it sums over the devices. Given the mean on each of them, what it
-            # clips and sums is the whole gradient (`make_optimizer` divides the limits by the number of
-            # devices).
-            gradients = [_mean_of_replicas(replica, gradient) for gradient in gradients]
+            # A Keras optimizer clips first and then sums over the devices. With the mean gradient on each
+            # device and limits divided by the number of devices (`make_optimizer`), it clips and sums the
+            # whole gradient.
+            gradients = [
+                None if gradient is None else replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
+                for gradient in (g if g is None else tf.convert_to_tensor(g) for g in gradients)
+            ]
         self.optimizer.apply(gradients, variables)
 
 
-def masked_cross_entropy(logits, targets, pad_id: int, label_smoothing: float = 0.0) -> tf.Tensor:
-    """Cross-entropy in nats, summed over all words that are not padding.
-
-    With smoothing e the target distribution is (1 - e) on the word and e / V on each of the V words.
-
-    Args:
-        logits: float [B, T, V].
-        targets: int32 [B, T]; positions of `pad_id` count nothing.
-        pad_id: the padding.
-        label_smoothing: e, in [0, 1).
-
-    Returns:
-        float32 scalar.
-
-    Example:
-        >>> loss = masked_cross_entropy(tf.zeros([1, 2, 4]), tf.constant([[3, 0]]), pad_id=0)
-        >>> round(float(loss), 3)
-        1.386
-    """
-    logits = tf.cast(logits, tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
-    if label_smoothing:
-        uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-        losses = (1.0 - label_smoothing) * losses + label_smoothing * uniform
-    return tf.reduce_sum(tf.where(targets == pad_id, 0.0, losses))
-
-
 def make_optimizer(
+    settings: Training,
     steps: int,
     *,
-    learning_rate: float,
-    schedule: str = "constant",
-    final_learning_rate: float = 0.0,
-    warmup_steps: int = 0,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-7,
-    weight_decay: float = 0.0,
-    clip_norm: float | None = None,
-    clip_value: float | None = None,
+    learning_rate: float | None = None,
+    schedule: str | None = None,
     replicas: int = 1,
 ) -> keras.optimizers.Optimizer:
-    """Adam with a schedule, decoupled weight decay (biases excepted) and clipping.
+    """Adam with the settings' schedule, decoupled weight decay (except for biases) and clipping.
 
     Args:
-        steps: over which `cosine` goes from `learning_rate` down to `final_learning_rate`.
-        warmup_steps: the first of them, in which `cosine` and `noam` rise from 0 to `learning_rate`.
-        beta_2, epsilon: of Adam.
-        clip_norm: limit of the norm of all gradients together; `clip_value`: of a single one. Not both.
-        replicas: devices whose gradients the optimizer sums.
-
-    Raises:
-        InputError: both limits are given.
+        settings: a run's `training` section.
+        steps: number of steps in which `cosine` decays to `final_learning_rate`.
+        learning_rate, schedule: replace those of the settings.
+        replicas: number of devices whose gradients the optimizer sums.
     """
-    if clip_norm and clip_value:
-        raise InputError("training.clip_norm and training.clip_value are both set: set one of them to null")
-    rate = learning_rate
+    rate, warmup = learning_rate or settings.learning_rate, settings.warmup_steps
+    schedule = schedule or settings.schedule
     if schedule == "cosine" and steps > 0:
-        warmup_steps = min(warmup_steps, steps - 1)
+        warmup = min(warmup, steps - 1)
         rate = keras.optimizers.schedules.CosineDecay(
-            0.0 if warmup_steps else learning_rate,
-            steps - warmup_steps,
-            alpha=min(1.0, final_learning_rate / learning_rate),
-            warmup_target=learning_rate if warmup_steps else None,
-            warmup_steps=warmup_steps,
+            0.0 if warmup else rate,
+            steps - warmup,
+            alpha=min(1.0, settings.final_learning_rate / rate),
+            warmup_target=rate if warmup else None,
+            warmup_steps=warmup,
         )
     elif schedule == "noam":
-        rate = Noam(learning_rate, max(1, warmup_steps))
+        rate = Noam(rate, max(1, warmup))
     optimizer = keras.optimizers.Adam(
         rate,
-        beta_2=beta_2,
-        epsilon=epsilon,
-        weight_decay=weight_decay or None,
-        global_clipnorm=clip_norm / replicas if clip_norm else None,
-        clipvalue=clip_value / replicas if clip_value else None,
+        beta_2=settings.adam_beta_2,
+        epsilon=settings.adam_epsilon,
+        weight_decay=settings.weight_decay or None,
+        global_clipnorm=settings.clip_norm / replicas if settings.clip_norm else None,
+        clipvalue=settings.clip_value / replicas if settings.clip_value else None,
     )
-    if weight_decay:
+    if settings.weight_decay:
         optimizer.exclude_from_weight_decay(var_names=["bias"])
     return optimizer
 
 
+@keras.saving.register_keras_serializable("tfsparsecap")
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises in a line, then falls with the square root of the steps: `peak * min(n / w, sqrt(w / n))`.
+    """Linear warm-up, then decay with the inverse square root: `peak * min(n / w, sqrt(w / n))` at step n.
 
-    The schedule of "Attention Is All You Need" (https://arxiv.org/abs/1706.03762, equation 3), whose `peak`
-    is `(size * w) ** -0.5`.
+    This is the schedule of "Attention Is All You Need" (https://arxiv.org/abs/1706.03762, equation 3), whose
+    `peak` is `(size * w) ** -0.5`.
 
     Args:
-        peak: the largest rate, at step `warmup_steps`.
+        peak: largest learning rate, reached at step `warmup_steps`.
         warmup_steps: `w`.
 
     Example:
@@ -278,7 +229,7 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
         self.peak, self.warmup_steps = peak, warmup_steps
 
     def __call__(self, step):
-        # The first step is counted as step 1: at rate 0 it would teach nothing.
+        # The first step counts as step 1, because a rate of 0 would waste it.
         steps = keras.ops.cast(step, "float32") + 1.0
         return self.peak * keras.ops.minimum(
             steps / self.warmup_steps, keras.ops.sqrt(self.warmup_steps / steps)
@@ -286,9 +237,3 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
-
-
-def _mean_of_replicas(replica: tf.distribute.ReplicaContext, gradient):
-    if gradient is None:
-        return None
-    return replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.convert_to_tensor(gradient))

@@ -1,13 +1,13 @@
-"""A run from its settings to its scores: trained, stopped and gone on with, finished."""
+"""A run from its settings to its scores: training, resuming, evaluation."""
 
 import contextlib
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfsparsecap.data.records import shown
 from tfsparsecap.data.tokenizers import Tokenizer
@@ -16,36 +16,33 @@ from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.pruning import strip_pruning
+from tfsparsecap.pruning import PruningMethod, strip_pruning
 from tfsparsecap.pruning.feedback import Feedback
 from tfsparsecap.rewards.reward import CaptionReward
-from tfsparsecap.runs.checkpoints import (
-    load_checkpoint,
-    named_weights,
-    newest_whole,
-    read_notes,
-)
+from tfsparsecap.runs.checkpoints import load_checkpoint, named_weights, newest_complete, read_notes
 from tfsparsecap.runs.run_data import RunData, caches_features
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.summary.nonzeros import weight_counts
-from tfsparsecap.training.callbacks import SaveEpoch, TensorBoard, TimeLeft, Validation, ends_early
+from tfsparsecap.training.callbacks import SaveEpoch, TimeLeft, Validation, stops_early
 from tfsparsecap.training.gating import (
-    draws_from_run,
     gate_captioner,
     gate_for_fine_tuning,
     phases_differ,
+    rewinds_to_initial_weights,
 )
 from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
 from tfsparsecap.training.scst import SCSTLoop
-from tfsparsecap.training.start import initial_weights, load_start, take_weights
+from tfsparsecap.training.start import copy_weights, load_initial_weights, load_start
+
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Epochs with one optimizer: the decoder's (or everything's) training, then fine-tuning of both."""
+    """Epochs with one optimizer: the training of the decoder or of everything, then fine-tuning."""
 
     name: str
     epochs: int
@@ -56,7 +53,7 @@ class Phase:
 
 
 def phases(config: Config) -> list[Phase]:
-    """The phases of a run in their order."""
+    """The phases of a run, in order."""
     training, tuning = config.training, config.training.fine_tune
     first = Phase(
         "train",
@@ -78,305 +75,268 @@ def train_run(
     resume: bool = False,
     runs: str | Path = "runs",
     verbose: int = 1,
-    say: Callable[[str], None] = print,
+    report: Report = print,
 ) -> dict[str, Any]:
-    """Trains, evaluates and leaves everything in `runs/NAME`.
+    """Trains and evaluates a captioner, and writes everything to `runs/NAME`.
 
     Args:
         config: the settings.
-        resume: go on with the run of that name, to the same weights as if it had never stopped.
+        resume: continue the run of that name. It ends with the same weights as an uninterrupted run.
         runs: folder of all runs.
-        verbose: 0 silent, 1 progress bars, 2 a line an epoch.
-        say: gets sentences about what is going on.
+        verbose: 0 silent, 1 progress bars, 2 a line per epoch.
+        report: receives messages about the progress.
 
     Returns:
-        The scores on the test split, see `FinishedRun.evaluate`; the last epoch's row of `history.csv` where
-        there is no test split. With `run`, the folder.
+        The path of the run folder as `run`, and the scores on the test split, see `FinishedRun.evaluate`. If
+        there is no readable test split, the last row of `history.csv` instead of the scores.
 
     Raises:
-        InputError: something about settings, data or folder is wrong, or another training is at work in the
-            folder.
+        InputError: settings, data or folder are invalid, or another process is training in the folder.
     """
     folder = RunFolder(Path(runs) / config.name)
     folder.check(config, resume)
     check_settings(config)
     with contextlib.ExitStack() as stack:
         if resume:
-            stack.enter_context(folder.held())
-        return _train(config, folder, resume, verbose, say, stack)
+            stack.enter_context(folder.locked())
+        keras.utils.set_random_seed(config.seed)
+        run = _Run(config, folder, resume, verbose, report)
+        if resume:
+            folder.save_config(config)  # paths may have changed
+        else:
+            folder.create(config, run.run_data.tokenizer, run.initial)
+            stack.enter_context(folder.locked())
+        run.write_skipped()
+        run.train()
+        return run.finish()
 
 
-def _train(
-    config: Config,
-    folder: RunFolder,
-    resume: bool,
-    verbose: int,
-    say: Callable[[str], None],
-    stack: contextlib.ExitStack,
-) -> dict[str, Any]:
-    """`train_run` in a folder that is checked; a new one is held by `stack` from when it is made."""
-    keras.utils.set_random_seed(config.seed)
-    data = load_data(config)
-    for sentence in (data.summary(), *data.notes):
-        say(sentence)
-    start = None
-    resumed = resume and newest_whole(folder.checkpoint_files())[0] is not None
-    if config.training.start_from is not None and not resumed:
-        start = load_start(config)
-        tokenizer = start.tokenizer
-    else:
-        tokenizer = folder.load_tokenizer(config.data.radix_base) if resume else make_tokenizer(config, data)
-    strategy = make_strategy(config.training.distribution)
-    with strategy.scope():
-        captioner = make_captioner(config, tokenizer, weights=start is None)
-        if start is not None:
-            take_weights(captioner, start.captioner, config.training.start_from)
-            say(f"starting with the weights of {config.training.start_from}")
-            zeros = weight_counts(captioner)["sparsity"]
-            if config.pruning is None and zeros > 0.2:
-                say(
-                    f"{zeros:.0%} of its weights are zero and will not stay so: pruning.method=frozen"
-                    f" pruning.sparsity={zeros:.3g} keeps them"
-                )
-    run_data = RunData(config, data, tokenizer, captioner.encoder, progress=verbose == 1)
-    training = _Training(config, folder, run_data, captioner, strategy, verbose, say)
-    training.prepare(resumed)
-    _name_skipped(folder, run_data, say, write=False)
-    if resume:
-        folder.save_config(config)  # the data may lie elsewhere now
-    else:
-        folder.create(config, tokenizer, training.initial)
-        stack.enter_context(folder.held())
-    _name_skipped(folder, run_data, say, write=True)
-    training.run(resume)
+class _Run:
+    """A captioner in training, and its folder. Whatever input can make it fail does so in the constructor,
+    before the folder is created."""
 
-    rows = training.history
-    best = best_epoch(of_phase(rows, rows[-1]["phase"]) if phases_differ(config) else rows, training.target)
-    if config.training.restore_best and best is not None:
-        say(f"taking the weights of epoch {best}, the best on validation")
-        load_checkpoint(folder.checkpoint(best), captioner)
-    trained = FinishedRun(_finished(captioner, config, tokenizer), tokenizer, config)
-    with atomic_path(folder.model) as temporary:
-        trained.captioner.save(temporary)
-    if not data.split("test"):
-        say(f"{data.name} has no test split: {folder.model} was not evaluated")
-        _name_skipped(folder, run_data, say, write=True)
-        return {"run": str(folder.path), **training.history[-1]}
-    try:
-        scores, captions = trained.evaluate(data, progress=verbose == 1, run_data=run_data)
-    except InputError as error:
-        # What was trained is kept, and said, whatever is wrong with the test pictures.
-        say(f"{folder.model} was not evaluated: {error}")
-        _name_skipped(folder, run_data, say, write=True)
-        return {"run": str(folder.path), **training.history[-1]}
-    # Images of other splits, and what was wrong inside files, came to light since.
-    _name_skipped(folder, run_data, say, write=True)
-    folder.write_json("captions_test", as_rows(captions))
-    folder.write_json("scores_test", scores)
-    return {"run": str(folder.path), **scores}
-
-
-class _Training:
-    """The phases of a run over one captioner."""
-
-    def __init__(self, config, folder, run_data, captioner, strategy, verbose, say):
-        self.config, self.folder, self.run_data, self.captioner = config, folder, run_data, captioner
-        self.strategy, self.verbose, self.say = strategy, verbose, say
+    def __init__(self, config: Config, folder: RunFolder, resume: bool, verbose: int, report: Report):
+        self.config, self.folder, self.verbose, self.report = config, folder, verbose, report
+        self.strategy = make_strategy(config.training.distribution)
         self.history: list[dict[str, Any]] = []
-        self.initial: dict[str, np.ndarray] = {}
+        self.checkpoint = self._newest_checkpoint() if resume else None
+        self.phases = phases(config)
+        data = load_data(config)
+        for line in (data.summary(), *data.notes):
+            report(line)
+        tokenizer = self._make_captioner(data, resume)
+        self.run_data = RunData(config, data, tokenizer, self.captioner.encoder, progress=verbose == 1)
+        if config.model.encoder is None and data.split("test"):
+            self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
+        self.batches = self._training_batches(self.phases[0])
+        self.initial = named_weights(self.captioner) if config.training.keep_initial else {}
+        self._prune()
+        skipped = self._skipped()
+        if skipped:
+            names = shown(entry.where for entry in skipped)
+            report(f"{len(skipped)} unreadable records are skipped ({names}); skipped.txt lists all of them")
+
+    @property
+    def pruning(self) -> PruningMethod | None:
+        return getattr(self.captioner, "pruning", None)
 
     @property
     def target(self) -> float | None:
-        """The sparsity that an epoch must have to be the best; None where any will do."""
-        pruning = getattr(self.captioner, "pruning", None)
-        if pruning is None:
-            # In scheme B nothing is pruned at first, and none of those epochs is what was asked for.
-            return self.config.pruning.sparsity if self.config.pruning else None
-        return pruning.target
+        """The sparsity that the best epoch must have; None for any."""
+        if self.pruning is not None:
+            return self.pruning.target
+        # With scheme B, nothing is pruned before fine-tuning; none of these epochs can be the best.
+        return self.config.pruning.sparsity if self.config.pruning else None
 
-    def prepare(self, resumed: bool) -> None:
-        """Reads the pictures and puts on the gates: what can fail does so before the folder is made."""
-        first = phases(self.config)[0]
-        test = self.run_data.data.split("test")
-        if self.config.model.encoder is None and test:
-            self.run_data.images(test, from_images=False)  # looks at the headers of their files
-        self.batches = self.run_data.training_batches(
-            from_images=first.from_images, batch_size=first.batch_size
-        )
+    def train(self) -> None:
+        """Runs all phases, from the checkpoint on if there is one."""
+        reached = read_notes(self.checkpoint)["phase"] if self.checkpoint else "train"
+        names = [phase.name for phase in self.phases]
+        for phase in self.phases[names.index(reached) :]:
+            self._train_phase(phase, self.checkpoint if phase.name == reached else None)
+
+    def finish(self) -> dict[str, Any]:
+        """Writes the final model, evaluates it and writes the scores."""
+        config, folder, data = self.config, self.folder, self.run_data.data
+        rows = self.history
+        best = best_epoch(of_phase(rows, rows[-1]["phase"]) if phases_differ(config) else rows, self.target)
+        if config.training.restore_best and best is not None:
+            self.report(f"restoring the weights of epoch {best}, the best on validation")
+            load_checkpoint(folder.checkpoint(best), self.captioner)
+        tokenizer = self.run_data.tokenizer
+        finished = FinishedRun(_final(self.captioner, config, tokenizer), tokenizer, config)
+        with atomic_path(folder.model) as temporary:
+            finished.captioner.save(temporary)
+        result = rows[-1]
+        try:
+            if not data.split("test"):
+                raise InputError(f"{data.name} has no test split")
+            result, captions = finished.evaluate(data, progress=self.verbose == 1, run_data=self.run_data)
+            folder.write_json("captions_test", as_rows(captions))
+            folder.write_json("scores_test", result)
+        except InputError as error:  # the trained model is kept
+            self.report(f"{folder.model} was not evaluated: {error}")
+        self.write_skipped()  # again: more unreadable records may have been found
+        return {"run": str(folder.path), **result}
+
+    def write_skipped(self) -> None:
+        """Lists all skipped records in `skipped.txt`."""
+        skipped = self._skipped()
+        if skipped:
+            atomic_write(self.folder.path / "skipped.txt", "".join(f"{entry}\n" for entry in skipped))
+
+    def _skipped(self) -> list:
+        return [*self.run_data.data.skipped, *self.run_data.skipped]
+
+    def _newest_checkpoint(self) -> Path | None:
+        path, broken = newest_complete(self.folder.checkpoint_files())
+        for damaged in broken:
+            self.report(f"{damaged} is damaged (an interrupted write?) and is ignored")
+        if path is None:
+            self.report("there is no complete checkpoint yet: starting from the beginning")
+            return None
+        notes = read_notes(path)
+        self.history = notes["history"]
+        self.report(f"resuming after epoch {notes['epoch']}")
+        return path
+
+    def _make_captioner(self, data, resume: bool) -> Tokenizer:
+        """Makes the captioner, with the weights of `training.start_from` if given; returns its tokenizer."""
+        config, where = self.config, self.config.training.start_from
+        start = load_start(config) if where is not None and self.checkpoint is None else None
+        if start is not None:
+            tokenizer = start.tokenizer
+        elif resume:
+            tokenizer = self.folder.load_tokenizer(config.data.radix_base)
+        else:
+            tokenizer = make_tokenizer(config, data)
+        with self.strategy.scope():
+            self.captioner = make_captioner(config, tokenizer, weights=start is None)
+        if start is not None:
+            copy_weights(start.captioner, self.captioner, where)
+            self.report(f"starting with the weights of {where}")
+            zeros = weight_counts(self.captioner)["sparsity"]
+            if config.pruning is None and zeros > 0.2:
+                self.report(
+                    f"{zeros:.0%} of its weights are zero and will be trained: pruning.method=frozen"
+                    f" pruning.sparsity={zeros:.3g} keeps them zero"
+                )
+        return tokenizer
+
+    def _training_batches(self, phase: Phase):
+        return self.run_data.training_batches(from_images=phase.from_images, batch_size=phase.batch_size)
+
+    def _prune(self) -> None:
         initial = None
-        if self.config.training.keep_initial:
-            self.initial = named_weights(self.captioner)
-        if draws_from_run(self.config) and not resumed:
-            initial = initial_weights(self.config, self.captioner)
+        if rewinds_to_initial_weights(self.config) and self.checkpoint is None:
+            initial = load_initial_weights(self.config, self.captioner)
         with self.strategy.scope():
             gate_captioner(
                 self.captioner,
                 self.config,
-                first.epochs * self.batches.steps_per_epoch,
+                self.phases[0].epochs * self.batches.steps_per_epoch,
                 initial_weights=initial,
-                restored=resumed,
+                restored=self.checkpoint is not None,
             )
         self._check_metric()
-        self._say_gates()
+        self._report_gates()
+
+    def _report_gates(self) -> None:
+        if self.pruning is not None:
+            self.report(self.pruning.describe())
 
     def _check_metric(self) -> None:
-        """Before the training: whether validation gives the score that the pruning goes by, if any."""
-        pruning = getattr(self.captioner, "pruning", None)
-        if pruning is None or not pruning.has_own("on_validation_end"):
+        """Checks that validation computes the score that the pruning method follows, if any."""
+        if self.pruning is None or not self.pruning.has_own("on_validation_end"):
             return
-        limit = self.config.training.validation_images
-        images = len(self.run_data.data.split("validation")[:limit])
-        names = [name for name in Validation.NAMES if images >= Validation.FEWEST[name]]
-        if pruning.metric in Validation.NAMES and pruning.metric not in names:
-            what = "only one image is validated, which has none" if images else "nothing is validated"
+        images = len(self._validation_records())
+        names = [name for name, fewest in Validation.SCORES.items() if images >= fewest]
+        if self.pruning.metric in Validation.SCORES and self.pruning.metric not in names:
             raise InputError(
-                f"pruning.method={self.config.pruning.method} goes by {pruning.metric}, and {what}: set"
-                " training.validation_images higher, and give data with a validation split"
+                f"pruning.method={self.config.pruning.method} needs {self.pruning.metric}, but there are"
+                f" {images} validation images: set training.validation_images higher, and give data with a"
+                " validation split"
             )
-        pruning.check_metric(["loss", *names])
+        self.pruning.check_metric(["loss", *names])
 
-    def _say_gates(self) -> None:
-        pruning = getattr(self.captioner, "pruning", None)
-        if pruning is not None:
-            self.say(pruning.describe())
+    def _validation_records(self) -> list:
+        return self.run_data.data.split("validation")[: self.config.training.validation_images]
 
-    def run(self, resume: bool) -> None:
-        self.initial = {}
-        checkpoint, reached = self._last_checkpoint() if resume else (None, "")
-        order = [phase.name for phase in phases(self.config)]
-        for phase in phases(self.config):
-            if checkpoint and order.index(phase.name) < order.index(reached):
-                continue
-            self._run_phase(phase, checkpoint if phase.name == reached else None)
-
-    def _last_checkpoint(self) -> tuple[Path | None, str]:
-        path, broken = newest_whole(self.folder.checkpoint_files())
-        for damaged in broken:
-            self.say(f"{damaged} is damaged (a stopped write?) and is not used")
-        if path is None:
-            self.say("there is no whole checkpoint yet: starting from the beginning")
-            return None, ""
-        notes = read_notes(path)
-        self.history = notes["history"]
-        self.say(f"going on after epoch {notes['epoch']}")
-        return path, notes["phase"]
-
-    def _run_phase(self, phase: Phase, checkpoint: Path | None) -> None:
-        config = self.config.training
-        if phase.name == "fine_tune":
+    def _train_phase(self, phase: Phase, checkpoint: Path | None) -> None:
+        config, tuning = self.config.training, phase.name == "fine_tune"
+        if tuning:
             self.captioner.encoder.trainable = True
-            self.batches = self.run_data.training_batches(from_images=True, batch_size=phase.batch_size)
+            self.batches = self._training_batches(phase)
         steps = phase.epochs * self.batches.steps_per_epoch
-        if phase.name == "fine_tune":
-            with self.strategy.scope():
-                gate_for_fine_tuning(self.captioner, self.config, steps, restored=checkpoint is not None)
-            self._say_gates()
         with self.strategy.scope():
+            if tuning:
+                gate_for_fine_tuning(self.captioner, self.config, steps, restored=checkpoint is not None)
+                self._report_gates()
             optimizer = make_optimizer(
+                config,
                 steps,
                 learning_rate=phase.learning_rate,
                 schedule=phase.schedule,
-                final_learning_rate=config.final_learning_rate,
-                warmup_steps=config.warmup_steps,
-                beta_2=config.adam_beta_2,
-                epsilon=config.adam_epsilon,
-                weight_decay=config.weight_decay,
-                clip_norm=config.clip_norm,
-                clip_value=config.clip_value,
                 replicas=self.strategy.num_replicas_in_sync,
             )
-            if getattr(self.captioner, "pruning", None) is not None:
-                optimizer = self.captioner.pruning.wrap(optimizer)
-        loop = self._loop(optimizer)
+            self.captioner.compile(optimizer)  # a pruned model wraps the optimizer
+        loop = self._make_loop()
         if checkpoint is not None:
-            load_checkpoint(checkpoint, self.captioner, optimizer)
-            if ends_early(self.history, phase.name, self.target, config.early_stopping):
+            load_checkpoint(checkpoint, self.captioner, self.captioner.optimizer)
+            # A method that stopped the first phase must not stop fine-tuning.
+            stopped = not tuning and self.pruning is not None and self.pruning.finished
+            if stopped or stops_early(self.history, phase.name, self.target, config.early_stopping):
                 return
-            pruning = getattr(self.captioner, "pruning", None)
-            # In fine-tuning a method that stopped the phase before has nothing to say any more.
-            if phase.name == "train" and pruning is not None and pruning.finished:
-                return
-        before = sum(row["phase"] != phase.name for row in self.history)
         loop.run(
             self.batches.epoch,
-            epochs=before + phase.epochs,
+            epochs=sum(row["phase"] != phase.name for row in self.history) + phase.epochs,
             first_epoch=len(self.history),
-            callbacks=self._callbacks(phase, optimizer),
+            callbacks=self._callbacks(phase),
             verbose=self.verbose,
         )
 
-    def _loop(self, optimizer: keras.optimizers.Optimizer) -> Loop:
-        config = self.config.training
-        if config.scst is None:
-            return Loop(
-                self.captioner, optimizer, strategy=self.strategy, label_smoothing=config.label_smoothing
-            )
+    def _make_loop(self) -> Loop:
+        config, data, scst = self.config, self.run_data, self.config.training.scst
+        if scst is None:
+            self.captioner.label_smoothing = config.training.label_smoothing
+            return Loop(self.captioner, strategy=self.strategy)
+        weights = scst.model_dump(include={"cider_d", "bleu_4", "count_end"})
         return SCSTLoop(
             self.captioner,
-            optimizer,
-            reward=CaptionReward(
-                self.run_data.data.split("train"),
-                self.run_data.tokenizer,
-                cider_d=config.scst.cider_d,
-                bleu_4=config.scst.bleu_4,
-                count_end=config.scst.count_end,
-            ),
-            max_length=self.config.data.max_length,
-            samples=config.scst.samples,
-            baseline=config.scst.baseline,
-            temperature=config.scst.temperature,
-            seed=self.config.seed,
+            reward=CaptionReward(data.data.split("train"), data.tokenizer, **weights),
+            max_length=config.data.max_length,
+            settings=scst,
+            seed=config.seed,
             strategy=self.strategy,
         )
 
-    def _callbacks(self, phase: Phase, optimizer) -> list[keras.callbacks.Callback]:
-        callbacks = [TimeLeft(self.say)]
-        limit = self.config.training.validation_images
-        records = self.run_data.data.split("validation")[:limit]
+    def _callbacks(self, phase: Phase) -> list[keras.callbacks.Callback]:
+        config, callbacks = self.config, [TimeLeft(self.report)]
+        records = self._validation_records()
         if records:
             batches = self.run_data.image_batches(records, from_images=phase.from_images)
-            callbacks.append(
-                Validation(
-                    self.captioner, records, batches, self.run_data.tokenizer, self.config.data.max_length
-                )
-            )
-        if TensorBoard.available():
-            callbacks.append(TensorBoard(self.folder.logs))
-        pruning = getattr(self.captioner, "pruning", None)
-        if pruning is not None and pruning.has_own("on_validation_end"):
-            callbacks.append(Feedback(pruning))
-        patience = self.config.training.early_stopping
-        callbacks.append(
-            SaveEpoch(
-                self.folder,
-                optimizer,
-                self.history,
-                phase.name,
-                lambda: self.target,
-                patience,
-                phases_differ(self.config),
-            )
+            tokenizer = self.run_data.tokenizer
+            callbacks.append(Validation(self.captioner, records, batches, tokenizer, config.data.max_length))
+        if importlib.util.find_spec("tensorboard"):
+            callbacks.append(keras.callbacks.TensorBoard(str(self.folder.logs), write_graph=False))
+        if self.pruning is not None and self.pruning.has_own("on_validation_end"):
+            callbacks.append(Feedback(self.pruning))
+        save = SaveEpoch(
+            self.folder,
+            self.history,
+            phase.name,
+            sparsity=lambda: self.target,
+            patience=config.training.early_stopping,
+            phases_differ=phases_differ(config),
         )
-        return callbacks
+        return [*callbacks, save]
 
 
-def _finished(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Captioner:
-    """The captioner as it is kept: without gates, in float32, on one device."""
+def _final(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Captioner:
+    """The captioner that is saved: without gates, in float32, on one device."""
     captioner = strip_pruning(captioner)
     if config.training.precision == "float32" and config.training.distribution == "default":
         return captioner
-    plain = make_captioner(config, tokenizer, precision="float32", weights=False)
-    plain.set_weights(captioner.get_weights())
-    return plain
-
-
-def _name_skipped(folder: RunFolder, run_data: RunData, say: Callable[[str], None], write: bool) -> None:
-    """Says how many records were left out; names all of them in `skipped.txt` once the folder is there."""
-    skipped = [*run_data.data.skipped, *run_data.skipped]
-    if skipped and write:
-        atomic_write(folder.path / "skipped.txt", "".join(f"{entry}\n" for entry in skipped))
-    elif skipped:
-        names = shown(entry.where for entry in skipped)
-        say(
-            f"{len(skipped)} bad records are left out ({names}); skipped.txt in the run folder names them all"
-        )
+    final = make_captioner(config, tokenizer, precision="float32", weights=False)
+    final.set_weights(captioner.get_weights())
+    return final

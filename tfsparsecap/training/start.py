@@ -1,4 +1,4 @@
-"""What a run starts with, where that is another run: `training.start_from`."""
+"""Starting from another run: `training.start_from`."""
 
 import itertools
 
@@ -13,10 +13,10 @@ from tfsparsecap.settings.schema import Config
 
 
 def load_start(config: Config) -> FinishedRun:
-    """The run that `training.start_from` names.
+    """The run in `training.start_from`.
 
     Raises:
-        InputError: it is not finished, or its words are written otherwise than those of `config`.
+        InputError: it is not finished, or encodes words in another way than `config`.
     """
     start = FinishedRun.load(config.training.start_from)
     for name in ("radix_base", "sentencepiece"):
@@ -24,38 +24,38 @@ def load_start(config: Config) -> FinishedRun:
         if (theirs is None) != (own is None) or (name == "radix_base" and theirs != own):
             raise InputError(
                 f"training.start_from: the run in {config.training.start_from} has"
-                f" data.{name}={theirs or 'null'}, this one {own or 'null'}: set the same"
+                f" data.{name}={theirs or 'null'}, this one {own or 'null'}: set the same value"
             )
     return start
 
 
-def initial_weights(config: Config, captioner: Captioner) -> list[np.ndarray]:
-    """What the run that a lottery ticket is drawn from started with: arrays as `captioner.get_weights()` has.
+def load_initial_weights(config: Config, captioner: Captioner) -> list[np.ndarray]:
+    """The weights that the run in `training.start_from` started with, in the order of `get_weights()`.
 
     Raises:
-        InputError: it did not keep them, or they are of another captioner.
+        InputError: the run did not keep them, or its captioner is another one.
     """
     folder = RunFolder(config.training.start_from)
     if not folder.initial.is_file():
         raise InputError(
-            f"a lottery ticket goes back to what its run started with, and {folder.path} has no"
-            f" checkpoints/{folder.initial.name}: train it with training.keep_initial=true, or let this run"
-            " train first (pruning.rounds=1, training.start_from=null)"
+            f"a lottery ticket is rewound to the initial weights of its run, but {folder.path} has no"
+            f" checkpoints/{folder.initial.name}: train that run with training.keep_initial=true, or let this"
+            " run train first (pruning.rounds=1, training.start_from=null)"
         )
     return load_weights(folder.initial, captioner)
 
 
-def take_weights(captioner: Captioner, start: Captioner, where: str) -> None:
-    """Sets a captioner's weights to those of another one.
+def copy_weights(start: Captioner, captioner: Captioner, where: str) -> None:
+    """Copies all weights of `start`, the captioner of the run `where`, to `captioner`.
 
     Raises:
-        InputError: they are not of the same sizes.
+        InputError: the captioners differ.
     """
     for own, other in itertools.zip_longest(captioner.weights, start.weights):
         if own is None or other is None or own.name != other.name or own.shape != other.shape:
             weight = own if other is None else other
             raise InputError(
-                f"training.start_from: the model in {where} is another one ({weight.path} of shape"
-                f" {tuple(weight.shape)} does not fit): give model settings as in its config.yaml"
+                f"training.start_from: the captioner in {where} is different ({weight.path} of shape"
+                f" {tuple(weight.shape)} does not match): use the model settings of its config.yaml"
             )
     captioner.set_weights(start.get_weights())
