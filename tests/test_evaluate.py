@@ -120,7 +120,7 @@ def test_a_file_of_captions_is_evaluated(capsys, tmp_path):
 def test_all_scores_of_a_run_and_the_reason_for_a_missing_one(capsys, copied_run, with_java, tmp_path):
     assert exit_code(copied_run, "--spice-jars", tmp_path) == 0
     table = printed(capsys)
-    assert "SPICE" in table and "not computed: there is no stanford-corenlp" in table
+    assert "SPICE" in table and "not computed: stanford-corenlp" in table
     assert "new captions" in table
     scores = json.loads((copied_run / "scores_test.json").read_text())
     assert (

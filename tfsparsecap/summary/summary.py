@@ -1,10 +1,9 @@
 """summary: what a model costs, layer by layer: weights, non-zeros, FLOPs, bytes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
-from tqdm import tqdm
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
@@ -80,7 +79,7 @@ def summary(
     encoder = getattr(model, "encoder", None) if isinstance(model, Captioner) else None
     in_encoder = {id(layer) for layer in encoder._flatten_layers()} if encoder is not None else set()
     rows = []
-    for path, layer in tqdm(layers, desc="summary", unit=" layers", delay=2, leave=False):
+    for path, layer in _with_progress_bar(layers):
         tensors = tuple(
             _weight_row(one, _uses(run, one), compress, index_bytes) for one in weights[id(layer)]
         )
@@ -100,6 +99,15 @@ def summary(
     result = Summary(model.name, tuple(rows), totals(rows), run.about, tuple(notes), index_bytes)
     show(result, print_fn)
     return result
+
+
+def _with_progress_bar(layers: list) -> Iterable:
+    """The same layers; shows a progress bar if it takes long and tqdm, which is an extra, is installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return layers
+    return tqdm(layers, desc="summary", unit=" layers", delay=2, leave=False)
 
 
 def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
