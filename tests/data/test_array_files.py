@@ -1,4 +1,4 @@
-"""Reading the shape and the first rows of array files, whole and broken."""
+"""Shape and first rows of array files, intact and damaged."""
 
 import io
 import struct
@@ -70,20 +70,20 @@ def test_other_rows_are_not_read(tmp_path):
     [
         (b"", "is damaged .it ends too early"),
         (npy(VALUES)[:50], "is damaged .it ends too early"),
-        (npy(VALUES)[:-1], "is cut short, 407 bytes of 408"),
+        (npy(VALUES)[:-1], "is truncated, 407 of 408 bytes"),
         (b"PK\x03\x04 a zip file with the wrong name", r"is damaged .it does not begin as a \.npy file"),
         (npy(VALUES, (2, 0))[:8] + b"\xff" * 40, "is damaged .its header has 4294967295 bytes"),
         (np.lib.format.magic(9, 0) + npy(VALUES, (2, 0))[8:], "is damaged"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}"), r"shape is \(-1, 4\)"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (10**9, 4)}"), "is damaged"),
-        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 4)}"), "is cut short"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 4)}"), "is truncated"),
         (header("{'descr': '<f4', 'fortran_order': 3, 'shape': (1, 4)}"), "is damaged"),
         (header("{'descr': 'what', 'fortran_order': False, 'shape': (1, 4)}"), "is damaged"),
         (header("{'descr': '<f4'}"), "is damaged"),
         (header("[1"), "is damaged"),
         (header("(" * 5000), "is damaged"),
         (header("__import__('os').getcwd()"), "is damaged"),
-        (npy(np.array([{"a": 1}], object)), "holds Python objects, which are not read"),
+        (npy(np.array([{"a": 1}], object)), "contains Python objects, which are not read"),
     ],
 )
 def test_damaged_files_are_reported(tmp_path, content, message):
@@ -101,7 +101,7 @@ def test_damaged_zip_files_are_reported(tmp_path):
     path = tmp_path / "array.npz"
     for arrays in ({}, {"one": VALUES, "two": VALUES}):
         np.savez(path, **arrays)
-        with pytest.raises(InputError, match=f"holds {len(arrays)} arrays"), open_array(path):
+        with pytest.raises(InputError, match=f"contains {len(arrays)} arrays"), open_array(path):
             pass
     np.savez_compressed(path, feat=VALUES)
     whole = path.read_bytes()

@@ -69,7 +69,7 @@ def test_features_equal_the_encoders_output(records, tmp_path):
     expected = [picture[y : y + 8, x : x + 8].mean(axis=(0, 1)) for y in (0, 8) for x in (0, 8)]
     np.testing.assert_allclose(cache.features[cache.rows(["2.png"])][0], expected, rtol=1e-3)
     assert cache.rows(["3.png", "0.png", "3.png"]).tolist() == [3, 0, 3]
-    with pytest.raises(InputError, match=r"none of the image other\.png"):
+    with pytest.raises(InputError, match=r"no features of the image other\.png"):
         cache.rows(["other.png"])
 
 
@@ -206,7 +206,7 @@ def test_too_little_disk_space_is_reported_before_encoding(records, tmp_path, mo
 
 def test_a_folder_that_cannot_be_created_is_reported(records, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot make the folder"):
+    with pytest.raises(InputError, match="cannot create the folder"):
         load(records, tmp_path / "file" / "cache")
 
 

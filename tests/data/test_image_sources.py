@@ -1,4 +1,4 @@
-"""Images of regions: what the files hold, in buckets, and a file that turns out to be bad amid an epoch."""
+"""Region features as inputs: values, buckets, and files found bad during an epoch."""
 
 import shutil
 import threading
@@ -68,9 +68,9 @@ def batches_of(source, batch_size=4):
     return training_batches(source, records, words, batch_size=batch_size, max_length=6)
 
 
-def left_out(warned):
-    """What was said of pictures, whatever other libraries had to say."""
-    return [str(entry.message) for entry in warned if str(entry.message).startswith("left out: ")]
+def skip_warnings(warned):
+    """Messages about skipped images, without the warnings of other libraries."""
+    return [str(entry.message) for entry in warned if str(entry.message).startswith("skipped: ")]
 
 
 def collected(dataset):
@@ -152,9 +152,9 @@ def test_an_image_found_bad_during_training_is_masked_and_listed_once(folder, ki
     source = opened(folder)
     assert source.usable.all() and source.skipped == [], "headers alone do not show it"
     batches = batches_of(source)
-    with pytest.warns(UserWarning, match=f"left out: {path} .*{why}") as warned:
+    with pytest.warns(UserWarning, match=f"skipped: {path} .*{why}") as warned:
         epochs = [batch for number in range(3) for batch in collected(batches.epoch(number))]
-    assert len(left_out(warned)) == 1
+    assert len(skip_warnings(warned)) == 1
     assert [entry.where for entry in source.skipped] == [str(BAD)] == [e.where for e in batches.skipped]
     assert source.skipped[0].why.startswith(str(path))
     assert np.flatnonzero(~source.usable).tolist() == [BAD]
@@ -176,9 +176,12 @@ def test_images_found_bad_during_decoding_are_skipped(folder):
     damage(folder, 9, BOX, -1)
     source = opened(folder)
     dataset = image_batches(source, batch_size=3)
-    with pytest.warns(UserWarning, match="left out: ") as warned:
+    with pytest.warns(UserWarning, match="skipped: ") as warned:
         first = collected(dataset)
-    assert len(left_out(warned)) == 2 and sorted(entry.where for entry in source.skipped) == [str(BAD), "9"]
+    assert len(skip_warnings(warned)) == 2 and sorted(entry.where for entry in source.skipped) == [
+        str(BAD),
+        "9",
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = collected(dataset)
@@ -207,12 +210,12 @@ def test_files_that_disappear_or_change_are_skipped(folder):
     source = opened(folder)
     (folder / ATT / f"{BAD}.npy").unlink()
     np.save(folder / ATT / "1.npy", np.ones([3, SIZE], np.float32))
-    with pytest.warns(UserWarning, match="left out: ") as warned:
+    with pytest.warns(UserWarning, match="skipped: ") as warned:
         given = source.fetch(np.array([0, BAD, 1, 2]))
-    assert len(left_out(warned)) == 2
+    assert len(skip_warnings(warned)) == 2
     assert [(entry.where, entry.why.partition(":")[0]) for entry in source.skipped] == [
         (str(BAD), f"there is no {folder / ATT / '5.npy'}"),
-        ("1", f"{folder / ATT / '1.npy'} was changed since it was first looked at"),
+        ("1", f"{folder / ATT / '1.npy'} was changed since it was indexed"),
     ]
     assert_holds(folder, given, 0, 0)
     assert_holds(folder, given, 3, 2)
@@ -222,7 +225,7 @@ def test_files_that_disappear_or_change_are_skipped(folder):
 def test_a_bad_file_is_read_only_once(folder, monkeypatch):
     damage(folder, BAD, ATT, np.nan)
     source = opened(folder, boxes=False, pooled=False)
-    with pytest.warns(UserWarning, match="left out"):
+    with pytest.warns(UserWarning, match="skipped"):
         first = source.fetch(np.array([0, BAD, 2]))
     reads, real = [], region_features.open_array
     monkeypatch.setattr(region_features, "open_array", lambda path: reads.append(path) or real(path))
@@ -246,12 +249,12 @@ def test_threads_that_find_the_same_bad_file_list_it_once(folder):
 
     source._features.fetch = fetch
     threads = [threading.Thread(target=source.fetch, args=(np.array([BAD]),)) for _ in range(8)]
-    with pytest.warns(UserWarning, match="left out") as warned:
+    with pytest.warns(UserWarning, match="skipped") as warned:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(left_out(warned)) == len(source.skipped) == 1
+    assert len(skip_warnings(warned)) == len(source.skipped) == 1
 
 
 def test_boxes_in_pixels_are_refused_before_training(folder):

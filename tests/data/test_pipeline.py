@@ -182,7 +182,7 @@ def test_images_without_features_are_listed_and_their_captions_skipped(records, 
     assert [str(entry) for entry in batches.skipped] == ["image 5.png: it is broken"]
     assert 5 not in numbers(collected(batches.epoch(0)), tokenizer)
     del cache.row_of["image 6.png"]
-    with pytest.raises(InputError, match=r"none of the image image 6\.png"):
+    with pytest.raises(InputError, match=r"no features of the image image 6\.png"):
         make(records, tokenizer, features=cache)
 
 

@@ -1,4 +1,4 @@
-"""Bottom-up features: values as NumPy reads them, damage found before training, nothing kept."""
+"""Region features: values equal the files, bad files are found before training."""
 
 import json
 import threading
@@ -158,17 +158,17 @@ def test_bad_files_are_listed_and_the_rest_is_used(tmp_path):
     att, fc, box = (str(tmp_path / kind) for kind in KINDS)
     expected = [
         f"1: {att}/1.npy has features of 7 numbers but {att}/0.npy has 8: ",
-        f"2: {att}/2.npy has the shape [2, 3, 8]: an array [regions, D] is expected",
+        f"2: {att}/2.npy has the shape [2, 3, 8], expected [regions, D]",
         f"3: {att}/3.npy has the shape [0, 8], which is empty: ",
-        f"4: {att}/4.npy holds int64, no floating-point numbers: ",
+        f"4: {att}/4.npy has the type int64, not floating-point: ",
         f"5: {box}/5.npy has 4 boxes but {att}/5.npy 3 regions: ",
         f"6: {box}/6.npy has rows of 3 numbers: ",
         f"7: {fc}/7.npy has 7 numbers but {att}/0.npy has 8: ",
-        f"8: {fc}/8.npy has the shape [1, 8]: an array [D] is expected",
+        f"8: {fc}/8.npy has the shape [1, 8], expected [D]",
         f"9: there is no {att}/9.npy (or .npz): ",
         f"10: there is no {fc}/10.npy (or .npz): ",
         f"11: there is no {box}/11.npy (or .npz): ",
-        f"12: {att}/12.npy is cut short, 223 bytes of 224: ",
+        f"12: {att}/12.npy is truncated, 223 of 224 bytes: ",
         f"13: {box}/13.npy is damaged (",
     ]
     for entry, beginning in zip(features.skipped, expected, strict=True):
@@ -186,9 +186,9 @@ def test_bad_files_are_listed_and_the_rest_is_used(tmp_path):
 
 def test_missing_folders_and_other_data_are_refused(tmp_path):
     ids = make(tmp_path, [2])
-    with pytest.raises(InputError, match=r"no folder .*nowhere/cocobu_att with a file ID\.npy"):
+    with pytest.raises(InputError, match=r"no folder .*nowhere/cocobu_att with files ID\.npy"):
         opened(tmp_path / "nowhere", ids)
-    with pytest.raises(InputError, match=r"no folder .*/boxes with a file .* float \[regions, 4\]"):
+    with pytest.raises(InputError, match=r"no folder .*/boxes with files .* float \[regions, 4\]"):
         opened(tmp_path, ids, box="boxes")
     with pytest.raises(
         InputError, match=r"none of the 1 images: .*the first: dog\.jpg: there is no .*/dog\.npy"
@@ -242,7 +242,7 @@ def test_files_that_change_later_are_reported(tmp_path):
 
 def test_too_few_regions_per_batch_raise_a_value_error(tmp_path):
     features = opened(tmp_path, make(tmp_path, [3]))
-    with pytest.raises(ValueError, match="0 has 3 regions, the batch room for 2"):
+    with pytest.raises(ValueError, match="0 has 3 regions, more than 2"):
         features.fetch(np.array([0]), 2)
 
 
@@ -250,14 +250,14 @@ def test_files_are_checked_in_threads_in_order(tmp_path, monkeypatch):
     counts = [1 + number % 5 for number in range(24)]
     ids = make(tmp_path, counts)
     (tmp_path / "cocobu_att" / "7.npy").write_bytes(b"damaged")
-    look, threads = RegionFeatures._look, set()
+    check, threads = RegionFeatures._check, set()
 
     def slowly(self, index):
         time.sleep(0.01)
         threads.add(threading.get_ident())
-        return look(self, index)
+        return check(self, index)
 
-    monkeypatch.setattr(RegionFeatures, "_look", slowly)
+    monkeypatch.setattr(RegionFeatures, "_check", slowly)
     monkeypatch.setattr(region_features, "_CHUNK", 2)
     features = opened(tmp_path, ids)
     assert len(threads) > 2

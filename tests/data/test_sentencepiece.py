@@ -198,7 +198,7 @@ def test_apostrophes_and_hyphens_are_kept_if_the_model_has_them():
 
 
 @pytest.mark.parametrize(
-    ("left", "use"), [("<unk>", "unknown"), ("<s>", "beginning"), ("</s>", "end"), ("<pad>", "padding")]
+    ("left", "use"), [("<unk>", "unknown"), ("<s>", "start"), ("</s>", "end"), ("<pad>", "padding")]
 )
 def test_a_model_without_a_special_piece_is_refused(left, use):
     special = [(piece, kind) for piece, kind in USUAL if piece != left]

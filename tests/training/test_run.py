@@ -265,14 +265,14 @@ def on_features(folder, kind, *more):
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.filterwarnings("ignore:left out")
+@pytest.mark.filterwarnings("ignore:skipped")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bottom_up, kind, tmp_path):
     settings = on_features(bottom_up, kind)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         folder, scores, messages = train(tmp_path, settings)
-    late = [str(entry.message) for entry in caught if "left out: " in str(entry.message)]
+    late = [str(entry.message) for entry in caught if "skipped: " in str(entry.message)]
     (line,) = [text for text in messages if text.startswith(f"{bottom_up.name}: train 16 images")]
     assert "32 captions; validation 3 images" in line
     (line,) = [text for text in messages if "skipped" in text]
@@ -283,7 +283,7 @@ def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bo
         .startswith(f"{MISSING}: there is no {bottom_up}/cocobu_att/{MISSING}.npy")
     )
     assert [text.partition(" has a number")[0] for text in late] == [
-        f"left out: {bottom_up}/cocobu_att/{number}.npy" for number in (BAD, BAD_TEST)
+        f"skipped: {bottom_up}/cocobu_att/{number}.npy" for number in (BAD, BAD_TEST)
     ]
     rows = history(folder)
     assert float(rows[1]["loss"]) < float(rows[0]["loss"]) and "validation_CIDEr" in rows[0]

@@ -1,4 +1,4 @@
-"""Arrays in `.npy` and `.npz` files of unknown origin: their shape without their values, their first rows."""
+"""Untrusted `.npy` and `.npz` files: their shape without reading the values, and their first rows."""
 
 import contextlib
 import functools
@@ -16,10 +16,10 @@ from numpy.lib import format as npy
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import BROKEN_ARRAYS
 
-#: Endings of the files that are read here.
+#: Suffixes of the supported files.
 ENDINGS = (".npy", ".npz")
 
-# Bytes; most have 128. NumPy refuses longer ones too, because parsing them may take any time.
+# Bytes; most have 128. NumPy refuses longer ones, too, because parsing them may take very long.
 _LONGEST_HEADER = 10_000
 
 
@@ -43,9 +43,9 @@ class ArrayFile:
     _read: Callable[[int], bytes]
 
     def first(self, rows: int) -> np.ndarray:
-        """The first `rows` rows, of its own dtype and read-only; may be asked for once.
+        """The first `rows` rows, read-only; can be called once.
 
-        The rows behind them are not read, unless the file goes by columns.
+        Further rows are not read unless the array has Fortran order.
         """
         stored = self.shape if self._fortran_order else (rows, *self.shape[1:])
         data = _exactly(self._read, math.prod(stored) * self.dtype.itemsize)
@@ -56,16 +56,16 @@ class ArrayFile:
 
 @contextlib.contextmanager
 def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
-    """Opens the array in a `.npy` file, or the only one in an `.npz` file; reads no more than its header.
+    """Opens the array in a `.npy` file, or the only one in an `.npz` file, and reads its header only.
 
-    Nothing is unpickled, and nothing stays in memory when the file is closed.
+    Nothing is unpickled.
 
     Args:
-        path: of the file; its ending says which of the two it is.
+        path: of the file; its suffix tells the format.
 
     Raises:
-        InputError: the file cannot be read, is damaged or cut short, holds Python objects, or holds several
-            arrays. Also from inside the block, where damage shows only when the values are read.
+        InputError: the file cannot be read, is damaged or truncated, contains Python objects or several
+            arrays. Damaged values raise it when they are read in the block.
 
     Example:
         >>> np.save("six.npy", np.arange(6.0).reshape(3, 2))
@@ -79,30 +79,32 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
             head = _header_bytes(read)
             shape, fortran_order, dtype = _parsed(head)
             if dtype.hasobject:
-                raise InputError(f"{path} holds Python objects, which are not read: save it as numbers")
+                raise InputError(f"{path} contains Python objects, which are not read: save it as numbers")
             needed = len(head) + math.prod(shape) * dtype.itemsize
             if size < needed:
-                raise InputError(f"{path} is cut short, {size} bytes of {needed}: download or make it again")
+                raise InputError(
+                    f"{path} is truncated, {size} of {needed} bytes: download or create it again"
+                )
             yield ArrayFile(shape, dtype, fortran_order, read)
     except InputError:
         raise
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}: check the path") from error
     except PermissionError as error:
-        raise InputError(f"{path} may not be read: give it read permission") from error
+        raise InputError(f"{path} cannot be read: give it read permission") from error
     except BROKEN_ARRAYS as error:
         about = str(error) or type(error).__name__
-        raise InputError(f"{path} is damaged ({about:.200}): download or make it again") from error
+        raise InputError(f"{path} is damaged ({about:.200}): download or create it again") from error
 
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[Callable[[int], bytes], int]]:
-    """Reads on in the `.npy` bytes of a file; and their number."""
+    """A function that reads the next bytes of an array file, and its size."""
     if path.endswith(".npz"):
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             if len(members) != 1:
-                raise InputError(f"{path} holds {len(members)} arrays: save the one that is meant alone")
+                raise InputError(f"{path} contains {len(members)} arrays: save only the one that is needed")
             with archive.open(members[0]) as stream:
                 yield stream.read, members[0].file_size
     else:
@@ -133,14 +135,14 @@ def _header_bytes(read: Callable[[int], bytes]) -> bytes:
     return head + _exactly(read, length)
 
 
-# Arrays of one shape have equal headers, and parsing one takes longer than reading it.
+# Arrays of one shape have equal headers, and parsing takes longer than reading.
 @functools.lru_cache(maxsize=1024)
 def _parsed(head: bytes) -> _Header:
     stream = io.BytesIO(head)
     version = npy.read_magic(stream)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"its format is version {version}")
-    # The third version differs from the second in the names of columns, which plain numbers have not.
+    # Version 3 differs from version 2 only in the encoding of column names.
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     header = _Header(*read(stream))
     if min(header.shape, default=0) < 0:

@@ -1,16 +1,15 @@
-"""Augmentation of training images with keras-cv layers, chosen by name in a configuration."""
+"""Augmentation of training images with keras-cv layers."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, unknown_name
 
-#: Layers of keras-cv that keep what a caption says and the size of the picture, with the arguments they get
-#: where none are given. `RandomFlip` turns left into right: use it where captions name no sides.
+#: Layers of keras-cv that keep the caption valid and the image size, with default arguments. `RandomFlip`
+#: swaps left and right: do not use it if captions mention sides.
 LAYERS: dict[str, dict[str, Any]] = {
     "RandomFlip": {"mode": "horizontal"},
     "RandomCropAndResize": {"crop_area_factor": (0.8, 1.0), "aspect_ratio_factor": (0.9, 1.1)},
@@ -38,12 +37,12 @@ _WITH_VALUE_RANGE = {"RandAugment", "RandomColorJitter", "RandomContrast", "Rand
 
 
 class Augmentation:
-    """A chain of keras-cv layers for a data set of training batches.
+    """A sequence of keras-cv layers, applied to training batches.
 
     Args:
-        layers: each the name of one of `LAYERS`, or a mapping of `name` and arguments of that layer's
-            constructor; arguments that are not given are those of `LAYERS`.
-        image_size: `S`, side of the images.
+        layers: each the name of one of `LAYERS`, or a mapping with `name` and arguments of the layer's
+            constructor; the other arguments have the defaults of `LAYERS`.
+        image_size: `S`, side of the images in pixels.
 
     Raises:
         InputError: a name or an argument is unknown, or a layer changes the size of the images.
@@ -54,20 +53,20 @@ class Augmentation:
 
     def __init__(self, layers: Sequence[str | Mapping[str, Any]], image_size: int):
         self._specified = [_specified(layer, image_size) for layer in layers]
-        # Called once outside of a graph, where a layer says in its own words what is wrong with an argument.
+        # Called once eagerly, so that errors in arguments have the layer's own message.
         images = tf.zeros([2, image_size, image_size, 3])
         for name, arguments in self._specified:
             try:
-                shape = _made(name, arguments, seed=1)(images, training=True).shape
+                shape = _make(name, arguments, seed=1)(images, training=True).shape
             except (TypeError, ValueError, LookupError, AttributeError, tf.errors.OpError) as error:
                 reason = str(error).strip().split("\n")[0]
                 raise InputError(
-                    f"augmentation {name} does not work with {arguments} ({reason}): correct them"
+                    f"augmentation {name} fails with the arguments {arguments} ({reason}): correct them"
                 ) from error
             if shape != images.shape:
                 raise InputError(
-                    f"augmentation {name} turns images of {image_size} pixels into {tuple(shape[1:])}: "
-                    "leave their size as it is"
+                    f"augmentation {name} changes images of {image_size} pixels to {tuple(shape[1:])}: "
+                    "choose arguments that keep the size"
                 )
 
     def apply(self, dataset: tf.data.Dataset, seed: Sequence[int]) -> tf.data.Dataset:
@@ -75,17 +74,17 @@ class Augmentation:
 
         Args:
             dataset: of batches.
-            seed: any number of integers.
+            seed: any integers.
         """
         random = np.random.default_rng(seed)
-        # New layers, because theirs are running random states that another epoch has moved.
+        # New layers for each epoch, because layers have random states that change.
         layers = [
-            _made(name, arguments, int(random.integers(1, 2**31))) for name, arguments in self._specified
+            _make(name, arguments, int(random.integers(1, 2**31))) for name, arguments in self._specified
         ]
         graph_seed = int(random.integers(1, 2**31))
 
         def augmented(inputs: dict[str, tf.Tensor], targets: tf.Tensor) -> tuple[dict, tf.Tensor]:
-            # Sets the seed of this map's graph alone: some layers draw without the seed they were given.
+            # Sets the seed of this map's graph only: some layers ignore the seed that they were given.
             tf.compat.v1.set_random_seed(graph_seed)
             images = tf.cast(inputs["image"], tf.float32)
             for layer in layers:
@@ -93,7 +92,7 @@ class Augmentation:
             images = tf.cast(tf.round(tf.clip_by_value(images, 0, 255)), tf.uint8)
             return {**inputs, "image": images}, targets
 
-        # One call after the other: the order of the draws is part of what the seed decides.
+        # Sequentially, so that random numbers are drawn in a fixed order.
         return dataset.map(augmented, num_parallel_calls=None)
 
 
@@ -101,9 +100,7 @@ def _specified(layer: str | Mapping[str, Any], image_size: int) -> tuple[str, di
     given = dict(layer) if isinstance(layer, Mapping) else {"name": layer}
     name = given.pop("name", None)
     if not isinstance(name, str) or name not in LAYERS:
-        near = difflib.get_close_matches(str(name), LAYERS, n=1)
-        meant = f"did you mean {near[0]}" if near else f"choose from {', '.join(LAYERS)}"
-        raise InputError(f"there is no augmentation {name!r}: {meant}")
+        raise unknown_name("augmentation", name, LAYERS)
     arguments = {**LAYERS[name], **given}
     if name in _WITH_VALUE_RANGE:
         arguments["value_range"] = (0, 255)
@@ -112,7 +109,7 @@ def _specified(layer: str | Mapping[str, Any], image_size: int) -> tuple[str, di
     return name, {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
 
 
-def _made(name: str, arguments: dict[str, Any], seed: int) -> Any:
-    import keras_cv  # takes a second and is needed by few
+def _make(name: str, arguments: dict[str, Any], seed: int) -> Any:
+    import keras_cv  # takes a second
 
     return getattr(keras_cv.layers, name)(**arguments, seed=seed)

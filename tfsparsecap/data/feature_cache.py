@@ -1,10 +1,11 @@
-"""What a frozen encoder says of every picture, computed once and kept while nothing it depends on changes."""
+"""Features of a frozen encoder, computed once and reused until encoder or images change."""
 
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path
 
-# Part of every key: raise it when read_image or the layout of the file changes.
+# Part of every key: increase it when read_image or the file format changes.
 _FORMAT = 1
 
 
@@ -30,8 +31,8 @@ class FeatureCache:
     Attributes:
         path: the `.npy` file.
         features: float16 [images, N, D], memory-mapped and read-only.
-        row_of: `image_id -> row`; images that could not be read have none.
-        skipped: images that could not be read, and why.
+        row_of: `image_id -> row`; images that could not be read are missing.
+        skipped: images that could not be read, with reasons.
     """
 
     path: Path
@@ -49,8 +50,8 @@ class FeatureCache:
             return np.array([self.row_of[name] for name in image_ids], np.int64)
         except KeyError as error:
             raise InputError(
-                f"the features in {self.path} have none of the image {error.args[0]}: "
-                "make them of all records, or leave it out"
+                f"{self.path} has no features of the image {error.args[0]}: "
+                "compute them for all records, or leave it out"
             ) from error
 
 
@@ -64,20 +65,19 @@ def cached_features(
     on_bad_record: OnBadRecord = "skip",
     progress: bool = True,
 ) -> FeatureCache:
-    """Features of the records' images: read from `folder` where they are there, else computed and kept there.
+    """Features of the records' images, from the cache in `folder` or computed and stored there.
 
     The file's name is a digest of everything the features depend on: the encoder's class, configuration and
-    weights, the image size, and path, size and time of change of every image. So nothing stale is ever
-    read, and caches of several encoders live side by side in one folder (delete what you no longer need).
+    weights, the image size, and path, size and modification time of every image. One folder can have caches
+    of several encoders; old ones are not deleted.
 
     Args:
-        records: whose images to encode, in any order.
+        records: the records, in any order.
         encoder: Keras layer or model, float32 [B, S, S, 3] (0 to 255) -> [B, N, D].
-        image_size: `S`, side of the square that images are squashed to.
-        folder: made where absent.
-        batch_size: images encoded at once.
-        on_bad_record: `"skip"` leaves out images that cannot be read and names them in `skipped`; `"fail"`
-            raises.
+        image_size: `S`, side of the square that images are resized to, in pixels.
+        folder: created if missing.
+        batch_size: number of images encoded at once.
+        on_bad_record: `"skip"` lists images that cannot be read in `skipped`; `"fail"` raises.
         progress: show a progress bar while encoding.
 
     Raises:
@@ -92,12 +92,12 @@ def cached_features(
     folder = Path(folder)
     images = {record.image_id: record.image for record in records}
     if not images:
-        raise InputError("there are no images to encode: give records of a split that has some")
-    # Building the encoder and learning the shape of what it gives.
+        raise InputError("there are no images to encode: use a split with images")
+    # Builds the encoder and tells its output shape.
     probe = encoder(tf.zeros([1, image_size, image_size, 3]), training=False)
     if len(probe.shape) != 3:
         raise ValueError(
-            f"the encoder gives {tuple(probe.shape)} for one image: features are [images, regions, depth]"
+            f"the encoder's output shape is {tuple(probe.shape)}: it must be [images, regions, depth]"
         )
     digest = _digest(_key(images, encoder, image_size))
     array_file, index_file = (folder / f"features-{digest[:24]}{suffix}" for suffix in (".npy", ".json"))
@@ -109,7 +109,7 @@ def cached_features(
             bad.add(skipped.where, skipped.why)
         return cache
 
-    _make_room(folder, len(images) * int(np.prod(probe.shape[1:])) * np.dtype(np.float16).itemsize)
+    _check_space(folder, len(images) * int(np.prod(probe.shape[1:])) * np.dtype(np.float16).itemsize)
     names: list[str] = []
     with (
         atomic_path(index_file) as index_temporary,
@@ -117,14 +117,14 @@ def cached_features(
         array_temporary.open("wb") as file,
     ):
         _write_header(file, 0, probe.shape[1:])
-        for batch_names, features in _encoded(images, encoder, image_size, batch_size, bad, progress):
+        for batch_names, features in _encode(images, encoder, image_size, batch_size, bad, progress):
             if not np.isfinite(features).all():
                 raise InputError(
                     f"features of {batch_names[0]} or one of the {len(batch_names) - 1} images after it "
-                    "are not finite in float16: choose an encoder or a layer whose outputs stay below 65504"
+                    "are not finite in float16: choose an encoder or a layer with outputs below 65504"
                 )
             names.extend(batch_names)
-            # Not through a memory map: on a full disk that ends the process instead of raising.
+            # Not through a memory map, which ends the process if the disk is full.
             file.write(np.ascontiguousarray(features).data)
         if not names:
             raise InputError(f"none of the {len(images)} images can be read; {bad.skipped[0].why}")
@@ -141,7 +141,7 @@ def cached_features(
 
 
 def _open(array_file: Path, index_file: Path, digest: str) -> FeatureCache | None:
-    """The cache on disk, or None where there is none or it is not whole."""
+    """The cache on disk, or None if it is missing or incomplete."""
     try:
         index = json.loads(index_file.read_text(encoding="utf-8"))
         features = np.load(array_file, mmap_mode="r", allow_pickle=False)
@@ -155,7 +155,7 @@ def _open(array_file: Path, index_file: Path, digest: str) -> FeatureCache | Non
     )
 
 
-def _encoded(
+def _encode(
     images: dict[str, Path],
     encoder: keras.Layer,
     image_size: int,
@@ -163,49 +163,52 @@ def _encoded(
     bad: BadRecords,
     progress: bool,
 ) -> Iterator[tuple[list[str], np.ndarray]]:
-    names, paths = list(images), list(images.values())
-    why: dict[int, str] = {}
+    """Names and features, float16 [n, N, D], of the readable images of each batch."""
 
-    def read(index: np.int64) -> tuple[np.ndarray, np.bool_]:
+    def read(name: str) -> np.ndarray | InputError:
         try:
-            return read_image(paths[index], image_size), np.True_
+            return read_image(images[name], image_size)
         except InputError as error:
-            why[int(index)] = str(error)
-            return np.zeros([image_size, image_size, 3], np.uint8), np.False_
-
-    def read_in_graph(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        image, good = tf.numpy_function(read, [index], (tf.uint8, tf.bool), stateful=False)
-        image.set_shape([image_size, image_size, 3])
-        good.set_shape([])
-        return index, image, good
+            return error
 
     @tf.function(reduce_retracing=True)
     def encode(batch: tf.Tensor) -> tf.Tensor:
         return tf.cast(encoder(tf.cast(batch, tf.float32), training=False), tf.float16)
 
-    dataset = tf.data.Dataset.range(len(names)).map(read_in_graph, num_parallel_calls=tf.data.AUTOTUNE)
-    with tqdm(total=len(names), unit="image", desc="encoding", disable=not progress) as bar:
-        for indices, batch, good in dataset.batch(batch_size).prefetch(2):
-            indices, good = indices.numpy(), good.numpy()
-            for index in indices[~good]:
-                bad.add(names[index], why[int(index)])
-            if good.any():
-                yield [names[index] for index in indices[good]], encode(batch).numpy()[good]
-            bar.update(len(indices))
+    names = list(images)
+    batches = [names[start : start + batch_size] for start in range(0, len(names), batch_size)]
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as threads,
+        tqdm(total=len(names), unit="image", desc="encoding", disable=not progress) as bar,
+    ):
+        # The next batch is read while one is encoded.
+        following = [threads.submit(read, name) for name in batches[0]]
+        for number, batch in enumerate(batches, 1):
+            results = [future.result() for future in following]
+            following = [threads.submit(read, name) for later in batches[number:][:1] for name in later]
+            readable = {}
+            for name, result in zip(batch, results, strict=True):
+                if isinstance(result, InputError):
+                    bad.add(name, str(result))
+                else:
+                    readable[name] = result
+            if readable:
+                yield list(readable), encode(np.stack(list(readable.values()))).numpy()
+            bar.update(len(batch))
 
 
 def _write_header(file: Any, rows: int, shape: Sequence[int]) -> None:
-    # NumPy leaves room for the first number to grow, so that the header can be written again in place.
+    # NumPy pads the header so that the first number can grow when it is written again.
     header = {"descr": "<f2", "fortran_order": False, "shape": (rows, *(int(size) for size in shape))}
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _make_room(folder: Path, needed: int) -> None:
+def _check_space(folder: Path, needed: int) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
+        raise InputError(f"cannot create the folder {folder}: {error.strerror}; choose another") from error
     if free < needed:
         raise InputError(
             f"the features need {needed / 1e9:.2f} GB but {folder} has {free / 1e9:.2f} GB left: "
@@ -240,7 +243,7 @@ def _digest(key: dict[str, Any]) -> str:
 
 
 def _without_names(config: Any) -> Any:
-    """A Keras configuration with its layers numbered: Keras names equal layers anew each time."""
+    """A Keras configuration with numbers for layer names, because Keras generates new names each time."""
     names: dict[str, str] = {}
 
     def collect(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where a batch gets its pictures from: pixels of files, a cache of features, or files of region features."""
+"""Sources of image inputs for batches: image files, a feature cache, or files of region features."""
 
 import os
 import warnings
@@ -16,22 +16,21 @@ from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 
-#: Bytes that decoded images may take in memory; above it they are read from their files in every epoch.
+#: Largest size of all decoded images in memory, in bytes; above it they are read in every epoch.
 MEMORY_LIMIT = 1 << 30
-# Files of region features that are looked into before a training: boxes in pixels are wrong in every one.
+# Files of region features whose values are checked before training; boxes in pixels are wrong in all.
 _PROBED = 8
 
 
 class ImageSource(Protocol):
-    """What the pipeline asks of a source of pictures, whether it has pixels or features.
+    """The interface of sources of pixels or features.
 
     Attributes:
-        specs: name of a model's input -> shape (None where it differs from batch to batch) and dtype of what
-            `fetch` gives for one picture.
-        groups: int [records]; a batch costs what its picture of the largest number costs, so pictures of the
-            same number go together.
-        usable: bool [records], whether a record can be fetched. One may turn out not to be when it is.
-        skipped: names the ones that cannot.
+        specs: name of a model's input -> dtype and shape of one image's array (None where it varies).
+        groups: int [records]; the largest one in a batch determines its cost, so that images of the same
+            group are batched together.
+        usable: bool [records], whether a record can be fetched. It may become False when it is fetched.
+        skipped: records that cannot be fetched.
     """
 
     specs: dict[str, tf.TensorSpec]
@@ -40,18 +39,18 @@ class ImageSource(Protocol):
     skipped: list[Skipped]
 
     def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Images of records: int64 [B] -> for each of `specs` an array with leading axis B."""
+        """Inputs of records, int64 [B] -> for each of `specs` an array with leading axis B."""
         ...
 
 
 class ImageFileSource:
-    """Pixels of the records' images, kept in memory where they fit and read from their files otherwise.
+    """Pixels of image files, kept in memory if they fit.
 
-    Every image is decoded once here, so that a broken one is named before training and not amid it.
+    The constructor decodes every image, so that broken ones are known before training.
 
     Args:
-        records: whose images.
-        image_size: `S`.
+        records: the records.
+        image_size: `S`, side of the images in pixels.
         on_bad_record: see `BadRecords`.
     """
 
@@ -66,7 +65,7 @@ class ImageFileSource:
         self._kept = np.zeros((len(records), *shape), np.uint8) if fits else None
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             results = threads.map(self._try, range(len(records)))
-            # Said only where it takes longer than a person waits for nothing.
+            # Shown after three seconds.
             results = tqdm(results, total=len(records), desc="reading", unit="image", delay=3, leave=False)
             for index, (record, error) in enumerate(zip(records, results, strict=True)):
                 self.usable[index] = error is None
@@ -90,7 +89,7 @@ class ImageFileSource:
 
 
 class FeatureCacheSource:
-    """Rows of a feature cache; records whose image it could not read are not usable."""
+    """Features of a feature cache; records whose image could not be read are not usable."""
 
     def __init__(self, records: Sequence[Record], cache: FeatureCache):
         self.specs = {"features": tf.TensorSpec(cache.features.shape[1:], cache.features.dtype)}
@@ -109,12 +108,12 @@ class FeatureCacheSource:
 
 
 class RegionFeatureSource:
-    """Features of regions from their files, read batch by batch and forgotten.
+    """Region features, read from their files batch by batch.
 
     Args:
-        features: index of the records' files.
-        on_bad_record: what a file does that was found but holds NaN, or boxes that lie outside the image:
-            `"skip"` has its captions count nothing from then on (with a warning), `"fail"` stops.
+        features: the records' files.
+        on_bad_record: what to do with files with NaN or with boxes outside the image: `"skip"` masks their
+            captions from then on, with a warning; `"fail"` raises.
     """
 
     def __init__(self, features: RegionFeatures, on_bad_record: OnBadRecord = "skip"):
@@ -133,17 +132,17 @@ class RegionFeatureSource:
         self._probe()
 
     def _probe(self) -> None:
-        """Looks into a few files. Raises InputError where all of them hold what cannot be used."""
-        said = None
+        """Reads a few files. Raises InputError if none of them can be used."""
+        first_error = None
         for index in np.flatnonzero(self.usable)[:_PROBED]:
             try:
                 self._features.one(index)
             except InputError as error:
-                said = said or error
+                first_error = first_error or error
             else:
                 return
-        if said is not None:
-            raise said
+        if first_error is not None:
+            raise first_error
 
     def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         regions = int(self.groups[indices].max(initial=1))
@@ -153,21 +152,21 @@ class RegionFeatureSource:
             except InputError:
                 if self._on_bad_record == "fail":
                     raise
-        pictures = [self._one(index, regions) for index in indices]
-        return {name: np.concatenate([picture[name] for picture in pictures]) for name in self.specs}
+        images = [self._one(index, regions) for index in indices]
+        return {name: np.concatenate([image[name] for image in images]) for name in self.specs}
 
     def _one(self, index: int, regions: int) -> dict[str, np.ndarray]:
-        """One picture, or zeros in its place."""
-        # What was bad once is not read again in every epoch.
+        """The inputs of one image, or zeros if it cannot be read."""
+        # A bad file is read only once.
         if self.usable[index]:
             try:
                 return self._features.fetch(np.array([index]), regions)
             except InputError as error:
-                # Another thread may have found it in the meantime.
+                # Another thread may have found it first.
                 if self.usable[index]:
                     self.usable[index] = False
                     self.skipped.append(Skipped(self._features.image_ids[index], str(error)))
-                    warnings.warn(f"left out: {error}", stacklevel=2)
+                    warnings.warn(f"skipped: {error}", stacklevel=2)
         return {
             name: np.zeros([1, *(regions if n is None else n for n in spec.shape)], spec.dtype.as_numpy_dtype)
             for name, spec in self.specs.items()

@@ -1,4 +1,4 @@
-"""One way to read a picture, for training, evaluation, captioning and the phone alike."""
+"""Reading images, in the same way for training, evaluation, captioning and phones."""
 
 import os
 import struct
@@ -10,12 +10,12 @@ from PIL import Image, ImageOps
 
 from tfsparsecap.errors import InputError
 
-# Named, because Pillow would otherwise also run Ghostscript for anything that looks like PostScript.
+# Without PostScript, for which Pillow would run Ghostscript.
 FORMATS = (
     "JPEG", "MPO", "PNG", "GIF", "BMP", "DIB", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA", "ICO", "PCX",
 )  # fmt: skip
 
-# What Pillow's decoders raise for broken files.
+# Errors of Pillow's decoders for broken files.
 _BROKEN = (
     OSError,
     SyntaxError,
@@ -31,22 +31,22 @@ _BROKEN = (
     Image.DecompressionBombError,
 )
 
-# Pillow only warns of broken EXIF and of large pictures; both are read. Filtered once and not around each
-# reading: `warnings.catch_warnings` is the whole process's, and pictures are read by several threads.
+# Pillow warns about broken EXIF and large images; both are read. Filtered once, because
+# `warnings.catch_warnings` affects the whole process and images are read by several threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
-    """A picture from a file, upright, in RGB, squashed to a square.
+    """Reads an image upright, in RGB, resized to a square.
 
-    The resize is the one contract with the phone: Pillow's `BILINEAR` to `size` x `size` without keeping
-    the aspect ratio. Pillow's bilinear filter averages over all source pixels when it reduces (it
-    antialiases), as `tf.image.resize(method="bilinear", antialias=True)` does; a plain four-pixel bilinear
-    differs. JPEGs are decoded at the smallest of 1/1, 1/2, 1/4, 1/8 that is at least twice `size`, which
-    makes large photographs several times faster to read.
+    Phones must resize in the same way: Pillow's `BILINEAR` to `size` x `size` without keeping the aspect
+    ratio. When it reduces, this filter averages over all source pixels (antialiasing), as
+    `tf.image.resize(method="bilinear", antialias=True)` does; plain bilinear interpolation of four pixels
+    differs. JPEGs are decoded at the smallest scale of 1/1, 1/2, 1/4, 1/8 that is at least twice `size`,
+    which is several times faster for large photographs.
 
-    EXIF rotation is applied; grey, palette, CMYK and 16-bit pictures become 8-bit RGB; transparent parts
-    become white; of several frames or pages the first is taken.
+    EXIF rotation is applied; grey, palette, CMYK and 16-bit images become 8-bit RGB; transparent parts become
+    white; the first of several frames or pages is used.
 
     Args:
         path: the file, in one of `FORMATS`.
@@ -56,7 +56,7 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
         uint8 [S, S, 3].
 
     Raises:
-        InputError: the file is absent, is no picture, is cut short, or is larger than 178 million pixels.
+        InputError: the file is missing, truncated, no image, or larger than 178 million pixels.
 
     Example:
         >>> Image.new("L", (300, 200), 128).save("grey.png")
@@ -68,12 +68,12 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
     except FileNotFoundError as error:
         raise InputError(f"there is no image {os.fspath(path)}: check the path") from error
     except PermissionError as error:
-        raise InputError(f"the image {os.fspath(path)} may not be read: give it read permission") from error
+        raise InputError(f"the image {os.fspath(path)} cannot be read: give it read permission") from error
     except IsADirectoryError as error:
         raise InputError(f"{os.fspath(path)} is a folder: give an image file") from error
     except Image.UnidentifiedImageError as error:
         raise InputError(
-            f"{os.fspath(path)} is no image in a format that is read here ({', '.join(FORMATS)}): "
+            f"{os.fspath(path)} is not an image in a supported format ({', '.join(FORMATS)}): "
             "convert it or leave it out"
         ) from error
     except _BROKEN as error:
@@ -99,7 +99,7 @@ def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
     except _BROKEN:
-        return image  # a broken EXIF block says nothing about the pixels, which are already decoded
+        return image  # the pixels are decoded already
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -108,7 +108,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         values = np.asarray(image).astype(np.int64).clip(0, 65535)
         image = Image.fromarray(((values + 128) // 257).astype(np.uint8))
     elif image.mode == "F":
-        raise ValueError("floating-point pixels have no agreed white")
+        raise ValueError("floating-point pixels have no defined white")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")

@@ -1,4 +1,4 @@
-"""Batches for training and decoding: row numbers are shuffled and batched, then each batch is one gather."""
+"""Batches for training and decoding."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,18 +18,18 @@ from tfsparsecap.models.captioner import PAD
 
 @dataclass(frozen=True)
 class TrainingBatches:
-    """Every caption of a split once an epoch, in an order that depends on nothing but the seed and the epoch.
+    """Batches with every caption of a split once per epoch, in an order given by seed and epoch number.
 
     Made by `training_batches`.
 
     Attributes:
-        source: where the pictures come from.
+        source: of the images.
         tokens, targets: int32 [examples, T], see `Tokenizer.encode_padded`.
-        record_of: int64 [examples], which record each caption belongs to.
-        batch_size: examples a batch, over all devices together.
-        lengths: lengths of token rows that batches may have, the largest `T`.
-        pad_id: what fills rows of tokens up.
-        skipped: records left out because their image cannot be read, or because they have no caption.
+        record_of: int64 [examples], index of each caption's record.
+        batch_size: examples per batch, over all devices.
+        lengths: lengths to which batches are padded, the largest is `T`.
+        pad_id: id of padding.
+        skipped: records whose image cannot be read.
     """
 
     source: ImageSource
@@ -50,19 +50,19 @@ class TrainingBatches:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches an epoch; the examples that do not fill a last one are others in every epoch."""
+        """Batches per epoch; examples that do not fill the last one are dropped, others in every epoch."""
         return self.examples // self.batch_size
 
     def epoch(
         self, number: int, skip_steps: int = 0, context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:
-        """The batches of one epoch, the same ones whenever it is asked for.
+        """The batches of one epoch; the same ones in every call.
 
         Args:
             number: of the epoch, from 0.
-            skip_steps: steps to leave out at the beginning, for a run that goes on in the middle of an epoch.
-            context: what `strategy.distribute_datasets_from_function` passes: this process then gets its part
-                of every batch, so that the batches of all processes together are those of a single one.
+            skip_steps: steps to skip, for resuming in the middle of an epoch.
+            context: from `strategy.distribute_datasets_from_function`; this process gets its part of every
+                batch.
 
         Returns:
             Dataset of `(inputs, targets)`: inputs `{"image": uint8 [B, S, S, 3] | "features": float32
@@ -78,7 +78,7 @@ class TrainingBatches:
             )
             rows = rows.reshape(len(rows), -1, share)[:, part * here : (part + 1) * here].reshape(-1, share)
             lengths = lengths.repeat(here)
-        # Augmentation draws one batch after the other, so its batches can only be skipped when they are made.
+        # Augmentation draws random numbers batch by batch, so that skipped batches must be augmented, too.
         late = skip_steps * here if self.augment is not None else 0
         early = skip_steps * here - late
         dataset = tf.data.Dataset.from_tensor_slices((rows[early:], lengths[early:]))
@@ -98,8 +98,8 @@ class TrainingBatches:
         for same_size in np.unique(size):
             left = shuffled[:0]
             for index, length in enumerate(self.lengths):
-                # What does not fill a batch of short captions goes among the longer ones, and what fills none
-                # of those among the captions of pictures of the next size.
+                # Captions that do not fill a batch go to the next length, and those of the largest length to
+                # the next group of images.
                 pool = np.concatenate([left, shuffled[(group == index) & (size == same_size)]])
                 if length == self.lengths[-1]:
                     pool = np.concatenate([rest, pool])
@@ -116,7 +116,7 @@ class TrainingBatches:
             records = self.record_of[rows]
             given = self.source.fetch(records)
             targets = self.targets[rows, :length]
-            # A picture that turned out to be unreadable counts nothing.
+            # Captions of images that turn out to be unreadable are masked.
             targets = np.where(self.source.usable[records][:, None], targets, self.pad_id).astype(
                 targets.dtype
             )
@@ -145,22 +145,22 @@ def training_batches(
     seed: int = 0,
     lengths: Sequence[int] = (),
 ) -> TrainingBatches:
-    """Batches of (image, caption) pairs of a split; captions are tokenised here, once, in the graph.
+    """Batches of (image, caption) pairs of a split; captions are tokenised here, once.
 
     Args:
-        source: the pictures of the records.
-        records: of the training split; every caption of every record is an example.
-        tokenizer: words to ids.
-        batch_size: `B`, over all devices together.
-        max_length: `T`, words a caption may have, `END` included; longer ones are cut.
-        augment: changes image batches; features cannot be augmented.
+        source: of the records' images.
+        records: of the training split; every caption is an example.
+        tokenizer: the captioner's.
+        batch_size: `B`, over all devices.
+        max_length: `T`, tokens per caption including the end token; longer captions are cut.
+        augment: for image batches; features cannot be augmented.
         seed: of the order and of the augmentation.
-        lengths: batch captions of similar length together and cut each batch to the shortest of these lengths
-            that holds it, `max_length` always being one of them; saves recurrent steps at the price of one
-            trace of the training step for each. Empty: every batch has `T = max_length`.
+        lengths: batch captions of similar length together, padded to the shortest sufficient of these lengths
+            and `max_length`. Saves computation; the training step is traced once per length. Empty: all
+            batches have `T = max_length`.
 
     Raises:
-        InputError: there are fewer examples than `batch_size`, or augmentation is asked of features.
+        InputError: there are fewer examples than `batch_size`, or features are to be augmented.
 
     Example:
         >>> records = data.split("train")  # doctest: +SKIP
@@ -173,7 +173,8 @@ def training_batches(
     """
     if "image" not in source.specs and augment is not None:
         raise InputError(
-            "cached features cannot be augmented: train from images (features off) or turn augmentation off"
+            "features cannot be augmented: set data.cache_folder=null to train from images, or"
+            " data.augmentation=[]"
         )
     counts = [
         len(record.captions) if usable else 0 for record, usable in zip(records, source.usable, strict=True)
@@ -184,7 +185,7 @@ def training_batches(
     if len(captions) < batch_size:
         raise InputError(
             f"there are {len(captions)} captions to train on, fewer than one batch of {batch_size}: "
-            "give more data or set a smaller batch_size"
+            "use more data or set a smaller training.batch_size"
         )
     tokens, targets = tokenizer.encode_padded(tf.constant(captions), max_length)
     return TrainingBatches(
@@ -209,8 +210,9 @@ def reward_batches(
     augment: Augmentation | None = None,
     seed: int = 0,
 ) -> TrainingBatches:
-    """Batches of the pictures of a split, each once an epoch and with its number in place of captions, for
-    training on rewards.
+    """Batches with every captioned image of a split once per epoch, for training on rewards.
+
+    Targets are the indices of the records, int32 [B, 1], and -1 for images that cannot be read.
 
     Args:
         source, records, batch_size, augment, seed: as of `training_batches`, a picture being an example.
@@ -230,8 +232,8 @@ def reward_batches(
     places = np.flatnonzero(source.usable & captioned)
     if len(places) < batch_size:
         raise InputError(
-            f"there are {len(places)} pictures to train on, fewer than one batch of {batch_size}: give more"
-            " data or set a smaller batch_size"
+            f"there are {len(places)} images to train on, fewer than one batch of {batch_size}: use more"
+            " data or set a smaller training.batch_size"
         )
     return TrainingBatches(
         source=source,
@@ -248,15 +250,15 @@ def reward_batches(
 
 
 def image_batches(source: ImageSource, *, batch_size: int) -> tf.data.Dataset:
-    """Images without captions, in the order of their records, for decoding; the last batch may be smaller.
+    """Batches of images in the order of their records, for decoding; the last one may be smaller.
 
     Args:
-        source: the pictures; its `skipped` says what cannot be read.
+        source: of the images; its `skipped` lists those that cannot be read.
         batch_size: `B`.
 
     Returns:
-        Dataset of what `source` gives, such as `{"image": uint8 [B, S, S, 3], "index": int64 [B]}`, where
-        `index` is the place among the records; those whose picture cannot be read are missing.
+        Dataset of inputs such as `{"image": uint8 [B, S, S, 3], "index": int64 [B]}`, where `index` is the
+        index of the record; images that cannot be read are left out.
     """
 
     def fetch(indices: np.ndarray) -> list[np.ndarray]:
@@ -276,22 +278,22 @@ def image_batches(source: ImageSource, *, batch_size: int) -> tf.data.Dataset:
 
 @contextmanager
 def unwrap_input_errors() -> Iterator[None]:
-    """What a source of pictures raised inside a data set, as it was raised and not as TensorFlow's error.
+    """Raises an InputError of a data set as such, not as TensorFlow's error.
 
     Raises:
-        InputError: the one that `ImageSource.fetch` raised while a data set was read in this context.
+        InputError: `ImageSource.fetch` raised it while a data set was read in this context.
     """
     try:
         yield
     except tf.errors.OpError as error:
-        said = re.search(r"InputError: (.+)", error.message)
-        if said is None:
+        match = re.search(r"InputError: (.+)", error.message)
+        if match is None:
             raise
-        raise InputError(said[1]) from error
+        raise InputError(match[1]) from error
 
 
 def _shaped(given: Sequence[tf.Tensor], source: ImageSource, batch: int | None) -> dict[str, tf.Tensor]:
-    """Tensors under their names, with what is known of their shapes; features as float32."""
+    """Tensors by name, with static shapes as far as known; features as float32."""
     named = {}
     for tensor, (name, spec) in zip(given, source.specs.items(), strict=True):
         tensor.set_shape([batch, *spec.shape])

@@ -1,4 +1,4 @@
-"""Words as numbers of a few digits: a captioner that predicts digits knows hundreds of tokens only."""
+"""Radix encoding: words as numbers of a few digits, so that a captioner needs hundreds of tokens only."""
 
 import os
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ _LARGEST_BASE = 1 << 24
 class RadixTokenizer(Tokenizer):
     """Radix encoding (Tan et al., COMIC, 2019, and ACORT, 2022), with the ids of their published models.
 
-    Token 0 is padding, 1 to `base` are the digits 0 to `base - 1`, then come start and end: `base + 3`
-    tokens. The `W` words that follow the four special tokens have the numbers 0 to `W - 1`, all other words
-    have number `W`. Each takes the same number of digits, most significant first, filled up with digit 0 in
-    front: as many as `W + 1` has in this base, because the original implementation counts so. (`W`, the
-    largest number in use, could do with one less where `W + 1` is a power of the base.)
+    Token 0 is padding, 1 to `base` are the digits 0 to `base - 1`, followed by start and end: `base + 3`
+    tokens. The `W` words after the four special tokens have the numbers 0 to `W - 1`, all other words the
+    number `W`. All words have the same number of digits, most significant first, as many as `W + 1` has in
+    this base. (The original implementation does so; `W` could have one digit less if `W + 1` is a power of
+    the base.)
 
     Args:
-        words: the tokenizer whose words are written in digits; its special tokens are its first four.
-        base: number of digits there are, from 2.
+        words: the tokenizer whose words are encoded; its special tokens must be its first four.
+        base: number of different digits, from 2.
 
     Attributes:
-        digits: digits a word takes.
+        digits: digits per word.
 
     Raises:
-        InputError: the base is below 2 or absurd, or the special tokens of `words` are not its first four.
+        InputError: the base is out of range, or the special tokens of `words` are not its first four.
 
     Example:
         >>> from tfsparsecap.data.tokenizers import WordTokenizer
@@ -45,22 +45,22 @@ class RadixTokenizer(Tokenizer):
 
     def __init__(self, words: Tokenizer, base: int):
         if not 2 <= base <= _LARGEST_BASE:
-            raise InputError(f"the radix base is {base}: give one from 2 to {_LARGEST_BASE}, such as 768")
+            raise InputError(f"the radix base is {base}: set one from 2 to {_LARGEST_BASE}, such as 768")
         if {words.pad_id, words.start_id, words.end_id, words.unknown_id} != set(range(_SPECIAL)):
             raise InputError(
                 f"padding, start, end and unknown words have the ids {words.pad_id}, {words.start_id}, "
-                f"{words.end_id} and {words.unknown_id}, but to write words in digits they must be the first "
-                "four: give another vocabulary, or leave the radix base out"
+                f"{words.end_id} and {words.unknown_id}, but radix encoding requires that they are the first "
+                "four: use another vocabulary, or set data.radix_base=null"
             )
         self._words, self.base = words, base
         self.vocabulary, self.join = words.vocabulary, words.join
         self.pad_id, self.start_id, self.end_id = 0, base + 1, base + 2
-        # How many words there are is also the number of the unknown one.
+        # The number of words is also the number of the unknown word.
         self._unknown = len(words) - _SPECIAL
         self.digits = 1
         while base**self.digits <= self._unknown + 1:
             self.digits += 1
-        # What a digit in each place counts.
+        # Place values of the digits.
         self._places = base ** np.arange(self.digits - 1, -1, -1)
         numbers = np.arange(self._unknown + 1)[:, None]
         self._tokens_of = tf.constant(numbers // self._places % base + 1, tf.int32)
@@ -88,37 +88,36 @@ class RadixTokenizer(Tokenizer):
         return tf.RaggedTensor.from_row_splits(tokens, words.row_splits * self.digits, validate=False)
 
     def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """What teacher forcing needs: input tokens and the tokens that follow them.
+        """Input tokens for teacher forcing and their targets.
 
-        A caption of more than `max_length - 1` digits is cut behind the last word that fits as a whole, and
-        gets no `end_id` among its targets, because a model taught to end there would learn to stop in the
-        middle of a sentence.
+        A caption of more than `max_length - 1` digits is cut after the last word that fits completely, and
+        has no `end_id` among its targets.
 
         Args:
             texts: string [B].
-            max_length: `T`, the number of digits to predict, `end_id` included.
+            max_length: `T`, number of digits to predict, including `end_id`.
 
         Returns:
-            `(tokens, targets)`, int32 [B, T] each: `start d1 ... ` and `d1 ... end`, filled up with `pad_id`.
+            `(tokens, targets)`, int32 [B, T] each: `start d1 ... ` and `d1 ... end`, padded with `pad_id`.
         """
         encoded = self._encoded(texts)
-        room = max_length // self.digits * self.digits
-        targets = encoded.to_tensor(default_value=self.pad_id, shape=[None, room])
-        targets = tf.pad(targets, [[0, 0], [0, max_length - room]], constant_values=self.pad_id)
-        # Where a caption was cut, its length lies at or behind `max_length`.
+        length = max_length // self.digits * self.digits
+        targets = encoded.to_tensor(default_value=self.pad_id, shape=[None, length])
+        targets = tf.pad(targets, [[0, 0], [0, max_length - length]], constant_values=self.pad_id)
+        # Captions that were cut have at least `max_length` digits.
         end = tf.cast(encoded.row_lengths(), tf.int32)[:, None] == tf.range(max_length)
         targets = tf.where(end, self.end_id, targets)
         starts = tf.fill([tf.shape(targets)[0], 1], self.start_id)
-        # A last digit is a question only where there is an answer.
-        questions = tf.where(targets[:, 1:] == self.pad_id, self.pad_id, targets[:, :-1])
-        return tf.concat([starts, questions], axis=1), targets
+        # The last digit is an input only if it has a target.
+        inputs = tf.where(targets[:, 1:] == self.pad_id, self.pad_id, targets[:, :-1])
+        return tf.concat([starts, inputs], axis=1), targets
 
     def decode(self, ids: Sequence[int] | np.ndarray | tf.Tensor) -> str:
         ids = np.asarray(ids).reshape(-1).tolist()
         if self.end_id in ids:
             ids = ids[: ids.index(self.end_id)]
         else:
-            # Cut at the largest length there is, perhaps inside a word: half of it would be another word.
+            # The caption was cut, perhaps inside a word, whose first digits would be another word.
             ids = ids[: len(ids) // self.digits * self.digits]
         digits = [max(token - 1, 0) for token in ids]
         digits += [0] * (-len(digits) % self.digits)
@@ -131,14 +130,14 @@ class RadixTokenizer(Tokenizer):
         return self._words.decode(words)
 
     def to_words(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """Ids of `words` for the digits that a captioner has predicted.
+        """Ids of `words` of predicted digits.
 
-        Everything up to the first `end_id` counts; without one, all whole words. What is no digit is digit 0
-        (start: one more than the largest), digits missing before the end are 0, a number that is no word's is
-        the unknown word. Made of operations that TensorFlow Lite has.
+        Digits before the first `end_id` count; without one, all complete words. Tokens that are no digits
+        count as 0 (start: as a digit above the largest), as do missing digits before the end; numbers without
+        a word are the unknown word. Uses operations of TensorFlow Lite only.
 
         Args:
-            token_ids: int32 [..., T], `T` known to the graph.
+            token_ids: int32 [..., T], `T` static.
 
         Returns:
             int32 [..., ceil(T / digits)].
@@ -156,13 +155,13 @@ class RadixTokenizer(Tokenizer):
             tf.where(token_ids == self.end_id, tf.range(length), length), axis=-1, keepdims=True
         )
         ended = end < length
-        # A caption that has no end was cut there, perhaps inside a word: half of it would be another word.
+        # A caption without end was cut, perhaps inside a word, whose first digits would be another word.
         end = tf.where(ended, end, length // self.digits * self.digits)
         digits = tf.where(tf.range(length) < end, tf.maximum(token_ids - 1, 0), 0)
         missing = [[0, 0]] * (token_ids.shape.rank - 1) + [[0, groups * self.digits - length]]
         digits = tf.pad(digits, missing)
         digits = tf.reshape(digits, [*_leading(token_ids), groups, self.digits])
-        # One more than what any word has in a place is as wrong as a larger digit, and no sum overflows.
+        # Digits are limited to one more than those of any word, so that no sum overflows.
         digits = tf.minimum(digits, tf.constant(self._unknown // self._places + 1, tf.int32))
         numbers = tf.reduce_sum(digits * tf.constant(self._places, tf.int32), axis=-1)
         words = tf.where(numbers < self._unknown, numbers + _SPECIAL, self._words.unknown_id)
@@ -172,6 +171,6 @@ class RadixTokenizer(Tokenizer):
 
 
 def _leading(tensor: tf.Tensor) -> list[int | tf.Tensor]:
-    """All lengths but the last one: numbers where the graph knows them."""
+    """The shape without the last axis; static where possible."""
     shape = tf.shape(tensor)
     return [shape[axis] if known is None else known for axis, known in enumerate(tensor.shape[:-1])]

@@ -1,8 +1,7 @@
-"""Bottom-up features of image regions, streamed from their files: an index in memory, the values on disk."""
+"""Bottom-up features of image regions: shapes are checked before training, values are read per batch."""
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,51 +14,47 @@ from tfsparsecap.data.flickr import SUFFIXES
 from tfsparsecap.data.records import BadRecords, OnBadRecord
 from tfsparsecap.errors import InputError
 
-#: How far outside the image a box may reach, as a share of its side: detectors round to whole pixels.
+#: How far boxes may exceed the image, as a share of its side, because detectors round to pixels.
 BOX_TOLERANCE = 0.01
 
-# Threads wait together for a disk that is slow or far away. Where it answers at once they may take four times
-# the processor time of a single one, because each of their many short calls hands Python's lock on.
-_THREADS = 16
-# Seconds of waiting for an image's files from which on threads are worth it.
-_LONG_WAIT = 0.0005
-# Images that are looked at in one go.
+# More threads help with slow disks only, because reading headers is mostly Python code.
+_THREADS = 4
+# Images per task of a thread.
 _CHUNK = 256
 
 
 class RegionFeatures:
-    """Features, boxes and pooled features of many images, each image in files of its own.
+    """Features, boxes and pooled features of many images, with separate files for each image.
 
-    The layout is the one in which bottom-up features are published: `FOLDER/cocobu_att/ID.npy` or `ID.npz`
-    float [regions, D], `FOLDER/cocobu_fc/ID.npy` float [D] and `FOLDER/cocobu_box_relative/ID.npy` float
-    [regions, 4] (x_min, y_min, x_max, y_max as shares of the image's width and height). An `.npz` file holds
-    one array of any name. For an id that is a file name, `dog.jpg`, `dog.npy` is looked for too.
+    The layout is that of published bottom-up features: `FOLDER/cocobu_att/ID.npy` or `ID.npz` float
+    [regions, D], `FOLDER/cocobu_fc/ID.npy` float [D] and `FOLDER/cocobu_box_relative/ID.npy` float
+    [regions, 4] (x_min, y_min, x_max, y_max as shares of the image's width and height). An `.npz` file
+    contains one array of any name. For an id that is a file name, such as `dog.jpg`, `dog.npy` works, too.
 
-    Making the object reads the headers alone and keeps a few bytes for each image. `fetch` reads the values
-    of one batch and keeps nothing, so memory does not grow with the number of images or of epochs.
+    The constructor reads the headers only and keeps a few bytes per image. `fetch` reads the values of one
+    batch and keeps nothing.
 
     Args:
-        folder: holds the three folders.
-        image_ids: of the images, in the order that `fetch` counts in.
-        feature_size: `D`; None takes the width of the first file that can be read.
+        folder: contains the three folders.
+        image_ids: ids of the images; `fetch` takes indices into them.
+        feature_size: `D`; None is the width of the first readable file.
         att, fc, box: names of the folders of features, pooled features and boxes.
-        buckets: numbers of regions that batches are filled up to; those above `max_regions` are of no
-            matter, and `max_regions` is always one of them.
-        max_regions: of an image with more the first ones are used.
-        on_bad_record: what an image does whose files are absent or of another form: `"skip"` (it is named
-            in `skipped`) or `"fail"`.
-        need_boxes, need_pooled: whether `fetch` gives them; their files are looked at only then.
+        buckets: numbers of regions that batches are padded to, besides `max_regions`.
+        max_regions: only the first regions of an image are used.
+        on_bad_record: what to do with images whose files are missing or have another format: `"skip"` (they
+            are listed in `skipped`) or `"fail"`.
+        need_boxes, need_pooled: whether `fetch` returns them; otherwise their files are not read.
 
     Attributes:
         image_ids: as given.
         feature_size: `D`.
         buckets: ascending, the last one is `max_regions`.
-        regions: int32 [images], regions that `fetch` gives of an image, 0 where it is not usable.
+        regions: int32 [images], number of regions that `fetch` returns, 0 for images that are not usable.
         usable: bool [images].
         skipped: images that are not usable, and why.
 
     Raises:
-        InputError: a folder is absent, no image can be used, or `on_bad_record` is `"fail"` and one cannot.
+        InputError: a folder is missing, no image can be used, or `on_bad_record` is `"fail"` and one cannot.
 
     Example:
         >>> import tempfile
@@ -97,7 +92,7 @@ class RegionFeatures:
         self.buckets = (*sorted({bucket for bucket in buckets if bucket < max_regions}), max_regions)
         self.need_boxes, self.need_pooled = need_boxes, need_pooled
         if not self.image_ids:
-            raise InputError(f"there are no images to take features of from {folder}: give records that have")
+            raise InputError(f"there are no images for the features in {folder}: use data with images")
         self._att = _Files(Path(folder) / att, self.image_ids, "[regions, D]", max_regions)
         self._box = (
             _Files(Path(folder) / box, self.image_ids, "[regions, 4]", max_regions) if need_boxes else None
@@ -107,43 +102,43 @@ class RegionFeatures:
         self.feature_size = feature_size or self._first_width()
         bad = BadRecords(on_bad_record)
         self.regions = np.zeros(len(self.image_ids), np.int32)
-        with contextlib.closing(self._looks()) as looks:
+        # The progress bar is shown after three seconds.
+        with contextlib.closing(self._check_all()) as checks:
             total = len(self.image_ids)
-            # Said only where it takes longer than a person waits for nothing.
-            bar = tqdm(looks, total=total, desc="indexing", unit="image", delay=3, leave=False)
-            for index, found in enumerate(bar):
-                if isinstance(found, int):
-                    self.regions[index] = found
+            bar = tqdm(checks, total=total, desc="indexing", unit="image", delay=3, leave=False)
+            for index, result in enumerate(bar):
+                if isinstance(result, int):
+                    self.regions[index] = result
                 else:
-                    bad.add(self.image_ids[index], found)
+                    bad.add(self.image_ids[index], result)
         self.usable = self.regions > 0
         self.skipped = bad.skipped
         if not self.usable.any():
             raise InputError(
                 f"{folder} has usable features of none of the {len(self.image_ids)} images: check that they "
-                f"are of this data set; the first: {self.skipped[0]}"
+                f"belong to this data set; the first: {self.skipped[0]}"
             )
 
     def bucket(self, regions: np.ndarray) -> np.ndarray:
-        """The smallest bucket that holds each number of regions: int [...] -> int64 [...]."""
+        """The smallest sufficient bucket for each number of regions: int [...] -> int64 [...]."""
         held = np.minimum(regions, self.max_regions)
         return np.asarray(self.buckets, np.int64)[np.searchsorted(self.buckets, held)]
 
     def fetch(self, indices: np.ndarray, regions: int) -> dict[str, np.ndarray]:
-        """What a batch of images holds, read from its files.
+        """Reads a batch of images from their files.
 
         Args:
-            indices: int [B], places in `image_ids`.
-            regions: `N`, at least the largest `regions[indices]`; what an image has fewer is filled up.
+            indices: int [B], into `image_ids`.
+            regions: `N`, at least the largest `regions[indices]`; images with fewer are padded.
 
         Returns:
             `"features"` float32 [B, N, D] and `"mask"` bool [B, N], true for regions; `"boxes"` float32
-            [B, N, 4] and `"pooled"` float32 [B, D] where they are needed. Filling is zero.
+            [B, N, 4] and `"pooled"` float32 [B, D] if needed. Padding is zero.
 
         Raises:
-            InputError: a file holds NaN or infinity, a box lies outside the image or is turned round, a file
-                is damaged or was changed since this object was made, or an image is not usable.
-            ValueError: `regions` is too small for an image.
+            InputError: a file has NaN or infinity, is damaged or was changed since it was indexed, a box is
+                outside the image or inverted, or an image is not usable.
+            ValueError: `regions` is too small.
         """
         shape = (len(indices), regions)
         batch = {"features": np.zeros([*shape, self.feature_size], np.float32), "mask": np.zeros(shape, bool)}
@@ -156,7 +151,7 @@ class RegionFeatures:
             if count == 0:
                 raise InputError(f"the features of {self.image_ids[index]} cannot be used: leave it out")
             if count > regions:
-                raise ValueError(f"{self.image_ids[index]} has {count} regions, the batch room for {regions}")
+                raise ValueError(f"{self.image_ids[index]} has {count} regions, more than {regions}")
             batch["mask"][place, :count] = True
             self._att.read(index, batch["features"][place, :count])
             if self._box:
@@ -167,7 +162,7 @@ class RegionFeatures:
         return batch
 
     def one(self, index: int) -> dict[str, np.ndarray]:
-        """What a single image holds, without filling and without the axis of the batch; errors as `fetch`."""
+        """The arrays of one image without padding and without batch axis; errors as for `fetch`."""
         batch = self.fetch(np.array([index]), max(1, int(self.regions[index])))
         return {name: values[0] for name, values in batch.items() if name != "mask"}
 
@@ -179,40 +174,31 @@ class RegionFeatures:
                 return width
         return None
 
-    def _looks(self) -> Iterator[int | str]:
-        """For each image its number of regions, or a sentence that says why it is not usable."""
+    def _check_all(self) -> Iterator[int | str]:
+        """For each image its number of regions, or the reason why it cannot be used."""
         starts = range(0, len(self.image_ids), _CHUNK)
-        chunks = [range(start, min(start + _CHUNK, len(self.image_ids))) for start in starts]
-        began = time.perf_counter() - time.thread_time()
-        first = self._try(chunks[0])
-        waited = time.perf_counter() - time.thread_time() - began
-        yield from first
-        if waited < _LONG_WAIT * len(first):
-            for chunk in chunks[1:]:
-                yield from self._try(chunk)
-            return
         threads = ThreadPoolExecutor(_THREADS)
         try:
-            for results in threads.map(self._try, chunks[1:]):
+            for results in threads.map(self._check_chunk, starts):
                 yield from results
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _try(self, indices: range) -> list[int | str]:
+    def _check_chunk(self, start: int) -> list[int | str]:
         results = []
-        for index in indices:
+        for index in range(start, min(start + _CHUNK, len(self.image_ids))):
             try:
-                results.append(self._look(index))
+                results.append(self._check(index))
             except InputError as error:
                 results.append(str(error))
         return results
 
-    def _look(self, index: int) -> int:
+    def _check(self, index: int) -> int:
         rows, width = self._att.shape(index)
         if width != self.feature_size:
             raise InputError(
                 f"{self._att.path(index)} has features of {width} numbers but {self._expected}: "
-                "give features of one detector, or set feature_size"
+                "use features of one detector, or set model.feature_size"
             )
         if self._box:
             boxes = self._box.shape(index)
@@ -224,24 +210,24 @@ class RegionFeatures:
             if boxes[0] != rows:
                 raise InputError(
                     f"{self._box.path(index)} has {boxes[0]} boxes but {self._att.path(index)} {rows} "
-                    "regions: take both from one run of the detector"
+                    "regions: use both of one run of the detector"
                 )
         if self._fc and (width := self._fc.shape(index)[0]) != self.feature_size:
             raise InputError(
                 f"{self._fc.path(index)} has {width} numbers but {self._expected}: "
-                "give pooled features of the same detector"
+                "use pooled features of the same detector"
             )
         return min(rows, self.max_regions)
 
 
 class _Files:
-    """The files of one folder, an array for each image, all of them with as many axes.
+    """The files of one folder, an array for each image.
 
     Args:
         folder: `FOLDER/cocobu_att` or the like.
-        image_ids: of the images; not changed afterwards.
-        form: the shape of the arrays, for messages.
-        most: rows of an array that are used; None uses all.
+        image_ids: ids of the images.
+        form: shape of the arrays, for messages; its commas tell the number of axes.
+        most: number of rows that are used; None is all.
     """
 
     def __init__(self, folder: Path, image_ids: list[str], form: str, most: int | None = None):
@@ -249,19 +235,19 @@ class _Files:
         self._axes = form.count(",") + 1
         if not folder.is_dir():
             raise InputError(
-                f"there is no folder {folder} with a file ID.npy or ID.npz, float {form}, for each image: "
-                f"set the path to the folder that {folder.name} lies in"
+                f"there is no folder {folder} with files ID.npy or ID.npz, float {form}: "
+                f"set data.features to the folder that contains {folder.name}"
             )
         files = _listing(folder)
-        # Which of its possible names a file has is kept as a number: paths would take more memory than all
-        # the rest.
+        # The index of the file's name among the possible ones, from 1; 0 if there is none. Paths would
+        # take more memory.
         self._variant = np.zeros(len(image_ids), np.uint8)
         for index, image_id in enumerate(image_ids):
             names = _names(image_id)
             self._variant[index] = next((n for n, name in enumerate(names, 1) if name in files), 0)
 
     def path(self, index: int) -> str:
-        """The file of an image. Raises InputError where there is none."""
+        """The file of an image. Raises InputError if there is none."""
         names, variant = _names(self._ids[index]), self._variant[index]
         if not variant:
             raise InputError(
@@ -271,7 +257,7 @@ class _Files:
         return os.path.join(self._folder, names[variant - 1])
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The shape of an image's array. Raises InputError where it cannot be used."""
+        """The shape of an image's array. Raises InputError if it cannot be used."""
         path = self.path(index)
         with open_array(path) as array:
             self._check(array, path)
@@ -288,7 +274,7 @@ class _Files:
             self._check(array, path)
             rows, *width = array.shape
             if (min(rows, self._most or rows), *width) != out.shape:
-                raise InputError(f"{path} was changed since it was first looked at: run this again")
+                raise InputError(f"{path} was changed since it was indexed: run this again")
             with np.errstate(over="ignore"):
                 out[...] = array.first(len(out))
         if not np.isfinite(out).all():
@@ -300,15 +286,15 @@ class _Files:
 
     def _check(self, array: ArrayFile, path: str) -> None:
         if not np.issubdtype(array.dtype, np.floating):
-            raise InputError(f"{path} holds {array.dtype}, no floating-point numbers: save it as float32")
+            raise InputError(f"{path} has the type {array.dtype}, not floating-point: save it as float32")
         if len(array.shape) != self._axes:
-            raise InputError(f"{path} has the shape {list(array.shape)}: an array {self._form} is expected")
+            raise InputError(f"{path} has the shape {list(array.shape)}, expected {self._form}: correct it")
         if 0 in array.shape:
             raise InputError(f"{path} has the shape {list(array.shape)}, which is empty: leave the image out")
 
 
 def _listing(folder: Path) -> set[str]:
-    """The array files in a folder and in the folders in it, relative to it: one look instead of thousands."""
+    """Paths of the array files in a folder and its subfolders, relative to it."""
 
     def refuse(error: OSError) -> None:
         raise InputError(f"cannot list {error.filename}: {error.strerror}; check the folder") from error
@@ -322,7 +308,7 @@ def _listing(folder: Path) -> set[str]:
 
 
 def _names(image_id: str) -> list[str]:
-    """File names that an image's array may have, the likeliest first."""
+    """Possible file names of an image's array, in order of preference."""
     stem, suffix = os.path.splitext(image_id)
     stems = (image_id, stem) if suffix.lower() in SUFFIXES else (image_id,)
     return [one + ending for one in stems for ending in ENDINGS]
@@ -335,6 +321,6 @@ def _check_boxes(boxes: np.ndarray, path: str) -> None:
         row = int(wrong.argmax())
         numbers = ", ".join(f"{number:.5g}" for number in boxes[row])
         raise InputError(
-            f"{path} row {row} is [{numbers}], no box x_min, y_min, x_max, y_max in "
+            f"{path} row {row} is [{numbers}], not a box x_min, y_min, x_max, y_max in "
             "shares of the image from 0 to 1: divide pixels by its width and height, or leave the image out"
         )

@@ -1,4 +1,4 @@
-"""Images of coloured shapes with captions, drawn here: a data set without a download, learnt in minutes."""
+"""Drawn images of coloured shapes with captions: a data set without download, learnt in minutes."""
 
 import colorsys
 import csv
@@ -21,7 +21,7 @@ from tfsparsecap.data import table
 from tfsparsecap.data.records import SPLITS, CaptionData
 from tfsparsecap.errors import InputError
 
-#: Hue, saturation and value of the colours, before they vary a little.
+#: Hue, saturation and value of the colours, before random variation.
 COLOURS = {
     "red": (0.995, 0.86, 0.86),
     "orange": (0.077, 0.95, 0.97),
@@ -32,17 +32,17 @@ COLOURS = {
     "pink": (0.915, 0.45, 0.98),
 }
 SHAPES = ("circle", "square", "triangle", "star", "heart", "cross")
-#: Diameter of a shape as shares of the picture, smallest and largest.
+#: Smallest and largest diameter of a shape, as shares of the image.
 SIZES = {"small": (0.22, 0.27), "large": (0.36, 0.42)}
 
-#: A relation of the first thing to the second, the same seen from the second, and both said of "it".
+#: Relation of the first thing to the second, the inverse relation, and both with "it".
 RELATIONS = {
     "left": ("to the left of", "to the right of", "to its left", "to its right"),
     "above": ("above", "below", "above it", "below it"),
     "inside": ("inside", "around", "inside it", "around it"),
 }
 
-# Part of every folder's description: raise it when the same arguments draw something else.
+# Part of every folder's description: increase it when the same arguments draw something else.
 _FORMAT = 2
 _OVERSAMPLING = 4
 
@@ -61,9 +61,9 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """One thing, or two and how the first lies to the second: left of it, above it or inside it.
+    """One thing, or two and the relation of the first to the second: left of it, above it or inside it.
 
-    The first is always the left, upper or inner one, so that a picture is one scene and not two.
+    The first is always the left, upper or inner one, so that each image is one scene.
     """
 
     first: Thing
@@ -71,9 +71,9 @@ class Scene:
     relation: str = ""
 
     def captions(self) -> tuple[str, ...]:
-        """Everything that is right to say of the scene: five sentences.
+        """All five correct captions of the scene.
 
-        The same five forms are said of every scene, so a caption is right exactly when it is one of them.
+        They have the same five forms for every scene, so that a caption is correct if it is one of them.
 
         Example:
             >>> scene = Scene(Thing("small", "red", "star"), Thing("large", "blue", "heart"), "left")
@@ -98,7 +98,7 @@ class Scene:
         )
 
     def split(self) -> str:
-        """The split that the combination of things belongs to: each combination is in one split."""
+        """The split of this combination of things; each combination is in one split."""
         things = sorted(str(thing) for thing in (self.first, self.second) if thing)
         number = hashlib.sha256(" | ".join(things).encode()).digest()[0]
         return "test" if number < 26 else "validation" if number < 39 else "train"
@@ -113,21 +113,21 @@ def draw(
     image_size: int = 96,
     seed: int = 0,
 ) -> CaptionData:
-    """Draws a data set of scenes into a folder, or takes the one that lies there if it is the same.
+    """Draws a data set of scenes into a folder, or reads it if it was drawn before.
 
-    A scene is one or two shapes of 7 colours, 6 forms and 2 sizes on a varied background. Every scene has
-    five captions, and a caption is right exactly if it is one of them. The things that come together in a
-    scene of the test split never do in training. Equal arguments draw equal pictures.
+    A scene has one or two shapes of 7 colours, 6 forms and 2 sizes on a random background. Every scene has
+    five captions, and a caption is correct if it is one of them. Combinations of things of the test split
+    never occur in training. Equal arguments draw equal images.
 
     Args:
-        folder: gets `Images/*.jpg` and `captions.csv`, a table as `tfsparsecap.data.table` reads it; None is
+        folder: for `Images/*.jpg` and `captions.csv`, in the format of `tfsparsecap.data.table`; None is
             a folder named after the arguments in the user's cache (`$XDG_CACHE_HOME` or `~/.cache`).
-        train, validation, test: scenes in each split.
-        image_size: side of the pictures in pixels, at least 32.
-        seed: of everything that is drawn at random.
+        train, validation, test: number of scenes of each split.
+        image_size: side of the images in pixels, at least 32.
+        seed: of all random choices.
 
     Raises:
-        InputError: the folder holds something else, the disk is full (nothing is left behind), or an
+        InputError: the folder has other contents, the disk is full (nothing is left behind), or an
             argument is too small.
 
     Example:
@@ -139,20 +139,20 @@ def draw(
     if image_size < 32 or min(counts.values()) < 0 or sum(counts.values()) == 0:
         raise InputError(
             f"cannot draw {train}/{validation}/{test} scenes of {image_size} pixels: "
-            "ask for at least one scene and 32 pixels"
+            "set at least one scene and 32 pixels"
         )
     if folder is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfsparsecap"
         folder = cache / f"scenes-{train}-{validation}-{test}-{image_size}px-seed{seed}-v{_FORMAT}"
     folder = Path(folder)
     description = {"format": _FORMAT, **counts, "image_size": image_size, "seed": seed}
-    if not _lies_there(folder, description):
+    if not _is_complete(folder, description):
         _draw_folder(folder, description, counts, image_size, seed)
     return table.load(folder, "captions.csv")
 
 
 def random_scene(random: np.random.Generator, split: str) -> Scene:
-    """A scene of a split: two things in four of five, alone otherwise."""
+    """A random scene of a split: two things with probability 0.8, else one."""
     while True:
         first, second = (
             Thing(
@@ -175,21 +175,21 @@ def random_scene(random: np.random.Generator, split: str) -> Scene:
 
 
 def paint(scene: Scene, image_size: int, random: np.random.Generator) -> Image.Image:
-    """The picture of a scene, RGB, `image_size` x `image_size`; place, tilt, shades and background vary."""
+    """An image of a scene, RGB, with random position, tilt, shades and background."""
     image = _background(image_size, random)
     things = [thing for thing in (scene.first, scene.second) if thing]
     sizes = [random.uniform(*SIZES[thing.size]) for thing in things]
     if scene.relation == "inside":
         sizes = [0.88 * sizes[0], 1.35 * sizes[1]]
     places = _places(scene, sizes, random)
-    # From the last to the first: the second thing may lie around the first.
+    # From the last to the first, because the second thing may surround the first.
     for thing, place, size in reversed(list(zip(things, places, sizes, strict=True))):
         _paint_thing(image, thing, place, size, random)
     return image
 
 
 def _places(scene: Scene, sizes: list[float], random: np.random.Generator) -> list[tuple[float, float]]:
-    """Centres (x, y) of the things, as shares of the picture."""
+    """Centres (x, y) of the things, as shares of the image."""
 
     def anywhere(size: float) -> float:
         return random.uniform(size / 2 + 0.02, 0.98 - size / 2)
@@ -198,13 +198,13 @@ def _places(scene: Scene, sizes: list[float], random: np.random.Generator) -> li
         return [(anywhere(sizes[0]), anywhere(sizes[0]))]
     if scene.relation == "inside":
         x, y = anywhere(sizes[1]), anywhere(sizes[1])
-        # The middle of a triangle lies lower than that of its box.
+        # The centre of a triangle is lower than that of its box.
         return [(x, y + (0.08 * sizes[1] if scene.second.shape == "triangle" else 0)), (x, y)]
     free = 0.96 - sum(sizes)
     gap = random.uniform(0.04, max(0.05, 0.7 * free))
     start = random.uniform(0.02, max(0.03, 0.98 - sum(sizes) - gap))
     along = [start + sizes[0] / 2, start + sizes[0] + gap + sizes[1] / 2]
-    # Far less off to the side than along, so that left is never nearly above.
+    # Much less offset across than along, so that left is never nearly above.
     across = [anywhere(sizes[0])]
     shift = random.uniform(-0.35, 0.35) * (along[1] - along[0])
     across.append(float(np.clip(across[0] + shift, sizes[1] / 2 + 0.02, 0.98 - sizes[1] / 2)))
@@ -215,7 +215,7 @@ def _places(scene: Scene, sizes: list[float], random: np.random.Generator) -> li
 
 
 def _background(size: int, random: np.random.Generator) -> Image.Image:
-    """Two pale or dark shades that run into each other, soft clouds and a little grain."""
+    """A gradient of two pale or dark shades, soft clouds and a little noise."""
     dark = random.random() < 0.3
     hue = random.random()
     shades = []
@@ -295,7 +295,7 @@ def _paint_thing(
     image.paste(Image.fromarray(filling), (0, 0), mask)
 
 
-def _lies_there(folder: Path, description: dict) -> bool:
+def _is_complete(folder: Path, description: dict) -> bool:
     if not folder.exists():
         return False
     if not folder.is_dir():
@@ -308,7 +308,7 @@ def _lies_there(folder: Path, description: dict) -> bool:
         found = None
     if found != description:
         what = "scenes drawn with other settings" if isinstance(found, dict) else "something else"
-        raise InputError(f"{folder} holds {what}: choose another folder for the scenes, or empty it")
+        raise InputError(f"{folder} contains {what}: choose another folder for the scenes, or empty it")
     return True
 
 
@@ -338,7 +338,7 @@ def _draw_folder(folder: Path, description: dict, counts: dict[str, int], image_
                     writer.writerows([name, caption, split] for caption in scene.captions())
         (temporary / "scenes.json").write_text(json.dumps(description), encoding="utf-8")
         if folder.exists():
-            folder.rmdir()  # empty, as _lies_there found
+            folder.rmdir()  # empty, as _is_complete found
         temporary.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

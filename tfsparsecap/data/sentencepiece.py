@@ -1,48 +1,74 @@
-"""SentencePiece vocabularies: the models of published captioners, tokenised inside the TensorFlow graph."""
+"""SentencePiece vocabularies, as of published captioners, tokenised in the TensorFlow graph."""
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.message import DecodeError
 
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, Tokenizer, join_words
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 
-#: Bytes that a model may have; the largest published ones have a quarter of it.
+#: Largest size of a model in bytes, four times the largest published ones.
 LARGEST = 64 << 20
 
-# Numbers in sentencepiece_model.proto: kinds of a piece, and the kind of model that splits at spaces only.
-_NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
-_UNIGRAM, _WORD = 1, 3
-# Fields of its trainer_spec that name the special pieces, and what they are called where it does not.
-_SPECIAL = {45: "<unk>", 46: "<s>", 47: "</s>", 48: "<pad>"}
-# Bytes of a protocol buffer's numbers of fixed length.
-_SIZES = {1: 8, 5: 4}
+# Kinds of a piece, and the type of models that split at spaces only.
+_UNKNOWN, _CONTROL, _BYTE, _WORD = 2, 3, 6, 3
+# The fields of sentencepiece_model.proto that are read here.
+_SCHEMA = """
+name: "tfsparsecap_sentencepiece.proto" package: "tfsparsecap" syntax: "proto2"
+message_type {
+  name: "Model"
+  field { name: "pieces" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "Piece" }
+  field { name: "trainer" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "Trainer" }
+  field { name: "normalizer" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "Normalizer" }
+  field { name: "denormalizer" number: 5 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "Normalizer" }
+}
+message_type {
+  name: "Piece"
+  field { name: "piece" number: 1 label: LABEL_OPTIONAL type: TYPE_BYTES }
+  field { name: "kind" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "1" }
+}
+message_type {
+  name: "Trainer"
+  field { name: "type" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "1" }
+  field { name: "unknown" number: 45 label: LABEL_OPTIONAL type: TYPE_BYTES default_value: "<unk>" }
+  field { name: "start" number: 46 label: LABEL_OPTIONAL type: TYPE_BYTES default_value: "<s>" }
+  field { name: "end" number: 47 label: LABEL_OPTIONAL type: TYPE_BYTES default_value: "</s>" }
+  field { name: "padding" number: 48 label: LABEL_OPTIONAL type: TYPE_BYTES default_value: "<pad>" }
+}
+message_type {
+  name: "Normalizer"
+  field { name: "rules" number: 2 label: LABEL_OPTIONAL type: TYPE_BYTES }
+}
+"""
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
+_Model = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("tfsparsecap.Model"))
 _SPACE = "\u2581"
-_REMEDY = "train it again with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or give another model"
+_REMEDY = "train it again with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or use another model"
 
 
 class SentencePieceTokenizer(Tokenizer):
     """The vocabulary in a SentencePiece model; ids are the model's own, the special ones too.
 
-    Models of all types work. One of type `word` looks up what stands between spaces, so captions are prepared
-    for it: split into words as `split_words` does, and, where none of its pieces holds one, apostrophes are
-    left out and hyphens become spaces. That is what Karpathy's tokens look like, which published models were
-    trained on (`a chef's t-shirt` is `a chefs t shirt`). Other types get captions as they were written and
-    normalise them as they were trained to. Several unknown words in a row become a single unknown token: so
-    does SentencePiece.
+    All types of models work. For a model of type `word` captions are split by `split_words`; apostrophes are
+    removed and hyphens become spaces unless some piece has one, as in Karpathy's tokens, on which published
+    models were trained (`a chef's t-shirt` is `a chefs t shirt`). Models of other types get raw captions and
+    normalise them themselves. SentencePiece merges several unknown words in a row into one token.
 
     Args:
         model: the bytes of a `.model` file.
 
     Raises:
-        InputError: they are no SentencePiece model, or one without a piece for padding, for the beginning or
-            for the end of a text, or one with a piece that `vocabulary.txt` cannot hold.
+        InputError: they are no SentencePiece model, it has no padding, start, end or unknown token, or a
+            piece has a line break.
 
     Example:
         >>> tokenizer = SentencePieceTokenizer.load("sentencepiece.model")  # doctest: +SKIP
@@ -55,34 +81,33 @@ class SentencePieceTokenizer(Tokenizer):
     join = "pieces"
 
     def __init__(self, model: bytes):
-        read = _read(model)
-        self.model, self.vocabulary = model, read.pieces
-        self.unknown_id = read.special("unknown", 45, _UNKNOWN)
-        self.start_id = read.special("beginning", 46, _CONTROL)
-        self.end_id = read.special("end", 47, _CONTROL)
-        self.pad_id = read.special("padding", 48, _CONTROL)
-        self._texts = [_text_of(piece, kind) for piece, kind in zip(read.pieces, read.kinds, strict=True)]
-        self._splits_at_spaces = read.type == _WORD
+        self.model = model
+        content, self.vocabulary, self._texts = _read(model)
+        self.unknown_id = _special(content, "unknown", _UNKNOWN)
+        self.start_id = _special(content, "start", _CONTROL)
+        self.end_id = _special(content, "end", _CONTROL)
+        self.pad_id = _special(content, "padding", _CONTROL)
+        self._splits_at_spaces = content.trainer.type == _WORD
         self._replaced = [
             (mark, instead)
             for mark, instead in (("'", ""), ("-", " "))
-            if not any(mark in piece for piece in read.pieces)
+            if not any(mark in piece for piece in self.vocabulary)
         ]
         try:
             self._model = text.SentencepieceTokenizer(model=model, add_bos=True, add_eos=True)
         except tf.errors.OpError as error:
             reason = error.message.partition("[Op:")[0].rpartition("}} ")[2].strip()
-            raise InputError(f"this is no SentencePiece model ({reason}): give a whole one") from error
+            raise InputError(f"it is no SentencePiece model ({reason}): use a complete one") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SentencePieceTokenizer":
-        """Reads a `.model` file. Raises InputError where it is absent or no model that can be used."""
+        """Reads a `.model` file. Raises InputError if it is missing or not usable."""
         try:
             with open(path, "rb") as file:
                 model = file.read(LARGEST + 1)
         except OSError as error:
             raise InputError(
-                f"cannot read the SentencePiece model {path}: {error.strerror}; give its right path"
+                f"cannot read the SentencePiece model {path}: {error.strerror}; check the path"
             ) from error
         try:
             return cls(model)
@@ -90,7 +115,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise InputError(f"{path}: {error}") from error
 
     def save_to(self, folder: str | os.PathLike) -> None:
-        # The model first: it alone makes a folder that can be read, a vocabulary of pieces alone does not.
+        # The model first: a folder with the vocabulary only would be read as one of words.
         atomic_write(Path(folder) / SENTENCEPIECE, self.model)
         super().save_to(folder)
 
@@ -114,119 +139,78 @@ class SentencePieceTokenizer(Tokenizer):
         return b"".join(pieces).decode("utf-8", "replace").strip(" ")
 
 
-@dataclass
-class _Model:
-    """What a model file says of its pieces: their texts, their kinds, how the special ones are called."""
-
-    type: int = _UNIGRAM
-    pieces: list[str] = field(default_factory=list)
-    kinds: list[int] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=lambda: dict(_SPECIAL))
-
-    def special(self, use: str, name: int, kind: int) -> int:
-        """The id of a special piece, found as SentencePiece finds it: by its name and its kind."""
-        for token, (piece, its_kind) in enumerate(zip(self.pieces, self.kinds, strict=True)):
-            if piece == self.names[name] and its_kind == kind:
-                return token
-        raise InputError(f"the SentencePiece model has no {use} token, which a captioner needs: {_REMEDY}")
-
-
 def _text_of(piece: str, kind: int) -> bytes:
-    """What a piece adds to a text."""
+    """The text that a piece adds to a caption."""
     if kind in (_UNKNOWN, _CONTROL):
         return b""
     return bytes([int(piece[3:5], 16)]) if kind == _BYTE else piece.replace(_SPACE, " ").encode()
 
 
-def _read(content: bytes) -> _Model:
-    """Looks into a model file (a protocol buffer) before the C++ library does, which trusts what it reads.
+def _read(content: bytes) -> tuple[Any, list[str], list[bytes]]:
+    """Reads and checks a model file before the C++ library does, which does not check.
+
+    Returns:
+        The model, its pieces, and the text of each piece.
 
     Raises:
-        InputError: it is no model.
+        InputError: it is not a model.
     """
     if len(content) > LARGEST:
-        raise InputError(f"this is larger than {LARGEST >> 20} MB, which no SentencePiece model is: give one")
-    model = _Model()
-    try:
-        for number, value in _fields(memoryview(content)):
-            if number == 1:
-                piece = dict(_fields(value))
-                model.pieces.append(str(piece[1], "utf-8"))
-                model.kinds.append(piece.get(3, _NORMAL))
-            elif number == 2:
-                trainer = dict(_fields(value))
-                model.type = trainer.get(3, model.type)
-                names = {name: str(trainer[name], "utf-8") for name in _SPECIAL if name in trainer}
-                model.names.update({name: piece for name, piece in names.items() if piece})
-            elif number in (3, 5):
-                _check_rules(dict(_fields(value)).get(2, b""))
-        for piece, kind in zip(model.pieces, model.kinds, strict=True):
-            _text_of(piece, kind)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError("this is no SentencePiece model, or a damaged one: give a whole one") from error
-    if not model.pieces:
-        raise InputError("this is no SentencePiece model, it holds no pieces: give a .model file")
-    broken = [token for token, piece in enumerate(model.pieces) if "\n" in piece or "\r" in piece]
-    if broken:
         raise InputError(
-            f"piece {broken[0]} of the SentencePiece model holds a line break, which a vocabulary of one "
-            "piece a line cannot: train the model without it"
+            f"it is larger than {LARGEST >> 20} MB, so it is no SentencePiece model: use another"
         )
-    return model
+    try:
+        model = _Model.FromString(content)
+        pieces = [str(piece.piece, "utf-8") for piece in model.pieces]
+        for normalizer in (model.normalizer, model.denormalizer):
+            _check_rules(normalizer.rules)
+        texts = [_text_of(name, piece.kind) for name, piece in zip(pieces, model.pieces, strict=True)]
+        if not all(pieces):
+            raise ValueError("empty piece")
+    except (DecodeError, ValueError) as error:
+        raise InputError("it is no SentencePiece model, or a damaged one: use a complete one") from error
+    if not pieces:
+        raise InputError("it is no SentencePiece model because it has no pieces: use a .model file")
+    for token, piece in enumerate(pieces):
+        if "\n" in piece or "\r" in piece:
+            raise InputError(
+                f"piece {token} of the SentencePiece model has a line break, but vocabulary.txt has one piece"
+                " per line: train the model without it"
+            )
+    return model, pieces, texts
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Numbers and values of a protocol buffer's fields. Raises ValueError where it is none."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        wire = key & 7
-        if wire == 0:
-            value, at = _varint(message, at)
-        else:
-            if wire == 2:
-                size, at = _varint(message, at)
-            elif wire in _SIZES:
-                size = _SIZES[wire]
-            else:
-                raise ValueError("a field of a kind that no model has")
-            value, at = message[at : at + size], at + size
-            if at > len(message):
-                raise ValueError("a field ends behind the end of its message")
-        yield key >> 3, value
+def _special(model: Any, use: str, kind: int) -> int:
+    """The id of a special piece, found by its name and kind, as SentencePiece does."""
+    # An empty name means the default.
+    name = getattr(model.trainer, use) or getattr(type(model.trainer)(), use)
+    for token, piece in enumerate(model.pieces):
+        if piece.piece == name and piece.kind == kind:
+            return token
+    raise InputError(f"the SentencePiece model has no {use} token, which a captioner requires: {_REMEDY}")
 
 
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
-    number = 0
-    for shift, byte in enumerate(message[at : at + 10]):
-        number |= (byte & 0x7F) << (7 * shift)
-        if byte < 0x80:
-            return number, at + shift + 1
-    raise ValueError("a number without an end")
+def _check_rules(rules: bytes) -> None:
+    """Raises ValueError for normalisation rules that would make the C++ library read outside its memory.
 
-
-def _check_rules(rules: memoryview | bytes) -> None:
-    """Raises ValueError where normalisation rules would lead the C++ library out of its memory.
-
-    They are a search tree and the texts that it leads to: the tree's size in bytes (uint32), its nodes
-    (uint32 each, as Darts-clone packs them), the texts, each with a zero byte behind it. Bit 31 of a node
-    says whether it is a leaf, whose other bits are then the place of a text. Of any other node, bits 10 to 30
-    (shifted left by 8 where bit 9 is set), xored with its own place, are the place of its children: the leaf,
-    if bit 8 says that it has one, and a block of 256 nodes, one for each byte that may follow.
+    Rules are a search tree and the replacement texts: the tree's size in bytes (uint32), its nodes (uint32
+    each, in the format of Darts-clone), the texts, each terminated by a zero byte. If bit 31 of a node is
+    set, it is a leaf, and its other bits are the offset of a text. Otherwise bits 10 to 30 (shifted left by 8
+    if bit 9 is set), xored with the node's index, are the index of its children: the leaf, if bit 8 is set,
+    and a block of 256 nodes, one for each next byte.
     """
     if not len(rules):
         return
     size = int.from_bytes(rules[:4], "little")
     texts = bytes(rules[4 + size :])
     if not size or size % 4 or not texts.endswith(b"\0"):
-        raise ValueError("normalisation rules without an end")
+        raise ValueError("truncated normalisation rules")
     nodes = np.frombuffer(rules, "<u4", size // 4, 4).astype(np.int64)
     here = np.flatnonzero(nodes >> 31 == 0)
     inner = nodes[here]
     children = here ^ ((inner >> 10) << ((inner >> 9 & 1) * 8))
     if not len(here) or (children | 0xFF).max() >= len(nodes):
-        raise ValueError("normalisation rules with a node outside")
+        raise ValueError("normalisation rules with an invalid node")
     leaves = nodes[children[inner >> 8 & 1 == 1]] & 0x7FFFFFFF
     if len(leaves) and leaves.max() >= len(texts):
-        raise ValueError("normalisation rules with a text outside")
+        raise ValueError("normalisation rules with an invalid text")

@@ -1,4 +1,4 @@
-"""Captions to numbers and back, tokenised inside the TensorFlow graph: training never waits for Python."""
+"""Tokenizers: captions to token ids in the TensorFlow graph, and token ids to captions."""
 
 import abc
 import os
@@ -16,7 +16,7 @@ from tfsparsecap.files import atomic_write
 from tfsparsecap.models.captioner import END, PAD, START, UNKNOWN
 
 SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
-#: Files of a run folder; the second one is there where the tokens are pieces.
+#: Files of a run folder; the second one exists for SentencePiece vocabularies only.
 VOCABULARY, SENTENCEPIECE = "vocabulary.txt", "sentencepiece.model"
 
 _LETTER = r"[\p{L}\p{M}\p{N}]"
@@ -28,15 +28,15 @@ _BETWEEN = r"[^\p{L}\p{M}\p{N}\p{So}]+"
 def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
     """Normalised words of captions; works in and out of a graph.
 
-    NFKC and case folding, typographic apostrophes and hyphens made plain; a word is a run of letters,
-    marks and digits that may hold apostrophes and hyphens inside (`dog's`, `t-shirt`), a number keeps its
-    separators (`3.5`), an emoji is a word of its own, and all other punctuation goes.
+    NFKC, case folding, and ASCII apostrophes and hyphens. A word is a sequence of letters, marks and digits,
+    with apostrophes and hyphens inside (`dog's`, `t-shirt`); a number keeps its separators (`3.5`); an emoji
+    is a word; other punctuation is removed.
 
     Args:
         captions: string [B], UTF-8 (broken bytes are replaced).
 
     Returns:
-        string [B, (words)], a row of no words where a caption holds none.
+        string [B, (words)]; rows may be empty.
 
     Example:
         >>> split_words(tf.constant(["A dog\u2019s CAF\u00c9, 'twice'!"])).to_list()[0]
@@ -50,7 +50,7 @@ def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
 
 
 def join_words(captions: tf.Tensor) -> tf.Tensor:
-    """The words of captions as `split_words` gives them, with a space between; works in and out of a graph.
+    """The words of captions by `split_words`, separated by spaces; works in and out of a graph.
 
     Args:
         captions: string [B], UTF-8 (broken bytes are replaced).
@@ -66,16 +66,15 @@ def join_words(captions: tf.Tensor) -> tf.Tensor:
 
 
 class Tokenizer(abc.ABC):
-    """Captions to the token ids that a captioner predicts, and these ids back to captions.
+    """Converts captions to the token ids that a captioner predicts, and back.
 
     Attributes:
-        vocabulary: the words or pieces in the order of their ids: `vocabulary.txt`, which exported files hold
-            too.
-        join: how tokens of `vocabulary` become a text: `"words"` with a space between; `"pieces"` with none,
-            and what is `\u2581` in them is a space.
-        pad_id, start_id, end_id: the special ones among the ids that a captioner is given.
-        unknown_id: what words outside the vocabulary become; None where that takes more than one id.
-        digits: ids that a token of `vocabulary` takes.
+        vocabulary: the words or pieces in the order of their ids, as in `vocabulary.txt`.
+        join: how entries of `vocabulary` become a text: `"words"` are separated by spaces; `"pieces"` are
+            concatenated, and `\u2581` in them is a space.
+        pad_id, start_id, end_id: ids of special tokens.
+        unknown_id: id of words outside the vocabulary; None if they have more than one id.
+        digits: number of ids per entry of `vocabulary`.
     """
 
     vocabulary: list[str]
@@ -94,50 +93,50 @@ class Tokenizer(abc.ABC):
             texts: string [B].
 
         Returns:
-            int32 [B, (tokens)]: `start_id`, the caption, `end_id`. A caption without words gives these two.
+            int32 [B, (tokens)]: `start_id`, the caption, `end_id`.
         """
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int] | np.ndarray | tf.Tensor) -> str:
-        """The caption behind token ids: stops at the first `end_id`, leaves out every other special token.
+        """The caption of token ids: stops at the first `end_id`, ignores other special tokens.
 
         Args:
             ids: integers [T].
         """
 
     def __len__(self) -> int:
-        """Number of token ids that a captioner has to know."""
+        """Number of different token ids."""
         return len(self.vocabulary)
 
     @property
     def words(self) -> "Tokenizer":
-        """Whose ids are places in `vocabulary`: the tokenizer itself, or the one that it writes in digits."""
+        """The tokenizer whose ids are indices into `vocabulary`; without radix encoding, itself."""
         return self
 
     def to_words(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """Places in `vocabulary` of what a captioner has predicted; for graphs, exported ones too.
+        """Converts predicted token ids to indices into `vocabulary`; works in exported graphs.
 
         Args:
             token_ids: int32 [..., T].
 
         Returns:
-            int32 [..., T'], ids of `words`, with its `end_id` after a caption that has ended and its `pad_id`
-            after that; `token_ids` themselves where each stands for an entry of `vocabulary`.
+            int32 [..., T'], ids of `words`; its `end_id` follows a caption that has ended, then its `pad_id`.
+            Without radix encoding these are `token_ids` themselves.
         """
         return token_ids
 
     def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """What teacher forcing needs: input tokens and the tokens that follow them.
+        """Input tokens for teacher forcing and their targets.
 
-        A caption of more than `max_length - 1` tokens is cut and gets no `end_id` among its targets, because
-        a model taught to end there would learn to stop in the middle of a sentence.
+        A caption of more than `max_length - 1` tokens is cut and has no `end_id` among its targets, because
+        the model would learn to end captions in the middle of a sentence.
 
         Args:
             texts: string [B].
-            max_length: `T`, the number of tokens to predict, `end_id` included.
+            max_length: `T`, number of tokens to predict, including `end_id`.
 
         Returns:
-            `(tokens, targets)`, int32 [B, T] each: `start w1 ... ` and `w1 ... end`, filled up with `pad_id`.
+            `(tokens, targets)`, int32 [B, T] each: `start w1 ... ` and `w1 ... end`, padded with `pad_id`.
 
         Example:
             >>> tokenizer = WordTokenizer.from_captions(["a dog"])
@@ -147,11 +146,11 @@ class Tokenizer(abc.ABC):
         """
         ids = self.encode(texts).to_tensor(default_value=self.pad_id, shape=[None, max_length + 1])
         tokens, targets = ids[:, :-1], ids[:, 1:]
-        # The end is the answer to the last word, never a question.
+        # The end is the target of the last word, never an input.
         return tf.where(tokens == self.end_id, self.pad_id, tokens), targets
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes `vocabulary` to a file, a token a line, whole or not at all."""
+        """Writes `vocabulary` to a file, one token per line, atomically."""
         atomic_write(path, "\n".join(self.vocabulary) + "\n")
 
     def save_to(self, folder: str | os.PathLike) -> None:
@@ -160,15 +159,15 @@ class Tokenizer(abc.ABC):
 
 
 class WordTokenizer(Tokenizer):
-    """A word vocabulary: captions to token ids in the graph, token ids to captions in Python.
+    """A word vocabulary.
 
     Args:
-        vocabulary: the tokens in the order of their ids, the first four `<pad> <start> <end> <unk>`. The
-            words are as `normalise` writes them. Words of a caption that are not in it become `<unk>`.
+        vocabulary: the tokens in the order of their ids, starting with `<pad> <start> <end> <unk>`; words as
+            returned by `split_words`. Other words of a caption become `<unk>`.
 
     Raises:
-        InputError: the special tokens are not the first four, a token is empty, holds a line break or
-            appears twice, or there is no word at all.
+        InputError: the special tokens are not the first four, a token is empty, has a line break or appears
+            twice, or there are no words.
 
     Example:
         >>> tokenizer = WordTokenizer.from_captions(["a dog", "a red dog"])
@@ -185,21 +184,19 @@ class WordTokenizer(Tokenizer):
         vocabulary = list(vocabulary)
         if tuple(vocabulary[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
             raise InputError(
-                f"a vocabulary begins with {' '.join(SPECIAL_TOKENS)}, one token a line, but this one begins "
-                f"with {' '.join(vocabulary[:4]) or 'nothing'}: give a vocabulary.txt that this package wrote"
+                f"a vocabulary begins with {' '.join(SPECIAL_TOKENS)}, one token per line; this one begins "
+                f"with {' '.join(vocabulary[:4]) or 'nothing'}: use a vocabulary.txt written by this package"
             )
         if len(vocabulary) == len(SPECIAL_TOKENS):
             raise InputError(
-                "the vocabulary has zero words: give captions with words in them or a smaller minimum count"
+                "the vocabulary has zero words: give captions with words, or a smaller minimum count"
             )
         repeated = [token for token, count in Counter(vocabulary).items() if count > 1]
         if repeated:
-            raise InputError(f"the vocabulary holds {repeated[0]!r} more than once: keep one line of it")
+            raise InputError(f"the vocabulary contains {repeated[0]!r} more than once: remove the repetition")
         bad = [number for number, token in enumerate(vocabulary, 1) if not token.strip() or "\n" in token]
         if bad:
-            raise InputError(
-                f"line {bad[0]} of the vocabulary is no word: put a word there or remove the line"
-            )
+            raise InputError(f"line {bad[0]} of the vocabulary is not a word: correct or remove it")
         self.vocabulary = vocabulary
         self._table = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
@@ -218,9 +215,9 @@ class WordTokenizer(Tokenizer):
         """A vocabulary of the words in `captions`, the most frequent first (ties in code point order).
 
         Args:
-            captions: texts as people wrote them.
-            minimum_count: words seen fewer times are left out.
-            maximum_size: the most tokens to keep, special ones included; None for all.
+            captions: raw texts.
+            minimum_count: rarer words are left out.
+            maximum_size: number of tokens to keep, including special ones; None for all.
 
         Raises:
             InputError: no word is left.
@@ -239,7 +236,7 @@ class WordTokenizer(Tokenizer):
             words = words[: max(0, maximum_size - len(SPECIAL_TOKENS))]
         if not words:
             raise InputError(
-                f"the vocabulary has zero words: {len(captions)} captions hold {len(counts)} different words "
+                f"the vocabulary has zero words: {len(captions)} captions have {len(counts)} different words "
                 f"and none is left with minimum_count={minimum_count} and maximum_size={maximum_size}; "
                 "give captions, a smaller minimum_count or a larger maximum_size"
             )
@@ -247,20 +244,20 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "WordTokenizer":
-        """Reads `vocabulary.txt`: one token a line, line number (from 0) = id.
+        """Reads `vocabulary.txt`: one token per line, line number (from 0) = id.
 
         Raises:
-            InputError: the file is absent, is no UTF-8 text or is no vocabulary.
+            InputError: the file is missing, is not UTF-8, or is not a vocabulary.
         """
         try:
             with open(path, encoding="utf-8", newline="") as file:
                 content = file.read()
         except OSError as error:
             raise InputError(
-                f"cannot read the vocabulary {path}: {error.strerror}; give its right path"
+                f"cannot read the vocabulary {path}: {error.strerror}; check the path"
             ) from error
         except UnicodeDecodeError as error:
-            raise InputError(f"the vocabulary {path} is no UTF-8 text: save it as UTF-8") from error
+            raise InputError(f"the vocabulary {path} is not UTF-8 text: save it as UTF-8") from error
         lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
         try:
             return cls(lines)
@@ -283,11 +280,11 @@ class WordTokenizer(Tokenizer):
         return " ".join(words)
 
     def normalise(self, caption: str) -> str:
-        """The caption as its words go into the graph, joined by spaces."""
+        """The words of a caption by `split_words`, separated by spaces."""
         return self.normalise_all([caption])[0]
 
     def normalise_all(self, captions: Sequence[str]) -> list[str]:
-        """`normalise` of many captions at once, which is a thousand times faster."""
+        """`normalise` of many captions, a thousand times faster than one by one."""
         if not captions:
             return []
         lines = join_words(tf.constant(list(captions), tf.string)).numpy()
