@@ -28,10 +28,10 @@ def test_a_png_and_an_svg_are_written(tmp_path):
     (tmp_path / "a.svg").write_text("before")
     paths = drawn(tmp_path, ["one", "two"])
     assert paths == [tmp_path / "a.png", tmp_path / "a.svg"] and sorted(tmp_path.iterdir()) == paths
-    with Image.open(paths[0]) as picture:
-        assert picture.format == "PNG" and picture.width == 1600
-        assert picture.info["Description"] == "A description." and picture.info["Title"] == "A title"
-        assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
+    with Image.open(paths[0]) as image:
+        assert image.format == "PNG" and image.width == 1600
+        assert image.info["Description"] == "A description." and image.info["Title"] == "A title"
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 20
     found = words(paths[1])
     assert {"one", "two", "A title", "A description."} <= set(found)
 

@@ -99,7 +99,7 @@ def make_run(tiny_run, folder, name):
     rows = [
         {
             "image_id": record.image_id,
-            "caption": HOSTILE if number == 0 and name == "pruned" else f"{name} says {number}",
+            "caption": HOSTILE if number == 0 and name == "pruned" else f"{name} caption {number}",
             "references": [*record.captions],
         }
         for number, record in enumerate(load_data(config).split("test"))
@@ -324,14 +324,14 @@ def test_images_with_equal_names_in_different_data_are_kept_apart(runs, tiny_run
 def test_without_data_the_page_shows_captions_only(runs, tmp_path):
     config = load_config(runs[0] / "config.yaml")
     config.data.kind = "flickr"
-    config.data.folder = str(tmp_path / "gone")
+    config.data.folder = str(tmp_path / "missing")
     shutil.copytree(runs[0], tmp_path / "run")
     (tmp_path / "run" / "config.yaml").write_text(save_config(config), encoding="utf-8")
     report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html"), "--images", "2"])
     page = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert "The images of run are missing" in " ".join(one.text for one in page.all("li"))
     assert len([one for one in page.all("p") if one.text == "The image is missing."]) == 2
-    assert [one.text for one in page.all("dd")] == ["dense says 0", "dense says 2"]
+    assert [one.text for one in page.all("dd")] == ["dense caption 0", "dense caption 2"]
     assert all("figure" in one.at.get("class", "") for one in page.all("img"))
 
 

@@ -36,7 +36,7 @@ def test_images_that_all_runs_captioned_are_preferred():
 
 
 def test_unreadable_images_are_named_and_keep_their_captions(tmp_path):
-    (tmp_path / "broken.jpg").write_text("no picture")
+    (tmp_path / "broken.jpg").write_text("not an image")
     Image.new("RGB", (300, 100), (0, 0, 200)).save(tmp_path / "blue.png")
     runs = [captioned("a", ["1", "2", "3"]), captioned("b", ["1"])]
     files = {"1": tmp_path / "blue.png", "2": tmp_path / "broken.jpg", "4": Path("unasked.jpg")}

@@ -83,9 +83,9 @@ def test_a_png_and_an_svg_with_all_labels_are_written(tmp_path, table):
     paths = plot(results, tmp_path / "plot.png", published=table, title="Flickr8k")
     assert paths == [tmp_path / "plot.png", tmp_path / "plot.svg"]
     assert sorted(tmp_path.iterdir()) == [*paths, table]
-    with Image.open(paths[0]) as picture:
-        assert picture.format == "PNG" and picture.width == 1600
-        pixels = np.asarray(picture.convert("RGB"))
+    with Image.open(paths[0]) as image:
+        assert image.format == "PNG" and image.width == 1600
+        pixels = np.asarray(image.convert("RGB"))
     for colour in (study_plot.VERMILLION, study_plot.BLUE, study_plot.GREEN, study_plot.PURPLE):
         assert (pixels == [int(colour[i : i + 2], 16) for i in (1, 3, 5)]).all(-1).sum() > 500, colour
     found = words(paths[1])

@@ -205,7 +205,7 @@ def test_scores_with_another_tokenization_are_computed_again(fake, tmp_path):
 
 def test_a_run_without_scores_is_reported_with_the_reason(fake, tmp_path):
     runs = runs_of(tmp_path, {"Untested": DENSE})
-    sentence = "model.keras was not evaluated: picture.jpg cannot be read"
+    sentence = "model.keras was not evaluated: photo.jpg cannot be read"
     (tmp_path / "train.py").write_text(TRAIN + f'\nprint("{sentence}")\nprint(json.dumps({{"loss": 1}}))\n')
     failed = run_study(runs, tmp_path / "runs" / "s", **quiet)
     assert failed["untested-s1"].startswith(f"{sentence} (exit code 0")

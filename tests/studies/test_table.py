@@ -115,7 +115,7 @@ def test_csv_keeps_all_digits_and_special_characters():
         assert float(row["seconds"]) == 600
 
 
-def test_csv_of_means_has_no_spread_of_one_seed():
+def test_csv_of_means_has_no_standard_deviation_for_one_seed():
     rows = list(csv.DictReader(io.StringIO(csv_text(aggregate(STUDY)))))
     assert [row["seeds"] for row in rows] == ["3", "1", "3", "1", "1"]
     assert float(rows[2]["CIDEr_std"]) == pytest.approx(np.std([0.4012, 0.4108, 0.4003], ddof=1))
