@@ -1,7 +1,7 @@
 """Costs of TFLite's kernels, by which `auto` chooses encodings.
 
 The shipped costs were measured on one desktop core. `python -m tfsparsecap_export.benchmark --calibrate`
-measures those of this machine and stores them in the user's cache, where `current` finds them.
+measures those of this machine and stores them in the user's cache, where `choose` finds them.
 """
 
 import dataclasses
@@ -163,15 +163,6 @@ class Costs:
 def default_path() -> Path:
     """Path of the calibrated costs: `tfsparsecap/costs.json` in `$XDG_CACHE_HOME` or `~/.cache`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfsparsecap" / "costs.json"
-
-
-def current() -> Costs:
-    """The costs of this machine if it was calibrated, else the shipped ones.
-
-    Raises:
-        InputError: the file with the calibrated costs is damaged.
-    """
-    return choose(None)[0]
 
 
 def choose(option: str | os.PathLike | None) -> tuple[Costs, str]:

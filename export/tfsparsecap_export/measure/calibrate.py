@@ -248,7 +248,7 @@ def run(path: Path | None) -> tuple[Path, Calibration]:
     """Calibrates and writes the file.
 
     Args:
-        path: of the file; by default where `costs.current` looks for it.
+        path: of the file; by default where `costs.choose` looks for it.
 
     Returns:
         The path and the calibration.
