@@ -1,4 +1,4 @@
-"""Where a draw may be used again, and where not."""
+"""Where a sample may be used again, and where not."""
 
 import threading
 
@@ -21,7 +21,7 @@ class Pass(keras.layers.Layer):
         return x
 
 
-def test_there_is_a_pass_only_within_a_keras_call():
+def test_a_pass_exists_only_during_a_keras_call():
     seen = []
 
     def look():
@@ -38,7 +38,7 @@ def test_there_is_a_pass_only_within_a_keras_call():
     assert [training for _, training in seen[1:]] == [True, True, False, False]
 
 
-def test_a_pass_ends_with_an_error_too():
+def test_a_pass_ends_also_with_an_error():
     def fail():
         assert draws.of_pass() is not None
         raise RuntimeError
@@ -59,7 +59,7 @@ def test_the_innermost_scope_comes_first_and_ends_with_its_block():
     assert draws.find_in_scopes("both") is None
 
 
-def test_other_threads_have_draws_of_their_own():
+def test_threads_have_separate_samples():
     found = []
     with draws.scope() as scope:
         scope.keep(tf.constant(1), "key")
@@ -69,7 +69,7 @@ def test_other_threads_have_draws_of_their_own():
     assert found == [None]
 
 
-def test_what_is_kept_is_found_in_loops_and_conditions_but_in_no_other_function():
+def test_samples_are_found_in_loops_and_conditions_but_not_in_other_functions():
     found = {}
 
     def look(where):

@@ -1,4 +1,4 @@
-"""Samplers and Gate against NumPy."""
+"""Sampling functions and Gate, against NumPy."""
 
 import warnings
 
@@ -25,7 +25,7 @@ def sigmoid(x):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_rounding_takes_one_half_down_and_passes_the_gradient(dtype):
+def test_rounding_rounds_half_down_and_passes_the_gradient(dtype):
     probability = tf.constant([0.0, 0.2, 0.5, 0.51, 1.0], dtype)
     with tf.GradientTape() as tape:
         tape.watch(probability)
@@ -37,7 +37,7 @@ def test_rounding_takes_one_half_down_and_passes_the_gradient(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_draws_are_zeros_and_ones_and_pass_the_gradient(dtype):
+def test_samples_are_binary_and_pass_the_gradient(dtype):
     probability = tf.cast(tf.random.uniform([37, 11]), dtype)  # an odd number of values
     upstream = tf.cast(tf.random.normal([37, 11]), dtype)
     with tf.GradientTape() as tape:
@@ -49,7 +49,7 @@ def test_draws_are_zeros_and_ones_and_pass_the_gradient(dtype):
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.0067, 0.25, 0.5, 0.9933])
-def test_the_mean_of_draws_is_the_probability(probability):
+def test_the_mean_of_samples_is_the_probability(probability):
     count = 400_000
     mean = tf.reduce_mean(straight_through_bernoulli(tf.fill([count], probability), tf.constant([5, 6])))
     assert abs(float(mean) - probability) < 5 * np.sqrt(probability * (1 - probability) / count)
@@ -61,7 +61,7 @@ def test_probabilities_of_zero_and_one_are_exact():
         np.testing.assert_array_equal(np.unique(values), [probability])
 
 
-def test_draws_of_neighbours_and_of_successive_seeds_are_independent():
+def test_samples_of_neighbours_and_of_successive_seeds_are_independent():
     first, second = (
         np.asarray(straight_through_bernoulli(tf.fill([100_000], 0.5), tf.constant([9, n]))) for n in (0, 1)
     )
@@ -70,7 +70,7 @@ def test_draws_of_neighbours_and_of_successive_seeds_are_independent():
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_equal_seeds_give_equal_draws_in_functions_too(jit_compile):
+def test_equal_seeds_give_equal_samples_also_in_functions(jit_compile):
     def draw(seed):
         return straight_through_bernoulli(tf.fill([33, 3], 0.5), seed)
 
@@ -94,7 +94,7 @@ def test_equal_seeds_give_equal_draws_in_functions_too(jit_compile):
         (20, 6, (4, 4), (4, 2)),
     ],
 )
-def test_fitting_block_is_what_the_sides_share(rows, columns, asked, fits):
+def test_fitting_block_divides_the_matrix(rows, columns, asked, fits):
     assert fitting_block(rows, columns, asked) == fits
 
 
@@ -107,7 +107,7 @@ def test_a_malformed_block_shape_is_refused(block_shape):
 @pytest.mark.parametrize(
     ("shape", "block"), [((8, 6), (1, 1)), ((8, 6), (4, 1)), ((8, 6), (2, 3)), ((3, 4, 6), (4, 2))]
 )
-def test_expand_and_block_sum_are_numpys_kron_and_block_sums(shape, block):
+def test_expand_and_block_sum_equal_numpy(shape, block):
     gate = Gate(block_shape=block)
     gate.build(shape)
     rows, columns = gate.logits.shape
@@ -121,7 +121,7 @@ def test_expand_and_block_sum_are_numpys_kron_and_block_sums(shape, block):
     assert gate.block_size * rows * columns == gate.size
 
 
-def test_open_count_weighs_blocks():
+def test_open_count_counts_weights_of_blocks():
     gate = Gate(block_shape=(4, 1))
     gate.build((8, 3))
     assert float(gate.open_count()) == 24
@@ -129,7 +129,7 @@ def test_open_count_weighs_blocks():
     assert float(gate.open_count()) == 3 * 4
 
 
-def test_open_count_is_exact_beyond_what_float32_can_add_up():
+def test_open_count_is_exact_beyond_float32_precision():
     gate = Gate()
     gate.build((2**12, 2**12 + 2))
     assert float(gate.open_count()) == 2**12 * (2**12 + 2)
@@ -137,7 +137,7 @@ def test_open_count_is_exact_beyond_what_float32_can_add_up():
 
 @pytest.mark.parametrize("closed_weights_learn", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_gradients_are_those_of_the_papers(training, closed_weights_learn):
+def test_gradients_are_those_of_the_paper(training, closed_weights_learn):
     gate = Gate(block_shape=(2, 1), seed=3)
     gate.build((6, 4))
     gate.closed_weights_learn = closed_weights_learn
@@ -159,7 +159,7 @@ def test_gradients_are_those_of_the_papers(training, closed_weights_learn):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_weight_keeps_its_precision_and_the_logits_theirs(dtype):
+def test_weight_and_logits_keep_their_dtypes(dtype):
     gate = Gate()
     gate.build((4, 4))
     with tf.GradientTape() as tape:
@@ -171,7 +171,7 @@ def test_the_weight_keeps_its_precision_and_the_logits_theirs(dtype):
     np.testing.assert_allclose(gradient, np.full((4, 4), sigmoid(5) * (1 - sigmoid(5))), rtol=1e-4)
 
 
-def test_a_gate_draws_in_training_and_rounds_otherwise():
+def test_a_gate_samples_in_training_and_rounds_otherwise():
     gate = Gate(initial_logit=0.1, seed=1)
     gate.build((20, 20))
     weight = tf.ones([20, 20])
@@ -194,7 +194,7 @@ def test_a_frozen_gate_always_rounds(freeze):
 
 
 @pytest.mark.parametrize("trainable", [True, False])
-def test_an_independent_gate_does_not_go_with_its_layer(trainable):
+def test_an_independent_gate_does_not_follow_its_layer(trainable):
     layer = GatedDense(3)
     layer.build((None, 4))
     gate = layer.kernel_gate
@@ -210,7 +210,7 @@ def test_an_independent_gate_does_not_go_with_its_layer(trainable):
         assert gate.trainable == gate.logits.trainable == value
 
 
-def test_equal_seeds_make_equal_gates_and_none_follows_keras():
+def test_gates_with_equal_seeds_are_equal_and_none_uses_the_global_seed():
     def masks(seed):
         gate = Gate(initial_logit=0.0, seed=seed)
         gate.build((30, 30))
@@ -238,7 +238,7 @@ def test_config_round_trip():
     assert isinstance(rebuilt, Gate)
 
 
-def test_gates_are_found_once_each_in_nested_and_shared_layers():
+def test_each_gate_of_nested_and_shared_layers_is_found_once():
     shared = GatedDense(4)
     inner = keras.Sequential([keras.Input((4,)), shared, keras.layers.Dense(4)])
     inputs = keras.Input((4,))
@@ -248,7 +248,7 @@ def test_gates_are_found_once_each_in_nested_and_shared_layers():
     assert gates(keras.layers.Dense(3)) == []
 
 
-def test_inside_drawn_every_read_is_the_same_draw_in_loops_of_either_kind():
+def test_sample_gates_once_holds_in_eager_and_graph_loops():
     layer = GatedDense(8, use_bias=False)
     layer.build((None, 8))
     layer.kernel_gate.logits.assign(tf.zeros([8, 8]))
@@ -276,7 +276,7 @@ def test_inside_drawn_every_read_is_the_same_draw_in_loops_of_either_kind():
     np.testing.assert_array_equal(layer(x), np.zeros((8, 8)))  # rounded: nothing is held any more
 
 
-def test_nothing_is_held_after_an_error():
+def test_no_sample_is_kept_after_an_error():
     layer = GatedDense(4, use_bias=False)
     layer.build((None, 4))
     layer.kernel_gate.logits.assign(tf.fill([4, 4], -1.0))
@@ -291,7 +291,7 @@ def test_nothing_is_held_after_an_error():
         np.testing.assert_array_equal(layer(tf.eye(4)), tf.zeros([4, 4]))
 
 
-def test_a_function_traced_inside_drawn_does_not_keep_that_draw():
+def test_a_function_traced_inside_sample_gates_once_does_not_keep_the_sample():
     layer = GatedDense(8, use_bias=False)
     layer.build((None, 8))
     layer.kernel_gate.logits.assign(tf.zeros([8, 8]))
@@ -302,7 +302,7 @@ def test_a_function_traced_inside_drawn_does_not_keep_that_draw():
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_drawn_holds_each_layers_weights_in_that_layers_precision(policy):
+def test_sample_gates_once_keeps_the_compute_dtype_of_each_layer(policy):
     class Mixed(keras.Model):
         def __init__(self):
             super().__init__(dtype=policy)
@@ -321,7 +321,7 @@ def test_drawn_holds_each_layers_weights_in_that_layers_precision(policy):
     np.testing.assert_allclose(output, np.full((2, 4), 16 / 3), rtol=1e-6)
 
 
-def test_a_block_that_does_not_fit_is_said_once():
+def test_a_block_that_does_not_fit_is_warned_of_once():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         layer = GatedDense(4, block_shape=(16, 1), name="odd_one")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "SNIP", "Captioner", "FrozenMask", "Gradual", "L1Pruning", "L2Pruning", "LotteryTicket", "Magnitude",
-    "ObjectRelationTransformer", "PruningMethod", "Relevance", "SoftAttention", "Supermask", "SupermaskLoss",
-    "UpDown", "__version__", "export_model", "gates", "layers", "load", "prune", "strip_pruning", "summary",
+    "ObjectRelationTransformer", "PruningMethod", "Relevance", "Schedule", "SoftAttention", "Supermask",
+    "SupermaskLoss", "UpDown", "__version__", "export_model", "gates", "layers", "load", "prune",
+    "strip_pruning", "summary",
 ]  # fmt: skip
 
 # Imported when they are first used: name -> module, and the extra that installs what the module needs.
@@ -62,6 +63,7 @@ if not _is_command():
         Magnitude,
         PruningMethod,
         Relevance,
+        Schedule,
         Supermask,
         SupermaskLoss,
     )

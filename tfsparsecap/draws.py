@@ -1,8 +1,8 @@
-"""What a forward pass has drawn: one draw of each gate for a pass, forgotten when the pass ends.
+"""The gate samples of a forward pass: one sample per gate and pass, dropped when the pass ends.
 
-A forward pass is one outermost call of a Keras layer or model. Keras keeps a context object for it and drops
-it when the call returns or raises; the draws ride on that object, so nothing is left behind in either case.
-Everything here is kept by thread, since `tf.distribute` runs each replica in a thread of its own.
+A forward pass is one outermost call of a Keras layer or model. The samples are attached to the context object
+that Keras keeps for the call and drops when it returns or raises. Everything here is per thread, because
+`tf.distribute` runs each replica in its own thread.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ class Draws:
         self._kept: dict[tuple, list[tf.Tensor]] = {}
 
     def find(self, *key) -> tf.Tensor | None:
-        """What was kept under `key` and can be used here: not what belongs to another graph."""
-        return next((value for value in self._kept.get(key, ()) if _in_reach(value)), None)
+        """The tensor kept under `key` that can be used in the present graph; None if there is none."""
+        return next((value for value in self._kept.get(key, ()) if _usable(value)), None)
 
     def keep(self, value: tf.Tensor, *key) -> None:
         self._kept.setdefault(key, []).append(value)
@@ -38,7 +38,7 @@ _scopes = _Scopes()
 
 @contextlib.contextmanager
 def scope() -> Iterator[Draws]:
-    """Opens a set of draws that, inside the block, comes before that of the pass."""
+    """Opens a set of samples that takes precedence over that of the pass inside the block."""
     draws = Draws()
     _scopes.open.append(draws)
     try:
@@ -48,13 +48,13 @@ def scope() -> Iterator[Draws]:
 
 
 def find_in_scopes(*key) -> tf.Tensor | None:
-    """What the innermost open scope that has it kept under `key`."""
+    """The tensor under `key` of the innermost open scope that has one."""
     found = (draws.find(*key) for draws in reversed(_scopes.open))
     return next((value for value in found if value is not None), None)
 
 
 def of_pass() -> Draws | None:
-    """The draws of the forward pass that runs in this thread; None outside of any."""
+    """The samples of the forward pass that runs in this thread; None outside of a pass."""
     context = keras_internals.call_context()
     if context is None:
         return None
@@ -63,11 +63,11 @@ def of_pass() -> Draws | None:
     return context.tfsparsecap_draws
 
 
-def _in_reach(value: tf.Tensor) -> bool:
-    """Whether code that runs now may use a tensor that was made before.
+def _usable(value: tf.Tensor) -> bool:
+    """Whether code that runs now may use a tensor that was created before.
 
-    A tensor of an eager pass would be frozen into a function that is traced now, and a tensor of one function
-    does not exist in another; but the body of a loop or a condition may use what its function has.
+    A tensor of an eager pass would become a constant in a function that is traced now, and a tensor of one
+    function does not exist in another; but the body of a loop or condition may use its function's tensors.
     """
     if not tf.is_symbolic_tensor(value):
         return tf.executing_eagerly()

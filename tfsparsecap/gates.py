@@ -1,8 +1,8 @@
 """Gates: learnable on/off switches on weights, sampled with straight-through gradients.
 
-A gated weight is used as `W' = W * z(sigmoid(G))` (SMP paper, equation 1). `G` are the logits of the
-gates; `z` draws from a Bernoulli distribution while training and rounds otherwise, and is the identity in
-the backward pass.
+A gated weight is used as `W' = W * z(sigmoid(G))` (SMP paper, equations 1 to 3). `G` are the logits of the
+gates; `z` samples from a Bernoulli distribution in training, rounds otherwise, and is the identity in the
+backward pass (equation 8).
 
 Each gate is sampled once per forward pass, however often its weight is read (`draws.py` defines a pass).
 Keras does not know a custom loop over layers as one pass: wrap it in `sample_gates_once`, so that all time
@@ -19,7 +19,7 @@ import tensorflow as tf
 from tfsparsecap import draws, keras_internals
 from tfsparsecap.errors import InputError
 
-#: The papers' starting value of every gate: sigmoid(5) = 0.9933, so a fresh gate is almost always open.
+#: The papers' initial value of every gate: sigmoid(5) = 0.9933, so a new gate is almost always open.
 INITIAL_LOGIT = 5.0
 
 
@@ -42,39 +42,38 @@ def straight_through_round(probability: tf.Tensor):
 
 @tf.custom_gradient
 def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor):
-    """Draws 1 with the given probability, else 0; the gradient passes unchanged (none to the seed).
+    """Samples 1 with the given probability, else 0; the gradient passes unchanged (none to the seed).
 
-    A draw has 16 random bits: the probability is met within 2^-16, and exactly at 0 and 1. That takes half
-    the time of 32 bits, and the draw is most of what gates cost.
+    A sample uses 16 random bits: the probability is accurate to 2^-16, and exact at 0 and 1. This takes half
+    the time of 32 bits, and sampling is most of the cost of gates.
 
     Args:
         probability: float tensor of any static shape, values in [0, 1].
-        seed: int32 or int64 [2], the stateless seed: equal seeds give equal draws.
+        seed: int32 or int64 [2], the stateless seed: equal seeds give equal samples.
 
     Returns:
         Zeros and ones of the same shape and dtype.
 
     Example:
-        >>> drawn = straight_through_bernoulli(tf.fill([10_000], 0.25), tf.constant([1, 2]))
-        >>> 0.23 < float(tf.reduce_mean(drawn)) < 0.27
+        >>> sample = straight_through_bernoulli(tf.fill([10_000], 0.25), tf.constant([1, 2]))
+        >>> 0.23 < float(tf.reduce_mean(sample)) < 0.27
         True
     """
     size = probability.shape.num_elements()
-    # XLA takes 32-bit seeds only.
+    # XLA supports 32-bit seeds only.
     seed = tf.cast(tf.math.floormod(seed, tf.int32.max), tf.int32)
     pairs = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32)
     noise = tf.reshape(tf.reshape(tf.bitcast(pairs, tf.int16), [-1])[:size], probability.shape)
     threshold = tf.cast(probability, tf.float32) * 2.0**16 - 2.0**15
-    drawn = tf.cast(noise, tf.float32) < threshold
-    return tf.cast(drawn, probability.dtype), lambda gradient: (gradient, None)
+    sample = tf.cast(noise, tf.float32) < threshold
+    return tf.cast(sample, probability.dtype), lambda gradient: (gradient, None)
 
 
 def fitting_block(rows: int, columns: int, block_shape: tuple[int, int]) -> tuple[int, int]:
-    """The block that tiles a matrix of `rows` x `columns` without a remainder: `block_shape`, or what it
-    shares with the sides.
+    """The block that tiles a matrix of `rows` x `columns`: `block_shape`, or a divisor of it.
 
-    The greatest common divisor is taken rather than the largest size that fits, so that a (16, 1) block
-    shrinks to (8, 1) or (4, 1), which the phone's kernels still know.
+    It is the greatest common divisor rather than the largest size that fits, so that a (16, 1) block shrinks
+    to (8, 1) or (4, 1), which the kernels of phones still support.
 
     Example:
         >>> fitting_block(768, 10, (16, 1)), fitting_block(24, 10, (16, 1)), fitting_block(7, 10, (16, 1))
@@ -100,20 +99,20 @@ def as_block_shape(block_shape) -> tuple[int, int]:
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class Gate(keras.layers.Layer):
-    """One gate for each block of a weight: the one owner of a mask.
+    """One gate per block of a weight. It owns the weight's mask.
 
-    The weight is looked at as a matrix [rows, columns] = [everything that is summed over, outputs], which
-    for a Dense kernel is the kernel itself; `block_shape` tiles that matrix. Where it does not divide, the
-    largest block that does is taken.
+    The weight is seen as a matrix [rows, columns] = [all axes that are summed over, outputs], which for a
+    Dense kernel is the kernel itself; `block_shape` tiles that matrix. If it does not divide the matrix, a
+    smaller block is used (see `fitting_block`).
 
     Args:
-        block_shape: (inputs, outputs) of a block; (1, 1) is a gate for every weight.
-        initial_logit: where all gates start.
-        seed: of the draws; None takes one from Keras's global seed.
+        block_shape: (inputs, outputs) of a block; (1, 1) is one gate per weight.
+        initial_logit: initial value of all gates.
+        seed: of the samples; None derives it from Keras's global seed.
 
     Call arguments:
         weight: float tensor or variable of the shape given to `build`, any float dtype.
-        training: True draws, False and None round.
+        training: True samples, False and None round.
 
     Returns:
         `weight * z(sigmoid(logits))`, of the shape and dtype of `weight`.
@@ -132,29 +131,29 @@ class Gate(keras.layers.Layer):
     def __init__(
         self, block_shape=(1, 1), initial_logit: float = INITIAL_LOGIT, seed: int | None = None, **kwargs
     ):
-        # The weight keeps the dtype it is read in (mixed precision casts it before), so Keras must not
-        # cast it again.
+        # The layer that owns the weight has cast it already (mixed precision), so Keras must not cast it.
         super().__init__(autocast=False, **kwargs)
         self.block_shape = as_block_shape(block_shape)
         self.initial_logit = initial_logit
         self.seed = seed
-        #: Whether training draws the gates; a pruning method that ranks them turns it off, and they are
-        #: rounded always.
+        #: Whether gates are sampled in training. Methods that rank gates turn it off: they are always
+        #: rounded.
         self.samples = True
-        #: Whether the gradient passes straight through to weights behind closed gates, too, so that they
-        #: go on learning.
+        #: Whether weights behind closed gates also get a (straight-through) gradient and keep learning.
         self.closed_weights_learn = False
-        #: Whether it stays as it is, whatever method prunes the other gates of the model.
+        #: Whether it never changes, whatever method prunes the other gates of the model.
         self.fixed = False
-        #: Whether `trainable` stays as it is when the layer around is frozen or thawed.
+        #: Whether `trainable` does not change when the layer around is frozen or unfrozen.
         self.independent = False
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, weight_shape, rows: int | None = None) -> None:
-        """Makes the logits for a weight of `weight_shape`; `rows` is how many rows it has when seen as a
-        matrix.
+        """Creates the logits for a weight of `weight_shape`.
 
-        Without `rows` the last axis holds the outputs and all others are summed over.
+        Args:
+            weight_shape: of the weight.
+            rows: number of rows of the weight seen as a matrix; None if the last axis holds the outputs and
+                all others are summed over.
         """
         size = math.prod(weight_shape)
         self.weight_shape = tuple(weight_shape)
@@ -170,13 +169,13 @@ class Gate(keras.layers.Layer):
         )
 
     def fix(self) -> None:
-        """Has it stay as it is: rounded, not trained, left alone by pruning methods."""
+        """Makes it constant: rounded, not trained, not changed by pruning methods."""
         self.fixed, self.samples, self.trainable = True, False, False
         self.independent = True
 
     @property
     def trainable(self) -> bool:
-        """Whether it learns; set with the layer around it, unless it is `independent`."""
+        """Whether it learns; follows the layer around it, unless it is `independent`."""
         return keras.layers.Layer.trainable.fget(self)
 
     @trainable.setter
@@ -186,17 +185,16 @@ class Gate(keras.layers.Layer):
 
     @property
     def size(self) -> int:
-        """How many weights all its gates switch."""
+        """Number of weights behind all its gates."""
         return self.rows * self.columns
 
     @property
     def block_size(self) -> int:
-        """How many weights one gate switches."""
+        """Number of weights behind one gate."""
         return self.block[0] * self.block[1]
 
     def __call__(self, weight, **kwargs):
-        # A variable is read here, where the layer around it says in which precision, and not as an input
-        # of this layer.
+        # Variables are read here, in the precision of the layer around, and not as inputs of this layer.
         return super().__call__(tf.convert_to_tensor(weight), **kwargs)
 
     def call(self, weight, training=None):
@@ -217,13 +215,13 @@ class Gate(keras.layers.Layer):
         return product(weight, mask)
 
     def read(self, weight: keras.Variable) -> tf.Tensor:
-        """The gated weight of the layer that owns this gate: one draw for a forward pass.
+        """The gated weight of the layer that owns this gate, sampled once per forward pass.
 
         Every read within a pass, or inside `sample_gates_once`, returns the same tensor. Custom layers can
         use it as well: `matmul(inputs, self.gate.read(self.kernel))`.
 
         Args:
-            weight: always the same one.
+            weight: of the shape given to `build`; always the same variable.
         """
         held = draws.find_in_scopes(id(self))
         if held is None:
@@ -238,7 +236,7 @@ class Gate(keras.layers.Layer):
         return tf.cast(held, weight.dtype)
 
     def mask(self, training: bool | None = False) -> tf.Tensor:
-        """The gates' states: float32 zeros and ones, a value for a block; in training a new draw a call."""
+        """The states of the gates: float32 zeros and ones, one per block; sampled anew in training."""
         probability = tf.sigmoid(tf.convert_to_tensor(self.logits))
         if not (self.samples and self.trainable) or training is None or training is False:
             return straight_through_round(probability)
@@ -252,7 +250,7 @@ class Gate(keras.layers.Layer):
         )
 
     def expand(self, mask: tf.Tensor) -> tf.Tensor:
-        """[rows / block rows, columns / block columns], one value for a block -> the shape of the weight."""
+        """One value per block, of the shape of the logits -> the shape of the weight."""
         rows, columns = self.block
         if rows == columns == 1:
             return tf.reshape(mask, self.weight_shape)
@@ -268,15 +266,14 @@ class Gate(keras.layers.Layer):
         return tf.reduce_sum(tiled, (1, 3))
 
     def open_count(self) -> tf.Tensor:
-        """How many weights the gates let through when rounded: float32 scalar."""
+        """Number of weights behind open (rounded) gates: float32 scalar."""
         # Counted as integers: a float32 sum of ones stops at 2**24.
         opened = tf.reduce_sum(tf.cast(tf.convert_to_tensor(self.logits) > 0.0, tf.int32))
         return tf.cast(opened, tf.float32) * self.block_size
 
     def save_own_variables(self, store) -> None:
         super().save_own_variables(store)
-        # Keras leaves out the state of random numbers; with it a training that goes on draws as if it had
-        # never stopped.
+        # Keras does not save the state of random generators; a resumed training needs it for equal samples.
         store["seed_state"] = self.seed_generator.state.numpy()
 
     def load_own_variables(self, store) -> None:
@@ -296,7 +293,7 @@ class Gate(keras.layers.Layer):
 
 
 def gated_layers(model: keras.Layer) -> list[keras.Layer]:
-    """The layers of `model`, itself included, that own gates: each once, in Keras's order."""
+    """The layers of `model` (or `model` itself) that own gates: each once, in Keras's order."""
     seen: dict[int, keras.Layer] = {}
     for layer in keras_internals.nested_layers(model):
         if getattr(layer, "gate_of", None):
@@ -311,13 +308,13 @@ def gates(model: keras.Layer) -> list[Gate]:
 
 @contextlib.contextmanager
 def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Iterator[None]:
-    """Draws every gate of `model` once; inside the block all its layers use that draw, in loops too.
+    """Samples every gate of `model` once; inside the block all its layers use that sample, also in loops.
 
-    Inside another `sample_gates_once` that has drawn a gate already, that draw stays.
+    Gates that an outer `sample_gates_once` has sampled keep that sample.
 
     Args:
-        model: any layer or model; one without gates costs nothing.
-        training: as `call`'s; None is what the Keras call around runs with.
+        model: any layer or model; without gates this does nothing.
+        training: as in `call`; None is the training flag of the Keras call around.
 
     Example:
         >>> dense = keras.layers.Dense(3)
@@ -330,12 +327,12 @@ def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Itera
         for layer in gated_layers(model):
             for name, gate in layer.gate_of.items():
                 if draws.find_in_scopes(id(gate)) is None:
-                    weight = _in_precision_of(layer, layer.stored_weight(name))
+                    weight = _in_compute_dtype(layer, layer.stored_weight(name))
                     held.keep(gate.call(weight, training), id(gate))
         yield
 
 
-def _in_precision_of(layer: keras.Layer, weight) -> tf.Tensor:
-    """A weight as `layer` itself would read it: the model around may compute in another precision."""
+def _in_compute_dtype(layer: keras.Layer, weight) -> tf.Tensor:
+    """A weight as `layer` itself reads it: the model around may compute in another precision."""
     raw = keras_internals.uncast_value(weight) if isinstance(weight, keras.Variable) else weight
     return tf.cast(raw, layer.compute_dtype)

@@ -1,4 +1,4 @@
-"""Twins: a model with gates, and the stock model that computes the same from masked weights."""
+"""Pairs of models: a gated one, and the stock model that computes the same from masked weights."""
 
 from types import SimpleNamespace
 

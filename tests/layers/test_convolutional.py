@@ -51,7 +51,7 @@ def test_gates_get_the_gradient_of_their_block(twins, name):
     ("channels", "height"),
     [(16, 16), (8, 8), (4, 4), (3, 1)],  # a 2 x 2 kernel of 4 channels has 16 rows
 )
-def test_a_block_never_reaches_into_the_next_pixel(channels, height):
+def test_blocks_stay_within_one_pixel(channels, height):
     layer = layers.GatedConv2D(5, 2, block_shape=(16, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -63,7 +63,7 @@ def test_a_block_never_reaches_into_the_next_pixel(channels, height):
     np.testing.assert_array_equal(opened, [(0, 0, channel, 0) for channel in range(height)])
 
 
-def test_a_depthwise_kernel_has_no_blocks_and_needs_no_warning():
+def test_depthwise_kernels_are_gated_by_single_weights_without_warning():
     layer = layers.GatedDepthwiseConv2D(3, block_shape=(16, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -92,7 +92,7 @@ def test_gates_get_the_gradient_of_their_block(twins, name, block_shape):
 
 
 @pytest.mark.parametrize("name", ["dense", "tied embedding"])
-def test_compiled_by_xla_it_is_the_same(twins, name):
+def test_xla_gives_equal_results(twins, name):
     make, x = CASES[name]
     model = make()
     model(inputs(x))
@@ -106,7 +106,7 @@ def test_compiled_by_xla_it_is_the_same(twins, name):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_computes_in_half_and_stores_in_full(policy):
+def test_mixed_precision_computes_in_float16_and_stores_float32(policy):
     layer = layers.GatedDense(6, dtype=policy)
     stock = keras.layers.Dense(6, dtype=policy)
     x = tf.constant(RANDOM.normal(size=(3, 8)), tf.float32)
@@ -118,7 +118,7 @@ def test_mixed_precision_computes_in_half_and_stores_in_full(policy):
     assert all(gradient.dtype == tf.float32 for gradient in tape.gradient(loss, variables))
 
 
-def test_a_regularizer_acts_on_the_raw_weight():
+def test_a_regularizer_applies_to_the_raw_weight():
     layer = layers.GatedDense(6, kernel_regularizer="l2")
     layer.build((None, 8))
     layer.kernel_gate.logits.assign(-layer.kernel_gate.logits)
@@ -127,7 +127,7 @@ def test_a_regularizer_acts_on_the_raw_weight():
     np.testing.assert_allclose(sum(layer.losses), expected, rtol=1e-5)
 
 
-def test_an_einsum_that_sums_over_later_axes_gates_every_weight_by_itself_and_says_so():
+def test_an_einsum_over_later_axes_is_gated_by_single_weights_with_a_warning():
     layer = layers.GatedEinsumDense("btd,ndh->btnh", (None, 2, 4), block_shape=(4, 1))
     with pytest.warns(UserWarning, match="does not divide"):
         layer(tf.ones([2, 3, 8]))
@@ -166,7 +166,7 @@ def test_layers_are_saved_and_loaded_with_raw_weights_and_gates(tmp_path, layer,
     np.testing.assert_allclose(again(x), model(x))
 
 
-def test_lora_is_added_before_the_mask():
+def test_lora_weights_are_added_before_masking():
     layer = layers.GatedDense(6)
     x = tf.constant(RANDOM.normal(size=(3, 8)), tf.float32)
     layer(x)
@@ -183,7 +183,7 @@ def test_a_quantized_layer_is_refused():
         layers.GatedDense(6, dtype="int8_from_float32").build((None, 8))
 
 
-def test_several_reads_in_one_call_are_one_draw():
+def test_several_reads_in_one_call_return_one_sample():
     class Twice(keras.layers.Layer):
         def __init__(self):
             super().__init__()

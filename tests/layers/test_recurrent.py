@@ -1,4 +1,4 @@
-"""Gated cells in Keras's RNN layers: one draw a sequence, equal to the stock layers with masked kernels."""
+"""Gated cells in Keras's RNN layers: one sample per sequence, equal to stock layers with masked kernels."""
 
 import keras
 import numpy as np
@@ -119,7 +119,7 @@ def counted(monkeypatch):
 
 
 @pytest.mark.parametrize("cell", [layers.GatedLSTMCell, layers.GatedGRUCell])
-def test_every_pass_draws_once_and_anew(cell, counted):
+def test_every_pass_samples_gates_once(cell, counted):
     rnn = keras.layers.RNN(cell(6), return_sequences=True)
     rnn(X)
     half_open(rnn)
@@ -134,7 +134,7 @@ def test_every_pass_draws_once_and_anew(cell, counted):
     assert np.any(outputs[0] != outputs[1])
 
 
-def test_a_shared_layer_draws_once_a_pass(counted):
+def test_a_shared_layer_is_sampled_once_per_pass(counted):
     inputs = keras.Input((LENGTH, SIZE))
     rnn = keras.layers.RNN(layers.GatedLSTMCell(6))
     model = keras.Model(inputs, rnn(inputs) - rnn(inputs))
@@ -163,7 +163,7 @@ def test_sequences_of_unknown_length(counted):
     np.testing.assert_allclose(output, tf.repeat(output[:, :1], 3, axis=1), rtol=1e-6)
 
 
-def test_a_cell_within_a_cell_of_ones_own_is_drawn_before_the_loop():
+def test_a_cell_inside_a_custom_cell_is_sampled_before_the_loop():
     class Residual(keras.layers.Layer):
         """A cell that Keras's RNN does not know to hold gates."""
 
@@ -191,7 +191,7 @@ def test_a_cell_within_a_cell_of_ones_own_is_drawn_before_the_loop():
     np.testing.assert_array_equal(*run())
 
 
-def test_own_loops_over_a_cell_with_dropout_leave_nothing_behind(counted):
+def test_custom_loops_over_a_cell_with_dropout_keep_no_sample(counted):
     cell = layers.GatedLSTMCell(6, dropout=0.5)
     rnn = keras.layers.RNN(cell)
     rnn(X)
@@ -217,7 +217,7 @@ def test_own_loops_over_a_cell_with_dropout_leave_nothing_behind(counted):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_layer_that_raises_leaves_no_draw_behind(compiled, counted):
+def test_a_layer_that_raises_keeps_no_sample(compiled, counted):
     class Failing(layers.GatedLSTMCell):
         fails = False
 

@@ -1,4 +1,4 @@
-"""What `fit` tells a pruning method after each epoch, and what it refuses before the first one."""
+"""Validation scores in `fit`: how they reach a pruning method, and metrics that are refused."""
 
 import keras
 import numpy as np
@@ -7,14 +7,14 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import PruningMethod, Relevance, prune, strip_pruning
-from tfsparsecap.pruning.feedback import Feedback, with_feedback
+from tfsparsecap.pruning.feedback import Feedback, ValidationDriven, with_feedback
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 8)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
 
 
-class Listener(PruningMethod):
+class Listener(ValidationDriven, PruningMethod):
     """Remembers what it hears; stops the training after so many epochs."""
 
     def __init__(self, stop_after=None, wanted=None):
@@ -59,7 +59,7 @@ def made(method, cls=keras.Sequential, **options):
 
 
 @pytest.mark.parametrize("cls", [keras.Sequential, Passes])
-def test_fit_tells_the_logs_of_each_epoch_as_its_history_has_them(cls):
+def test_fit_passes_the_logs_of_each_epoch_to_the_method(cls):
     method = Listener()
     history = made(method, cls).fit(X, Y, validation_data=(X, Y), epochs=3, verbose=0).history
     names = {"loss", "accuracy", "val_loss", "val_accuracy", "sparsity"}
@@ -68,13 +68,13 @@ def test_fit_tells_the_logs_of_each_epoch_as_its_history_has_them(cls):
         assert [logs[name] for logs in method.heard] == history[name]
 
 
-def test_fit_stops_when_the_method_says_so():
+def test_fit_stops_when_the_method_asks_for_it():
     model = made(Listener(stop_after=2))
     assert len(model.fit(X, Y, epochs=5, verbose=0).epoch) == 2
     assert len(model.fit(X, Y, epochs=3, verbose=0).epoch) == 3
 
 
-def test_it_comes_before_the_callbacks_of_keras_that_save(tmp_path):
+def test_feedback_comes_before_callbacks_of_keras_that_save(tmp_path):
     method = Listener(wanted="val_score")
     saving = [
         keras.callbacks.BackupAndRestore(str(tmp_path / "backup")),
@@ -104,7 +104,7 @@ class KillAfter(keras.callbacks.Callback):
             raise Killed
 
 
-def test_a_training_that_was_killed_goes_on_from_its_backup_as_if_it_had_not_been(tmp_path):
+def test_a_killed_training_resumes_from_its_backup_with_equal_weights(tmp_path):
     def begun():
         method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.4, weight_decay=0.01)
         return made(method)
@@ -124,7 +124,7 @@ def test_a_training_that_was_killed_goes_on_from_its_backup_as_if_it_had_not_bee
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_what_a_function_of_the_user_adds_is_waited_for():
+def test_metrics_of_lambda_callbacks_are_accepted():
     def score(epoch, logs):
         logs["val_score"] = 10.0 + epoch
 
@@ -134,7 +134,7 @@ def test_what_a_function_of_the_user_adds_is_waited_for():
 
 
 @pytest.mark.parametrize("positional", [False, True])
-def test_it_comes_after_the_callbacks_of_the_user(positional):
+def test_feedback_comes_after_custom_callbacks(positional):
     method = Listener(wanted="val_score")
     if positional:
         made(method).fit(X, Y, 8, 2, 0, [Scores()])
@@ -143,7 +143,7 @@ def test_it_comes_after_the_callbacks_of_the_user(positional):
     assert [logs["val_score"] for logs in method.heard] == [10.0, 11.0]
 
 
-def test_a_list_of_callbacks_made_by_hand_is_kept():
+def test_a_given_callback_list_is_kept():
     method = Listener()
     model = made(method)
     callbacks = keras.callbacks.CallbackList([Scores()], add_history=True, model=model, epochs=1)
@@ -153,7 +153,7 @@ def test_a_list_of_callbacks_made_by_hand_is_kept():
     assert sum(isinstance(callback, Feedback) for callback in callbacks.callbacks) == 1
 
 
-def test_it_is_not_added_twice_nor_to_methods_that_do_not_listen(monkeypatch):
+def test_feedback_is_added_once_and_only_for_validation_driven_methods(monkeypatch):
     method = Listener()
     made(method).fit(X, Y, verbose=0, callbacks=[Feedback(method)])
     assert len(method.heard) == 1
@@ -170,14 +170,14 @@ def test_it_is_not_added_twice_nor_to_methods_that_do_not_listen(monkeypatch):
     [
         (
             {"validation_data": (X, Y)},
-            "there will be accuracy, loss, sparsity, val_accuracy, val_loss; did you",
+            "logs contain accuracy, loss, sparsity, val_accuracy, val_loss; did you",
         ),
         ({"validation_split": 0.5}, "did you mean 'val_accuracy'"),
-        ({}, "there will be accuracy, loss, sparsity; give fit validation_data= or validation_split="),
+        ({}, "logs contain accuracy, loss, sparsity; give fit validation_data= or validation_split="),
         ({"callbacks": [keras.callbacks.TerminateOnNaN()]}, "give fit validation_data="),
     ],
 )
-def test_a_metric_that_there_will_not_be_is_refused_before_the_training(given, message):
+def test_a_missing_metric_is_refused_before_the_training(given, message):
     model = made(Relevance(lower_bound=0.5, metric="val_acuracy"))
     before = model.get_weights()
     with pytest.raises(InputError, match=message):
@@ -187,7 +187,7 @@ def test_a_metric_that_there_will_not_be_is_refused_before_the_training(given, m
         np.testing.assert_array_equal(own, value)
 
 
-def test_names_are_those_that_the_model_really_makes():
+def test_metric_names_come_from_the_model_itself():
     class Own(keras.Model):
         def __init__(self):
             super().__init__()
@@ -207,7 +207,7 @@ def test_names_are_those_that_the_model_really_makes():
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_what_callbacks_add_is_waited_for():
+def test_metrics_of_custom_callbacks_are_accepted():
     model = made(Relevance(lower_bound=12.0, metric="val_score", pruning_percentage=0.5))
     sparsity = model.fit(X, Y, epochs=5, verbose=0, callbacks=[Scores()]).history["sparsity"]
     # Met after the third epoch; every step of the next one but the first is without what goes.
@@ -222,20 +222,20 @@ def test_what_callbacks_add_is_waited_for():
     ],
     ids=["callback", "generator"],
 )
-def test_what_turns_out_to_be_missing_is_warned_of(given):
+def test_a_metric_that_turns_out_to_be_missing_is_warned_of(given):
     model = made(Relevance(lower_bound=0.5, metric="val_other"))
-    with pytest.warns(UserWarning, match="as far as the first epochs tell: Relevance .* 'val_other'"):
+    with pytest.warns(UserWarning, match="judging by the first epochs, Relevance .* 'val_other'"):
         model.fit(X, Y, epochs=2, verbose=0, **given)
 
 
-def test_validation_every_other_epoch_counts_every_other_epoch():
+def test_epochs_without_validation_are_not_counted():
     method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.5)
     model = made(method)
     history = model.fit(X, Y, validation_data=(X, Y), validation_freq=2, epochs=5, verbose=0).history
     assert history["sparsity"] == pytest.approx([0, 0, 0.5, 0.5, 0.75])
 
 
-def test_plain_fit_prunes_down_to_the_bound_and_ends_by_itself():
+def test_fit_prunes_down_to_the_bound_and_stops(compiled):
     options = {"pruning_percentage": 0.3, "patience": 2, "finetune_validations": 2}
     model = made(Relevance(lower_bound=0.9, metric="val_accuracy", **options), steps_per_execution=5)
     history = model.fit(
@@ -251,3 +251,14 @@ def test_plain_fit_prunes_down_to_the_bound_and_ends_by_itself():
     assert kept == round((1 - sparsity) * (8 * 16 + 16 * 2))
     stripped.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
     assert stripped.evaluate(X, Y, verbose=0, return_dict=True)["accuracy"] == pytest.approx(scored)
+
+
+def test_check_metric_requires_the_metric_among_the_names():
+    method = Relevance(lower_bound=1.1, metric="validation_CIDEr")
+    method.check_metric(["loss", "validation_CIDEr"])
+    with pytest.raises(
+        InputError, match="logs contain loss, validation_CIDEr; did you mean 'validation_CIDEr'"
+    ):
+        Relevance(lower_bound=1.1, metric="validation_cider").check_metric(["validation_CIDEr", "loss"])
+    with pytest.raises(InputError, match="no metric at all"):
+        method.check_metric([])

@@ -1,4 +1,4 @@
-"""The examples in docstrings of pruning run, with nothing but what their own module has."""
+"""The examples in the docstrings of pruning run on their own."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""A lottery ticket: the mask of what has grown large, and the values of the start."""
+"""Lottery tickets: masks of the largest trained weights, with initial values."""
 
 import keras
 import numpy as np
@@ -54,7 +54,7 @@ def dense_twin():
     return trained
 
 
-def test_the_ticket_is_the_mask_of_the_trained_weights_at_their_start(dense_twin):
+def test_a_ticket_is_the_mask_of_trained_weights_with_initial_values(dense_twin):
     start = moving(made())
     model = prune(made(), "lottery", sparsity=0.75, total_steps=10)
     model.compile(keras.optimizers.Adam(0.02), "mse")
@@ -88,11 +88,11 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_ticket_is_trained_as_a_fresh_optimizer_of_keras_trains_it(name):
+def test_a_ticket_trains_as_with_a_new_optimizer(name):
     start = moving(made())
     rate = schedules.ExponentialDecay(0.02, 1, 0.8)
     model = prune(made(), LotteryTicket(0.5, total_steps=10))
-    model.compile(OPTIMIZERS[name](rate), "mse", run_eagerly=True)
+    model.compile(OPTIMIZERS[name](rate), "mse")
     stepped(model, 5)
     kept = masks(model)
     # What a dense layer is that begins with the ticket and is kept to its mask.
@@ -100,7 +100,7 @@ def test_the_ticket_is_trained_as_a_fresh_optimizer_of_keras_trains_it(name):
     for layer, mask in zip(twin.layers, kept, strict=True):
         layer.kernel.assign(layer.kernel * mask)
         layer.kernel.constraint = lambda kernel, mask=mask: kernel * mask
-    twin.compile(OPTIMIZERS[name](Later(rate, 5)), "mse", run_eagerly=True)
+    twin.compile(OPTIMIZERS[name](Later(rate, 5)), "mse")
     for one in (model, twin):
         stepped(one, 4)
     assert int(model.optimizer.iterations) == 9
@@ -114,13 +114,13 @@ def test_the_ticket_is_trained_as_a_fresh_optimizer_of_keras_trains_it(name):
     assert any((own != value).any() for own, value in zip(moving(model), start, strict=True))
 
 
-def test_averages_of_normalisation_are_rewound_and_what_is_frozen_is_not():
+def test_batch_normalisation_is_rewound_and_frozen_layers_are_not():
     keras.utils.set_random_seed(4)
     frozen = keras.layers.BatchNormalization(trainable=False)
     layers = [keras.layers.Dense(8), keras.layers.BatchNormalization(), frozen, keras.layers.Dense(4)]
     model = prune(keras.Sequential([keras.Input((16,)), *layers]), LotteryTicket(0.5, total_steps=6))
-    assert not {id(weight) for weight in frozen.weights} & {id(one) for one in model.pruning._moving}
-    model.compile("adam", "mse", run_eagerly=True)
+    assert not {id(weight) for weight in frozen.weights} & {id(one) for one in model.pruning._trained}
+    model.compile("adam", "mse")
     start = [np.array(weight) for weight in layers[1].weights]
     stepped(model, 2)
     assert all((np.array(now) != value).all() for now, value in zip(layers[1].weights, start, strict=True))
@@ -129,29 +129,29 @@ def test_averages_of_normalisation_are_rewound_and_what_is_frozen_is_not():
         np.testing.assert_array_equal(now, value)
 
 
-def sorted_out(weights, share, scheme):
+def sorted_out(weights, share, allocation):
     """Which weights stay, by NumPy: of each layer as many, or by deviations of their layer."""
-    if scheme == "uniform":
+    if allocation == "uniform":
         return [np.abs(w) > np.sort(np.abs(w), axis=None)[round((1 - share) * w.size) - 1] for w in weights]
     return largest([weight / weight.std() for weight in weights], share)
 
 
-@pytest.mark.parametrize("scheme", ["uniform", "distribution"])
-def test_tickets_of_layers_are_the_ones_that_numpy_sorts_out(scheme, dense_twin):
-    model = prune(made(), LotteryTicket(0.75, total_steps=10, scheme=scheme))
+@pytest.mark.parametrize("allocation", ["uniform", "distribution"])
+def test_allocations_keep_the_weights_that_numpy_selects(allocation, dense_twin):
+    model = prune(made(), LotteryTicket(0.75, total_steps=10, allocation=allocation))
     model.compile(keras.optimizers.Adam(0.02), "mse")
     stepped(model, 5)
     trained = kernels(dense_twin(5))
-    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, scheme), strict=True):
+    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, allocation), strict=True):
         np.testing.assert_array_equal(mask, expected)
     assert not np.array_equal(masks(model)[0], largest(trained, 0.25)[0])
     model, start = dense_and_its_start()
-    model = prune(model, LotteryTicket(0.75, rounds=0, scheme=scheme, initial_weights=start))
-    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, scheme), strict=True):
+    model = prune(model, LotteryTicket(0.75, rounds=0, allocation=allocation, initial_weights=start))
+    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, allocation), strict=True):
         np.testing.assert_array_equal(mask, expected)
 
 
-def test_rounds_prune_step_by_step_and_never_open_a_gate_again():
+def test_rounds_prune_iteratively_and_never_reopen_a_gate():
     model = prune(made(), LotteryTicket(0.875, total_steps=16, rounds=3))
     model.compile(keras.optimizers.Adam(0.02), "mse")
     seen, closed = [], np.zeros(16 * 32 + 32 * 4, bool)
@@ -165,7 +165,7 @@ def test_rounds_prune_step_by_step_and_never_open_a_gate_again():
     assert seen == pytest.approx(expected, abs=2e-3)
 
 
-def test_late_rewinding_goes_back_to_a_little_later(dense_twin):
+def test_late_rewinding_restores_later_values(dense_twin):
     model = prune(made(), LotteryTicket(0.5, total_steps=20, rewind_to=0.3))
     model.compile(keras.optimizers.Adam(0.02), "mse")
     stepped(model, 10)
@@ -176,16 +176,16 @@ def test_late_rewinding_goes_back_to_a_little_later(dense_twin):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"scheme": "x"}, "choose one of blind"),
+        ({"allocation": "x"}, "choose one of blind"),
         ({"rounds": -1}, "rounds must be 0"),
-        ({"scheme": "gradual", "rounds": 2}, "in one round"),
-        ({"rounds": 0, "rewind_to": 0.1}, "give the initial_weights to go back to"),
+        ({"allocation": "gradual", "rounds": 2}, "in one round"),
+        ({"rounds": 0, "rewind_to": 0.1}, "give the initial_weights to rewind to"),
         ({"initial_weights": []}, "initial_weights are for rounds=0"),
-        ({"rounds": 10}, "need at least 11"),
+        ({"rounds": 10}, "at least 11 for 10 rounds"),
         ({"rewind_to": 1.0}, "0 to below 1"),
     ],
 )
-def test_arguments_out_of_range_are_named(arguments, message):
+def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         LotteryTicket(**{"sparsity": 0.5, "total_steps": 10, **arguments})
 
@@ -198,7 +198,7 @@ def dense_and_its_start():
     return model, start
 
 
-def test_a_ticket_of_a_trained_model_has_its_largest_weights_and_its_start():
+def test_rounds_0_draws_the_ticket_from_a_trained_model():
     model, start = dense_and_its_start()
     ends = moving(model)
     model = prune(model, LotteryTicket(0.75, rounds=0, initial_weights=start))
@@ -213,19 +213,17 @@ def test_a_ticket_of_a_trained_model_has_its_largest_weights_and_its_start():
 
 
 @pytest.mark.parametrize("given", [None, [np.zeros((3, 4))]])
-def test_a_ticket_needs_what_its_model_started_with(given):
+def test_rounds_0_requires_initial_weights(given):
     model, _ = dense_and_its_start()
-    with pytest.raises(
-        InputError, match="initial weights, and there are none" if given is None else "another"
-    ):
+    with pytest.raises(InputError, match="needs initial_weights" if given is None else "another"):
         prune(model, LotteryTicket(0.75, rounds=0, initial_weights=given))
     assert [type(layer) for layer in model.layers] == [keras.layers.Dense] * 2
 
 
-def test_a_gradual_ticket_is_what_gradual_pruning_keeps():
+def test_a_gradual_ticket_keeps_what_gradual_pruning_keeps():
     start = moving(made())
     gradual = prune(made(), Gradual(0.75, 8))
-    ticket = prune(made(), LotteryTicket(0.75, 16, scheme="gradual"))
+    ticket = prune(made(), LotteryTicket(0.75, 16, allocation="gradual"))
     for model in (gradual, ticket):
         model.compile(keras.optimizers.Adam(0.02), "mse")
         stepped(model, 8)
@@ -236,7 +234,7 @@ def test_a_gradual_ticket_is_what_gradual_pruning_keeps():
     assert not np.array_equal(masks(ticket)[0], largest(kernels(start)[:1], 0.25)[0])
     # The same from the model that gradual pruning left.
     kept = masks(gradual)
-    drawn = LotteryTicket(0.75, rounds=0, scheme="gradual", initial_weights=made().get_weights())
+    drawn = LotteryTicket(0.75, rounds=0, allocation="gradual", initial_weights=made().get_weights())
     later = prune(strip_pruning(gradual), drawn)
     for mask, expected in zip(masks(later), kept, strict=True):
         np.testing.assert_array_equal(mask, expected)
@@ -249,10 +247,10 @@ def test_a_gradual_ticket_is_what_gradual_pruning_keeps():
 def test_a_gradual_ticket_of_a_dense_model_is_refused():
     model, start = dense_and_its_start()
     with pytest.raises(InputError, match=r"0\.0% of the weights are zero"):
-        prune(model, LotteryTicket(0.75, rounds=0, scheme="gradual", initial_weights=start))
+        prune(model, LotteryTicket(0.75, rounds=0, allocation="gradual", initial_weights=start))
 
 
-def test_a_saved_ticket_of_a_trained_model_goes_on(tmp_path):
+def test_a_loaded_ticket_of_a_trained_model_trains_on(tmp_path):
     model, start = dense_and_its_start()
     model = prune(model, LotteryTicket(0.75, rounds=0, initial_weights=start))
     stepped(model, 2)
@@ -264,12 +262,12 @@ def test_a_saved_ticket_of_a_trained_model_goes_on(tmp_path):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("scheme", "rounds", "cut"), [("blind", 3, 6), ("gradual", 1, 3)])
-def test_a_training_that_goes_on_from_a_file_ends_with_the_same_ticket(tmp_path, scheme, rounds, cut):
+@pytest.mark.parametrize(("allocation", "rounds", "cut"), [("blind", 3, 6), ("gradual", 1, 3)])
+def test_a_resumed_training_ends_with_the_same_ticket(tmp_path, allocation, rounds, cut):
     def begun():
-        model = prune(made(), LotteryTicket(0.75, 12, scheme=scheme, rounds=rounds, rewind_to=0.5))
+        model = prune(made(), LotteryTicket(0.75, 12, allocation=allocation, rounds=rounds, rewind_to=0.5))
         rate = schedules.ExponentialDecay(0.02, 1, 0.9)
-        model.compile(keras.optimizers.Adam(rate), "mse", run_eagerly=True)
+        model.compile(keras.optimizers.Adam(rate), "mse")
         return model
 
     whole, stopped = begun(), begun()

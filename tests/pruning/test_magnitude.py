@@ -1,11 +1,11 @@
-"""One-shot pruning by size closes what NumPy says, in one or after some steps, and retrains the rest."""
+"""One-shot magnitude pruning against NumPy, at once or during the training."""
 
 import keras
 import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import Magnitude, prune, strip_pruning
+from tfsparsecap.pruning import Magnitude, Schedule, prune, strip_pruning
 
 
 @pytest.fixture
@@ -22,26 +22,28 @@ def kernels(model):
     return [np.asarray(layer.kernel) for layer in model.layers]
 
 
-def expected(weights, sparsity, scheme):
+def expected(weights, sparsity, allocation):
     """Which weights stay, by sorting."""
-    if scheme == "uniform":
+    if allocation == "uniform":
         return [np.abs(w) > np.sort(np.abs(w), axis=None)[round(sparsity * w.size) - 1] for w in weights]
-    scaled = [np.abs(w) / (w.std() if scheme == "distribution" else 1.0) for w in weights]
+    scaled = [np.abs(w) / (w.std() if allocation == "distribution" else 1.0) for w in weights]
     together = np.sort(np.concatenate([w.ravel() for w in scaled]))
     limit = together[round(sparsity * together.size) - 1]
     return [w > limit for w in scaled]
 
 
 @pytest.mark.parametrize("sparsity", [0.5, 0.9])
-@pytest.mark.parametrize("scheme", ["blind", "uniform", "distribution"])
-def test_the_smallest_weights_go_as_numpy_sorts_them(model, sparsity, scheme):
+@pytest.mark.parametrize("allocation", ["blind", "uniform", "distribution"])
+def test_the_smallest_weights_by_numpy_are_removed(model, sparsity, allocation):
     before = kernels(model)
-    stripped = strip_pruning(prune(model, "magnitude", sparsity=sparsity, scheme=scheme))
-    for own, weight, kept in zip(kernels(stripped), before, expected(before, sparsity, scheme), strict=True):
+    stripped = strip_pruning(prune(model, "magnitude", sparsity=sparsity, allocation=allocation))
+    for own, weight, kept in zip(
+        kernels(stripped), before, expected(before, sparsity, allocation), strict=True
+    ):
         np.testing.assert_array_equal(own, np.where(kept, weight, 0))
 
 
-def test_blocks_go_by_the_mean_size_of_their_weights(model):
+def test_blocks_are_ranked_by_their_mean_magnitude(model):
     before = kernels(model)
     stripped = strip_pruning(prune(model, Magnitude(0.75, block_shape=(16, 1))))
     means = [np.abs(w).reshape(-1, 16, w.shape[1]).mean(1) for w in before]
@@ -52,7 +54,7 @@ def test_blocks_go_by_the_mean_size_of_their_weights(model):
         np.testing.assert_array_equal(own, np.where(np.repeat(mean > limit, 16, axis=0), weight, 0))
 
 
-def test_what_is_left_is_trained_on_and_what_is_gone_stays_gone(model):
+def test_remaining_weights_train_and_removed_ones_stay_zero(model):
     pruned = prune(model, Magnitude(0.8))
     closed = [np.asarray(layer.kernel) == 0 for layer in pruned.layers]
     pruned.compile("adam", "mse")
@@ -67,8 +69,8 @@ def test_what_is_left_is_trained_on_and_what_is_gone_stays_gone(model):
         assert (np.asarray(layer.kernel)[gone] == 0).all()
 
 
-def test_training_is_dense_until_the_step_that_was_asked_for(model):
-    pruned = prune(model, Magnitude(0.6, total_steps=10, at=0.5))
+def test_training_is_dense_until_begin(model):
+    pruned = prune(model, Magnitude(0.6, total_steps=10, schedule=Schedule(begin=0.5)))
     pruned.compile("sgd", "mse")
     seen = []
     for _ in range(8):
@@ -77,9 +79,9 @@ def test_training_is_dense_until_the_step_that_was_asked_for(model):
     assert seen[:5] == [0.0] * 5 and seen[5:] == pytest.approx([0.6] * 3, abs=1e-3)
 
 
-def test_a_training_stopped_before_that_step_goes_on_alike(model, tmp_path):
-    pruned = prune(model, Magnitude(0.6, total_steps=10, at=0.5))
-    pruned.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=True)
+def test_a_training_resumed_before_begin_gives_equal_weights(model, tmp_path):
+    pruned = prune(model, Magnitude(0.6, total_steps=10, schedule=Schedule(begin=0.5)))
+    pruned.compile(keras.optimizers.Adam(0.01), "mse")
     random = np.random.default_rng(0)
     inputs, targets = random.normal(size=(8, 64)), random.normal(size=(8, 5))
 
@@ -100,12 +102,14 @@ def test_a_training_stopped_before_that_step_goes_on_alike(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"scheme": "layer"}, "choose one of blind, uniform, distribution"),
-        ({"at": 1.0}, "from 0 to below 1"),
-        ({"at": 0.5}, "total_steps is not given"),
+        ({"allocation": "layer"}, "choose one of blind, uniform, distribution"),
+        ({"schedule": Schedule(begin=1.0), "total_steps": 9}, "no step is left"),
+        ({"schedule": Schedule(begin=0.5)}, "needs total_steps"),
+        ({"schedule": Schedule(begin=0.1, end=0.5)}, "does not use end of a schedule, but begin"),
+        ({"schedule": 0.5}, "schedule must be a Schedule"),
         ({"sparsity": 1.0}, "below 1"),
     ],
 )
-def test_arguments_out_of_range_are_named(arguments, message):
+def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         Magnitude(**{"sparsity": 0.5, **arguments})

@@ -1,7 +1,5 @@
-"""Relevance-based pruning and its baselines: updates against NumPy, pruning while a metric is good enough."""
+"""Relevance-based pruning: updates against NumPy, and pruning by a validation score."""
 
-import subprocess
-import sys
 import warnings
 
 import keras
@@ -26,16 +24,11 @@ def dense():
     return keras.Sequential([keras.Input((8,)), *layers])
 
 
-def with_method(make=dense, cls=Relevance, *, optimizer=None, compiled=True, **options):
+def with_method(make=dense, cls=Relevance, *, optimizer=None, **options):
     options = {"lower_bound": 0.5, "metric": METRIC, **options}
     model = prune(make(), cls(**options))
-    model.compile(optimizer or keras.optimizers.SGD(0.01), "mse", run_eagerly=not compiled)
+    model.compile(optimizer or keras.optimizers.SGD(0.01), "mse")
     return model
-
-
-def scripted(**options):
-    """For tests of what `on_validation_end` does, in which compiling would take most of the time."""
-    return with_method(compiled=False, **options)
 
 
 def stored(model):
@@ -59,34 +52,16 @@ def gradients_by_hand(weights, x=X, y=Y):
     return [x.T @ of_hidden, of_hidden.sum(0), hidden.T @ of_outputs, of_outputs.sum(0)]
 
 
-SHRINKING = {
-    Relevance: lambda w, g, rate: w - rate * np.exp(-np.abs(g)) * w,
-    L2Pruning: lambda w, g, rate: w - rate * w,
-    L1Pruning: lambda w, g, rate: np.where(np.abs(w) <= rate, 0.0, w - rate * np.sign(w)),
-}
-
-
-@pytest.mark.parametrize("cls", SHRINKING)
-def test_a_step_is_the_one_of_equation_7(cls):
-    model = with_method(cls=cls, weight_decay=0.1)
+def test_a_step_is_that_of_equation_7():
+    model = with_method(weight_decay=0.1)
     before = [np.array(variable) for variable in model.trainable_variables]
     gradients = gradients_by_hand(before)
     assert max(abs(gradient).max() for gradient in gradients) > 1 > np.median(abs(gradients[0]))
     model.train_on_batch(X, Y)
     for own, weight, gradient in zip(model.trainable_variables, before, gradients, strict=True):
         # Biases never shrink.
-        shrunk = SHRINKING[cls](weight, gradient, 0.1) if weight.ndim == 2 else weight
+        shrunk = weight * (1 - 0.1 * np.exp(-np.abs(gradient))) if weight.ndim == 2 else weight
         np.testing.assert_allclose(own, shrunk - 0.01 * gradient, rtol=1e-5, atol=1e-6)
-
-
-def test_l1_stops_at_zero():
-    model = with_method(cls=L1Pruning, optimizer=keras.optimizers.SGD(0.0), weight_decay=0.3)
-    before = stored(model)
-    model.train_on_batch(X, Y)
-    assert any((np.abs(weight) < 0.3).any() and (np.abs(weight) > 0.3).any() for weight in before)
-    for weight, now in zip(before, stored(model), strict=True):
-        np.testing.assert_array_equal(now == 0, np.abs(weight) <= 0.3)
-        assert (np.sign(now) == np.sign(weight))[now != 0].all()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +74,7 @@ def test_l1_stops_at_zero():
     ],
     ids=["adam", "clipped", "scaled", "scaled from outside"],
 )
-def test_any_optimizer_moves_weights_as_ever_and_they_shrink_by_the_losss_own_gradient(optimizer):
+def test_any_optimizer_can_be_used_and_shrinking_uses_the_raw_gradient(optimizer):
     stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=1e-3)
     stock.compile(optimizer(), "mse")
     before = [np.array(variable) for variable in stock.trainable_variables]
@@ -113,7 +88,7 @@ def test_any_optimizer_moves_weights_as_ever_and_they_shrink_by_the_losss_own_gr
         np.testing.assert_allclose(own, np.array(twin) - shrinks, rtol=1e-5, atol=2e-6)
 
 
-def test_words_that_are_not_in_the_batch_shrink_as_irrelevant_ones():
+def test_tokens_that_are_not_in_the_batch_shrink_as_irrelevant():
     def embedded():
         keras.utils.set_random_seed(3)
         table = keras.layers.Embedding(5, 4, embeddings_initializer="random_normal")
@@ -135,7 +110,7 @@ def test_words_that_are_not_in_the_batch_shrink_as_irrelevant_ones():
     np.testing.assert_allclose(stored(model)[0][[0, 2]], 0.9 * table[[0, 2]], rtol=1e-6)
 
 
-def test_sparse_gradients_are_added_up_and_missing_ones_shrink_nothing():
+def test_sparse_gradients_are_summed_and_untrained_weights_do_not_shrink():
     model = with_method(weight_decay=0.1)
     first, second = model.pruning.weights
     before = stored(model)
@@ -149,7 +124,7 @@ def test_sparse_gradients_are_added_up_and_missing_ones_shrink_nothing():
     np.testing.assert_array_equal(second, before[1])
 
 
-def test_what_has_no_gates_never_shrinks():
+def test_weights_without_gates_never_shrink():
     def normalised():
         layers = [keras.layers.Dense(6, bias_initializer="ones"), keras.layers.BatchNormalization()]
         return keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(3, name="free")])
@@ -166,7 +141,7 @@ def test_what_has_no_gates_never_shrinks():
 
 
 @pytest.mark.parametrize("block", [(1, 1), (2, 1)])
-def test_exactly_the_smallest_of_those_that_are_left_go(block):
+def test_the_smallest_remaining_weights_are_removed(block):
     model = with_method(pruning_percentage=0.25, block_shape=block, weight_decay=0.0)
 
     kept = np.ones(66 // block[0], bool)
@@ -185,8 +160,8 @@ def test_exactly_the_smallest_of_those_that_are_left_go(block):
         np.testing.assert_array_equal(np.concatenate([mask.ravel() for mask in masks(model)]), kept)
 
 
-def test_a_closed_gate_stays_closed_though_others_reach_zero():
-    model = scripted(pruning_percentage=0.1, optimizer=keras.optimizers.SGD(0.0), cls=L2Pruning)
+def test_closed_gates_stay_closed_when_other_weights_reach_zero():
+    model = with_method(pruning_percentage=0.1, optimizer=keras.optimizers.SGD(0.0), cls=L2Pruning)
     hear(model, 1.0)
     model.train_on_batch(X, Y)
     closed = [~mask for mask in masks(model)]
@@ -198,8 +173,8 @@ def test_a_closed_gate_stays_closed_though_others_reach_zero():
     assert all((~now | ~before).all() for now, before in zip(masks(model), closed, strict=True))
 
 
-def test_nothing_goes_below_the_bound_or_without_a_score_and_never_more_than_the_cap():
-    model = scripted(sparsity=0.3, pruning_percentage=0.2)
+def test_nothing_is_removed_below_the_bound_without_a_score_or_beyond_the_limit():
+    model = with_method(sparsity=0.3, pruning_percentage=0.2)
     seen = []
     for score in (0.4, None, 0.5, 0.4, None, 0.7):
         if score is not None:
@@ -215,7 +190,7 @@ def test_nothing_goes_below_the_bound_or_without_a_score_and_never_more_than_the
     assert model.pruning.target == pytest.approx(19 / 66)
 
 
-def test_lambda_falls_exponentially_between_validations_and_starts_anew_when_weights_go():
+def test_weight_decay_falls_exponentially_and_is_reset_when_weights_are_removed():
     model = with_method(weight_decay=0.08, decay=0.25, patience=9)
 
     def rates(steps):
@@ -238,8 +213,8 @@ def test_lambda_falls_exponentially_between_validations_and_starts_anew_when_wei
     assert rates(2) == pytest.approx([0.08 * 0.25 ** (step / 2) for step in (5, 6)])
 
 
-def test_it_goes_back_to_the_sparsest_state_that_met_the_bound_and_fine_tunes_that():
-    model = scripted(pruning_percentage=0.2, patience=2, finetune_validations=3)
+def test_the_sparsest_state_that_met_the_bound_is_restored_and_fine_tuned():
+    model = with_method(pruning_percentage=0.2, patience=2, finetune_validations=3)
     model.train_on_batch(X, Y)
     hear(model, 0.6)
     model.train_on_batch(X, Y)
@@ -277,30 +252,15 @@ def test_it_goes_back_to_the_sparsest_state_that_met_the_bound_and_fine_tunes_th
         strip_pruning(model)
 
 
-def test_fine_tuning_keeps_the_better_of_what_met_the_bound():
-    model = scripted(sparsity=0.1, pruning_percentage=0.2, finetune_validations=3)
-    for score in (0.6, 0.6):
-        hear(model, score)
-        model.train_on_batch(X, Y)
-    hear(model, 0.7)
-    better = model.get_weights()
-    model.train_on_batch(X, Y)
-    assert not hear(model, 0.65)
-    model.train_on_batch(X, Y)
-    assert hear(model, 0.4)
-    for own, value in zip(model.get_weights(), better, strict=True):
-        np.testing.assert_array_equal(own, value)
-
-
-def test_a_bound_that_is_never_met_is_said_and_leaves_the_model_dense():
-    model = scripted(lower_bound=0.9, patience=2)
+def test_a_bound_that_is_never_met_leaves_the_model_dense_with_a_warning():
+    model = with_method(lower_bound=0.9, patience=2)
     weights = None
     # As long as the metric gets better the model is still learning.
     for score, stops in ((0.1, False), (0.3, False), (0.2, False), (0.4, False), (0.4, False), (0.3, True)):
         model.train_on_batch(X, Y)
         weights = model.get_weights()
         if stops:
-            with pytest.warns(UserWarning, match=r"val_accuracy never met 0.9 \(0.4 was the best\)"):
+            with pytest.warns(UserWarning, match=r"val_accuracy never met 0.9 \(the best was 0.4\)"):
                 assert hear(model, score)
         else:
             assert not hear(model, score)
@@ -312,35 +272,35 @@ def test_a_bound_that_is_never_met_is_said_and_leaves_the_model_dense():
         strip_pruning(model)
 
 
-def test_no_number_is_a_miss_and_a_dense_end_is_said():
-    model = scripted(patience=2)
+def test_nan_metric_counts_as_a_miss():
+    model = with_method(patience=2)
     hear(model, 0.6)
     model.train_on_batch(X, Y)
     assert not hear(model, float("nan"))
     assert float(model.pruning.current_weight_decay()) > 0.0
-    with pytest.warns(UserWarning, match="as soon as weights had gone, so the model is dense"):
+    with pytest.warns(UserWarning, match="as soon as weights were removed, so the model is dense"):
         hear(model, float("nan"))
     assert float(model.pruning.current_weight_decay()) == 0.0
     assert float(model.pruning.current_sparsity()) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("metric", "mode", "score"),
-    [("val_loss", "auto", 0.4), ("val_mean_absolute_error", "auto", 0.4), ("val_x", "min", 0.5)],
+    ("metric", "mode", "sign"),
+    [
+        ("val_loss", "auto", -1),
+        ("val_mean_absolute_error", "auto", -1),
+        ("val_x", "min", -1),
+        ("val_accuracy", "auto", 1),
+        ("validation_BLEU-4", "auto", 1),
+        ("val_lossless", "auto", 1),
+        ("val_loss", "max", 1),
+    ],
 )
-def test_losses_and_errors_are_better_when_low(metric, mode, score):
-    model = scripted(metric=metric, mode=mode, patience=1)
-    model.pruning.on_validation_end({metric: 0.6})
-    model.train_on_batch(X, Y)
-    assert float(model.pruning.current_sparsity()) == 0.0
-    model.pruning.on_validation_end({metric: score})
-    model.train_on_batch(X, Y)
-    assert float(model.pruning.current_sparsity()) > 0.0
-
-
-@pytest.mark.parametrize("metric", ["val_accuracy", "validation_CIDEr", "validation_BLEU-4", "val_lossless"])
-def test_scores_are_better_when_high(metric):
-    assert Relevance(lower_bound=0.5, metric=metric).sign == 1.0
+def test_losses_and_errors_are_better_when_low(metric, mode, sign):
+    model = with_method(metric=metric, mode=mode)
+    for score, met in ((0.5 - 0.1 * sign, False), (0.5 + 0.1 * sign, True)):
+        model.pruning.on_validation_end({metric: score})
+        assert (model.pruning.target is not None) == met
 
 
 def play(model, scores):
@@ -351,12 +311,12 @@ def play(model, scores):
 
 
 @pytest.mark.parametrize("cut", [2, 6])
-def test_a_training_that_goes_on_from_a_file_ends_alike(tmp_path, cut):
+def test_a_resumed_training_gives_equal_weights(tmp_path, cut):
     scores = [0.3, 0.6, 0.7, 0.4, 0.6, 0.3, 0.3, 0.6, 0.7]
     options = {"patience": 2, "pruning_percentage": 0.3, "cls": L1Pruning, "weight_decay": 0.01}
-    whole = scripted(optimizer=keras.optimizers.Adam(0.02), **options)
+    whole = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
     play(whole, scores)
-    model = scripted(optimizer=keras.optimizers.Adam(0.02), **options)
+    model = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
     play(model, scores[:cut])
     model.save(tmp_path / "pruned.keras")
     again = keras.models.load_model(tmp_path / "pruned.keras")
@@ -373,8 +333,8 @@ def test_a_training_that_goes_on_from_a_file_ends_alike(tmp_path, cut):
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_a_training_that_ends_while_all_is_well_is_stripped_as_it_is():
-    model = scripted(pruning_percentage=0.5)
+def test_stripping_keeps_a_last_state_that_met_the_bound():
+    model = with_method(pruning_percentage=0.5)
     play(model, [0.6, 0.6])
     weights = [np.array(layer.kernel) for layer in model.layers]
     strip_pruning(model)
@@ -385,33 +345,22 @@ def test_a_training_that_ends_while_all_is_well_is_stripped_as_it_is():
 
 
 @pytest.mark.parametrize("end", [lambda model: play(model, [0.4]), lambda model: model.train_on_batch(X, Y)])
-def test_a_training_that_ends_in_the_middle_of_pruning_is_stripped_to_what_met_the_bound(end):
-    model = scripted(pruning_percentage=0.5)
+def test_stripping_restores_the_last_state_that_met_the_bound(end):
+    model = with_method(pruning_percentage=0.5)
     play(model, [0.6, 0.6])
     weights = [np.array(layer.kernel) for layer in model.layers]
     end(model)
-    with pytest.warns(UserWarning, match=r"the last one that met it, with a sparsity of 50.0%"):
+    with pytest.warns(UserWarning, match=r"the last state that met it, with a sparsity of 50.0%"):
         strip_pruning(model)
     for layer, weight in zip(model.layers, weights, strict=True):
         np.testing.assert_array_equal(layer.kernel, weight)
 
 
-def test_stripping_says_that_nothing_was_pruned():
-    model = scripted()
+def test_stripping_warns_if_nothing_was_pruned():
+    model = with_method()
     model.train_on_batch(X, Y)
-    with pytest.warns(UserWarning, match="no validation gave val_accuracy"):
+    with pytest.warns(UserWarning, match="no validation had val_accuracy"):
         strip_pruning(model)
-
-
-def test_the_metric_must_be_among_the_names():
-    method = Relevance(lower_bound=1.1, metric="validation_CIDEr")
-    method.check_metric(["loss", "validation_CIDEr"])
-    with pytest.raises(
-        InputError, match="there will be loss, validation_CIDEr; did you mean 'validation_CIDEr'"
-    ):
-        Relevance(lower_bound=1.1, metric="validation_cider").check_metric(["validation_CIDEr", "loss"])
-    with pytest.raises(InputError, match="no metric at all"):
-        method.check_metric([])
 
 
 @pytest.mark.parametrize(
@@ -419,7 +368,7 @@ def test_the_metric_must_be_among_the_names():
     [
         ({"sparsity": 1.0}, "below 1"),
         ({"mode": "x"}, "choose one of auto, max, min"),
-        ({"lower_bound": float("nan")}, "a number that the metric can reach"),
+        ({"lower_bound": float("nan")}, "a finite number"),
         ({"pruning_percentage": 10}, "0.1 for 10 %"),
         ({"pruning_percentage": 0.0}, "0.1 for 10 %"),
         ({"weight_decay": 1.0}, "below 1"),
@@ -429,64 +378,18 @@ def test_the_metric_must_be_among_the_names():
         ({"finetune_validations": 0}, "finetune_validations must be at least 1"),
     ],
 )
-def test_arguments_out_of_range_are_named(arguments, message):
+def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         Relevance(**{"lower_bound": 0.5, "metric": METRIC, **arguments})
-
-
-@pytest.mark.parametrize(("name", "cls"), [("relevance", Relevance), ("l1", L1Pruning), ("l2", L2Pruning)])
-def test_each_has_a_name(name, cls):
-    model = prune(dense(), name, sparsity=0.8, total_steps=100, lower_bound=0.5, metric=METRIC)
-    assert type(model.pruning) is cls
-    assert model.pruning.weight_decay == cls.default_weight_decay
-
-
-MIRRORED = """
-import keras, numpy as np, tensorflow as tf
-cpu, = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-import tfsparsecap as sc
-
-random = np.random.default_rng(0)
-x, y = random.integers(0, 9, (32, 3)), 9 * random.normal(size=(32, 4)).astype("float32")
-
-def trained(strategy, method):
-    keras.utils.set_random_seed(1)
-    with strategy.scope():
-        layers = [keras.layers.Embedding(9, 5), keras.layers.LSTM(5), keras.layers.Dense(4)]
-        model = keras.Sequential([keras.Input((3,)), *layers])
-    sc.prune(model, method(lower_bound=1e9, metric="val_loss", weight_decay=0.01, decay=0.5))
-    with strategy.scope():
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
-    model.fit(data, validation_data=data, epochs=4, verbose=0)
-    return model
-
-one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-for method in (sc.Relevance, sc.L1Pruning):
-    single, double = (trained(strategy, method) for strategy in (one, two))
-    assert abs(float(double.pruning.current_sparsity()) - (1 - 0.9**3)) < 0.01
-    for mine, theirs in zip(single.weights, double.weights, strict=True):
-        first, second = (np.array(value) for value in theirs.value.values)
-        np.testing.assert_array_equal(first, second)
-        np.testing.assert_allclose(mine, first, rtol=1e-4, atol=1e-5)
-print("alike")
-"""
-
-
-@pytest.mark.slow
-def test_two_replicas_shrink_and_prune_as_one_device_does():
-    done = subprocess.run([sys.executable, "-c", MIRRORED], capture_output=True, text=True, timeout=600)
-    assert done.stdout.strip().endswith("alike"), done.stderr[-3000:]
 
 
 def one_layer():
     return keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
 
 
-def test_a_block_goes_at_a_time_where_the_percentage_is_less():
+def test_at_least_one_block_is_removed_at_a_time():
     # 10 % of 128 weights are 13, and a block has 16.
-    model = with_method(one_layer, compiled=False, block_shape=(16, 1), sparsity=0.5)
+    model = with_method(one_layer, block_shape=(16, 1), sparsity=0.5)
     seen = []
     for _ in range(6):
         hear(model, 0.6)
@@ -495,6 +398,6 @@ def test_a_block_goes_at_a_time_where_the_percentage_is_less():
     assert seen == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
 
 
-def test_blocks_of_which_not_one_may_go_are_refused():
-    with pytest.raises(InputError, match=r"blocks of up to 16, .* 0\.1 at most not one of them may go"):
+def test_blocks_larger_than_the_limit_are_refused():
+    with pytest.raises(InputError, match=r"blocks of up to 16, of which not one can be .* 0\.1"):
         with_method(one_layer, block_shape=(16, 1), sparsity=0.1)

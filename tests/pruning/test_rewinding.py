@@ -1,11 +1,11 @@
-"""An optimizer that starts anew moves weights as Keras's own does that has just been made."""
+"""A reset optimizer updates weights as a new one of Keras."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.pruning.rewinding import FreshStart, GoesOn
+from tfsparsecap.pruning.rewinding import ContinuedSchedule, OptimizerReset
 
 optimizers, schedules = keras.optimizers, keras.optimizers.schedules
 OPTIMIZERS = {
@@ -38,14 +38,14 @@ def moved(optimizer, variables, gradients):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_updates_after_a_new_start_are_a_fresh_optimizers(name):
+def test_updates_after_a_reset_are_those_of_a_new_optimizer(name):
     before, own, theirs = keras.Variable(0, dtype="int64"), weights(), weights()
     optimizer = OPTIMIZERS[name](0.1)
-    start = FreshStart(optimizer, before)
+    start = OptimizerReset(optimizer, before)
     moved(optimizer, own, GRADIENTS[:5])
     for variable, value in zip(own, START, strict=True):
         variable.assign(value)
-    start.again([(variable, tf.convert_to_tensor(variable)) for variable in own])
+    start.reset([(variable, tf.convert_to_tensor(variable)) for variable in own])
     assert int(before) == 5 and int(optimizer.iterations) == 0
     fresh = OPTIMIZERS[name](0.1)
     moved(optimizer, own, GRADIENTS[5:])
@@ -56,47 +56,47 @@ def test_updates_after_a_new_start_are_a_fresh_optimizers(name):
 
 def test_averages_of_the_weights_become_the_weights():
     own, optimizer = weights(), optimizers.SGD(0.1, use_ema=True)
-    start = FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     moved(optimizer, own, GRADIENTS[:3])
-    start.again([(variable, tf.constant(value)) for variable, value in zip(own, START, strict=True)])
+    start.reset([(variable, tf.constant(value)) for variable, value in zip(own, START, strict=True)])
     optimizer.finalize_variable_values(own)
     for variable, value in zip(own, START, strict=True):
         np.testing.assert_array_equal(variable, value)
 
 
-def test_a_rate_that_was_set_stays_and_a_schedule_goes_on():
+def test_the_learning_rate_stays_and_its_schedule_continues():
     own, optimizer = weights(), optimizers.SGD(0.1)
-    start = FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     optimizer.learning_rate = 0.025
     moved(optimizer, own, GRADIENTS[:2])
-    start.again([])
+    start.reset([])
     assert float(optimizer.learning_rate) == pytest.approx(0.025)
 
     optimizer = optimizers.SGD(schedules.PiecewiseConstantDecay([1, 4], [1.0, 0.5, 0.25]))
-    start, rates = FreshStart(optimizer, keras.Variable(0, dtype="int64")), []
+    start, rates = OptimizerReset(optimizer, keras.Variable(0, dtype="int64")), []
     for number, step in enumerate(GRADIENTS[:7]):
         if number in (3, 5):
-            start.again([])
+            start.reset([])
         rates.append(float(optimizer.learning_rate))
         moved(optimizer, own, [step])
     assert rates == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
 
 
-def test_a_schedule_that_goes_on_is_saved_as_it_was_given():
+def test_a_continued_schedule_is_saved_as_the_original():
     optimizer = optimizers.Adam(schedules.CosineDecay(0.1, 7))
-    FreshStart(optimizer, keras.Variable(0, dtype="int64"))
-    FreshStart(optimizer, keras.Variable(0, dtype="int64"))
+    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
+    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     again = optimizers.deserialize(optimizers.serialize(optimizer))
     assert type(again._learning_rate) is schedules.CosineDecay
     assert again._learning_rate.get_config() == schedules.CosineDecay(0.1, 7).get_config()
     assert type(optimizer._learning_rate.schedule) is schedules.CosineDecay
 
 
-def test_a_schedule_without_a_configuration_will_do():
+def test_a_schedule_without_get_config_is_supported():
     class Own(schedules.LearningRateSchedule):
         def __call__(self, step):
             return 0.1
 
     optimizer = optimizers.Adagrad(Own())
-    FreshStart(optimizer, keras.Variable(0, dtype="int64"))
-    assert isinstance(optimizer._learning_rate, GoesOn)
+    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
+    assert isinstance(optimizer._learning_rate, ContinuedSchedule)

@@ -1,4 +1,4 @@
-"""The exact choice of gates, against sorting."""
+"""The exact selection of gates, against sorting."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def closed_by_sorting(scores, sizes, weights):
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.95, 0.999, 1.0])
 @pytest.mark.parametrize("size", [7, 1000, 50_000])
-def test_closes_the_gates_that_sorting_would(size, share):
+def test_closed_gates_are_those_that_sorting_gives(size, share):
     scores = np.abs(np.random.default_rng(size).normal(size=size)).astype("float32") * 10.0 ** np.linspace(
         -30, 20, size, dtype="float32"
     )
@@ -26,7 +26,7 @@ def test_closes_the_gates_that_sorting_would(size, share):
     assert set(np.flatnonzero(~keep.numpy())) == closed_by_sorting([scores], [1], closed)
 
 
-def test_counts_blocks_with_their_size_over_several_tensors():
+def test_blocks_count_with_their_size_over_several_tensors():
     random = np.random.default_rng(0)
     scores = [random.random((30, 40), dtype="float32"), random.random(500, dtype="float32")]
     sizes, closed = [16, 1], 9000
@@ -39,7 +39,7 @@ def test_counts_blocks_with_their_size_over_several_tensors():
     assert closed - 16 < gone <= closed
 
 
-def test_equal_scores_are_closed_in_their_order_and_no_further():
+def test_of_equal_scores_the_first_are_closed():
     keep, second = keep_masks([tf.zeros([4]), tf.zeros([3])], [1, 1], tf.constant(5, tf.int64))
     assert keep.numpy().tolist() == [False] * 4
     assert second.numpy().tolist() == [False, True, True]

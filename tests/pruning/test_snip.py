@@ -1,4 +1,4 @@
-"""SNIP removes what a finite difference of the loss says matters least, before any weight has moved."""
+"""SNIP removes the connections with the least sensitivity, by finite differences, before the training."""
 
 import keras
 import numpy as np
@@ -47,7 +47,7 @@ def kept(model, sparsity, block=1, batches=((INPUTS, TARGETS),)):
 
 
 @pytest.mark.parametrize(("sparsity", "block"), [(0.5, 1), (0.9, 1), (0.75, 16)])
-def test_the_least_sensitive_connections_go_before_the_training(sparsity, block):
+def test_the_least_sensitive_connections_are_removed_before_the_training(sparsity, block):
     model = made()
     before, expected = model.get_weights(), kept(model, sparsity, block)
     pruned = prune(model, "snip", sparsity=sparsity, block_shape=(block, 1))
@@ -59,7 +59,7 @@ def test_the_least_sensitive_connections_go_before_the_training(sparsity, block)
     np.testing.assert_array_equal(after[1], before[1])
 
 
-def test_several_batches_are_added_up():
+def test_sensitivities_of_several_batches_are_summed():
     model = made()
     batches = [(INPUTS[part], TARGETS[part]) for part in (slice(0, 8), slice(8, 20), slice(20, 32))]
     expected = kept(model, 0.6, batches=batches)
@@ -74,7 +74,7 @@ def test_several_batches_are_added_up():
         np.testing.assert_array_equal(np.asarray(gate.logits) > 0, mask)
 
 
-def test_the_rest_is_trained_and_what_is_gone_stays_gone():
+def test_remaining_weights_train_and_masks_do_not_change():
     pruned = prune(made(), SNIP(0.5, total_steps=40))
     pruned.compile(keras.optimizers.Adam(0.01), "mse")
     pruned.train_on_batch(INPUTS, TARGETS)
@@ -85,7 +85,7 @@ def test_the_rest_is_trained_and_what_is_gone_stays_gone():
         np.testing.assert_array_equal(np.asarray(gate.logits) > 0, mask)
 
 
-def test_tables_learn_nothing_while_the_loss_is_looked_at():
+def test_embeddings_do_not_learn_in_the_first_batches():
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Embedding(20, 16), keras.layers.Flatten(), keras.layers.Dense(2)]
     pruned = prune(keras.Sequential([keras.Input((3,), dtype="int32"), *layers]), SNIP(0.5, batches=2))
@@ -96,7 +96,7 @@ def test_tables_learn_nothing_while_the_loss_is_looked_at():
         np.testing.assert_array_equal(one, other)
 
 
-def test_weights_stand_still_whatever_the_optimizer_does_besides_gradients():
+def test_decay_constraints_and_averages_do_not_change_weights_in_the_first_batches():
     def begun(method=None):
         model = made()
         model.layers[0].kernel.constraint = keras.constraints.UnitNorm()
@@ -133,12 +133,12 @@ def test_weights_stand_still_whatever_the_optimizer_does_besides_gradients():
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_a_training_stopped_between_the_batches_goes_on_alike(tmp_path, scaled):
+def test_a_training_resumed_between_the_batches_gives_equal_weights(tmp_path, scaled):
     def begun():
         model = prune(made(), SNIP(0.5, batches=3))
         optimizer = keras.optimizers.Adam(0.01)
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, 64.0) if scaled else optimizer
-        model.compile(optimizer, "mse", run_eagerly=True)
+        model.compile(optimizer, "mse")
         return model
 
     def go_on(model, batches):
@@ -156,11 +156,11 @@ def test_a_training_stopped_between_the_batches_goes_on_alike(tmp_path, scaled):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_training_too_short_to_prune_anything_is_said():
+def test_stripping_warns_if_the_training_was_too_short_to_prune():
     model = prune(made(), SNIP(0.5, batches=10))
-    model.compile("adam", "mse", run_eagerly=True)
+    model.compile("adam", "mse")
     model.fit(INPUTS, TARGETS, batch_size=8, verbose=0)
-    with pytest.warns(UserWarning, match="looks at 10 batches .* after 4, so nothing was pruned"):
+    with pytest.warns(UserWarning, match="evaluates 10 batches .* after 4, so nothing was pruned"):
         strip_pruning(model)
 
 
@@ -172,6 +172,6 @@ def test_a_training_too_short_to_prune_anything_is_said():
         ({"sparsity": -0.1}, "at least 0"),
     ],
 )
-def test_arguments_out_of_range_are_named(arguments, message):
+def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         SNIP(**{"sparsity": 0.5, **arguments})

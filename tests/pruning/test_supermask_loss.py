@@ -1,4 +1,4 @@
-"""The papers' SMP: its loss, annealing and gate updates against NumPy, and the figures of the design."""
+"""The papers' SMP: loss, annealing and gate updates against NumPy, and the papers' settings."""
 
 import math
 
@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import SupermaskLoss, prune, strip_pruning
+from tfsparsecap.pruning import Schedule, SupermaskLoss, prune, strip_pruning
 
 
-def test_the_papers_settings_have_names():
+def test_paper_settings():
     soft_attention = SupermaskLoss(0.95, 530_000, paper="soft_attention")
     assert soft_attention.gate_learning_rate == 100
     assert soft_attention.sparsity_weight == pytest.approx(10)  # max(5, 0.5 / (1 - 0.95))
@@ -25,14 +25,14 @@ def test_the_papers_settings_have_names():
     assert (again.gate_learning_rate, again.sparsity_weight, again.clip_value) == (100, 80, 0.1)
 
 
-def test_the_papers_learning_rate_is_seven_times_the_least():
+def test_the_papers_learning_rate_is_seven_times_the_least_one():
     # design of the method: 530 000 steps and 12 M weights of soft attention at 80 % (weight 5).
     least = SupermaskLoss(0.8, 530_000).least_learning_rate(12_000_000)
     assert 100 / least == pytest.approx(7.0, rel=0.01)
 
 
 @pytest.mark.parametrize("start", [0.5, 2.0, 5.0])
-def test_the_least_rate_takes_a_gate_from_where_it_starts_to_zero(start):
+def test_the_least_rate_takes_a_gate_from_its_start_to_zero(start):
     method = SupermaskLoss(0.9, 1000, initial_logit=start, sparsity_weight=20.0, epsilon=0.1)
     rate = method.least_learning_rate(300)
     # Adam with a large epsilon is plain descent, by rate / epsilon; here in small steps of it.
@@ -44,7 +44,7 @@ def test_the_least_rate_takes_a_gate_from_where_it_starts_to_zero(start):
     assert logit == pytest.approx(0.0, abs=0.01)
 
 
-def test_the_auto_rate_and_what_is_out_of_reach_follow_where_gates_start():
+def test_auto_and_least_rates_depend_on_the_initial_logit():
     def rate(**options):
         model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(10)])
         method = SupermaskLoss(0.5, 100, **options)
@@ -59,7 +59,7 @@ def test_the_auto_rate_and_what_is_out_of_reach_follow_where_gates_start():
     # Enough for gates that start at 2, not for those at 5; and those that start closed need no way.
     assert rate(initial_logit=2.0, gate_learning_rate=1.01 * near) == pytest.approx(1.01 * near, rel=1e-5)
     for far in ({}, {"initial_logit": 2.5}):
-        with pytest.raises(InputError, match="out of reach"):
+        with pytest.raises(InputError, match="cannot be reached"):
             rate(gate_learning_rate=1.01 * near, **far)
     assert rate(initial_logit=-5.0, gate_learning_rate=1.01 * near) > 0
 
@@ -69,11 +69,11 @@ def test_the_auto_rate_and_what_is_out_of_reach_follow_where_gates_start():
     [
         ({}, 0.9),
         ({"sparsity_weight": 0.0}, None),
-        ({"freeze_at": 0.5}, None),
-        ({"sparsity_weight": 0.0, "land_at": 0.5}, 0.9),
+        ({"schedule": Schedule(end=0.5), "exact": False}, None),
+        ({"sparsity_weight": 0.0, "schedule": Schedule(end=0.5)}, 0.9),
     ],
 )
-def test_a_target_is_what_gates_are_driven_to_or_cut_at(options, target):
+def test_the_target_is_known_only_if_gates_are_driven_or_cut_to_it(options, target):
     assert SupermaskLoss(0.9, 100, **options).target == target
 
 
@@ -85,10 +85,10 @@ def test_annealing_is_half_a_cosine():
 
 
 @pytest.mark.parametrize("clip", [None, 1e-4])
-def test_gates_move_as_the_papers_adam_moves_them(clip):
+def test_gates_are_updated_by_the_papers_adam(clip):
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, use_bias=False)])
     method = SupermaskLoss(
-        0.9, 40, gate_learning_rate=3.0, sparsity_weight=50.0, clip_value=clip, land_at=0.99
+        0.9, 40, gate_learning_rate=3.0, sparsity_weight=50.0, clip_value=clip, schedule=Schedule(end=0.99)
     )
     prune(model, method)
     gate = model.layers[0].kernel_gate
@@ -111,7 +111,7 @@ def test_gates_move_as_the_papers_adam_moves_them(clip):
         assert np.allclose(gate.logits.numpy(), logits, rtol=1e-4, atol=1e-5)
 
 
-def test_the_sparsity_loss_is_the_papers():
+def test_the_sparsity_loss_is_that_of_the_paper():
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, use_bias=False)])
     method = SupermaskLoss(0.9, 40, sparsity_weight=50.0)
     prune(model, method)
@@ -123,9 +123,9 @@ def test_the_sparsity_loss_is_the_papers():
     assert float(method.logs()["mean_gate"]) == pytest.approx(mean, rel=1e-6)
 
 
-def trained(method, size=784, epochs=10):
+def trained(method, size=256, epochs=10):
     model = keras.Sequential(
-        [keras.Input((size,)), *(keras.layers.Dense(n, "relu") for n in (300, 100)), keras.layers.Dense(10)]
+        [keras.Input((size,)), *(keras.layers.Dense(n, "relu") for n in (64, 32)), keras.layers.Dense(10)]
     )
     random = np.random.default_rng(0)
     inputs = random.normal(size=(2048, size)).astype("float32")
@@ -140,25 +140,23 @@ def trained(method, size=784, epochs=10):
 
 
 @pytest.mark.slow
-def test_the_auto_rate_nears_the_target_and_landing_makes_it_exact():
+def test_the_auto_rate_approaches_the_target_and_a_schedule_with_an_end_reaches_it(compiled):
     sparsity, history = trained(SupermaskLoss(0.9, 500))
     assert 0.8 < sparsity < 0.95
     assert history["sparsity_loss"][0] > 0
-    sparsity, history = trained(SupermaskLoss(0.9, 500, land_at=0.75))
+    sparsity, history = trained(SupermaskLoss(0.9, 500, schedule=Schedule(end=0.75)))
     assert sparsity == pytest.approx(0.9, abs=1e-4)
     assert history["sparsity"][-2:] == [pytest.approx(0.9, abs=1e-4)] * 2  # frozen
 
 
-def test_a_rate_that_cannot_reach_the_target_is_said_before_training():
-    with pytest.raises(ValueError, match="out of reach"):
-        trained(SupermaskLoss(0.9, 500, gate_learning_rate=100.0))
+def test_a_rate_that_cannot_reach_the_target_is_refused():
+    with pytest.raises(ValueError, match="cannot be reached"):
+        trained(SupermaskLoss(0.9, 500, gate_learning_rate=0.1))
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"land_at": 1.0},
-        {"freeze_at": -0.1},
         {"paper": "lightcap"},
         {"total_steps": 0},
         {"sparsity_weight": -1.0},
@@ -189,7 +187,7 @@ def stepped(method, steps, seed=0):
     return np.array(method.gates[0].logits), gradient
 
 
-def test_without_its_loss_gates_follow_the_models_loss_alone():
+def test_without_sparsity_loss_gates_follow_the_loss_of_the_model():
     method = SupermaskLoss(0.9, 40, gate_learning_rate=0.5, sparsity_weight=0.0)
     logits, gradient = stepped(method, 20)
     # Where the loss falls with an open gate it opens further, elsewhere it closes; nothing pulls to 90 %.
@@ -198,7 +196,7 @@ def test_without_its_loss_gates_follow_the_models_loss_alone():
     assert SupermaskLoss(0.9, 40, sparsity_weight=None).sparsity_weight == pytest.approx(5)
 
 
-def test_gates_start_where_they_are_told_to():
+def test_gates_start_at_the_initial_logit():
     logits, _ = stepped(SupermaskLoss(0.5, 40, initial_logit=-0.25), 0)
     np.testing.assert_array_equal(logits, np.full((6, 4), -0.25, "float32"))
     assert float(stepped_sparsity(initial_logit=-0.25)) == 1.0
@@ -211,10 +209,10 @@ def stepped_sparsity(**options):
     return method.current_sparsity()
 
 
-def test_frozen_gates_stay_at_the_sparsity_that_there_was():
+def test_exact_false_freezes_gates_at_their_sparsity():
     options = {"gate_learning_rate": 30.0, "sparsity_weight": 0.0}
     before, _ = stepped(SupermaskLoss(0.9, 40, **options), 10)
-    method = SupermaskLoss(0.9, 40, freeze_at=0.25, **options)
+    method = SupermaskLoss(0.9, 40, schedule=Schedule(end=0.25), exact=False, **options)
     after, _ = stepped(method, 40)
     assert 0 < (before > 0).sum() < 24
     np.testing.assert_array_equal(after, np.where(before > 0, 100.0, -100.0))
@@ -222,6 +220,8 @@ def test_frozen_gates_stay_at_the_sparsity_that_there_was():
         np.testing.assert_array_equal(method.gates[0].mask(training), before > 0)
 
 
-def test_landing_and_freezing_exclude_each_other():
-    with pytest.raises(ValueError, match="not both"):
-        SupermaskLoss(0.9, 100, land_at=0.5, freeze_at=0.5)
+def test_gates_that_never_learn_cannot_be_cut_to_a_sparsity():
+    with pytest.raises(InputError, match="exact=False"):
+        SupermaskLoss(0.9, 100, schedule=Schedule(end=0.0))
+    after, _ = stepped(SupermaskLoss(0.9, 40, schedule=Schedule(end=0.0), exact=False), 2)
+    np.testing.assert_array_equal(after, np.full((6, 4), 100.0))

@@ -22,7 +22,7 @@ SCHEMED = ["model.encoder.trainable=false", "training.fine_tune.epochs=2", "prun
 INCEPTION = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
 #: Steps of a phase, and options without which a method cannot reach the target in so few.
 STEPS = 5
-OPTIONS = {"supermask_loss": ["pruning.paper=soft_attention", "pruning.land_at=0.6"]}
+OPTIONS = {"supermask_loss": ["pruning.paper=soft_attention", "pruning.end=0.6"]}
 
 
 def parts(captioner):

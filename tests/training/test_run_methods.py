@@ -20,10 +20,10 @@ METHODS = {
     "l2": (BY_LOSS, (0.0, 0.4)),
     "relevance": ([*BY_LOSS, "training.epochs=3"], (0.0, 0.4, 0.64)),
     # The gates are sampled; a resumed run must sample the same ones.
-    "supermask_loss": (["pruning.land_at=0.8", "pruning.sparsity=0.7"], (None, 0.7)),
+    "supermask_loss": (["pruning.end=0.8", "pruning.sparsity=0.7"], (None, 0.7)),
     # Uses the first epoch and half of the second.
     "snip": (["pruning.batches=3", "pruning.sparsity=0.7"], (0.0, 0.7)),
-    "magnitude": (["pruning.at=0.5", "pruning.sparsity=0.7"], (0.0, 0.7)),
+    "magnitude": (["pruning.begin=0.5", "pruning.sparsity=0.7"], (0.0, 0.7)),
 }
 _RESUMED_LIKE_RELEVANCE = ("l1", "l2")
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
-from tfsparsecap.pruning import Magnitude, SupermaskLoss, prune
+from tfsparsecap.pruning import Magnitude, Schedule, SupermaskLoss, prune
 from tfsparsecap.sampling import sample
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.settings.schema import SCST
@@ -159,7 +159,9 @@ def test_fixed_masks_stay_fixed():
 
 
 def test_trained_gates_are_trained_on_rewards():
-    model = prune(make_captioner(), SupermaskLoss(0.5, 20, gate_learning_rate=5.0, land_at=0.9))
+    model = prune(
+        make_captioner(), SupermaskLoss(0.5, 20, gate_learning_rate=5.0, schedule=Schedule(end=0.9))
+    )
     before = [np.array(gate.logits) for gate in model.pruning.gates]
     train_on(model, 3)
     assert any((np.array(g.logits) != old).any() for g, old in zip(model.pruning.gates, before, strict=True))

@@ -8,7 +8,7 @@ from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 
 
 class GatedConvolution(GatedLayer):
-    """Mixin of convolutions: their blocks run along the input channels, and never into the next pixel."""
+    """Mixin of convolutions: blocks run along the input channels of one pixel."""
 
     def tiling(self, name, shape, block_shape):
         return math.prod(shape[:-1]), (math.gcd(shape[-2], block_shape[0]), block_shape[1])
@@ -44,8 +44,8 @@ class GatedConv2D(GatedConvolution, keras.layers.Conv2D):
 class GatedDepthwiseConv2D(GatedLayer, keras.layers.DepthwiseConv2D):
     """`keras.layers.DepthwiseConv2D` whose kernel [height, width, inputs, multiplier] is gated.
 
-    Each weight has a gate of its own: a depthwise convolution sums over no channels, so blocks of inputs mean
-    nothing to it and `block_shape` is not used.
+    Each weight has its own gate: a depthwise convolution does not sum over channels, so `block_shape` is not
+    used.
 
     Example:
         >>> GatedDepthwiseConv2D(3)(keras.ops.ones((1, 10, 10, 4))).shape

@@ -11,7 +11,7 @@ from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 class GatedDense(GatedLayer, keras.layers.Dense):
     """`keras.layers.Dense` whose kernel is gated: `activation(inputs @ (kernel * z(sigmoid(G))) + bias)`.
 
-    Takes the arguments of `keras.layers.Dense` and `block_shape`, (inputs, outputs) weights to a gate. The
+    Takes the arguments of `keras.layers.Dense` and `block_shape`, (inputs, outputs) weights per gate. The
     bias is never gated.
 
     Example:
@@ -27,8 +27,8 @@ class GatedDense(GatedLayer, keras.layers.Dense):
 class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
     """`keras.layers.EinsumDense` whose kernel is gated; `keras.layers.MultiHeadAttention` is made of these.
 
-    Blocks run along the axes that the equation sums over. Where those are not the kernel's first axes
-    (`"btd,ndh->btnh"`) a block would not be one run of a matrix row, and every weight gets a gate of its own.
+    Blocks run along the axes that the equation sums over. If those are not the kernel's first axes
+    (`"btd,ndh->btnh"`), a block would not be contiguous, and every weight gets its own gate.
 
     Example:
         >>> layer = GatedEinsumDense("abc,cde->abde", output_shape=(None, 4, 8))
@@ -40,7 +40,7 @@ class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
 
     def tiling(self, name, shape, block_shape):
         operands, output = self.equation.replace(" ", "").split("->")
-        # An ellipsis stands for the inputs' axes; a kernel has none.
+        # Ellipses occur in the inputs only, not in the kernel.
         letters = operands.split(",")[1]
         summed = [letter not in output for letter in letters]
         rows = math.prod(size for size, is_summed in zip(shape, summed, strict=True) if is_summed)
@@ -53,8 +53,8 @@ class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
 class GatedEmbedding(GatedLayer, keras.layers.Embedding):
     """`keras.layers.Embedding` whose table is gated.
 
-    A table is looked up by row, not multiplied: a block lies along one token's vector, so a `block_shape` of
-    (16, 1) switches 16 neighbouring values of one token, never 16 unrelated tokens.
+    Tables are looked up by row: a block lies along the vector of one token, so a `block_shape` of (16, 1)
+    covers 16 neighbouring values of one token, never 16 tokens.
 
     Example:
         >>> layer = GatedEmbedding(1000, 64, block_shape=(16, 1))
@@ -67,10 +67,9 @@ class GatedEmbedding(GatedLayer, keras.layers.Embedding):
 
 @register
 class GatedReversibleEmbedding(GatedLayer, keras.layers.ReversibleEmbedding):
-    """`keras.layers.ReversibleEmbedding` whose table is gated: the same draw where it is looked up and where
-    it makes logits.
+    """`keras.layers.ReversibleEmbedding` whose table is gated, with the same sample for lookup and logits.
 
-    Blocks lie as in `GatedEmbedding`. A table of its own for the way back (`tie_weights=False`) is not gated.
+    Blocks lie as in `GatedEmbedding`. The separate output table of `tie_weights=False` is not gated.
 
     Example:
         >>> layer = GatedReversibleEmbedding(1000, 64, block_shape=(16, 1))

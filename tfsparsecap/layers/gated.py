@@ -1,4 +1,4 @@
-"""What makes a stock Keras layer a gated one: its weight is read through a gate, and nothing else changes."""
+"""Gated layers: stock Keras layers that read their weights through gates, and nothing else."""
 
 import contextlib
 import functools
@@ -14,15 +14,14 @@ from tfsparsecap.gates import Gate, as_block_shape
 
 
 class GatedWeight:
-    """Stands in for a layer's weight: reading it gives the gated weight, writing stores the raw one."""
+    """Descriptor of a layer's weight: reading returns the gated weight, writing stores the raw one."""
 
     def __init__(self, transposed: bool = False):
         self.transposed = transposed
 
     def __set_name__(self, owner, name: str) -> None:
         self.name = name
-        # Keras keeps some weights behind a property (Dense.kernel) and others as plain attributes
-        # (LSTMCell.kernel).
+        # Some weights are properties in Keras (Dense.kernel), others plain attributes (LSTMCell.kernel).
         self.stock = getattr(super(owner, owner), name, None)
 
     def stored(self, layer):
@@ -47,7 +46,7 @@ class GatedWeight:
 class GatedLayer:
     """Mixin before a stock layer: `class GatedDense(GatedLayer, keras.layers.Dense): kernel = GatedWeight()`.
 
-    Adds the argument `block_shape` and, once built, an attribute `NAME_gate` for every gated weight NAME.
+    It adds the argument `block_shape` and, once built, an attribute `NAME_gate` for every gated weight NAME.
     """
 
     block_shape = (1, 1)
@@ -67,10 +66,10 @@ class GatedLayer:
             )
         )
         stock_build = getattr(super(), "build", None)
-        if stock_build is None:  # a mixin on top of this one, not yet before a stock layer
+        if stock_build is None:  # another mixin, without a stock layer
             return
 
-        # Keras reads the signature of `build` to know what to pass: it stays the stock layer's.
+        # Keras inspects the signature of `build`, so it must be the stock layer's.
         @functools.wraps(stock_build)
         def build(self, *args, **kwargs):
             stock_build(self, *args, **kwargs)
@@ -80,38 +79,39 @@ class GatedLayer:
         cls.build = build
 
     def add_gates(self) -> None:
-        """Makes the gates of the (built) layer's weights.
+        """Creates the gates of a built layer's weights.
 
         Raises:
             InputError: the layer is quantized.
         """
         if self.quantization_mode is not None:
             raise InputError(
-                f"{self.path or self.name} is quantized ({self.quantization_mode}) and cannot be gated: "
-                "prune the float layer first and quantize what strip_pruning gives"
+                f"{self.path or self.name} is quantized ({self.quantization_mode}) and cannot be gated: prune"
+                " the float layer, and quantize it after strip_pruning"
             )
         for name in self.gated_names:
             weight = self.stored_weight(name)
-            asked = self.block_shape[::-1] if self.gated_descriptor(name).transposed else self.block_shape
-            rows, block_shape = self.tiling(name, tuple(weight.shape), asked)
+            requested = self.block_shape[::-1] if self.gated_descriptor(name).transposed else self.block_shape
+            rows, block_shape = self.tiling(name, tuple(weight.shape), requested)
             gate = Gate(block_shape, name=f"{name}_gate")
             gate.build(tuple(weight.shape), rows=rows)
-            if gate.block != asked and self.warns_of_other_blocks:
+            if gate.block != requested and self.warns_of_other_blocks:
                 warnings.warn(
-                    f"{self.path or self.name}: the {name} of shape {tuple(weight.shape)} does not divide "
-                    f"into blocks of {asked}; it is gated in blocks of {gate.block}",
+                    f"{self.path or self.name}: the {name} of shape {tuple(weight.shape)} does not"
+                    " divide into"
+                    f" blocks of {requested}; its blocks are {gate.block}",
                     stacklevel=2,
                 )
             setattr(self, f"{name}_gate", gate)
 
-    #: Whether a weight that is not gated in the blocks that were asked for is worth a warning.
+    #: Whether to warn if a weight gets other blocks than requested.
     warns_of_other_blocks = True
 
     def tiling(self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]):
-        """How a weight is seen as a matrix [summed over, outputs], and in which blocks at most.
+        """How a weight is seen as a matrix [summed over, outputs], and its largest blocks.
 
         Returns:
-            (number of rows, (block's rows, block's columns)); the block need not divide the matrix.
+            (number of rows, (rows of a block, columns of a block)); the block need not divide the matrix.
         """
         return math.prod(shape[:-1]), block_shape
 
@@ -125,7 +125,7 @@ class GatedLayer:
 
     @property
     def gate_of(self) -> dict[str, Gate]:
-        """The gates by the name of the weight they are on; empty before the layer is built."""
+        """Name of the weight -> its gate; empty before the layer is built."""
         return {
             name: self.__dict__[f"{name}_gate"]
             for name in self.gated_names
@@ -133,7 +133,7 @@ class GatedLayer:
         }
 
     def save_own_variables(self, store) -> None:
-        # Keras saves some kernels by reading the property, which would lose what a closed gate hides.
+        # Keras saves some kernels by reading the property, which would lose weights behind closed gates.
         self.__dict__["_reads_stored_weights"] = True
         try:
             super().save_own_variables(store)
@@ -145,7 +145,7 @@ class GatedLayer:
 
 
 def register(cls: type[keras.Layer]) -> type[keras.Layer]:
-    """Class decorator: serialisable under this package's name, and the gated form of its stock layer."""
+    """Class decorator: registers a gated layer with Keras, and as the gated form of its stock layer."""
     stock = next(base for base in cls.__mro__ if not issubclass(base, GatedLayer))
     GATED_FORMS[stock] = cls
     return keras.saving.register_keras_serializable("tfsparsecap")(cls)
@@ -156,46 +156,46 @@ GATED_FORMS: dict[type[keras.Layer], type[keras.Layer]] = {}
 
 
 def gate_in_place(layer: keras.Layer, block_shape) -> None:
-    """Turns a built stock layer into its gated form, the same object with the same weights and fresh gates.
+    """Turns a built stock layer into its gated form: the same object and weights, with new gates.
 
-    Done in place, as Keras's own `enable_lora` and `quantize` are, because layers hold each other in too many
-    ways (functional graphs, attributes, wrappers) for one to be exchanged reliably.
+    It works in place, like Keras's `enable_lora` and `quantize`, because layers are referenced in too many
+    ways (functional graphs, attributes, wrappers) to be replaced reliably.
     """
     layer.__class__ = GATED_FORMS[type(layer)]
     with contextlib.ExitStack() as scopes:
         scopes.enter_context(keras_internals.unlocked(layer))
         layer.block_shape = as_block_shape(block_shape)
-        # The gates' variables get the paths that they get where a gated layer is built.
+        # The gates' variables get the same paths as in a layer that was created gated.
         for part in (layer.path or layer.name).split("/"):
             scopes.enter_context(keras.name_scope(part))
         layer.add_gates()
 
 
 def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
-    """The reverse: masks the weights by the rounded gates, drops these, makes the layer a stock one again.
+    """Masks the weights of a gated layer by its rounded gates and turns it back into a stock layer.
 
     Args:
         layer: a gated layer, changed in place.
-        masked: False leaves the weights as they are.
+        masked: False does not change the weights.
 
     Raises:
-        InputError: the layer's class is not one of this package's, or it has LoRA weights; nothing was
-            changed then.
+        InputError: the layer's class is not one of this package, or it has LoRA weights. The layer is then
+            unchanged.
     """
     stock = next((stock for stock, gated in GATED_FORMS.items() if gated is type(layer)), None)
     if stock is None:
         raise InputError(
-            f"{layer.path or layer.name} is a {type(layer).__name__}, which has no stock form: strip_pruning "
-            f"knows {', '.join(sorted(gated.__name__ for gated in GATED_FORMS.values()))}"
+            f"{layer.path or layer.name} is a {type(layer).__name__}, which has no stock form: strip_pruning"
+            f" supports {', '.join(sorted(gated.__name__ for gated in GATED_FORMS.values()))}"
         )
     if getattr(layer, "lora_enabled", False):
         raise InputError(
-            f"{layer.path or layer.name} has LoRA weights, which cannot be masked for good: merge them into "
-            "the kernel before strip_pruning, or enable LoRA after it"
+            f"{layer.path or layer.name} has LoRA weights, which cannot be masked: merge them into the kernel"
+            " before strip_pruning, or enable LoRA after it"
         )
     for name, gate in layer.gate_of.items() if masked else ():
         weight = layer.stored_weight(name)
-        # Negative weights times 0 are -0, which compresses badly in files.
+        # Negative weights times 0 are -0.0, which compresses badly in files.
         weight.assign(gate.call(tf.convert_to_tensor(weight), training=False) + 0.0)
     with keras_internals.unlocked(layer):
         for name, gate in layer.gate_of.items():

@@ -6,10 +6,10 @@ from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 
 
 class GatedCell(GatedLayer):
-    """Mixin of gated cells: one draw a sequence.
+    """Mixin of gated cells: gates are sampled once per sequence.
 
-    Keras's RNN asks its cell for dropout masks before the loop over time. The gates are drawn at the same
-    moment: what is drawn inside the loop would be drawn again at each step.
+    Keras's RNN requests dropout masks from its cell before the loop over time. The gates are sampled then,
+    because inside the loop they would be sampled again at each step.
     """
 
     def get_dropout_mask(self, step_input):
@@ -22,7 +22,7 @@ class GatedCell(GatedLayer):
 class GatedLSTMCell(GatedCell, keras.layers.LSTMCell):
     """`keras.layers.LSTMCell` whose kernel and recurrent kernel are gated.
 
-    In `keras.layers.RNN` one draw serves the whole sequence. Wrap a loop of your own in
+    In `keras.layers.RNN` the gates are sampled once per sequence. Wrap custom loops in
     `tfsparsecap.gates.sample_gates_once`.
 
     Example:

@@ -1,6 +1,6 @@
-"""Pruning methods, and how they get onto a model and off it."""
+"""Pruning methods, and adding them to a model and removing them."""
 
-from tfsparsecap.pruning.frozen import FrozenMask
+from tfsparsecap.pruning.fixed_mask import FrozenMask
 from tfsparsecap.pruning.gradual import Gradual
 from tfsparsecap.pruning.l1_l2 import L1Pruning, L2Pruning
 from tfsparsecap.pruning.lottery import LotteryTicket
@@ -8,6 +8,7 @@ from tfsparsecap.pruning.magnitude import Magnitude
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.prune import fix_zeros, prune, strip_pruning
 from tfsparsecap.pruning.relevance import Relevance
+from tfsparsecap.pruning.schedule import Schedule
 from tfsparsecap.pruning.snip import SNIP
 from tfsparsecap.pruning.supermask import Supermask
 from tfsparsecap.pruning.supermask_loss import SupermaskLoss
@@ -22,6 +23,7 @@ __all__ = [
     "Magnitude",
     "PruningMethod",
     "Relevance",
+    "Schedule",
     "Supermask",
     "SupermaskLoss",
     "fix_zeros",

@@ -1,15 +1,15 @@
-"""How a pruning method learns what the model scores on validation data."""
+"""How a pruning method gets the validation scores of the model that it prunes."""
 
+import difflib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning.method import PruningMethod
 
-#: Keras's callbacks that write down the state of a training, which must have heard of the epoch by then.
+#: Keras's callbacks that save the state of a training; the method must have seen the epoch's logs before.
 _SAVING = tuple(
     getattr(keras.callbacks, name)
     for name in ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
@@ -17,74 +17,124 @@ _SAVING = tuple(
 )
 
 
-class Feedback(keras.callbacks.Callback):
-    """Tells a pruning method the logs of each epoch, and stops the training when it says so.
+class ValidationDriven:
+    """Mixin of methods that prune by a validation score: `class Own(ValidationDriven, PruningMethod)`.
 
-    `fit` of a pruned model adds it by itself, behind the callbacks that it is given but before those of
-    Keras's that save the model. Elsewhere, or with callbacks of your own that save, it comes after every
-    callback that adds to the logs, and before those that save the model with its optimizer.
+    `fit` of a pruned model adds a `Feedback` for such methods; a custom loop calls `on_validation_end`
+    itself.
+    """
+
+    #: The name of the score among the logs of an epoch.
+    metric: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether the method has ended the training."""
+        return False
+
+    def on_validation_end(self, logs: Mapping[str, float]) -> bool:
+        """Receives the scores of an epoch. Called after each epoch, between two compiled steps.
+
+        It must change variables made by `add_state` only, so that a resumed training is the same.
+
+        Args:
+            logs: of the epoch, name -> value; without validation scores if the epoch had no validation.
+
+        Returns:
+            True to stop the training.
+        """
+        raise NotImplementedError
+
+    def check_metric(self, names: Iterable[str]) -> None:
+        """Checks before a training that its logs will contain `metric`.
+
+        Args:
+            names: of the logs.
+
+        Raises:
+            InputError: `metric` is not among them.
+        """
+        names = sorted(set(names))
+        if self.metric in names:
+            return
+        near = difflib.get_close_matches(self.metric, names, n=1)
+        advice = f"did you mean {near[0]!r}?" if near else "set metric= to one of them"
+        if self.metric.startswith("val_") and not any(name.startswith("val_") for name in names):
+            advice = "give fit validation_data= or validation_split="
+        raise InputError(
+            f"{type(self).__name__} prunes by the metric {self.metric!r}, which this training does not"
+            " have: its"
+            f" logs contain {', '.join(names) or 'no metric at all'}; {advice}"
+        )
+
+
+class Feedback(keras.callbacks.Callback):
+    """Passes the logs of each epoch to a pruning method, and stops the training if the method says so.
+
+    `fit` of a pruned model adds it, after the given callbacks but before Keras's callbacks that save the
+    model. In other cases, or with your own saving callbacks, it must come after every callback that adds to
+    the logs, and before those that save the model with its optimizer.
 
     Args:
-        method: whose `on_validation_end` is called.
-        unsure: whether the logs will have what the method looks for; looks at those of the first epoch that
-            has validation, and warns where they have not.
+        method: a pruning method with `on_validation_end`.
+        check_later: whether to check that the logs contain the method's metric in the first epoch that has a
+            validation, with a warning if not. For logs whose names are not known before the training.
 
     Example:
         >>> import tfsparsecap as sc
         >>> callbacks = [Feedback(sc.Relevance(lower_bound=0.9, metric="validation_CIDEr"))]
     """
 
-    def __init__(self, method: PruningMethod, *, unsure: bool = False):
+    def __init__(self, method: ValidationDriven, *, check_later: bool = False):
         super().__init__()
-        self.method, self.unsure = method, unsure
+        self.method, self.check_later = method, check_later
 
     def on_epoch_end(self, epoch, logs=None):
         logs = dict(logs or {})
-        if self.unsure and any(name.startswith("val_") for name in logs):
-            self._look(logs)
+        if self.check_later and any(name.startswith("val_") for name in logs):
+            self._check(logs)
         if self.method.on_validation_end(logs):
             self.model.stop_training = True
 
     def on_train_end(self, logs=None):
-        if self.unsure:
-            self._look(logs or {})
+        if self.check_later:
+            self._check(logs or {})
 
-    def _look(self, logs: Mapping[str, float]) -> None:
-        self.unsure = False
+    def _check(self, logs: Mapping[str, float]) -> None:
+        self.check_later = False
         try:
             self.method.check_metric(logs)
         except InputError as error:
-            warnings.warn(f"as far as the first epochs tell: {error}", stacklevel=2)
+            warnings.warn(f"judging by the first epochs, {error}", stacklevel=2)
 
 
 def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
-    """The callbacks of a `fit`, with a `Feedback` behind them and those of Keras's that save behind that.
+    """The callbacks for `fit`: the given ones, then a `Feedback`, then those of Keras that save the model.
 
-    Where all logs come from the model itself, it is checked first that there will be what the method looks
-    for: one batch is evaluated to see which names there are. What callbacks of the user will add is not
-    known then, and neither are the names where data can be read only once: what turns out to be missing is
-    warned of.
+    If all logs come from the model itself, the method's metric is checked first; one batch is evaluated to
+    know the names. Names that custom callbacks add, or of data that can be read only once, are not known
+    before the training: `Feedback` then checks them later.
 
     Args:
-        model: a pruned model, whose method has a `on_validation_end` of its own.
+        model: a pruned model, whose method is `ValidationDriven`.
         given: arguments of `fit` by name.
 
     Returns:
-        A list, or the `CallbackList` that was given, which gets the `Feedback` and the new order.
+        A list, or the `CallbackList` that was given, with the `Feedback` added and reordered.
 
     Raises:
-        InputError: the method looks for something that the logs will not have.
+        InputError: the logs will not contain the method's metric.
     """
     callbacks = given.get("callbacks")
     own = list(_flat(callbacks))
     if any(isinstance(callback, Feedback) and callback.method is model.pruning for callback in own):
         return callbacks
     names = None
-    if not any(_may_add(callback) for callback in own):
+    if not any(_may_add_logs(callback) for callback in own):
         names = names_of_logs(model, given)
     if names is not None:
         model.pruning.check_metric(names)
-    feedback = Feedback(model.pruning, unsure=names is None)
+    feedback = Feedback(model.pruning, check_later=names is None)
     saving = [callback for callback in own if isinstance(callback, _SAVING)]
     order = [*(callback for callback in own if not isinstance(callback, _SAVING)), feedback, *saving]
     if not isinstance(callbacks, keras.callbacks.CallbackList):
@@ -96,7 +146,7 @@ def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
 
 
 def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | None:
-    """What the logs of an epoch will be called, as far as the model makes them; None where that is not known.
+    """The names of the logs that the model itself makes in an epoch; None if they are not known.
 
     Args:
         model: compiled.
@@ -104,7 +154,7 @@ def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | N
     """
     validation, validates = given.get("validation_data"), True
     if validation is None:
-        # A split is cut off the training data; without validation the names are those of the training.
+        # A split is taken from the training data; without validation the names are those of training.
         validation = given.get("x"), given.get("y"), given.get("sample_weight")
         validates = bool(given.get("validation_split"))
     x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
@@ -125,8 +175,8 @@ def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | N
     return [*logs, *validated, *model.pruning.logs()]
 
 
-def _may_add(callback: keras.callbacks.Callback) -> bool:
-    """Whether nobody knows what a callback adds to the logs: it is the user's, or calls what is."""
+def _may_add_logs(callback: keras.callbacks.Callback) -> bool:
+    """Whether a callback may add any name to the logs: it is custom, or calls custom functions."""
     of_keras = type(callback).__module__.split(".")[0] == "keras"
     return not of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
 

@@ -1,63 +1,70 @@
-"""What methods have in common that choose by themselves which gates are closed: no draws, no gradients."""
+"""Methods with a fixed mask between two decisions: their base class, and the one that never decides again."""
 
-import keras
+from collections.abc import Callable
+
 import tensorflow as tf
 
+from tfsparsecap.errors import InputError
 from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.selection import keep_masks
 
-SCHEMES = ("blind", "uniform", "distribution")
+#: Which weights are compared with each other when the smallest are pruned.
+ALLOCATIONS = ("blind", "uniform", "distribution")
 
 
 class FixedMask(PruningMethod):
-    """Base class of the methods whose gates are a fixed mask between two decisions.
+    """Base class of methods whose gates are neither sampled nor trained.
 
-    A subclass decides with `close`. The gates are not trained, so that a step costs what the masked product
-    costs and no more; weights behind closed gates get no gradient.
+    A subclass sets the mask with `close`. A training step costs the masked multiplication and nothing else;
+    weights behind closed gates get no gradient.
     """
 
-    def attach(self, model: keras.Model) -> None:
+    def attach(self, model):
         super().attach(model)
         for gate in self.gates:
             gate.samples = False
             gate.trainable = False
 
     def magnitudes(self) -> list[tf.Tensor]:
-        """Mean size of the weights of each block: float32 tensors of the logits' shapes."""
+        """Mean absolute weight of each block: float32 tensors of the logits' shapes."""
         return [
             gate.block_sum(tf.abs(tf.cast(weight, tf.float32))) / gate.block_size
             for gate, weight in zip(self.gates, self.weights, strict=True)
         ]
 
-    def smallest_kept(self, sparsity: float | tf.Tensor, scheme: str) -> list[tf.Tensor]:
-        """Which gates stay open when the smallest weights go; gates that are closed already stay closed.
+    def smallest_pruned(self, sparsity: float | tf.Tensor, allocation: str) -> list[tf.Tensor]:
+        """Which gates stay open when the smallest weights are pruned; closed gates stay closed.
 
         Args:
-            sparsity: share of the weights that go.
-            scheme: `"blind"` compares all weights with each other, `"uniform"` those of a layer,
-                `"distribution"` all by how many deviations of their layer's weights they are large.
+            sparsity: share of the weights to prune.
+            allocation: `"blind"` compares all weights with each other, `"uniform"` those of one layer,
+                `"distribution"` compares all of them in units of their layer's standard deviation.
 
         Returns:
             Bool tensors of the logits' shapes.
         """
         sizes, scores = [gate.block_size for gate in self.gates], self.magnitudes()
-        if scheme == "distribution":
+        if allocation == "distribution":
             deviations = [tf.math.reduce_std(tf.cast(weight, tf.float32)) for weight in self.weights]
             scores = [score / (one + 1e-30) for score, one in zip(scores, deviations, strict=True)]
-        # Open gates on weights of exactly 0 must not tie with those that are closed, and open in their place.
-        scores = [
-            tf.where(gate.logits > 0.0, tf.maximum(score, 1e-30), 0.0)
-            for gate, score in zip(self.gates, scores, strict=True)
-        ]
-        if scheme != "uniform":
+        scores = self._below_open(scores)
+        if allocation != "uniform":
             return keep_masks(scores, sizes, _share_of(sparsity, self.gated_size))
         return [
             keep_masks([score], [size], _share_of(sparsity, gate.size))[0]
             for score, size, gate in zip(scores, sizes, self.gates, strict=True)
         ]
 
+    def _below_open(self, scores: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Ranks closed gates below all open ones, those on weights of exactly 0 included."""
+        return [
+            tf.where(gate.logits > 0.0, tf.maximum(score, 1e-30), 0.0)
+            for gate, score in zip(self.gates, scores, strict=True)
+        ]
+
     def most_closed(self) -> int:
-        if getattr(self, "scheme", None) != "uniform":
+        if getattr(self, "allocation", None) != "uniform":
             return super().most_closed()
         return sum(
             round(self.sparsity * gate.size) // gate.block_size * gate.block_size for gate in self.gates
@@ -65,6 +72,95 @@ class FixedMask(PruningMethod):
 
     def step(self, gate_gradients):
         self.steps_done.assign_add(1)
+
+
+@register("frozen")
+class FrozenMask(FixedMask):
+    """Keeps zero weights at zero while the others train on.
+
+    For further training of a sparse model: on other data, at another learning rate, with another loss. A gate
+    is closed if all weights of its block are zero.
+
+    Args:
+        sparsity: share of the gated weights that must be zero, so that a dense model is not mistaken for a
+            sparse one; None accepts any.
+        total_steps: not used.
+        block_shape: (inputs, outputs) of a block.
+
+    Raises:
+        InputError: on pruning, the model has another sparsity, or no zeros.
+
+    Example:
+        >>> import keras
+        >>> import tfsparsecap as sc
+        >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
+        >>> model = sc.strip_pruning(sc.prune(model, "magnitude", sparsity=0.75))
+        >>> round(float(sc.prune(model, sc.FrozenMask()).pruning.current_sparsity()), 2)
+        0.75
+    """
+
+    def __init__(self, sparsity: float | None = None, total_steps: int | None = None, *, block_shape=(1, 1)):
+        super().__init__(sparsity or 0.0, block_shape=block_shape)
+        self.requested, self.total_steps = sparsity, total_steps
+        #: Whether the mask comes from a file, together with the weights.
+        self.restored = False
+
+    def attach(self, model):
+        super().attach(model)
+        if self.restored:
+            return
+        self.close([size > 0.0 for size in self.magnitudes()])
+        found = float(self.current_sparsity())
+        if found == 0.0:
+            raise InputError(
+                f"{model.name} has no zero weights, so there is no mask to keep: give a pruned model"
+                " (training.start_from in a configuration)"
+            )
+        if self.requested is not None and abs(found - self.requested) > 0.005:
+            raise InputError(
+                f"{found:.1%} of the weights of {model.name} are zero, not {self.requested:.1%}: give the"
+                " sparsity that the model has, or none"
+            )
+        self.sparsity = found
+
+    def _check_reachable(self) -> None:
+        """The sparsity that the model has is reached already."""
+
+    @property
+    def target(self) -> float | None:
+        """The sparsity of the mask; before `attach` the one that was requested."""
+        return float(self.current_sparsity()) if self.gates else self.requested
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "sparsity": self.requested}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "FrozenMask":
+        method = super().from_config(config)
+        method.restored = True
+        return method
+
+
+def once_for_all(decide: Callable[[], None]) -> None:
+    """Runs the part of a step that assigns variables once for all replicas of a distribution strategy.
+
+    Needed for branches (`tf.cond`) that contain code which waits for other replicas: the branch must then be
+    around all replicas. Without a strategy `decide` is simply called.
+
+    Args:
+        decide: reads and assigns variables; must not use tensors of a single replica.
+
+    Example:
+        >>> count = tf.Variable(0)
+        >>> once_for_all(lambda: count.assign_add(1) and None)
+        >>> int(count)
+        1
+    """
+    replica = tf.distribute.get_replica_context()
+    if replica is None:
+        decide()
+    else:
+        replica.merge_call(lambda strategy: decide())
 
 
 def _share_of(sparsity: float | tf.Tensor, size: int) -> tf.Tensor:

@@ -1,7 +1,5 @@
 """Gradual magnitude pruning: tensorflow-model-optimization's schedules and mask update, on Keras 3."""
 
-import math
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -9,41 +7,27 @@ import tensorflow as tf
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate
-from tfsparsecap.pruning.fixed_mask import FixedMask
+from tfsparsecap.pruning.fixed_mask import FixedMask, once_for_all
 from tfsparsecap.pruning.registry import register
-from tfsparsecap.pruning.replicas import once_for_all
-
-SCHEDULES = ("polynomial", "constant")
-#: Where updates begin when nobody says how long an epoch is, as a share of the training.
-_BEGIN = 0.05
+from tfsparsecap.pruning.schedule import OPTIONS, Schedule, check_total_steps
 
 
 @register("gradual")
 class Gradual(FixedMask):
-    """Closes the smallest weights of each layer as a schedule of tensorflow-model-optimization says.
+    """Removes the smallest weights of each layer on a schedule of tensorflow-model-optimization.
 
-    Every layer has the same sparsity. At step `n`, from the first update at `n_0` to the last one at `n_1`,
-    it is (Zhu and Gupta, equation 1, which has `power` 3)
-
-        s(n) = sparsity * (1 - (1 - (n - n_0) / (n_1 - n_0)) ** power)
-
-    Which weights go is decided anew at each update, by that package's own `Pruning`, for single weights or
-    for the mean sizes of blocks.
+    All layers have the same sparsity: that of `PolynomialDecay`, which rises from 0 (see `Schedule` for the
+    formula), or of `ConstantSparsity` with `Schedule(constant=True)`. At each update that package's own
+    `Pruning` chooses the mask, for single weights or for the mean magnitudes of blocks.
 
     Args:
-        sparsity: share of the weights of each layer to remove in the end.
+        sparsity: final share of the weights of each layer to remove.
         total_steps: optimizer steps of the training.
         block_shape: (inputs, outputs) of a block.
-        schedule: `"polynomial"`, which rises from 0, steeply at first (`PolynomialDecay`), or `"constant"`,
-            at the sparsity from the start (`ConstantSparsity`).
-        begin: of the updates, as a share of `total_steps`. None is the end of the first epoch where
-            `steps_per_epoch` is given and that is before `end`, as in the SMP paper; otherwise 0.05.
-        end: of the updates, as a share of `total_steps`: the last one is made there or up to `frequency`
-            steps before.
-        frequency: steps between two updates. None is a hundredth of the steps from `begin` to `end`, from 1
-            to 1000: 1000, as in the SMP paper, where these are at least 100 000.
-        power: of the polynomial.
-        steps_per_epoch: optimizer steps of an epoch, for `begin`. A training of this package gives it.
+        schedule: when. `begin` defaults to the end of the first epoch, as in the SMP paper, if
+            `steps_per_epoch` is given and the first epoch is over before `end`; otherwise to 0.05. `end`
+            defaults to 0.5.
+        steps_per_epoch: optimizer steps of an epoch, for `begin`. This package's training command sets it.
 
     Raises:
         InputError: an argument out of range; a `frequency` with which the sparsity could not rise between
@@ -51,16 +35,18 @@ class Gradual(FixedMask):
             sparsity.
 
     Reference:
-        Zhu and Gupta, "To prune, or not to prune", equation 1, https://arxiv.org/abs/1710.01878; the baseline
-        of the SMP paper, which starts after the first epoch, ends at half of the training and updates every
-        1000 steps.
+        Zhu and Gupta, "To prune, or not to prune", equation 1, https://arxiv.org/abs/1710.01878. In the SMP
+        paper (section 5.1) this baseline begins after the first epoch, ends at half of the epochs and has a
+        frequency of 1000; so does RNN-SMP (https://arxiv.org/abs/1908.10797, section 4.1).
 
     Example:
-        >>> Gradual(sparsity=0.9, total_steps=1000).last_step
+        >>> Gradual(sparsity=0.9, total_steps=1000).updates.last
         498
-        >>> Gradual(sparsity=0.9, total_steps=1000, steps_per_epoch=100).first_step
+        >>> Gradual(sparsity=0.9, total_steps=1000, steps_per_epoch=100).updates.first
         100
     """
+
+    schedule_options = OPTIONS
 
     def __init__(
         self,
@@ -68,63 +54,30 @@ class Gradual(FixedMask):
         total_steps: int,
         *,
         block_shape=(1, 1),
-        schedule: str = "polynomial",
-        begin: float | None = None,
-        end: float = 0.5,
-        frequency: int | None = None,
-        power: int = 3,
+        schedule: Schedule | None = None,
         steps_per_epoch: int | None = None,
     ):
-        super().__init__(sparsity, block_shape=block_shape)
-        if total_steps < 1:
-            raise InputError(
-                f"total_steps must be at least 1, the optimizer steps of the training: got {total_steps!r}"
-            )
-        if schedule not in SCHEDULES:
-            raise InputError(f"schedule is {schedule!r}: choose one of {', '.join(SCHEDULES)}")
-        if not 0.0 <= (0.0 if begin is None else begin) < end <= 1.0:
-            raise InputError(
-                "begin and end are shares of total_steps with 0 <= begin < end <= 1: "
-                f"got {begin!r} and {end!r}"
-            )
-        for name, count in (("frequency", frequency), ("steps_per_epoch", steps_per_epoch)):
-            if count is not None and count < 1:
-                raise InputError(f"{name} must be at least 1 step: got {count!r}")
-        self.total_steps, self.schedule, self.begin, self.end = int(total_steps), schedule, begin, end
-        self.power, self.asked_frequency, self.steps_per_epoch = power, frequency, steps_per_epoch
-        self.first_step = self._first_step()
-        rise = max(1, math.floor(end * self.total_steps) - 1 - self.first_step)
-        self.frequency = frequency or max(1, min(1000, rise // 100))
-        if self.frequency > rise and schedule == "polynomial":
-            raise InputError(
-                f"frequency is {frequency}, and there are {rise} steps in which the sparsity can rise, from"
-                f" step {self.first_step} to {self.first_step + rise} of {self.total_steps}: give {rise} at"
-                " most, or none"
-            )
-        # The last update is the one at the sparsity asked for; the shortest trainings have no other one.
-        self.last_step = self.first_step + rise // self.frequency * self.frequency
-        if self.last_step >= self.total_steps:
-            self.first_step = self.last_step = self.total_steps - 1
-
-    def _first_step(self) -> int:
-        if self.begin is not None:
-            return math.floor(self.begin * self.total_steps)
-        if self.steps_per_epoch is not None and self.steps_per_epoch < math.floor(
-            self.end * self.total_steps
-        ):
-            return self.steps_per_epoch
-        return math.floor(min(_BEGIN, self.end / 2.0) * self.total_steps)
+        super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
+        check_total_steps(total_steps)
+        if steps_per_epoch is not None and steps_per_epoch < 1:
+            raise InputError(f"steps_per_epoch must be at least 1 step: got {steps_per_epoch!r}")
+        self.total_steps, self.steps_per_epoch = int(total_steps), steps_per_epoch
+        begin, end = 0.05, 0.5
+        first_epoch = (steps_per_epoch or total_steps) / total_steps
+        if first_epoch < (end if self.schedule.end is None else self.schedule.end):
+            begin = first_epoch
+        self.updates = self.schedule.updates(self.total_steps, begin=begin, end=end)
 
     def attach(self, model: keras.Model) -> None:
         schedules, implementation = keras_internals.model_optimization()
         super().attach(model)
-        span = {"begin_step": self.first_step, "end_step": self.last_step, "frequency": self.frequency}
-        # Where there is one update only, nothing can rise.
-        if self.schedule == "polynomial" and self.last_step > self.first_step:
-            schedule = schedules.PolynomialDecay(0.0, self.sparsity, power=self.power, **span)
-        else:
+        updates = self.updates
+        span = {"begin_step": updates.first, "end_step": updates.last, "frequency": updates.frequency}
+        if updates.constant or updates.last == updates.first:
             schedule = schedules.ConstantSparsity(self.sparsity, **span)
-        # What it is given in place of weights are the sizes of blocks: of single weights their own.
+        else:
+            schedule = schedules.PolynomialDecay(0.0, self.sparsity, power=updates.power, **span)
+        # The package gets the magnitudes of blocks in place of weights: of single weights they are the same.
         self._variables = []
         for gate in self.gates:
             shape = tuple(gate.logits.shape)
@@ -139,11 +92,11 @@ class Gradual(FixedMask):
         return closed_in_layers(self.gates, self.sparsity)
 
     def step(self, gate_gradients):
-        # The package's update waits for all replicas by itself, which it cannot within a branch of one.
-        once_for_all(self._rank_when_due)
+        # The package's update itself waits for all replicas, which it could not do inside a branch of one.
+        once_for_all(self._rank_if_due)
         super().step(gate_gradients)
 
-    def _rank_when_due(self) -> None:
+    def _rank_if_due(self) -> None:
         due = self._due(tf.convert_to_tensor(self.steps_done))
         tf.cond(due, self._rank, lambda: tf.no_op())
 
@@ -154,25 +107,13 @@ class Gradual(FixedMask):
         self.close([tf.convert_to_tensor(mask) > 0.5 for _, mask, _ in self._variables])
         return tf.no_op()
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "total_steps": self.total_steps,
-            "schedule": self.schedule,
-            "begin": self.begin,
-            "end": self.end,
-            "frequency": self.asked_frequency,
-            "power": self.power,
-            "steps_per_epoch": self.steps_per_epoch,
-        }
-
 
 def closed_in_layers(gates: list[Gate], sparsity: float) -> int:
-    """How many weights the package's mask update closes in all, given a sparsity for each layer."""
+    """How many weights tensorflow-model-optimization removes in all, at the same sparsity in each layer."""
     share, closed = np.float32(1.0) - np.float32(sparsity), 0
     for gate in gates:
         blocks = gate.size // gate.block_size
-        # In single precision, to even halves, and one block of each layer stays: as the package has it.
+        # As in that package: float32, rounded half to even, at least one block per layer stays.
         kept = max(int(np.round(np.float32(blocks) * share)), 1)
         closed += (blocks - kept) * gate.block_size
     return closed

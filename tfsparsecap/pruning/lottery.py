@@ -1,4 +1,4 @@
-"""Lottery tickets: the weights that grew large, from the values that they started with."""
+"""Lottery tickets: the weights that became large, trained again from their initial values."""
 
 import math
 from collections.abc import Sequence
@@ -10,55 +10,52 @@ import tensorflow as tf
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap.pruning.fixed_mask import SCHEMES, FixedMask
+from tfsparsecap.pruning.fixed_mask import ALLOCATIONS, FixedMask, once_for_all
 from tfsparsecap.pruning.gradual import Gradual, closed_in_layers
 from tfsparsecap.pruning.registry import register
-from tfsparsecap.pruning.replicas import once_for_all
-from tfsparsecap.pruning.rewinding import FreshStart
-
-TICKETS = (*SCHEMES, "gradual")
+from tfsparsecap.pruning.rewinding import OptimizerReset
 
 
 @register("lottery")
 class LotteryTicket(FixedMask):
-    """Trains, prunes by size, puts what is left back to where it started, and trains that.
+    """Trains, prunes by magnitude, rewinds the remaining weights to their initial values, and trains these.
 
-    A training of `total_steps` is `rounds + 1` trainings of equal length. At the end of each but the last the
-    smallest weights go, to a sparsity of `1 - (1 - sparsity) ** (round / rounds)`, and all weights become
-    what they were at the start, `m * theta_0` for the mask `m`: biases too, and the moving averages of batch
-    normalisation, but nothing of layers that are frozen.
+    A training of `total_steps` consists of `rounds + 1` trainings of equal length. At the end of each but the
+    last the smallest weights are removed, to a sparsity of `1 - (1 - sparsity) ** (round / rounds)`, and all
+    weights are rewound to their initial values, `m * theta_0` for the mask `m`: biases and the moving
+    averages of batch normalisation too, but nothing of frozen layers.
 
-    The optimizer starts anew with each round: moments and its count of steps are those of a fresh one, so
-    that bias correction is, too, and averages that it keeps of the weights (`use_ema`) become the weights.
-    Its learning rate stays what it was set to, and a schedule goes on over all rounds: it does not begin
-    again with each. `model.optimizer.iterations` counts the steps of all rounds.
+    The optimizer is reset with each round: its moments and step count are those of a new one, and so is bias
+    correction; averages that it keeps of the weights (`use_ema`) become the weights. Its learning rate stays
+    as it is set, and a learning rate schedule continues over all rounds. `model.optimizer.iterations` counts
+    the steps of all rounds.
 
-    With `rounds=0` the model that `prune` gets is trained already: the ticket is drawn from it at once, its
-    weights become `initial_weights`, and all of the training is the ticket's. In a configuration
+    With `rounds=0` the model given to `prune` is trained already: the ticket is drawn at once, the weights
+    become `initial_weights`, and the whole training is the ticket's. In a configuration
     `training.start_from` names a run that was trained with `training.keep_initial=true`.
 
     Args:
-        sparsity: share of the gated weights to remove in the end.
-        total_steps: optimizer steps of all rounds together; at least `rounds + 1`. None is enough for
-            `rounds=0`.
-        block_shape: (inputs, outputs) of a block; blocks go by the mean size of their weights.
-        scheme: which weights win. By size, compared with each other as in `Magnitude`: `"blind"`,
-            `"uniform"`, `"distribution"`. Or `"gradual"`: those that gradual pruning, which the first round
-            then is, keeps; with `rounds=0` those that are not zero.
+        sparsity: final share of the gated weights to remove.
+        total_steps: optimizer steps of all rounds together, at least `rounds + 1`. Not needed for `rounds=0`.
+        block_shape: (inputs, outputs) of a block; blocks are ranked by the mean magnitude of their weights.
+        allocation: which weights are kept. By magnitude, compared with each other as in `Magnitude`:
+            `"blind"`, `"uniform"`, `"distribution"`. Or `"gradual"`: those kept by gradual pruning, which is
+            then applied in the first round; with `rounds=0` those that are not zero.
         rounds: 1 is one-shot; more is iterative; 0 draws from a trained model.
-        rewind_to: where the values that weights go back to are taken, as a share of the first round: 0 is the
-            initialisation, a little more is late rewinding.
-        initial_weights: for `rounds=0`, what `model.get_weights()` gave before the training.
+        rewind_to: when the values are recorded that weights are rewound to, as a share of the first round: 0
+            is the initialisation, slightly more is late rewinding.
+        initial_weights: for `rounds=0`, the result of `model.get_weights()` before the training.
 
     Raises:
         InputError: an argument out of range; `rounds=0` without initial weights, or with those of another
-            model; a gradual ticket from a model with fewer zeros than asked for; blocks too coarse for the
+            model; a gradual ticket from a model with fewer zeros than requested; blocks too coarse for the
             sparsity.
 
     Reference:
         Frankle and Carbin, "The Lottery Ticket Hypothesis", section 1 (steps 1 to 4, and iterative pruning,
-        which takes the same share of what is left in each round), https://arxiv.org/abs/1803.03635; late
-        rewinding: Frankle et al., section 3, https://arxiv.org/abs/1903.01611. They number no equations.
+        which removes the same share of the remaining weights in each round),
+        https://arxiv.org/abs/1803.03635; late rewinding: Frankle et al., section 3,
+        https://arxiv.org/abs/1903.01611. They have no numbered equations.
 
     Example:
         >>> LotteryTicket(sparsity=0.9, total_steps=900, rounds=2).pruning_steps
@@ -71,40 +68,38 @@ class LotteryTicket(FixedMask):
         total_steps: int | None = None,
         *,
         block_shape=(1, 1),
-        scheme: str = "blind",
+        allocation: str = "blind",
         rounds: int = 1,
         rewind_to: float = 0.0,
         initial_weights: Sequence[np.ndarray] | None = None,
     ):
         super().__init__(sparsity, block_shape=block_shape)
-        if scheme not in TICKETS:
-            raise InputError(f"scheme is {scheme!r}: choose one of {', '.join(TICKETS)}")
+        choices = (*ALLOCATIONS, "gradual")
+        if allocation not in choices:
+            raise InputError(f"allocation is {allocation!r}: choose one of {', '.join(choices)}")
         if rounds < 0:
             raise InputError(f"rounds must be 0 (a ticket from a trained model) or more: got {rounds!r}")
-        if scheme == "gradual" and rounds > 1:
+        if allocation == "gradual" and rounds > 1:
             raise InputError(f"a gradual ticket is drawn in one round: got rounds={rounds!r}")
         if rounds and (total_steps is None or total_steps < rounds + 1):
             raise InputError(
-                f"total_steps is {total_steps!r}: give the steps of all the training, total_steps=epochs *"
-                f" steps_per_epoch; {rounds} round{'s' * (rounds > 1)} and the training of the ticket need at"
-                f" least {rounds + 1}"
+                f"total_steps is {total_steps!r}: give the steps of the whole training, epochs *"
+                f" steps_per_epoch, at least {rounds + 1} for {rounds} round{'s' * (rounds > 1)} and the"
+                " training of the ticket"
             )
         if not 0.0 <= rewind_to < 1.0:
             raise InputError(f"rewind_to is a share of the first round, 0 to below 1: got {rewind_to!r}")
         if not rounds and rewind_to:
-            raise InputError(
-                "rewind_to is for tickets that are drawn while training: with rounds=0 give the"
-                " initial_weights to go back to"
-            )
+            raise InputError("rewind_to does not go with rounds=0: give the initial_weights to rewind to")
         if rounds and initial_weights is not None:
             raise InputError("initial_weights are for rounds=0, which draws the ticket from a trained model")
-        self.total_steps, self.scheme = total_steps, scheme
+        self.total_steps, self.allocation = total_steps, allocation
         self.rounds, self.rewind_to, self.initial_weights = rounds, rewind_to, initial_weights
         span = (total_steps or 0) / (rounds + 1)
-        #: After how many steps weights go.
+        #: The numbers of steps after which weights are removed.
         self.pruning_steps = [math.floor(span * number) for number in range(1, rounds + 1)]
         self.rewind_step = math.floor(span * rewind_to)
-        #: Whether a ticket with `rounds=0` has been drawn, or comes drawn from a file.
+        #: Whether a ticket with `rounds=0` has been drawn, or was loaded from a file.
         self.drawn = False
 
     def attach(self, model: keras.Model) -> None:
@@ -115,79 +110,79 @@ class LotteryTicket(FixedMask):
                 self._draw_at_once(initial)
             return
         self._gradual: Gradual | None = None
-        if self.scheme == "gradual":
+        if self.allocation == "gradual":
             self._gradual = Gradual(self.sparsity, self.pruning_steps[0], block_shape=self.block_shape)
             self._gradual.state_prefix = "gradual_"
             self._gradual.attach(model)
             self.variables.extend(self._gradual.variables)
-        self._moving = _moving(model)
+        self._trained = _trained(model)
         self._start = [
-            self.add_state("start", tuple(variable.shape), variable.dtype) for variable in self._moving
+            self.add_state("start", tuple(variable.shape), variable.dtype) for variable in self._trained
         ]
         self._remember()
         self._steps_before = self.add_state("steps_before", (), "int64")
-        self._optimizer: FreshStart | None = None
+        self._optimizer: OptimizerReset | None = None
 
     def detach(self) -> None:
         super().detach()
         self.drawn = False
 
     def _check_reachable(self) -> None:
-        # What gradual pruning left is counted when the ticket is drawn.
-        if self.rounds or self.scheme != "gradual":
+        # The zeros that gradual pruning left are counted when the ticket is drawn.
+        if self.rounds or self.allocation != "gradual":
             super()._check_reachable()
 
     def most_closed(self) -> int:
-        if self.scheme == "gradual":
+        if self.allocation == "gradual":
             return closed_in_layers(self.gates, self.sparsity)
         return super().most_closed()
 
     def wrap(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         wrapped = super().wrap(optimizer)
         if self.rounds and not isinstance(wrapped, keras.optimizers.LossScaleOptimizer):
-            self._optimizer = FreshStart(wrapped.inner_optimizer, self._steps_before)
+            self._optimizer = OptimizerReset(wrapped.inner_optimizer, self._steps_before)
         return wrapped
 
     def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
         if not self.rounds:
             return optimizer.iterations
-        # Where gradients are accumulated a step of the optimizer's is several of the training's.
+        # With gradient accumulation, one step of the optimizer is several of the training.
         before = tf.convert_to_tensor(self._steps_before) // (optimizer.gradient_accumulation_steps or 1)
         return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.int64) + before
 
     def _checked_initial(self, model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
-        """The model's variables, gates left out, each with the value to go back to."""
+        """The model's variables without those of gates, each with the value to rewind to."""
         if self.rounds or self.drawn:
             return []
         if self.initial_weights is None:
             raise InputError(
-                "a lottery ticket is rewound to its initial weights, and there are none: give"
-                " initial_weights=, what model.get_weights() gave before the training, or rounds=1 to train"
-                " the model first"
+                "a lottery ticket with rounds=0 needs initial_weights: give the result of model.get_weights()"
+                " before the training, or rounds=1 to train the model first"
             )
         logits = {id(gate.logits) for gate in gates(model)}
         variables = [variable for variable in model.weights if id(variable) not in logits]
         shapes = [tuple(np.shape(values)) for values in self.initial_weights]
         if shapes != [tuple(variable.shape) for variable in variables]:
             raise InputError(
-                f"initial_weights are those of another model: {len(shapes)} arrays, and {model.name} has"
-                f" {len(variables)} weights of other shapes; give what its get_weights() gave before training"
+                f"initial_weights are those of another model: {len(shapes)} arrays for {len(variables)}"
+                " weights"
+                f" of {model.name}, or of other shapes; give the result of its get_weights() before training"
             )
         return list(zip(variables, self.initial_weights, strict=True))
 
     def _draw_at_once(self, initial: list[tuple[keras.Variable, np.ndarray]]) -> None:
-        if self.scheme == "gradual":
+        if self.allocation == "gradual":
             keep = [size > 0.0 for size in self.magnitudes()]
             self.close(keep)
             reached = float(self.current_sparsity())
             if abs(reached - self.sparsity) > 0.005:
                 raise InputError(
-                    f"{reached:.1%} of the weights are zero, so no ticket of sparsity {self.sparsity:.1%} can"
-                    " be taken from what gradual pruning left: give a model that was pruned to that sparsity,"
-                    ' or scheme="uniform"'
+                    f"{reached:.1%} of the weights are zero, not {self.sparsity:.1%}: for a gradual"
+                    " ticket give a"
+                    ' model that was pruned to that sparsity, or use allocation="uniform"'
                 )
         else:
-            self.close(self.smallest_kept(self.sparsity, self.scheme))
+            self.close(self.smallest_pruned(self.sparsity, self.allocation))
         for variable, values in initial:
             variable.assign(values)
         self.drawn = True
@@ -216,49 +211,44 @@ class LotteryTicket(FixedMask):
         return tf.no_op()
 
     def _remember(self) -> tf.Operation:
-        for start, variable in zip(self._start, self._moving, strict=True):
+        for start, variable in zip(self._start, self._trained, strict=True):
             start.assign(variable)
         return tf.no_op()
 
     def _draw(self, sparsity: float) -> tf.Operation:
         if self._gradual is None:
-            self.close(self.smallest_kept(sparsity, self.scheme))
-        for start, variable in zip(self._start, self._moving, strict=True):
+            self.close(self.smallest_pruned(sparsity, self.allocation))
+        for start, variable in zip(self._start, self._trained, strict=True):
             variable.assign(start)
-        # Momentum of the training before would carry the ticket away from its start.
         if self._optimizer is not None:
-            self._optimizer.again(
+            self._optimizer.reset(
                 [
                     (variable, tf.convert_to_tensor(start))
-                    for start, variable in zip(self._start, self._moving, strict=True)
+                    for start, variable in zip(self._start, self._trained, strict=True)
                 ]
             )
         return tf.no_op()
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "total_steps": self.total_steps,
-            "scheme": self.scheme,
-            "rounds": self.rounds,
-            "rewind_to": self.rewind_to,
-        }
+        config = super().get_config()
+        del config["initial_weights"]
+        return config
 
     @classmethod
     def from_config(cls, config: dict) -> "LotteryTicket":
         method = super().from_config(config)
-        # Weights and gates of what was saved come from its file.
+        # Weights and gates come from the file.
         method.drawn = method.rounds == 0
         return method
 
 
-def _moving(model: keras.Model) -> list[keras.Variable]:
-    """The weights that a training changes, by the optimizer or in a forward pass; gates left out."""
+def _trained(model: keras.Model) -> list[keras.Variable]:
+    """The weights that a training changes, in optimizer steps or forward passes, without those of gates."""
     logits = {id(gate.logits) for gate in gates(model)}
-    still = {
+    frozen = {
         id(weight)
         for layer in keras_internals.nested_layers(model)
         if not layer.trainable
         for weight in layer.weights
     }
-    return [weight for weight in model.weights if id(weight) not in logits | still]
+    return [weight for weight in model.weights if id(weight) not in logits | frozen]

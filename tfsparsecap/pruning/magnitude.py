@@ -1,50 +1,51 @@
-"""One-shot magnitude pruning: the smallest weights go at once, and the rest is trained on."""
-
-import math
+"""One-shot magnitude pruning: the smallest weights are removed at once, the others are trained further."""
 
 import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning.fixed_mask import SCHEMES, FixedMask
+from tfsparsecap.pruning.fixed_mask import ALLOCATIONS, FixedMask
 from tfsparsecap.pruning.registry import register
+from tfsparsecap.pruning.schedule import Schedule, step_at
 
 
 @register("magnitude")
 class Magnitude(FixedMask):
-    """Hard, one-shot pruning by size (See et al.); a class of weights is a layer's kernel or table.
+    """Hard, one-shot pruning by magnitude (See et al.). A class of weights is a layer's kernel or table.
 
-    - `"blind"`: the smallest of all weights together go (class-blind): those with `|w| < t`.
-    - `"uniform"`: the same share of each class goes (class-uniform): `|w| < t_c`, a `t_c` for each class.
-    - `"distribution"`: weights below a number of deviations of their own class go, the same number for all
-      classes (class-distribution): `|w| < l * sigma_c`.
+    - `"blind"` (class-blind) removes the smallest of all weights together: `|w| < t`.
+    - `"uniform"` (class-uniform) removes the same share of each class: `|w| < t_c`, one `t_c` per class.
+    - `"distribution"` (class-distribution) compares weights in units of their class's standard deviation:
+      `|w| < l * sigma_c`.
 
-    `t`, `t_c` and `l` are what makes the sparsity the one asked for.
+    `t`, `t_c` and `l` follow from the sparsity.
 
-    With `at=0`, the default, they go when `prune` is called: give it a trained model, and fit it again
-    (`training.start_from` in a configuration). Otherwise training is dense until `at`.
+    By default the weights are removed when `prune` is called: give it a trained model and fit it again
+    (`training.start_from` in a configuration). With `begin` the training is dense up to there.
 
     Args:
         sparsity: share of the gated weights to remove.
-        total_steps: optimizer steps of the training; needed with `at` only.
-        block_shape: (inputs, outputs) of a block; blocks go by the mean size of their weights.
-        scheme: which weights are compared with each other.
-        at: share of `total_steps` after which they go, 0 to below 1.
+        total_steps: optimizer steps of the training; needed with `begin` only.
+        block_shape: (inputs, outputs) of a block; blocks are ranked by the mean magnitude of their weights.
+        allocation: which weights are compared with each other.
+        schedule: its `begin` (default 0), at which the weights are removed.
 
     Raises:
         InputError: an argument out of range.
 
     Reference:
-        See et al., "Compression of Neural Machine Translation Models via Pruning", section 3.2 (which numbers
-        no equations), https://arxiv.org/abs/1606.09274; "hard" in the SMP paper,
+        See et al., "Compression of Neural Machine Translation Models via Pruning", section 3.2 (which has no
+        numbered equations), https://arxiv.org/abs/1606.09274; "hard" in the SMP paper,
         https://arxiv.org/abs/2110.03298.
 
     Example:
         >>> import tfsparsecap as sc
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
-        >>> float(sc.prune(model, Magnitude(0.75, scheme="uniform")).pruning.current_sparsity())
+        >>> float(sc.prune(model, Magnitude(0.75, allocation="uniform")).pruning.current_sparsity())
         0.75
     """
+
+    schedule_options = ("begin",)
 
     def __init__(
         self,
@@ -52,36 +53,34 @@ class Magnitude(FixedMask):
         total_steps: int | None = None,
         *,
         block_shape=(1, 1),
-        scheme: str = "blind",
-        at: float = 0.0,
+        allocation: str = "blind",
+        schedule: Schedule | None = None,
     ):
-        super().__init__(sparsity, block_shape=block_shape)
-        if scheme not in SCHEMES:
-            raise InputError(f"scheme is {scheme!r}: choose one of {', '.join(SCHEMES)}")
-        if not 0.0 <= at < 1.0:
-            raise InputError(f"at is a share of total_steps from 0 to below 1: got {at!r}")
-        if at and not total_steps:
+        super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
+        if allocation not in ALLOCATIONS:
+            raise InputError(f"allocation is {allocation!r}: choose one of {', '.join(ALLOCATIONS)}")
+        begin = self.schedule.begin or 0.0
+        if begin and not total_steps:
             raise InputError(
-                f"at is {at!r} and total_steps is not given: say how many steps the training has"
+                f"begin is {begin!r}, which needs total_steps, the optimizer steps of the training"
             )
-        self.total_steps, self.scheme, self.at = total_steps, scheme, at
-        self.at_step = math.floor(at * total_steps) if at else 0
+        if begin == 1.0:
+            raise InputError("begin is 1.0, after which no step is left in which to prune: give less")
+        self.total_steps, self.allocation = total_steps, allocation
+        #: The step at which the weights are removed; None removes them in `attach`.
+        self.pruning_step = step_at(begin, total_steps) if begin else None
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
-        if self.at == 0:
+        if self.pruning_step is None:
             self._prune()
 
     def step(self, gate_gradients):
-        if self.at:
-            due = tf.convert_to_tensor(self.steps_done) == self.at_step
+        if self.pruning_step is not None:
+            due = tf.convert_to_tensor(self.steps_done) == self.pruning_step
             tf.cond(due, self._prune, lambda: tf.no_op())
         super().step(gate_gradients)
 
     def _prune(self) -> tf.Operation:
-        self.close(self.smallest_kept(self.sparsity, self.scheme))
+        self.close(self.smallest_pruned(self.sparsity, self.allocation))
         return tf.no_op()
-
-    def get_config(self) -> dict:
-        own = {"total_steps": self.total_steps, "scheme": self.scheme, "at": self.at}
-        return {**super().get_config(), **own}

@@ -1,35 +1,43 @@
-"""What every pruning method is: gates it writes, a state of its own, and a step after each optimizer step."""
+"""The interface of all pruning methods: gates, state, and a step after each optimizer step."""
 
-from collections.abc import Iterable
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gated_layers
-from tfsparsecap.pruning.arguments import as_number
 from tfsparsecap.pruning.optimizer import PruningOptimizer
+from tfsparsecap.pruning.schedule import Schedule
 
-#: How far from the sparsity asked for coarse blocks may have a model end, as a share of the weights.
+#: How far a model may end from the requested sparsity because of coarse blocks, as a share of the weights.
 _TOLERANCE = 0.02
 
 
 class PruningMethod:
     """Base class of the pruning methods.
 
-    A method is given to `tfsparsecap.prune`, which puts gates on the model's layers and calls `attach`. From
-    then on `PruningOptimizer` calls `step` once after each optimizer step, inside the compiled training step.
+    `tfsparsecap.prune` puts gates on a model's layers and calls `attach`. From then on `PruningOptimizer`
+    calls `step` once after each optimizer step, inside the compiled training step.
+
+    A subclass stores each constructor argument as an attribute of the same name, which `get_config` reads.
 
     Args:
         sparsity: share of the gated weights to remove, 0 to below 1.
-        block_shape: (inputs, outputs) weights to a gate.
+        block_shape: (inputs, outputs) weights per gate.
+        schedule: when gates are closed; only for methods that name the options they use in
+            `schedule_options`.
 
     Raises:
-        InputError: a sparsity outside [0, 1) or a malformed block shape.
+        InputError: a sparsity outside [0, 1), a malformed block shape, or a schedule that the method cannot
+            follow.
 
     Example:
         >>> class FirstStep(PruningMethod):
-        ...     '''Closes the first half of each layer's gates as soon as the training begins.'''
+        ...     '''Closes the first half of each layer's gates in the first training step.'''
         ...     def step(self, gate_gradients):
         ...         sizes = [tf.size(gate.logits) for gate in self.gates]
         ...         kept = [tf.range(size) >= size // 2 for size in sizes]
@@ -42,37 +50,57 @@ class PruningMethod:
         [0.5]
     """
 
-    #: Whether XLA can compile `step`. Keras compiles models with XLA by itself where there is a GPU.
+    #: Whether XLA can compile `step`. Keras compiles models with XLA by default where there is a GPU.
     supports_jit = False
 
-    #: What to do where a training that was not cut short ends at less than the sparsity asked for.
+    #: Options of `Schedule` that the method uses.
+    schedule_options: tuple[str, ...] = ()
+
+    #: What to do if a complete training ends below the requested sparsity.
     advice = "give a smaller block_shape"
 
-    #: Put before the names of all variables that `add_state` makes: for a method within another.
+    #: Prefix of the names of all variables that `add_state` makes, for a method inside another.
     state_prefix = ""
 
-    def __init__(self, sparsity: float, *, block_shape=(1, 1)):
+    #: Called, if it is not None, inside the training step just before the optimizer updates the weights:
+    #: `before_optimizer_step(gradients)`. It may assign the weights itself. The gradients of the loss are
+    #: complete (summed over replicas, not scaled, not clipped), dense, and in the order of `weights`; None
+    #: for a weight that is not trained. With gradient accumulation it is called for every batch.
+    before_optimizer_step: Callable[[list[tf.Tensor | None]], None] | None = None
+
+    def __init__(self, sparsity: float, *, block_shape=(1, 1), schedule: Schedule | None = None):
         self.sparsity = as_number("sparsity", sparsity)
         if not 0.0 <= self.sparsity < 1.0:
             raise InputError(f"sparsity must be at least 0 and below 1, such as 0.95: got {sparsity!r}")
         self.block_shape = as_block_shape(block_shape)
+        self.schedule = self._checked(schedule or Schedule())
         self.gates: list[Gate] = []
         self.variables: list[keras.Variable] = []
         #: The gated weights, in the order of `gates`.
         self.weights: list[keras.Variable] = []
-        #: Path -> reason of the layers with weights that `prune` put no gates on.
+        #: Path -> reason of the layers with weights that got no gates from `prune`.
         self.left_alone: dict[str, str] = {}
 
+    def _checked(self, schedule: Schedule) -> Schedule:
+        if not isinstance(schedule, Schedule):
+            raise InputError(f"schedule must be a Schedule, such as Schedule(begin=0.1): got {schedule!r}")
+        default = Schedule()
+        for name, value in schedule.get_config().items():
+            if name not in self.schedule_options and value != getattr(default, name):
+                used = " and ".join(self.schedule_options) or "nothing"
+                raise InputError(
+                    f"{type(self).__name__} does not use {name} of a schedule, but {used}: leave it out"
+                )
+        return schedule
+
     def attach(self, model: keras.Model) -> None:
-        """Takes over the gates of `model`, fixed ones left out, and makes the method's own state.
+        """Takes over the gates of `model`, except fixed ones, and creates the method's state.
 
         Raises:
             InputError: the method has a model already, or cannot reach its target with this one.
         """
         if self.gates:
-            raise InputError(
-                "this pruning method already prunes a model: give every model a method of its own"
-            )
+            raise InputError("this pruning method already prunes a model: create one method per model")
         pairs = [
             (gate, layer.stored_weight(name))
             for layer in gated_layers(model)
@@ -87,12 +115,11 @@ class PruningMethod:
         self.steps_done = self.add_state("steps_done", (), "int64")
 
     def detach(self) -> None:
-        """Forgets the gates and all state, as if `attach` had never been called."""
+        """Drops the gates and all state, as if `attach` had never been called."""
         self.gates, self.weights, self.variables = [], [], []
 
     def classes(self) -> list[tuple[str, int, tuple[int, int]]]:
-        """The classes of weights, a kernel or an embedding table each: path, weights, (inputs, outputs) of
-        the blocks that they are gated in.
+        """Path, number of weights and (inputs, outputs) of a block of each gated kernel or embedding table.
 
         Example:
             >>> import tfsparsecap as sc
@@ -106,7 +133,7 @@ class PruningMethod:
         ]
 
     def describe(self) -> str:
-        """Which weights belong to which class, and what was left alone and why: lines to print.
+        """A printable list of the gated weights, and of the layers that were left alone, with the reason.
 
         Example:
             >>> import tfsparsecap as sc
@@ -133,23 +160,24 @@ class PruningMethod:
         return "\n".join(lines)
 
     def _check_reachable(self) -> None:
-        """Raises InputError where blocks are too coarse for the sparsity."""
+        """Raises InputError if the blocks are too coarse for the sparsity."""
         if not self.gates or self.sparsity == 0.0:
             return
         share = self.most_closed() / self.gated_size
         if not 0.0 < share < 1.0 or abs(share - self.sparsity) > _TOLERANCE:
             coarsest = max(gate.block_size for gate in self.gates)
             raise InputError(
-                f"the {self.gated_size} weights are switched in blocks of up to {coarsest}: a sparsity of"
-                f" {self.sparsity} is out of reach, {share:.3f} being the nearest below: give a smaller"
+                f"a sparsity of {self.sparsity} cannot be reached: the {self.gated_size} weights are"
+                " pruned in"
+                f" blocks of up to {coarsest}, and {share:.3f} is the nearest sparsity below; give a smaller"
                 " block_shape, or skip= the smallest layers"
             )
 
     def most_closed(self) -> int:
-        """How many weights can go in whole blocks and not go beyond the target: here of all layers together.
+        """How many weights whole blocks can remove without exceeding the target, over all layers together.
 
-        With blocks of several sizes it may be fewer, see `keep_masks`: of the smaller ones that would still
-        fit none go that are worth more than a larger one that does not.
+        With blocks of several sizes `keep_masks` may remove fewer: it removes no small block that scores
+        higher than a larger one which does not fit.
         """
         left = wanted = round(self.sparsity * self.gated_size)
         for gate in sorted(self.gates, key=lambda gate: -gate.block_size):
@@ -157,9 +185,9 @@ class PruningMethod:
         return wanted - left
 
     def add_state(self, name: str, shape: tuple, dtype: str = "float32", value=0) -> keras.Variable:
-        """Makes a variable that is saved with the optimizer's and restored on resuming."""
+        """Creates a variable that is saved and restored with the optimizer's variables."""
         name = self.state_prefix + name
-        # Keras's state trees go by paths that must be unique.
+        # Keras's state trees need unique paths.
         if name in {variable.name for variable in self.variables}:
             name = f"{name}_{len(self.variables)}"
         variable = keras.Variable(
@@ -169,10 +197,10 @@ class PruningMethod:
         return variable
 
     def wrap(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-        """The optimizer to train with: moves the weights as `optimizer` does, the gates as this method does.
+        """The optimizer to train with: it updates weights as `optimizer` does, and gates as this method does.
 
-        A `LossScaleOptimizer` stays outermost, so that gates, too, get gradients that are no longer scaled;
-        what this method has wrapped already stays as it is.
+        A `LossScaleOptimizer` stays outermost, so that the gates' gradients are unscaled, too. An optimizer
+        that this method has wrapped is returned unchanged.
         """
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer.inner_optimizer = self.wrap(optimizer.inner_optimizer)
@@ -181,81 +209,34 @@ class PruningMethod:
             if optimizer.method is self:
                 return optimizer
             raise InputError(
-                "this optimizer moves the gates of another model: give every model an optimizer of its own"
+                "this optimizer updates the gates of another model: create one optimizer per model"
             )
         return PruningOptimizer(optimizer, self)
 
     @property
     def target(self) -> float | None:
-        """The sparsity that a training is to end with; None where it is whatever is reached."""
+        """The sparsity that a complete training ends with; None if that is not known in advance."""
         return self.sparsity
 
-    @property
-    def finished(self) -> bool:
-        """Whether the method has stopped the training by what `on_validation_end` said."""
-        return False
-
     def weights_learn(self) -> tf.Tensor | None:
-        """Whether the step that is being taken trains the weights, bool scalar; None where all steps do.
+        """Whether the present step trains the weights: bool scalar, or None if every step does.
 
-        In a step that does not, the optimizer is not asked at all: no decay, no constraint, no schedule.
+        In a step that does not, the optimizer is not called at all: no decay, no constraint, no schedule.
         """
         return None
 
     def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
-        """How many steps the training has taken, int64 scalar, where `optimizer` moves the weights.
+        """How many steps the training has taken, int64 scalar, given the optimizer of the weights.
 
-        Differs from the optimizer's own count where a method lets steps out or starts the optimizer anew.
+        It differs from the optimizer's own count if the method skips optimizer steps or resets the optimizer.
         """
         return optimizer.iterations
 
-    def before_weights(self, gradients: list[tf.Tensor | None]) -> None:
-        """Moves the gated weights by itself, just before the optimizer moves all weights.
-
-        Called inside the compiled training step where a method has its own; the others are never asked and
-        the gradients never put together. What the optimizer then does starts from the weights as they are.
-        An optimizer that accumulates gradients has it called for every batch, with that batch's gradients.
-
-        Args:
-            gradients: of the loss, in the order of `weights`, of their shapes and dense; None for a weight
-                that is not trained. They are whole (of all replicas, not scaled) and not clipped.
-        """
-
-    def on_validation_end(self, logs: dict[str, float]) -> bool:
-        """Takes notice of how the model does on validation data, between two compiled steps.
-
-        Called after each epoch, by `feedback.Feedback`, which `fit` of a pruned model adds where a method has
-        its own; a training loop of your own calls it itself. What it changes must be in variables that
-        `add_state` made, so that a resumed training goes on alike.
-
-        Args:
-            logs: the epoch's, name -> value; without validation scores where the epoch had no validation.
-
-        Returns:
-            True to stop the training.
-        """
-        return False
-
-    def check_metric(self, names: Iterable[str]) -> None:
-        """Checks before training that the logs for `on_validation_end` will contain this method's metric.
-
-        Args:
-            names: what there will be.
-
-        Raises:
-            InputError: it is not among them.
-        """
-
-    @classmethod
-    def has_own(cls, hook: str) -> bool:
-        """Whether the class overrides a method of this base class that does nothing."""
-        return getattr(cls, hook) is not getattr(PruningMethod, hook)
-
     def finalize(self) -> str | None:
-        """Puts the model into the state to keep, where that is not the last one; `strip_pruning` calls it.
+        """Puts the model into the state to keep, if that is not the last one. `strip_pruning` calls it.
 
         Returns:
-            A sentence to warn with, where the training ended before the pruning did.
+            A warning, if the training ended before the pruning did.
         """
         steps, reached = int(tf.convert_to_tensor(self.steps_done)), float(self.current_sparsity())
         target, total = self.target, getattr(self, "total_steps", None)
@@ -263,28 +244,27 @@ class PruningMethod:
             return None
         if total is not None and steps < total and reached < target - 0.01:
             return (
-                f"the training stopped after {steps} of the {total} steps that the pruning was to take, at a"
-                f" sparsity of {reached:.1%} instead of {target:.1%}: train on, or give the method"
-                f" total_steps={steps}"
+                f"the training stopped after {steps} of total_steps={total}, at a sparsity of {reached:.1%}"
+                f" instead of {target:.1%}: continue the training, or give the method total_steps={steps}"
             )
         if reached < target - _TOLERANCE:
             return f"the pruning ended at a sparsity of {reached:.1%} instead of {target:.1%}: {self.advice}"
         return None
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
-        """Moves the gates once, inside the compiled training step.
+        """Updates the gates once, inside the compiled training step.
 
-        With several replicas it runs on each of them, with the same gradients, and must move each alike.
+        With several replicas it runs on each of them, with the same gradients, and must update each alike.
 
         Args:
             gate_gradients: gradients of the loss in the order of `gates`, float32 of the logits' shapes; None
-                for a gate that is not trained. With n replicas they are the n-th part of the loss's gradient,
-                since Keras's optimizers sum over replicas.
+                for a gate that is not trained. With n replicas they are 1/n of the gradient of the total
+                loss, because Keras's optimizers sum over replicas.
         """
         raise NotImplementedError
 
     def close(self, keep: list[tf.Tensor]) -> None:
-        """Sets the gates: bool tensors of the logits' shapes, true for those that are open."""
+        """Sets the gates: bool tensors of the logits' shapes, True for open gates."""
         for gate, kept in zip(self.gates, keep, strict=True):
             gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
 
@@ -294,12 +274,41 @@ class PruningMethod:
         return (self.gated_size - kept) / self.gated_size
 
     def logs(self) -> dict[str, tf.Tensor]:
-        """What a progress bar should show: name -> float32 scalar."""
+        """What a progress bar shows: name -> float32 scalar."""
         return {"sparsity": self.current_sparsity()}
 
     def get_config(self) -> dict:
-        return {"sparsity": self.sparsity, "block_shape": list(self.block_shape)}
+        config = {
+            name: getattr(self, name)
+            for name, parameter in inspect.signature(type(self)).parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        }
+        config["block_shape"] = list(self.block_shape)
+        if "schedule" in config:
+            config["schedule"] = keras.saving.serialize_keras_object(self.schedule)
+        return config
 
     @classmethod
     def from_config(cls, config: dict) -> "PruningMethod":
+        if "schedule" in config:
+            config = {**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
         return cls(**config)
+
+
+def as_number(name: str, value: Any) -> float:
+    """A user's value of the argument `name` as a float.
+
+    Raises:
+        InputError: it is not a finite number.
+
+    Example:
+        >>> as_number("sparsity", "0.5")
+        0.5
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{name} must be a number: got {value!r}")
+    return number

@@ -1,4 +1,4 @@
-"""An optimizer that moves weights as another one does and leaves the gates to a pruning method."""
+"""An optimizer that updates weights as another one does and leaves the gates to a pruning method."""
 
 import keras
 import tensorflow as tf
@@ -10,13 +10,13 @@ from tfsparsecap import keras_internals
 class PruningOptimizer(keras.optimizers.Optimizer):
     """Splits variables into weights, given to `inner_optimizer`, and gates, given to a pruning method.
 
-    Made by `PruningMethod.wrap`; `compile` of a pruned model does it by itself. Weight decay, clipping,
-    schedules, averages and accumulation of the inner optimizer never reach the gates: the method steps at
+    Made by `PruningMethod.wrap`, which `compile` of a pruned model calls. Weight decay, clipping, schedules,
+    averages and gradient accumulation of the inner optimizer do not affect the gates: the method steps at
     every `apply`.
 
     Args:
-        inner_optimizer: any Keras optimizer but a `LossScaleOptimizer`, which goes around this one.
-        method: the pruning method attached to the model whose variables will be given to `apply`.
+        inner_optimizer: any Keras optimizer except `LossScaleOptimizer`, which must wrap this one.
+        method: the pruning method of the model whose variables are given to `apply`.
     """
 
     def __init__(self, inner_optimizer: keras.optimizers.Optimizer, method, name: str = "pruning_optimizer"):
@@ -30,7 +30,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
 
     def _split(self, values, variables) -> tuple[list, list]:
-        """Values of the weights, and those of the gates in the method's order (None where there is none)."""
+        """Values of the weights, and those of the gates in the method's order (None if there is none)."""
         order = {id(gate.logits): index for index, gate in enumerate(self.method.gates)}
         weights, gates = [], [None] * len(order)
         for value, variable in zip(values, variables, strict=True):
@@ -47,50 +47,48 @@ class PruningOptimizer(keras.optimizers.Optimizer):
             self.built = True
         if trainable_variables is None:
             trainable_variables = keras_internals.optimizer_variables(self)
-        variables = trainable_variables
-        weight_gradients, gate_gradients = self._split(grads, variables)
-        weights, _ = self._split(variables, variables)
+        weight_gradients, gate_gradients = self._split(grads, trainable_variables)
+        weights, _ = self._split(trainable_variables, trainable_variables)
         gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]
-        if self.method.has_own("before_weights"):
-            self.method.before_weights(self._of_gated_weights(weight_gradients, weights))
-        self._move(weight_gradients, weights)
+        if self.method.before_optimizer_step is not None:
+            self.method.before_optimizer_step(self._of_gated_weights(weight_gradients, weights))
+        self._update(weight_gradients, weights)
         self.method.step(gate_gradients)
 
-    def _move(self, gradients, weights) -> None:
-        """Moves the weights, unless the method says that this step is not to."""
+    def _update(self, gradients, weights) -> None:
+        """Updates the weights, unless the method skips this step."""
         learn = self.method.weights_learn()
         replica = tf.distribute.get_replica_context()
         if learn is None:
             self.inner_optimizer.apply(gradients, weights)
         elif replica is None:
-            tf.cond(learn, lambda: self._moved(gradients, weights), lambda: tf.no_op())
+            tf.cond(learn, lambda: self._updated(gradients, weights), lambda: tf.no_op())
         else:
-            # Optimizers add up over replicas, for which these wait for each other; within a branch they
-            # cannot, so it is the branch that all of them are in.
-            replica.merge_call(self._move_all, args=(learn, gradients, weights))
+            # Optimizers sum over replicas, which wait for each other. They cannot do so inside a branch of
+            # one replica, so the branch is around all of them.
+            replica.merge_call(self._update_all, args=(learn, gradients, weights))
 
-    def _move_all(self, strategy, learn, gradients, weights) -> None:
-        def moved():
-            strategy.extended.call_for_each_replica(self._moved, args=(gradients, weights))
+    def _update_all(self, strategy, learn, gradients, weights) -> None:
+        def updated():
+            strategy.extended.call_for_each_replica(self._updated, args=(gradients, weights))
             return tf.no_op()
 
-        # The method runs alike on all replicas: what one says goes for the others.
+        # The method runs alike on all replicas, so one result holds for all.
         learn, *_ = strategy.experimental_local_results(learn)
-        tf.cond(learn, moved, lambda: tf.no_op())
+        tf.cond(learn, updated, lambda: tf.no_op())
 
-    def _moved(self, gradients, weights) -> tf.Operation:
+    def _updated(self, gradients, weights) -> tf.Operation:
         self.inner_optimizer.apply(gradients, weights)
         return tf.no_op()
 
     def _of_gated_weights(self, gradients, weights) -> list[tf.Tensor | None]:
-        """Whole gradients of the weights that have gates, in the method's order."""
+        """Complete gradients of the gated weights, in the method's order."""
         found = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
-        # Keras's optimizers sum over replicas, too.
-        whole = tf.distribute.ReduceOp.SUM
-        return [self._of_all_replicas(found.get(id(weight)), whole) for weight in self.method.weights]
+        total = tf.distribute.ReduceOp.SUM  # as Keras's optimizers
+        return [self._of_all_replicas(found.get(id(weight)), total) for weight in self.method.weights]
 
     def _of_all_replicas(self, gradient, reduce=tf.distribute.ReduceOp.MEAN) -> tf.Tensor | None:
-        """The same unscaled gradient on every replica: the method runs on each and must move them alike."""
+        """The same unscaled gradient on every replica: the method runs on each and must update them alike."""
         if gradient is None:
             return None
         gradient = tf.convert_to_tensor(gradient)
@@ -131,5 +129,5 @@ class PruningOptimizer(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config: dict, custom_objects=None) -> keras.optimizers.Optimizer:
-        """The inner optimizer: the method belongs to a model, which wraps it again."""
+        """The inner optimizer; the model, which the method belongs to, wraps it again."""
         return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)

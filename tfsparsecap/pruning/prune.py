@@ -1,4 +1,4 @@
-"""prune and strip_pruning: gates onto any Keras model, and off again."""
+"""prune and strip_pruning: adding gates to any Keras model, and removing them."""
 
 import contextlib
 import logging
@@ -14,7 +14,7 @@ from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
 from tfsparsecap.pruning.method import PruningMethod
-from tfsparsecap.pruning.pruned_model import PrunedModel, attach, turn_pruned, turn_stock
+from tfsparsecap.pruning.pruned_model import PrunedModel, attach, make_pruned, make_stock
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,31 +27,31 @@ def prune(
     prune_frozen: bool = False,
     **options,
 ) -> keras.Model:
-    """Puts gates on the weights of `model` and has `method` close them while the model trains.
+    """Adds gates to the weights of `model`, which `method` closes while the model trains.
 
-    The model itself is converted, as Keras's own `quantize` and `enable_lora` convert it: functional,
-    sequential and subclassed models alike, nested layers too. Kernels and embedding tables of the stock Keras
-    layers get gates; biases, normalisation and, unless `prune_frozen`, layers that are not trainable are left
-    alone. `compile` and `fit` it as before (or train it with a loop of your own and the optimizer that
-    `model.pruning.wrap(optimizer)` gives), then call `strip_pruning`. A model that is compiled already stays
-    so, with a fresh optimizer of the same settings.
+    The model is converted in place, as by Keras's `quantize` and `enable_lora`: functional, sequential and
+    subclassed models, and nested layers. Kernels and embedding tables of stock Keras layers get gates;
+    biases, normalisation and, unless `prune_frozen`, layers that are not trainable do not. `compile` and
+    `fit` the model as before (or train it in a custom loop with the optimizer that
+    `model.pruning.wrap(optimizer)` returns), then call `strip_pruning`. A compiled model stays compiled, with
+    a new optimizer of the same settings.
 
     Args:
         model: a built Keras 3 model.
         method: a pruning method, or its name with `options` for its arguments.
-        skip: names (or ends of paths, such as `"decoder/output"`) of layers to leave alone, with all that is
-            in them.
-        prune_frozen: put gates on layers that are not trainable, too. Their weights stay as they are, and
-            their batch normalisation in inference mode; their gates learn, and go on learning when the layers
-            are thawed. A published network is pruned so without being trained.
+        skip: names (or ends of paths, such as `"decoder/output"`) of layers to leave alone, including the
+            layers inside them.
+        prune_frozen: also add gates to layers that are not trainable. Their weights do not change, and their
+            batch normalisation stays in inference mode, but their gates learn, also after the layers become
+            trainable. This prunes a pretrained network without training it.
 
     Returns:
-        `model`. Its new attribute `model.pruning` is the method; `model.pruning.left_alone` says which layers
-        that have weights got no gates, and why (path -> reason; also logged at level INFO).
+        `model`. Its new attribute `model.pruning` is the method; `model.pruning.left_alone` lists the layers
+        with weights that got no gates (path -> reason; also logged at level INFO).
 
     Raises:
         InputError: the model is not built, is pruned already, or has nothing to prune; or the method cannot
-            reach its target. The model is then as it was.
+            reach its target. The model is then unchanged.
 
     Example:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
@@ -62,13 +62,13 @@ def prune(
     method = registry.get(method, **options)
     if not isinstance(model, keras.Model):
         raise InputError(
-            f"prune takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: models of "
-            "tf_keras or torch must be made with keras first"
+            f"prune takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
+            " model with keras instead of tf_keras or torch"
         )
     if not model.built:
         raise InputError(
-            f"{model.name} is not built, so it has no weights to prune: call it on a batch, or "
-            "model.build(input_shape), first"
+            f"{model.name} is not built, so it has no weights to prune: call it on a batch, or"
+            " model.build(input_shape), first"
         )
     for part in keras_internals.nested_layers(model):
         if isinstance(part, PrunedModel):
@@ -76,9 +76,9 @@ def prune(
                 f"{part.name} is pruned already: call strip_pruning first to prune it another way"
             )
     chosen, left_alone = _sort_layers(model, skip, prune_frozen)
-    there = gates(model)
-    if not chosen and all(gate.fixed for gate in there):
-        why = "the gates that it has are fixed" if there else _sentence(left_alone)
+    existing = gates(model)
+    if not chosen and all(gate.fixed for gate in existing):
+        why = "all its gates are fixed" if existing else _listed(left_alone)
         raise InputError(f"{model.name} has no layer that can be pruned: {why}")
     with contextlib.ExitStack() as undo, _strategy_of(model):
         for layer in chosen:
@@ -88,26 +88,26 @@ def prune(
         attach(method, model, frozen)
         undo.pop_all()
         method.left_alone = left_alone
-        turn_pruned(model, method)
+        make_pruned(model, method)
     _LOG.info(
         "%s: %d weights in %d layers have gates; left alone: %s",
         model.name,
         method.gated_size,
         len(gated_layers(model)),
-        _sentence(left_alone) if left_alone else "none",
+        _listed(left_alone) if left_alone else "none",
     )
     return model
 
 
 def fix_zeros(model: keras.Model, *, skip: str | Iterable[str] = (), block_shape=(1, 1)) -> keras.Model:
-    """Puts gates on that stay as they are: closed where all weights of a block are zero.
+    """Adds gates that never change: closed if all weights of a block are zero.
 
-    For a model of which one part is pruned already and another one is to be: `prune` leaves these gates
-    alone. Where the whole model keeps its zeros, prune it with `FrozenMask`.
+    For a model with one part that is pruned already and another one to be pruned: `prune` does not touch
+    these gates. To keep the zeros of a whole model, prune it with `FrozenMask`.
 
     Args:
         model: a built Keras 3 model.
-        skip: names of layers to leave alone, as `prune` takes them.
+        skip: names of layers to leave alone, as in `prune`.
         block_shape: (inputs, outputs) of a block.
 
     Returns:
@@ -134,13 +134,13 @@ def fix_zeros(model: keras.Model, *, skip: str | Iterable[str] = (), block_shape
 
 
 def strip_pruning(model: keras.Model) -> keras.Model:
-    """Takes the gates off: masks the weights for good and makes the model the stock Keras model it was.
+    """Removes the gates: masks the weights permanently and turns the model back into a stock Keras model.
 
-    `W_f = W * round(sigmoid(G))` (SMP paper, section 4.3). The optimizer is taken off too: compile the model
+    `W_f = W * round(sigmoid(G))` (SMP paper, equation 10). The optimizer is removed too: compile the model
     again to evaluate or fine-tune it.
 
     Args:
-        model: a model that `prune` returned, or any model with this package's gated layers in it.
+        model: a model that `prune` returned, or any model that contains gated layers of this package.
 
     Returns:
         `model`, with stock layers only.
@@ -160,26 +160,26 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         ungate_in_place(layer)
     for part in parts:
         if isinstance(part, PrunedModel):
-            turn_stock(part)
+            make_stock(part)
         elif part is model and isinstance(model, keras.Model):
-            turn_stock(model)
+            make_stock(model)
     return model
 
 
 def _finalize(model: keras.Model) -> None:
-    """Has the method settle, and warns where the training stopped before the pruning was done."""
+    """Calls the method's `finalize` and passes on its warning."""
     method = getattr(model, "pruning", None)
     if not isinstance(method, PruningMethod) or not method.gates:
         return
-    sentence = method.finalize()
-    if sentence is not None:
-        warnings.warn(sentence, stacklevel=3)
+    warning = method.finalize()
+    if warning is not None:
+        warnings.warn(warning, stacklevel=3)
 
 
 def _sort_layers(
     model: keras.Model, skip: str | Iterable[str], prune_frozen: bool = False
 ) -> tuple[list[keras.Layer], dict[str, str]]:
-    """The layers to put gates on, and path -> reason for those with weights that are left alone."""
+    """The layers to add gates to, and path -> reason for those with weights that are left alone."""
     skipped = _named(model, (skip,) if isinstance(skip, str) else tuple(skip))
     chosen, left_alone = {}, {}
     for layer in keras_internals.nested_layers(model):
@@ -187,7 +187,7 @@ def _sort_layers(
             keras_internals.own_weights(layer) or type(layer) in GATED_FORMS
         ):
             continue
-        reason = "asked for" if id(layer) in skipped else _why_not(layer, prune_frozen)
+        reason = "skipped" if id(layer) in skipped else _why_not(layer, prune_frozen)
         if reason is None:
             chosen[id(layer)] = layer
         else:
@@ -199,11 +199,11 @@ def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
     if type(layer) not in GATED_FORMS:
         return f"{type(layer).__name__} has no gated form"
     if not layer.built:
-        return "it is not built: the model was never called through it"
+        return "it is not built: no call of the model has reached it"
     if not (layer.trainable or prune_frozen):
         return "it is not trainable"
     if keras_internals.is_rematerialized(layer):
-        return "it is rematerialized (keras.RematScope), which the gradients of gates do not survive"
+        return "it is rematerialized (keras.RematScope), which the gradients of gates do not support"
     if layer.quantization_mode is not None:
         return "it is quantized"
     if getattr(layer, "lora_enabled", False):
@@ -212,7 +212,7 @@ def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
 
 
 def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
-    """Ids of the layers that go by one of the names, and of all layers in them."""
+    """Ids of the layers with one of the names, and of all layers inside them."""
     found, unknown = set(), list(names)
     for layer in keras_internals.nested_layers(model, include_self=False):
         path = layer.path or layer.name
@@ -222,17 +222,17 @@ def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
                 unknown = [other for other in unknown if other != name]
     if unknown:
         raise InputError(
-            f"skip names {unknown}, which {model.name} has no layer for: use names as in model.summary()"
+            f"skip contains {unknown}, but {model.name} has no such layers: use names as in model.summary()"
         )
     return found
 
 
 def _strategy_of(model: keras.Model):
-    """The scope that the model's variables were made in: gates must live on the same devices."""
+    """The scope that the model's variables were created in: gates must be on the same devices."""
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
     return model.distribute_strategy.scope()
 
 
-def _sentence(left_alone: dict[str, str]) -> str:
+def _listed(left_alone: dict[str, str]) -> str:
     return "; ".join(f"{path}: {reason}" for path, reason in left_alone.items()) or "it has no weights"

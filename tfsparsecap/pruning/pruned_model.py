@@ -1,4 +1,4 @@
-"""What a model is while it is pruned: its own class, with `PrunedModel` before it."""
+"""The class of a model while it is pruned: its own class with the mixin `PrunedModel`."""
 
 import functools
 import inspect
@@ -9,29 +9,29 @@ from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
-from tfsparsecap.pruning.feedback import with_feedback
+from tfsparsecap.pruning.feedback import ValidationDriven, with_feedback
 from tfsparsecap.pruning.method import PruningMethod
 
 
 class PrunedModel:
-    """Mixin: `call` draws the gates once, `compile` wraps the optimizer, `fit` shows the sparsity."""
+    """Mixin: `call` samples each gate once, `compile` wraps the optimizer, `fit` shows the sparsity."""
 
     stock_class: type[keras.Model]
     pruning: PruningMethod
 
     def call(self, *args, **kwargs):
-        # All gates follow the training flag of the model, whatever its layers are called with.
+        # All gates follow the model's training flag, whatever its layers are called with.
         with sample_gates_once(self, kwargs.get("training")):
             return super().call(*args, **kwargs)
 
     @property
     def trainable_variables(self):
-        # Of a model that is frozen as a whole Keras has none, but its gates may be independent of that.
-        return super().trainable_variables or self._learning_logits()
+        # Keras returns none for a frozen model, but its gates may be independent of that.
+        return super().trainable_variables or self._trained_logits()
 
     @property
     def trainable_weights(self):
-        return super().trainable_weights or self._learning_logits()
+        return super().trainable_weights or self._trained_logits()
 
     @property
     def non_trainable_variables(self):
@@ -43,7 +43,7 @@ class PrunedModel:
         learning = {id(variable) for variable in self.trainable_weights}
         return [variable for variable in self.weights if id(variable) not in learning]
 
-    def _learning_logits(self) -> list[keras.Variable]:
+    def _trained_logits(self) -> list[keras.Variable]:
         return [gate.logits for gate in gates(self) if gate.trainable]
 
     def compile(self, *args, **kwargs):
@@ -55,16 +55,15 @@ class PrunedModel:
         if type(self).stock_class.compile_from_config is not keras.Model.compile_from_config:
             super().compile_from_config(config)
             return
-        # Keras leaves this to classes with a `compile` of their own. What was saved are the arguments as the
-        # user gave them.
+        # Keras leaves this to classes that override `compile`; the config holds the user's arguments.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     def fit(self, *args, **kwargs):
-        if not self.pruning.has_own("on_validation_end"):
+        if not isinstance(self.pruning, ValidationDriven):
             return super().fit(*args, **kwargs)
         signature = inspect.signature(super().fit)
-        if "callbacks" not in signature.parameters:  # a class that hands on *args and **kwargs to Keras
+        if "callbacks" not in signature.parameters:  # a class that passes *args and **kwargs to Keras
             signature = inspect.signature(functools.partial(keras.Model.fit, self))
         given = signature.bind(*args, **kwargs)
         given.arguments["callbacks"] = with_feedback(self, given.arguments)
@@ -74,7 +73,7 @@ class PrunedModel:
         return {**super().train_step(*args, **kwargs), **self.pruning.logs()}
 
     def train_on_batch(self, *args, return_dict: bool = False, **kwargs):
-        # Keras returns a bare loss where it is all there is: the sparsity is for those who ask for names.
+        # Keras returns a scalar if the loss is the only value: the sparsity is in named logs only.
         logs = super().train_on_batch(*args, return_dict=True, **kwargs)
         if return_dict:
             return logs
@@ -82,7 +81,7 @@ class PrunedModel:
         return keras_internals.flat_metrics(self, {name: v for name, v in logs.items() if name not in shown})
 
     def get_config(self) -> dict:
-        """the stock model's configuration, the method, which layers have gates."""
+        """The stock model's configuration, the method, and which layers have gates."""
         stock = type(self).stock_class
         order = {id(layer): index for index, layer in enumerate(_layers_but_gates(self))}
         return {
@@ -117,10 +116,11 @@ class PrunedModel:
         for index in config["gated"]:
             if index >= len(layers) or not layers[index].built:
                 raise InputError(
-                    f"a pruned {stock['class_name']} cannot be made from its file, because its weights exist "
-                    "only after a call: make it, call it on a batch, prune it, and use load_weights"
+                    f"a pruned {stock['class_name']} cannot be loaded from its file, because its weights"
+                    " exist"
+                    " only after a call: create it, call it on a batch, prune it, and use load_weights"
                 )
-            # Layers that a functional model lists come with their gates.
+            # Layers of a functional model have been created with their gates.
             if type(layers[index]) in GATED_FORMS:
                 gate_in_place(layers[index], method.block_shape)
         for index in config.get("fixed", ()):
@@ -128,46 +128,46 @@ class PrunedModel:
                 gate.fix()
         attach(method, model, [layers[index] for index in config.get("frozen", ())])
         method.left_alone = config["left_alone"]
-        turn_pruned(model, method)
+        make_pruned(model, method)
         return model
 
 
 def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer]) -> None:
-    """Gives the gates of a model to a method.
+    """Attaches a method to the gates of a model.
 
     Args:
-        frozen: layers whose gates learn although they do not, if the method has gates that learn.
+        frozen: frozen layers whose gates are to learn, if the method trains gates.
 
     Raises:
-        InputError: the method refuses the model, and can then be given to another one.
+        InputError: the method refuses the model; it can then be used for another one.
     """
     fresh = not method.gates
-    held = [gate for layer in frozen for gate in layer.gate_of.values() if not gate.fixed]
-    for gate in held:
+    independent = [gate for layer in frozen for gate in layer.gate_of.values() if not gate.fixed]
+    for gate in independent:
         gate.trainable = True
     try:
         method.attach(model)
     except InputError:
-        if fresh:  # else it is the method of another model, and stays that
+        if fresh:  # else it is attached to another model and stays so
             method.detach()
         raise
-    for gate in held:
+    for gate in independent:
         gate.independent = True
 
 
-def turn_pruned(model: keras.Model, method: PruningMethod) -> None:
-    """Makes a model with gates, which `method` is attached to, a `PrunedModel`."""
+def make_pruned(model: keras.Model, method: PruningMethod) -> None:
+    """Turns a model with gates, which `method` is attached to, into a `PrunedModel`."""
     model.__class__ = _pruned_form(type(model))
-    # A method is no layer: kept out of Keras's attribute tracking, its state is saved with the optimizer.
+    # Not tracked by Keras as an attribute: the method's state is saved with the optimizer.
     object.__setattr__(model, "pruning", method)
     if model.compiled and model.optimizer is not None:
-        # An optimizer that was built for the weights alone cannot take the gates: the same one starts afresh.
+        # An optimizer built without the gates cannot take them: use a new one with the same settings.
         model.optimizer = method.wrap(type(model.optimizer).from_config(model.optimizer.get_config()))
     _forget_compiled_functions(model)
 
 
-def turn_stock(model: keras.Model) -> None:
-    """Makes a model without gates one of its own class again, not compiled."""
+def make_stock(model: keras.Model) -> None:
+    """Turns a model without gates back into its own class, not compiled."""
     if isinstance(model, PrunedModel):
         model.__class__ = type(model).stock_class
         object.__delattr__(model, "pruning")
@@ -177,7 +177,7 @@ def turn_stock(model: keras.Model) -> None:
 
 
 def _forget_compiled_functions(model: keras.Model) -> None:
-    """Functions that Keras has traced know the layers as they were."""
+    """Functions traced by Keras contain the layers as they were before."""
     model.train_function = model.test_function = model.predict_function = None
 
 
@@ -186,7 +186,7 @@ def _is_fixed(layer: keras.Layer) -> bool:
 
 
 def _layers_but_gates(model: keras.Model) -> list[keras.Layer]:
-    """The nested layers in Keras's order, which stays the same when gates come and go."""
+    """The nested layers without gates, in Keras's order, which does not depend on gates."""
     layers = keras_internals.nested_layers(model, include_self=False)
     return [layer for layer in layers if not isinstance(layer, Gate)]
 
@@ -197,7 +197,7 @@ _PRUNED_FORMS: dict[type[keras.Model], type[keras.Model]] = {}
 def _pruned_form(stock: type[keras.Model]) -> type[keras.Model]:
     if stock not in _PRUNED_FORMS:
         form = type(f"Pruned{stock.__name__}", (PrunedModel, stock), {"stock_class": stock})
-        # One registered name for all: a fresh process knows it, and its `from_config` finds the stock class.
+        # One registered name for all: a new process knows it, and `from_config` finds the stock class.
         _PRUNED_FORMS[stock] = keras.saving.register_keras_serializable("tfsparsecap", "PrunedModel")(form)
     return _PRUNED_FORMS[stock]
 

@@ -1,4 +1,4 @@
-"""Starting an optimizer anew in the middle of a training, while the schedule of its rate goes on."""
+"""Resetting an optimizer in the middle of a training, while its learning rate schedule continues."""
 
 import keras
 import numpy as np
@@ -6,24 +6,24 @@ import tensorflow as tf
 
 from tfsparsecap import keras_internals
 
-#: A value that no state of an optimizer starts with by itself.
-_PROBED = 0.40625
+#: A weight that no optimizer variable has as its initial value by itself.
+_PROBE = 0.40625
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
-class GoesOn(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that does not begin again when its optimizer's count of steps does.
+class ContinuedSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate schedule that continues when its optimizer's step count is reset.
 
-    Saved as the schedule that it holds.
+    It is saved as the schedule that it wraps.
 
     Args:
         schedule: any Keras schedule.
-        steps_before: int64 scalar variable, the steps that the optimizer took before its count was last set
-            to 0.
+        steps_before: int64 scalar variable, the steps that the optimizer took before its count was last
+        reset.
 
     Example:
         >>> halving = keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5)
-        >>> float(GoesOn(halving, keras.Variable(10, dtype="int64"))(10))
+        >>> float(ContinuedSchedule(halving, keras.Variable(10, dtype="int64"))(10))
         0.25
     """
 
@@ -42,50 +42,50 @@ class GoesOn(keras.optimizers.schedules.LearningRateSchedule):
         return keras.saving.deserialize_keras_object(config["schedule"])
 
 
-class FreshStart:
-    """Sets an optimizer back to what it was before its first step, learning rate and schedule left out.
+class OptimizerReset:
+    """Resets an optimizer to its state before its first step, except learning rate and schedule.
 
-    Moments and counts become those of an optimizer that has just been made, so that the updates that follow
-    are a fresh one's, bias correction and all. Moving averages of the weights become the weights.
+    Moments and counts become those of a new optimizer, so that later updates are a new one's, bias correction
+    included. Moving averages of the weights become the weights.
 
     Args:
-        optimizer: any Keras optimizer; the schedule of its learning rate, if it has one, is made to go on.
-        steps_before: int64 scalar variable, which adds up the steps before each start.
+        optimizer: any Keras optimizer; its learning rate schedule, if it has one, is made to continue.
+        steps_before: int64 scalar variable, which sums up the steps before each reset.
 
     Example:
         >>> weight = keras.Variable(1.0)
         >>> adam = keras.optimizers.Adam(0.1)
-        >>> start = FreshStart(adam, keras.Variable(0, dtype="int64"))
+        >>> resetting = OptimizerReset(adam, keras.Variable(0, dtype="int64"))
         >>> adam.apply([keras.ops.ones(())], [weight])
-        >>> start.again([(weight, keras.ops.ones(()))])
+        >>> resetting.reset([(weight, keras.ops.ones(()))])
         >>> [float(variable) for variable in adam.variables if "momentum" in variable.name]
         [0.0]
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, steps_before: keras.Variable):
         self.optimizer, self.steps_before = optimizer, steps_before
-        self._first, self._first_scalars = _first_values(optimizer)
+        self._initial, self._initial_scalars = _initial_values(optimizer)
         schedule = keras_internals.learning_rate_source(optimizer)
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-            schedule = schedule.schedule if isinstance(schedule, GoesOn) else schedule
-            optimizer.learning_rate = GoesOn(schedule, steps_before)
+            schedule = schedule.schedule if isinstance(schedule, ContinuedSchedule) else schedule
+            optimizer.learning_rate = ContinuedSchedule(schedule, steps_before)
 
-    def again(self, weights: list[tuple[keras.Variable, tf.Tensor]]) -> None:
-        """Starts anew; in a compiled step, too, but outside of replicas.
+    def reset(self, weights: list[tuple[keras.Variable, tf.Tensor]]) -> None:
+        """Resets the optimizer. Works in compiled steps, too, but outside of replicas.
 
         Args:
-            weights: the variables that the optimizer moves, each with the value that it has now.
+            weights: the variables that the optimizer updates, each with its present value.
         """
         first = {
             f"{weight.path.replace('/', '_')}_{kind}": value if constant is None else constant
             for weight, value in weights
-            for kind, constant in self._first.items()
+            for kind, constant in self._initial.items()
         }
         variables = _state(self.optimizer)
         scalars = [one for one in variables if _is_scalar(one) and one.name not in first and not _counts(one)]
-        known = len(scalars) == len(self._first_scalars)
+        known = len(scalars) == len(self._initial_scalars)
         if known:
-            first.update(zip((one.name for one in scalars), self._first_scalars, strict=True))
+            first.update(zip((one.name for one in scalars), self._initial_scalars, strict=True))
         self.steps_before.assign_add(tf.cast(_count_of(self.optimizer), tf.int64))
         for variable in variables:
             if variable.name in first or _counts(variable) or not _is_scalar(variable):
@@ -94,7 +94,7 @@ class FreshStart:
 
 
 def _state(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
-    """What the optimizer remembers. Its rate is not remembered but set, by callbacks among others."""
+    """All variables but the learning rate, which is a setting, not state."""
     return [variable for variable in optimizer.variables if variable.name != "learning_rate"]
 
 
@@ -110,28 +110,28 @@ def _count_of(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     return tf.convert_to_tensor(next(filter(_counts, optimizer.variables)))
 
 
-def _first_values(optimizer: keras.optimizers.Optimizer) -> tuple[dict[str, float | None], list[float]]:
-    """What an optimizer's variables are before its first step.
+def _initial_values(optimizer: keras.optimizers.Optimizer) -> tuple[dict[str, float | None], list[float]]:
+    """The values of an optimizer's variables before its first step.
 
-    Found by building another one of the same settings on a single weight.
+    Found by building another one with the same settings for a single weight.
 
     Returns:
-        Kind of variable ("momentum") -> its value, None where it is the weight's own; and the values of the
-        scalars that belong to no weight, in their order.
+        Kind of variable ("momentum") -> its value, None if it is the weight's own; and the values of the
+        scalars that belong to no weight, in order.
     """
-    probe = keras.Variable(np.full((1, 1), _PROBED, "float32"), name="probe")
+    probe = keras.Variable(np.full((1, 1), _PROBE, "float32"), name="probe")
     try:
-        # The rate plays no part, and a schedule of the user's own may have no configuration.
+        # The learning rate does not matter, and a custom schedule may have no configuration.
         twin = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": 0.1})
         twin.build([probe])
     except (AttributeError, NotImplementedError, TypeError, ValueError):
-        return {"average": None}, []  # one that cannot be made from its settings: as of most, the rest is 0
+        return {"average": None}, []  # it has no configuration: assume 0, as in most optimizers
     kinds, scalars = {}, []
     for variable in _state(twin):
         value = float(tf.reshape(tf.convert_to_tensor(variable), [-1])[0])
         if variable.name.startswith("probe_"):
-            kinds[variable.name.removeprefix("probe_")] = None if value == _PROBED else value
+            kinds[variable.name.removeprefix("probe_")] = None if value == _PROBE else value
         elif _is_scalar(variable) and not _counts(variable):
             scalars.append(value)
-    # An average over nothing is 0, but the first step would make it the weight.
+    # An average starts at 0, but the first step sets it to the weight.
     return {**kinds, "average": None}, scalars

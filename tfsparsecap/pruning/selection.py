@@ -1,4 +1,4 @@
-"""Choosing which gates to close so that exactly a given share of the weights goes."""
+"""Choosing which gates to close to remove exactly a given number of weights."""
 
 import tensorflow as tf
 
@@ -6,18 +6,18 @@ import tensorflow as tf
 def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: tf.Tensor) -> list[tf.Tensor]:
     """Which gates stay open when those with the lowest scores, over all tensors together, are closed.
 
-    Runs in a graph without sorting: the bits of non-negative floats order them as the integers they are,
-    and two histograms, of the upper and of the lower bits, give the exact threshold. Equal scores at the
-    threshold are closed in their order.
+    Runs in a graph without sorting: the bits of non-negative floats, read as integers, have the same order,
+    and two histograms, of the upper and of the lower bits, give the exact threshold. Of equal scores at the
+    threshold the first ones are closed.
 
     Args:
-        scores: float32 tensors of any shapes, values at least 0, one score for a gate.
-        block_sizes: how many weights one gate of each tensor switches.
-        closed_weights: int64 scalar; weights to close, all blocks counted with their size.
+        scores: float32 tensors of any shapes, values at least 0, one score per gate.
+        block_sizes: weights per gate, one number per tensor.
+        closed_weights: int64 scalar, number of weights to close.
 
     Returns:
-        Boolean tensors of the scores' shapes, True where open. The closed gates hold `closed_weights`
-        weights, or fewer by less than the largest block.
+        Bool tensors of the scores' shapes, True where open. The closed gates hold `closed_weights` weights,
+        or fewer by less than the largest block.
 
     Example:
         >>> keep, = keep_masks([tf.constant([0.5, 0.1, 0.3, 0.1])], [1], tf.constant(2, tf.int64))
@@ -27,7 +27,7 @@ def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: 
     bits = [tf.reshape(tf.bitcast(score, tf.int32), [-1]) for score in scores]
 
     def lowest_beyond(digits, bins, already_closed):
-        """The digit at which more than `closed_weights` are reached, and the weights below it."""
+        """The digit at which the count exceeds `closed_weights`, and the number of weights below it."""
         counts = [tf.math.bincount(digit, minlength=bins, maxlength=bins, dtype=tf.int64) for digit in digits]
         weights = tf.add_n([count * size for count, size in zip(counts, block_sizes, strict=True)])
         below = already_closed + tf.cumsum(weights, exclusive=True)

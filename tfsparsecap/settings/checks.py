@@ -94,8 +94,7 @@ def check_options(section: str, options: dict[str, Any], function: Callable, res
 def _check_pruning(config: Config) -> None:
     settings = config.pruning
     _check_choice("pruning.method", settings.method, registry.METHODS)
-    method = registry.METHODS[settings.method]
-    check_options("pruning", settings.options, method.__init__, _SET_FOR_METHODS)
+    check_options("pruning", settings.options, registry.factory(settings.method), _SET_FOR_METHODS)
     from_trained = settings.method == "lottery" and settings.options.get("rounds") == 0
     if (settings.method == "frozen" or from_trained) and config.training.start_from is None:
         raise InputError(

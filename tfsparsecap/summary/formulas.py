@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 from keras import layers
 
+from tfsparsecap import keras_internals
 from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.transformer import SharedAttention
@@ -54,7 +55,7 @@ def has_uncounted_operations(layer: keras.Layer) -> bool:
             break
     if not kind.__module__.startswith(("keras.", "tfsparsecap.")) or kind.__name__ in _ARBITRARY:
         return formula_of(layer) is None
-    own = [*layer._trainable_variables, *layer._non_trainable_variables]
+    own = keras_internals.own_weights(layer)
     return formula_of(layer) is None and any("kernel" in variable.name for variable in own)
 
 

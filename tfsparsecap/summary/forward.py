@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import keras
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
@@ -86,7 +87,7 @@ def forward(
         return Forward((("example", calls, 1),), "one example", tuple(notes))
     finally:
         # Regularization losses that were recorded belong to graphs that no longer exist.
-        model._clear_losses()
+        keras_internals.clear_losses(model)
 
 
 def _forward_captioner(captioner: Captioner, layers, input_shapes, beam: int, words: int) -> Forward:

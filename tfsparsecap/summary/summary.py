@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import keras
 import numpy as np
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.summary import storage
@@ -77,7 +78,7 @@ def summary(
         if not compress:
             notes.append(f"gzip and bzip2 are not measured for {size:,} weights without compress=True")
     encoder = getattr(model, "encoder", None) if isinstance(model, Captioner) else None
-    in_encoder = {id(layer) for layer in encoder._flatten_layers()} if encoder is not None else set()
+    in_encoder = set() if encoder is None else set(map(id, keras_internals.nested_layers(encoder)))
     rows = []
     for path, layer in _with_progress_bar(layers):
         tensors = tuple(

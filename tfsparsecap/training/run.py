@@ -17,7 +17,7 @@ from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import PruningMethod, strip_pruning
-from tfsparsecap.pruning.feedback import Feedback
+from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
 from tfsparsecap.rewards.reward import CaptionReward
 from tfsparsecap.runs.checkpoints import load_checkpoint, named_weights, newest_complete, read_notes
 from tfsparsecap.runs.run_data import RunData, caches_features
@@ -247,7 +247,7 @@ class _Run:
 
     def _check_metric(self) -> None:
         """Checks that validation computes the score that the pruning method follows, if any."""
-        if self.pruning is None or not self.pruning.has_own("on_validation_end"):
+        if not isinstance(self.pruning, ValidationDriven):
             return
         images = len(self._validation_records())
         names = [name for name, fewest in Validation.SCORES.items() if images >= fewest]
@@ -284,7 +284,7 @@ class _Run:
         if checkpoint is not None:
             load_checkpoint(checkpoint, self.captioner, self.captioner.optimizer)
             # A method that stopped the first phase must not stop fine-tuning.
-            stopped = not tuning and self.pruning is not None and self.pruning.finished
+            stopped = not tuning and isinstance(self.pruning, ValidationDriven) and self.pruning.finished
             if stopped or stops_early(self.history, phase.name, self.target, config.early_stopping):
                 return
         loop.run(
@@ -319,7 +319,7 @@ class _Run:
             callbacks.append(Validation(self.captioner, records, batches, tokenizer, config.data.max_length))
         if importlib.util.find_spec("tensorboard"):
             callbacks.append(keras.callbacks.TensorBoard(str(self.folder.logs), write_graph=False))
-        if self.pruning is not None and self.pruning.has_own("on_validation_end"):
+        if isinstance(self.pruning, ValidationDriven):
             callbacks.append(Feedback(self.pruning))
         save = SaveEpoch(
             self.folder,

@@ -76,7 +76,7 @@ def inception_captioner():
     keras.utils.set_random_seed(3)
     encoder = InceptionV1Encoder("Mixed_3c", image_size=64)
     captioner = SoftAttention(30, embedding_size=8, rnn_size=16, attention_size=8, encoder=encoder)
-    prune(captioner, "magnitude", sparsity=0.5, scheme="uniform", prune_frozen=True)
+    prune(captioner, "magnitude", sparsity=0.5, allocation="uniform", prune_frozen=True)
     strip_pruning(captioner)
     random = np.random.default_rng(4)
     for layer in encoder.backbone.layers:

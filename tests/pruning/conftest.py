@@ -1,0 +1,21 @@
+"""Models train eagerly here, which is faster for a few steps; the fixture `compiled` turns that off."""
+
+import keras
+import pytest
+
+
+@pytest.fixture
+def compiled() -> None:
+    """Trains with compiled steps, Keras's default."""
+
+
+@pytest.fixture(autouse=True)
+def eager_training(request, monkeypatch) -> None:
+    if "compiled" in request.fixturenames:
+        return
+    compile_model = keras.Model.compile
+
+    def compile_eagerly(self, *args, **kwargs):
+        return compile_model(self, *args, **{"run_eagerly": True, **kwargs})
+
+    monkeypatch.setattr(keras.Model, "compile", compile_eagerly)

@@ -1,0 +1,146 @@
+"""When a pruning method closes gates: the one schedule of all methods."""
+
+import dataclasses
+import math
+
+import keras
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+
+#: The options of a schedule, by which settings files and `sc.prune(model, "NAME", ...)` give them.
+OPTIONS = ("begin", "end", "frequency", "power", "constant")
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """From when to when the sparsity rises, how often it is updated, and how steeply it rises.
+
+    Between the first update, at step `n_0`, and the last one, at `n_1`, the sparsity is
+
+        s(n) = sparsity * (1 - (1 - (n - n_0) / (n_1 - n_0)) ** power)
+
+    Each method has its own defaults for what is None, and says which of these it uses.
+
+    Args:
+        begin: of the updates, as a share of the training, 0 to 1.
+        end: of the updates, as a share of the training, 0 to 1. The last update is made there, or up to
+            `frequency` steps before.
+        frequency: optimizer steps between two updates. None is a hundredth of the steps from `begin` to
+            `end`, from 1 to 1000.
+        power: of the polynomial, above 0.
+        constant: True has the full sparsity from the first update on; later updates only choose anew which
+            gates are closed.
+
+    Raises:
+        InputError: an argument out of range.
+
+    Reference:
+        Zhu and Gupta, "To prune, or not to prune", equation 1 (with `power` 3),
+        https://arxiv.org/abs/1710.01878.
+
+    Example:
+        >>> import tfsparsecap as sc
+        >>> method = sc.Supermask(0.9, total_steps=1000, schedule=sc.Schedule(begin=0.2, end=0.6))
+        >>> method.updates.first, method.updates.last, method.updates.frequency
+        (200, 596, 4)
+    """
+
+    begin: float | None = None
+    end: float | None = None
+    frequency: int | None = None
+    power: float = 3.0
+    constant: bool = False
+
+    def __post_init__(self):
+        for name in ("begin", "end"):
+            share = getattr(self, name)
+            if share is not None and not 0.0 <= share <= 1.0:
+                raise InputError(f"{name} is a share of the training from 0 to 1: got {share!r}")
+        if self.begin is not None and self.end is not None and not self.begin < self.end:
+            raise InputError(f"begin must be below end: got {self.begin!r} and {self.end!r}")
+        if self.frequency is not None and self.frequency < 1:
+            raise InputError(f"frequency must be at least 1 step: got {self.frequency!r}")
+        if not 0.0 < self.power < math.inf:
+            raise InputError(f"power must be above 0: got {self.power!r}")
+
+    def updates(self, total_steps: int, *, begin: float, end: float) -> "Updates":
+        """The steps at which a training of `total_steps` has updates.
+
+        Args:
+            total_steps: optimizer steps of the training, at least 1.
+            begin, end: defaults of the method. The default of `begin` is halved where `end` is earlier.
+
+        Raises:
+            InputError: `begin` is not before `end`, or the sparsity cannot rise between them with this
+                `frequency`.
+        """
+        check_total_steps(total_steps)
+        end = end if self.end is None else self.end
+        default = begin if begin < end else end / 2.0
+        begin = default if self.begin is None else self.begin
+        if not begin < end:
+            raise InputError(
+                f"begin is {begin!r} and end is {end!r}: both are shares of the training, and begin must be"
+                " below end"
+            )
+        first = step_at(begin, total_steps)
+        rise = max(1, step_at(end, total_steps) - 1 - first)
+        frequency = self.frequency or max(1, min(1000, round(rise / 100)))
+        if frequency > rise and not self.constant:
+            raise InputError(
+                f"frequency is {frequency}, but the sparsity rises during {rise} steps only, from step"
+                f" {first} to {first + rise} of {total_steps}: give at most {rise}, or none"
+            )
+        last = first + rise // frequency * frequency
+        if last >= total_steps:  # the shortest trainings have a single update
+            first = last = total_steps - 1
+        return Updates(first, last, frequency, self.power, self.constant)
+
+    def get_config(self) -> dict:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Schedule":
+        return cls(**config)
+
+
+@dataclasses.dataclass(frozen=True)
+class Updates:
+    """A schedule in optimizer steps, the first step of a training being 0."""
+
+    first: int
+    last: int
+    frequency: int
+    power: float
+    constant: bool
+
+    def due(self, step: tf.Tensor) -> tf.Tensor:
+        """Whether there is an update at `step`: bool scalar."""
+        return (step >= self.first) & (step <= self.last) & ((step - self.first) % self.frequency == 0)
+
+    def share(self, step: tf.Tensor) -> tf.Tensor:
+        """The share of the final sparsity that is due at `step`: float32 scalar in [0, 1]."""
+        if self.constant or self.first == self.last:
+            return tf.constant(1.0)
+        progress = tf.cast(step - self.first, tf.float32) / (self.last - self.first)
+        return 1.0 - (1.0 - tf.clip_by_value(progress, 0.0, 1.0)) ** self.power
+
+
+def step_at(share: float, total_steps: int) -> int:
+    """The step at a share of the training, rounded down (but not because of a rounding error).
+
+    Example:
+        >>> step_at(0.29, 100), step_at(0.5, 5)
+        (29, 2)
+    """
+    return math.floor(share * total_steps + 1e-6)
+
+
+def check_total_steps(total_steps: int) -> None:
+    """Raises InputError where a training would have no step."""
+    if total_steps < 1:
+        raise InputError(
+            f"total_steps must be at least 1, the optimizer steps of the training: got {total_steps!r}"
+        )
