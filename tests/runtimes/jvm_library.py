@@ -1,8 +1,11 @@
-"""TFLite's Android library for a JVM on the desktop: `python3 jvm_library.py PACKAGE_FOLDER OUTPUT_FOLDER`.
+"""Builds TFLite's Android library for a JVM on the desktop.
 
-PACKAGE_FOLDER is an unpacked Android package (AAR). OUTPUT_FOLDER gets the x86_64 library, loadable under
-glibc (`bionic.py`), and the agent that the JVM takes to load it, `liblog.so` (`jvm_agent.c`, `bionic.c`).
-Android builds call it without this project's environment: it needs Python and Debian's `gcc libc6-dev` only.
+Usage: `python3 jvm_library.py PACKAGE_FOLDER OUTPUT_FOLDER`
+
+PACKAGE_FOLDER is an unpacked Android package (AAR). The results in OUTPUT_FOLDER are the x86_64 library, which
+glibc can load (`bionic.py`), and the agent with which the JVM loads it, `liblog.so` (`jvm_agent.c`,
+`bionic.c`). Android builds run this file without the project's environment: it needs only Python and the
+Debian packages `gcc libc6-dev`.
 """
 
 import subprocess
@@ -20,14 +23,14 @@ def make(package: Path, output: Path) -> None:
     """Writes the library and the agent.
 
     Raises:
-        OSError: a file is absent, or gcc.
-        subprocess.CalledProcessError: gcc failed, and has said why.
+        OSError: a file or gcc does not exist.
+        subprocess.CalledProcessError: gcc failed; it has printed the reason.
     """
     output.mkdir(parents=True, exist_ok=True)
     library = (package / "jni" / "x86_64" / _LIBRARY).read_bytes()
     (output / _LIBRARY).write_bytes(without_bionic(library, _AGENT))
     command = ["gcc", "-O2", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE", "-shared", "-fPIC"]
-    # What bionic.c calls of itself must not be glibc's.
+    # Calls inside bionic.c must not be resolved to glibc.
     command += [f"-Wl,-soname,{_AGENT}", "-Wl,-Bsymbolic", "-Wl,--no-as-needed", "-o", str(output / _AGENT)]
     subprocess.run([*command, str(_HERE / "jvm_agent.c"), str(_HERE / "bionic.c"), "-lm", "-ldl"], check=True)
 

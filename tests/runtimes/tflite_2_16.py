@@ -1,13 +1,13 @@
-"""TFLite 2.16.1, the newest for Android apps, run on the desktop: its own x86_64 and arm64 libraries.
+"""Runs TFLite 2.16.1, the newest release for Android, on the desktop: its x86_64 and arm64 libraries.
 
-The Android package (an AAR, 6 MB) comes from Maven Central; its libraries are made loadable under glibc
-(`bionic.py`, `bionic.c`) and called by a small program (`harness.c`) in a process of its own, for arm64 under
-qemu. Package and programs are kept in `.cache/` in the repository, so that a second run needs no network.
+The Android package (an AAR, 6 MB) comes from Maven Central. Its libraries are patched so that glibc can load
+them (`bionic.py`, `bionic.c`), and called by a small program (`harness.c`) in a separate process, for arm64
+under qemu. The package and the programs are cached in `.cache/` in the repository, so that a second run needs
+no network.
 
-What it takes, as Debian's packages: `maven` to fetch it once, `gcc libc6-dev` for x86_64, and for arm64
-`gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user`. Tests that call `require` or `run` where that is
-missing are skipped with a sentence that says so, or fail where TFSPARSECAP_REQUIRE_ANDROID is set, as
-`.ci/run` does.
+Required Debian packages: `maven` to download it once, `gcc libc6-dev` for x86_64, and for arm64
+`gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user`. Tests that call `require` or `run` are skipped with a
+message if these are missing, or fail if TFSPARSECAP_REQUIRE_ANDROID is set, as in `.ci/run`.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ _PACKAGE = f"tensorflow-lite-{VERSION}.aar"
 _COORDINATES = f"org.tensorflow:tensorflow-lite:{VERSION}:aar"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 _SHA256 = "34b065817e294e7dd3569504e8b9454938ceae453b6a459da54d5f6e45d3c94e"
-# Headers that the package's own headers include and that it leaves out, with what these need of them.
+# Headers that the package's headers include but that it does not contain, with the declarations they need.
 _ABSENT_HEADERS = {
     "tensorflow/lite/core/async/c/types.h": "",
     "tensorflow/lite/core/c/registration_external.h": (
@@ -47,7 +47,7 @@ _ABSENT_HEADERS = {
 _HERE = Path(__file__).resolve().parent
 _SOURCES = [_HERE / "harness.c", _HERE / "bionic.c"]
 _CACHE = _HERE.parent.parent / ".cache" / f"tflite-{VERSION}"
-# A tiny file takes a second under qemu; on a machine with other work to do a hundred times that.
+# A tiny file takes a second under qemu, and much longer on a busy machine.
 _SECONDS = 600
 
 #: Numbers of TfLiteType.
@@ -64,7 +64,7 @@ _DTYPES = {number: dtype for dtype, number in _TYPES.items()}
 
 @dataclasses.dataclass(frozen=True)
 class _Platform:
-    """How programs for an ABI are made and run: its folder in the package, commands, Debian's packages."""
+    """How programs for an ABI are built and run: folder in the package, commands, Debian packages."""
 
     folder: str
     compiler: str
@@ -85,7 +85,7 @@ ABIS = tuple(_PLATFORMS)
 
 
 class RuntimeFailure(Exception):
-    """The library refused a file, or failed on it; the message is what it said."""
+    """The library refused a file, or failed to run it; the message is the library's."""
 
 
 def run(
@@ -111,16 +111,16 @@ def run_each(
 
     Args:
         path: the file.
-        samples: the signature's inputs by name, with the shapes and dtypes that the file has.
-        abi: whose library: `x86_64` or `arm64`.
-        xnnpack: whether operations go to the XNNPACK delegate as far as it takes them, as they do in apps
-            unless these say otherwise.
+        samples: the signature's inputs by name, with the shapes and dtypes of the file.
+        abi: `x86_64` or `arm64`.
+        xnnpack: whether to use the XNNPACK delegate for the operations that it supports, as apps do by
+            default.
 
     Returns:
         The signature's outputs by name, for each sample.
 
     Raises:
-        RuntimeFailure: the library does not take the file, or the inputs.
+        RuntimeFailure: the library refuses the file or the inputs.
     """
     require(abi)
     content = bytearray()
@@ -151,19 +151,19 @@ def _outputs(stream: io.BytesIO) -> dict[str, np.ndarray]:
 
 
 def require(abi: str) -> None:
-    """Skips the test that calls it where `run` cannot; fails it where TFSPARSECAP_REQUIRE_ANDROID is set."""
+    """Skips the calling test if `run` is not possible, or fails it if TFSPARSECAP_REQUIRE_ANDROID is set."""
     refuse(missing(abi))
 
 
 def refuse(reason: str | None) -> None:
-    """Skips or fails the test that calls it, for a reason, as `require` does; None is no reason."""
+    """Skips or fails the calling test, as `require` does, unless the reason is None."""
     if reason is not None:
         (pytest.fail if os.environ.get(REQUIRED) else pytest.skip)(reason)
 
 
 @functools.cache
 def missing(abi: str) -> str | None:
-    """Why the library of an ABI cannot be run here, in a sentence, or None where it can."""
+    """Why the library of an ABI cannot be run here, or None if it can."""
     needed = _PLATFORMS[abi]
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return f"TFLite {VERSION}'s Android libraries are run on Linux and x86_64 only"
@@ -181,7 +181,7 @@ def missing(abi: str) -> str | None:
 
 
 def android_package() -> bytes:
-    """The content of the AAR: from the cache, else from Maven Central; call `require` before."""
+    """The content of the AAR, from the cache or from Maven Central; call `require` first."""
     path = _CACHE / _PACKAGE
     if path.exists():
         content = path.read_bytes()
@@ -189,14 +189,14 @@ def android_package() -> bytes:
             return content
     content = _fetched()
     if hashlib.sha256(content).hexdigest() != _SHA256:
-        raise ValueError(f"{_COORDINATES} is not the file that it was: its SHA-256 differs")
+        raise ValueError(f"{_COORDINATES} is not the expected file: its SHA-256 differs")
     _CACHE.mkdir(parents=True, exist_ok=True)
     atomic_write(path, content)
     return content
 
 
 class _NotFetched(Exception):
-    """Maven is absent, or did not find its repository; the message says which."""
+    """Maven is not installed, or cannot download the package; the message gives the reason."""
 
 
 def _fetched() -> bytes:
@@ -214,7 +214,7 @@ def _fetched() -> bytes:
 
 @functools.cache
 def _program(abi: str) -> tuple[str, ...]:
-    """The command that runs the harness on the library, built where the cache has none of these sources."""
+    """The command that runs the harness, which is built if the cache has no build of these sources."""
     needed = _PLATFORMS[abi]
     sources = [Path(__file__), _HERE / "bionic.py", *_SOURCES]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
@@ -244,7 +244,7 @@ def _build(folder: Path, needed: _Platform) -> None:
         header = folder / "headers" / name
         header.parent.mkdir(parents=True, exist_ok=True)
         header.write_text(text)
-    # The library takes what it imports from the program, so that this exports its symbols and loads libm.
+    # The library imports from the program, which therefore exports its symbols and loads libm.
     flags = ["-O2", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE", "-rdynamic", "-Wl,--no-as-needed"]
     command = [
         needed.compiler, *flags, f"-I{folder / 'headers'}", "-o", str(folder / "harness"),
@@ -253,6 +253,6 @@ def _build(folder: Path, needed: _Platform) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(
-            f"the program that runs TFLite {VERSION} cannot be built; it takes Debian's {needed.packages}:"
+            f"the program that runs TFLite {VERSION} cannot be built; it needs the Debian packages {needed.packages}:"
             f"\n{result.stderr}"
         )
