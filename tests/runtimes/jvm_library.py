@@ -2,8 +2,8 @@
 
 Usage: `python3 jvm_library.py PACKAGE_FOLDER OUTPUT_FOLDER`
 
-PACKAGE_FOLDER is an unpacked Android package (AAR). The results in OUTPUT_FOLDER are the x86_64 library, which
-glibc can load (`bionic.py`), and the agent with which the JVM loads it, `liblog.so` (`jvm_agent.c`,
+PACKAGE_FOLDER is an unpacked Android package (AAR). OUTPUT_FOLDER receives the x86_64 library, which glibc
+can load (`bionic.py`), and the agent with which the JVM loads it, `liblog.so` (`jvm_agent.c`,
 `bionic.c`). Android builds run this file without the project's environment: it needs only Python and the
 Debian packages `gcc libc6-dev`.
 """

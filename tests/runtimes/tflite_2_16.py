@@ -253,6 +253,6 @@ def _build(folder: Path, needed: _Platform) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(
-            f"the program that runs TFLite {VERSION} cannot be built; it needs the Debian packages {needed.packages}:"
-            f"\n{result.stderr}"
+            f"the program that runs TFLite {VERSION} cannot be built; it needs the Debian packages"
+            f" {needed.packages}:\n{result.stderr}"
         )
