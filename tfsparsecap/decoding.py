@@ -1,7 +1,7 @@
-"""From a captioner to captions: greedy and beam search as one graph, for any `Captioner`.
+"""Greedy and beam search for any `Captioner`, as one graph.
 
-Everything has a static shape and uses only operations that TensorFlow Lite has built in, so that the graph
-which is evaluated is the graph which is exported.
+All shapes are static and all operations are TensorFlow Lite built-ins, so the evaluated graph is also the
+exported one.
 """
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from tfsparsecap.models.captioner import Captioner, Memory, State
 
 
 def greedy(captioner: Captioner, inputs: dict, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable word at each step: beam search with one beam.
+    """Picks the most probable token at each step: beam search with one beam.
 
     Returns:
         `(token_ids, scores)`: int32 [B, 1, max_length] and float32 [B, 1], see `beam_search`.
@@ -23,24 +23,24 @@ def greedy(captioner: Captioner, inputs: dict, max_length: int) -> tuple[tf.Tens
 def beam_search(
     captioner: Captioner, inputs: dict, beam: int, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The `beam` best captions that a beam search finds, without length normalisation.
+    """Finds the `beam` best captions by beam search, without length normalisation.
 
     Runs eagerly or inside `tf.function`; in a graph it stops as soon as every beam has ended.
 
     Args:
         captioner: any built `Captioner`.
         inputs: what `captioner.encode` takes, leading axis B (may be unknown in a graph).
-        beam: captions kept at each step, at least 1.
-        max_length: words of a caption at most, the end token included.
+        beam: number of captions kept at each step, at least 1.
+        max_length: largest number of tokens in a caption, the end token included.
 
     Returns:
         `(token_ids, scores)`, best first: int32 [B, beam, max_length] without the start token and with
-        `pad_id` after the end token; float32 [B, beam], the sum of the log-probabilities of a caption's words
-        and of its end token where it got that far. Where fewer than `beam` captions exist, the rest is
+        `pad_id` after the end token; float32 [B, beam], the sum of the log-probabilities of a caption's
+        tokens, the end token included if it was generated. If fewer than `beam` captions exist, the rest are
         `pad_id` with score -inf.
 
     Raises:
-        InputError: for a beam or a length below 1, or a length beyond `captioner.max_length`.
+        InputError: a beam or length below 1, or a length above `captioner.max_length`.
 
     Example:
         >>> from tfsparsecap.models import SoftAttention
@@ -52,7 +52,7 @@ def beam_search(
     if beam < 1 or max_length < 1:
         raise InputError(f"beam is {beam} and max_length {max_length}: both must be at least 1")
     check_length(captioner, max_length)
-    # A gated weight is masked once, before the loop, not at every word.
+    # Gated weights are masked once, before the loop, and not at every token.
     with sample_gates_once(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
@@ -61,10 +61,10 @@ def beam_search(
 
 
 def check_length(captioner: Captioner, max_length: int) -> None:
-    """Raises InputError where a captioner has no room for captions of so many tokens."""
+    """Raises InputError if a captioner does not support captions of so many tokens."""
     if captioner.max_length is not None and max_length > captioner.max_length:
         raise InputError(
-            f"max_length is {max_length}, and {captioner.name} has room for captions of"
+            f"max_length is {max_length}, but captions of {captioner.name} have at most"
             f" {captioner.max_length} tokens: give no more, or train it with a larger data.max_length"
         )
 
@@ -72,15 +72,15 @@ def check_length(captioner: Captioner, max_length: int) -> None:
 def _search(
     captioner: Captioner, memory: Memory, state: State, beam: int, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`beam_search` from memory and state of leading axis B * beam, equal for all beams of an image."""
+    """Searches from memory and state with leading axis B * beam, equal for all beams of an image."""
     rows = _length(tf.nest.flatten(state)[0])
     batch = rows // beam
-    # No more words than `beam` of one caption can be among the best.
+    # At most `beam` continuations of one caption can be among the best.
     width = min(beam, captioner.vocabulary_size)
-    # All beams start equal: only the first one lives, or they would all find the same caption. A dead beam
-    # counts as ended, lest it keeps the loop going.
+    # All beams start equal: only the first one is alive, or all would find the same caption. A dead beam
+    # counts as ended, so that it does not keep the loop running.
     alive = tf.range(rows) % beam == 0
-    # What may follow the end token: only padding, which costs nothing.
+    # Only padding follows the end token, with log-probability 0.
     after_end = tf.constant([[0.0, *[float("-inf")] * (width - 1)]])
     loop = {
         "position": tf.constant(0),
@@ -96,11 +96,11 @@ def _search(
 
     def advance(loop):
         logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
-        # The best words are picked before the logarithm, so that it is taken of those alone.
-        chances, words = tf.math.top_k(tf.nn.softmax(logits), k=width)
+        # The logarithm is taken of the best tokens only.
+        probabilities, tokens = tf.math.top_k(tf.nn.softmax(logits), k=width)
         ended = tf.expand_dims(loop["ended"], 1)
-        words = tf.where(ended, captioner.pad_id, words)
-        scores = tf.expand_dims(loop["scores"], 1) + tf.where(ended, after_end, tf.math.log(chances))
+        tokens = tf.where(ended, captioner.pad_id, tokens)
+        scores = tf.expand_dims(loop["scores"], 1) + tf.where(ended, after_end, tf.math.log(probabilities))
         token_ids, ended = loop["token_ids"], loop["ended"]
         if beam > 1:
             scores, index = tf.math.top_k(tf.reshape(scores, [batch, beam * width]), k=beam)
@@ -109,11 +109,11 @@ def _search(
                 first = tf.expand_dims(tf.range(batch) * beam, 1)
                 parents, picked = parents + first, picked + first * width
             parents = tf.reshape(parents, [-1])
-            words = tf.gather(tf.reshape(words, [-1]), picked)
+            tokens = tf.gather(tf.reshape(tokens, [-1]), picked)
             token_ids, ended, state = tf.nest.map_structure(
                 lambda x: tf.gather(x, parents), (token_ids, ended, state)
             )
-        last = tf.reshape(words, [-1])
+        last = tf.reshape(tokens, [-1])
         here = tf.range(max_length) == loop["position"]
         following = {
             "position": loop["position"] + 1,
@@ -123,7 +123,7 @@ def _search(
             "token_ids": tf.where(here, tf.expand_dims(last, 1), token_ids),
             "state": state,
         }
-        # Reshaping loses what is known of a shape, and a loop's shapes must stay the same.
+        # Reshaping loses static shapes, which must not change in a loop.
         tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
         return [following]
 
@@ -134,12 +134,12 @@ def _search(
 
 
 class Decoder:
-    """A captioner's greedy or beam search, compiled once and called with batch after batch.
+    """A captioner's greedy or beam search, compiled once for many batches.
 
     Args:
         captioner: any built `Captioner`.
-        beam: captions kept at each step; 1 is greedy.
-        max_length: words of a caption at most, the end token included.
+        beam: number of captions kept at each step; 1 is greedy.
+        max_length: largest number of tokens in a caption, the end token included.
 
     Example:
         >>> from tfsparsecap.models import SoftAttention
@@ -152,12 +152,12 @@ class Decoder:
         self._search = tf.function(self._decode, reduce_retracing=True, autograph=False)
 
     def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
-        """`beam_search` of a batch; what is not in `captioner.input_names` is left out of the graph."""
+        """Runs `beam_search` on a batch; inputs that are not in `captioner.input_names` are ignored."""
         return self._search({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
     @property
     def traces(self) -> int:
-        """How many graphs were made until now: one for new shapes, which takes seconds, and once."""
+        """Number of graphs traced so far: one for each new input shape, which takes seconds."""
         return self._search.experimental_get_tracing_count()
 
     def _decode(self, inputs):
@@ -165,10 +165,10 @@ class Decoder:
 
 
 def _repeat(x: tf.Tensor, times: int) -> tf.Tensor:
-    """Each row `times` times in a row: [B, …] to [B * times, …]."""
+    """Repeats each row: [B, …] to [B * times, …]."""
     return x if times == 1 else tf.repeat(x, times, axis=0)
 
 
 def _length(x: tf.Tensor) -> int | tf.Tensor:
-    """Length of the first axis: a number where the graph knows it."""
+    """Length of the first axis, as an int if it is known."""
     return x.shape[0] if x.shape[0] is not None else tf.shape(x)[0]

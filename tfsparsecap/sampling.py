@@ -1,7 +1,6 @@
-"""From a captioner to drawn captions: plain, top-k and nucleus sampling as one graph, for any `Captioner`.
+"""Plain, top-k and nucleus sampling for any `Captioner`, as one graph.
 
-Unlike `decoding`, nothing of this is exported: it is for training on rewards, and for looking at what a
-captioner would say besides its best caption.
+Used for training on rewards and for several captions per image; unlike `decoding`, it is not exported.
 """
 
 import math
@@ -17,8 +16,8 @@ from tfsparsecap.models.captioner import Captioner
 
 Seed = int | tuple[int, int] | tf.Tensor | None
 
-# So many words are sorted first to find a nucleus, and all only where these do not do: sorting 10 000 takes
-# four times as long as all the rest of a step.
+# To find a nucleus, so many tokens are sorted first, and all only if these are too few: sorting 10 000 takes
+# four times as long as the rest of a step.
 _FEW = 256
 
 
@@ -33,39 +32,39 @@ def sample(
     top_p: float | None = None,
     seed: Seed = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`samples` captions of every image, drawn word by word; the image is encoded once.
+    """Samples captions of every image token by token; the image is encoded once.
 
-    A word is drawn from `softmax(logits / temperature)`. With `top_k`, only from the `top_k` most probable
-    words of it; with `top_p`, only from the smallest set of most probable words whose probabilities reach
-    `top_p` together. With both, `top_k` goes first and `top_p` is of what it leaves, scaled to 1 again.
+    A token is sampled from `softmax(logits / temperature)`, with `top_k` only from its `top_k` most probable
+    tokens, with `top_p` only from the smallest set of most probable tokens whose probabilities add up to
+    `top_p`. With both, `top_p` applies to the renormalised probabilities of the `top_k` tokens.
 
-    All draws are independent, and two captions of an image may be equal. Runs eagerly or inside
-    `tf.function`; in a graph it stops as soon as every caption has ended. Layers run as in inference: no
-    dropout, gates rounded.
+    All samples are independent, so two captions of an image may be equal. Runs eagerly or inside
+    `tf.function`; in a graph it stops as soon as every caption has ended. Layers run in inference mode: no
+    dropout, rounded gates.
 
     Args:
         captioner: any built `Captioner`.
         inputs: what `captioner.encode` takes, leading axis B (may be unknown in a graph).
-        samples: captions of an image, at least 1.
-        max_length: words of a caption at most, the end token included.
-        temperature: above 0; below 1 draws likely words more often, towards 0 only the likeliest.
-        top_k: words to draw from, at least 1; None is all.
-        top_p: share of the probability to draw from, above 0, at most 1; None, as 1, is all.
-        seed: one integer (the same as with a 0 after it), two, or a tensor of them. The same seed draws the
-            same captions on the same kind of device; replicas of a `tf.distribute` strategy need one each.
-            None takes a fresh one at each call, in a graph at each run, from the generator that
+        samples: number of captions per image, at least 1.
+        max_length: largest number of tokens in a caption, the end token included.
+        temperature: above 0; below 1 makes likely tokens likelier, towards 0 only the likeliest remains.
+        top_k: number of tokens to sample from, at least 1; None is all.
+        top_p: probability mass to sample from, above 0, at most 1; None, like 1, is all.
+        seed: one integer (equal to the pair with 0), a pair, or a tensor of these. The same seed gives the
+            same captions on the same kind of device; replicas of a `tf.distribute` strategy need different
+            seeds. None takes a new one for each call (in a graph, each run) from the generator that
             `tf.random.set_seed` sets.
 
     Returns:
         `(token_ids, log_probabilities)`: int32 [B, samples, max_length] without the start token and with
-        `pad_id` after the end token; float32 [B, samples, max_length], of each word that was drawn, the end
-        token included, and 0 after it. They are those of the captioner itself, `log_softmax(logits)`,
-        whatever `temperature`, `top_k` and `top_p` are: their sum is the score that `beam_search` gives the
-        caption. They are not, unless these three are left as they are, those of the distribution that was
-        drawn from. They can be differentiated with respect to the captioner's weights; the draw cannot.
+        `pad_id` after the end token; float32 [B, samples, max_length] of each sampled token, the end token
+        included, and 0 after it. They are the captioner's own, `log_softmax(logits)`, whatever `temperature`,
+        `top_k` and `top_p` are: their sum is the score that `beam_search` gives the caption, and not, with
+        these options, the log-probability under the sampling distribution. They are differentiable with
+        respect to the captioner's weights; the choice of tokens is not.
 
     Raises:
-        InputError: for an argument out of its range, or a seed of another form.
+        InputError: an argument out of range, or a malformed seed.
 
     Reference:
         Top-k: Fan et al., "Hierarchical Neural Story Generation", https://arxiv.org/abs/1805.04833. Top-p:
@@ -81,7 +80,7 @@ def sample(
     _check(samples, max_length, temperature, top_k, top_p)
     check_length(captioner, max_length)
     seed = _as_seed(seed)
-    # A gated weight is masked once, before the loop, not at every word.
+    # Gated weights are masked once, before the loop, and not at every token.
     with sample_gates_once(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
@@ -103,20 +102,20 @@ def sample(
         def advance(loop):
             position, ended = loop["position"], loop["ended"]
             logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
-            words = _drawn_words(logits, tf.random.fold_in(seed, position), temperature, top_k, top_p)
-            drawn_logits = tf.gather(logits, words, batch_dims=1)
-            log_chances = tf.where(ended, 0.0, drawn_logits - tf.reduce_logsumexp(logits, axis=1))
-            last = tf.where(ended, captioner.pad_id, words)
+            tokens = _sample_tokens(logits, tf.random.fold_in(seed, position), temperature, top_k, top_p)
+            sampled_logits = tf.gather(logits, tokens, batch_dims=1)
+            log_probabilities = tf.where(ended, 0.0, sampled_logits - tf.reduce_logsumexp(logits, axis=1))
+            last = tf.where(ended, captioner.pad_id, tokens)
             here = tf.range(max_length) == position
             following = {
                 "position": position + 1,
                 "last": last,
                 "ended": ended | (last == captioner.end_id),
                 "token_ids": tf.where(here, last[:, None], loop["token_ids"]),
-                "log_probabilities": tf.where(here, log_chances[:, None], loop["log_probabilities"]),
+                "log_probabilities": tf.where(here, log_probabilities[:, None], loop["log_probabilities"]),
                 "state": state,
             }
-            # A loop's shapes must stay the same, and a step may know less of them.
+            # Static shapes, which a step may lose, must not change in a loop.
             tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
             return [following]
 
@@ -126,13 +125,13 @@ def sample(
 
 
 class Sampler:
-    """A captioner's sampling, compiled once and called with batch after batch in the place of a `Decoder`.
+    """A captioner's sampling, compiled once for many batches, with the interface of a `Decoder`.
 
     Args:
         captioner: any built `Captioner`.
         samples, max_length, temperature, top_k, top_p: see `sample`.
-        seed: see `sample`; None takes a fresh one for this sampler. Each call goes on from the one before,
-            so that batches get draws of their own; another sampler with the same seed repeats them all.
+        seed: see `sample`; None takes a new one for this sampler. Calls are numbered, so that each batch gets
+            samples of its own; another sampler with the same seed repeats them all.
 
     Raises:
         InputError: as `sample`.
@@ -158,18 +157,18 @@ class Sampler:
         self.captioner, self.samples, self.max_length = captioner, samples, max_length
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.seed = _as_seed(seed)
-        # A variable, so that calls count inside somebody else's `tf.function`, too.
+        # A variable, so that calls inside another `tf.function` are counted, too.
         self._calls = tf.Variable(
             0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="calls"
         )
         self._sample = tf.function(self._draw, reduce_retracing=True, autograph=False)
 
     def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
-        """Drawn captions of a batch; what is not in `captioner.input_names` is left out of the graph.
+        """Samples captions of a batch; inputs that are not in `captioner.input_names` are ignored.
 
         Returns:
-            `(token_ids, scores)`, best first: int32 [B, samples, max_length] as of `sample`; float32
-            [B, samples], the sums of its log-probabilities.
+            `(token_ids, scores)`, best first: int32 [B, samples, max_length] as from `sample`; float32
+            [B, samples], the sums of the log-probabilities.
         """
         return self._sample({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
@@ -188,32 +187,32 @@ class Sampler:
         return tf.gather(token_ids, order, batch_dims=1), scores
 
 
-def _drawn_words(
+def _sample_tokens(
     logits: tf.Tensor, seed: tf.Tensor, temperature: float, top_k: int | None, top_p: float | None
 ) -> tf.Tensor:
-    """One word, int32 [R], for each row of logits [R, V]."""
-    # With the largest at 0, a low temperature sends the others to -inf and leaves it where it is. What is
-    # far beyond these bounds would be 0 or infinite in float32, and 0 / 0 no number.
+    """Samples one token, int32 [R], for each row of logits [R, V]."""
+    # With the largest logit at 0, a low temperature sends all others to -inf. The bounds keep the temperature
+    # from becoming 0 or infinite in float32, and 0 / 0 from becoming NaN.
     logits -= tf.reduce_max(logits, axis=1, keepdims=True)
     logits /= min(max(temperature, 1e-37), 1e37)
-    words = None
+    tokens = None
     if top_k is not None and top_k < logits.shape[1]:
-        logits, words = tf.math.top_k(logits, k=top_k)
+        logits, tokens = tf.math.top_k(logits, k=top_k)
     picked = _pick(logits, seed) if top_p is None or top_p >= 1 else _pick_from_nucleus(logits, seed, top_p)
-    return picked if words is None else tf.gather(words, picked, batch_dims=1)
+    return picked if tokens is None else tf.gather(tokens, picked, batch_dims=1)
 
 
 def _pick(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """An index, int32 [R], into each row of logits [R, N], as probable as they say."""
+    """Samples an index, int32 [R], for each row of logits [R, N]."""
     picked = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)[:, 0]
-    # A row that is not finite gives N, which is no index.
+    # A row with NaN gives N, which is out of range.
     return tf.minimum(picked, logits.shape[1] - 1)
 
 
 def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.Tensor:
-    """`_pick` among the fewest most probable whose probabilities reach `top_p`; the largest logit is 0."""
+    """`_pick` from the smallest set whose probabilities add up to `top_p`; the largest logit is 0."""
     size = logits.shape[1]
-    # In double precision, or the tail of a large vocabulary gets lost in the sums.
+    # In single precision, the sums would lose the tail of a large vocabulary.
     total = tf.reduce_sum(tf.exp(tf.cast(logits, tf.float64)), axis=1, keepdims=True)
 
     def largest(count):
@@ -221,7 +220,7 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
         return found, indices, tf.cumsum(tf.exp(tf.cast(found, tf.float64)) / total, axis=1)
 
     def pick(found, indices, reached):
-        # A word is kept where those before it do not reach top_p yet: the first one always is.
+        # A token is kept if those before it do not reach top_p: the first one always is.
         before = tf.pad(reached[:, :-1], [[0, 0], [1, 0]])
         picked = _pick(tf.where(before < top_p, found, -math.inf), seed)
         return tf.gather(indices, picked, batch_dims=1)
@@ -234,18 +233,18 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
 
 
 def _check(samples, max_length, temperature, top_k, top_p) -> None:
-    """Raises `InputError` for the first setting of `sample` that is out of its range."""
+    """Raises `InputError` for the first argument of `sample` that is out of range."""
     for name, value in (("samples", samples), ("max_length", max_length), ("top_k", top_k)):
         if (name, value) != ("top_k", None) and not (isinstance(value, Integral) and value >= 1):
             raise InputError(f"{name} is {value!r}: give a whole number of at least 1")
     if not (isinstance(temperature, Real) and 0 < temperature < math.inf):
-        raise InputError(f"temperature is {temperature!r}: give a number above 0 (1 is the captioner's own)")
+        raise InputError(f"temperature is {temperature!r}: give a number above 0 (1 changes nothing)")
     if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
         raise InputError(f"top_p is {top_p!r}: give a number above 0 and at most 1")
 
 
 def _as_seed(seed: Seed) -> tf.Tensor:
-    """The two integers that a stateless draw takes."""
+    """Converts a seed to the two integers of stateless sampling."""
     if seed is None:
         return tf.random.uniform([2], tf.int32.min, tf.int32.max, tf.int32)
     if not tf.is_tensor(seed):
@@ -255,6 +254,6 @@ def _as_seed(seed: Seed) -> tf.Tensor:
             seed = np.asarray(None)
     whole = seed.dtype.is_integer if tf.is_tensor(seed) else seed.dtype.kind in "iu"
     if not whole or tuple(seed.shape) not in ((), (2,)):
-        raise InputError("a seed is one or two integers of at most 64 bits, or None for a fresh one")
+        raise InputError("a seed is one or two integers of at most 64 bits, or None for a new one")
     seed = tf.cast(seed, tf.int64)
     return seed if seed.shape.rank else tf.stack([seed, tf.zeros_like(seed)])

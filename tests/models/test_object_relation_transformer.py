@@ -224,7 +224,7 @@ def test_shared_projections_are_one_layer():
 def test_captions_longer_than_max_length_are_refused(inputs):
     captioner = make()
     for search in (Decoder(captioner, 1, 8), Sampler(captioner, 2, 8)):
-        with pytest.raises(InputError, match="has room for captions of 7 tokens"):
+        with pytest.raises(InputError, match="have at most 7 tokens"):
             search(inputs)
     token_ids, _ = Decoder(captioner, 2, 7)(inputs)
     assert token_ids.shape == (3, 2, 7)
