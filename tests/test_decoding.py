@@ -1,4 +1,4 @@
-"""Greedy and beam search against NumPy and against all captions there are; export to TensorFlow Lite."""
+"""Greedy and beam search against NumPy and exhaustive search; export to TensorFlow Lite."""
 
 import itertools
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tfsparsecap.decoding import Decoder, beam_search, greedy
+from tfsparsecap.decoding import Decoder, beam_search
 from tfsparsecap.errors import InputError
 from tfsparsecap.models import SoftAttention, UpDown
 from tfsparsecap.models.captioner import END, PAD, START, Captioner
@@ -18,7 +18,7 @@ LENGTH = 5
 
 
 def make(vocabulary_size, seed=1, cell="gru", spread=1.5):
-    """A captioner with weights large enough for captions to differ and to end at different lengths."""
+    """A captioner with large weights, so that captions differ and end at different lengths."""
     keras.utils.set_random_seed(seed)
     captioner = SoftAttention(
         vocabulary_size, cell=cell, embedding_size=6, rnn_size=8, attention_size=5, feature_size=7
@@ -75,7 +75,7 @@ def all_captions(captioner, inputs, max_length):
     return ids[order], scores[order]
 
 
-@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+@pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_equals_a_search_in_numpy(beam, cell):
     captioner, inputs = make(15, cell=cell), features(3)
@@ -100,9 +100,9 @@ def test_a_wide_beam_finds_the_best_of_all_captions():
     assert np.all(np.isneginf(found[0, len(ids) :]))
 
 
-def test_greedy_is_the_largest_logit_at_each_step_and_beam_one():
+def test_one_beam_takes_the_largest_logit_at_each_step():
     captioner, inputs = make(15), features(4)
-    token_ids, scores = greedy(captioner, inputs, LENGTH)
+    token_ids, _ = beam_search(captioner, inputs, 1, LENGTH)
     memory = captioner.encode(inputs)
     state, last, ended = captioner.initial_state(memory), np.full(4, START, "int32"), np.zeros(4, bool)
     for position in range(LENGTH):
@@ -110,9 +110,6 @@ def test_greedy_is_the_largest_logit_at_each_step_and_beam_one():
         last = np.where(ended, PAD, np.argmax(logits, axis=1)).astype("int32")
         np.testing.assert_array_equal(token_ids[:, 0, position], last)
         ended |= last == END
-    again, same = beam_search(captioner, inputs, 1, LENGTH)
-    np.testing.assert_array_equal(token_ids, again)
-    np.testing.assert_array_equal(scores, same)
 
 
 def test_scores_are_those_of_teacher_forcing_and_best_comes_first():
@@ -130,7 +127,7 @@ def test_scores_are_those_of_teacher_forcing_and_best_comes_first():
     assert np.all(ids[~before_end] == PAD)
 
 
-def test_inputs_beside_the_features_reach_the_captioner():
+def test_other_inputs_reach_the_captioner():
     keras.utils.set_random_seed(3)
     captioner = UpDown(30, embedding_size=8, rnn_size=8, attention_size=8, feature_size=6)
     rng = np.random.default_rng(0)
@@ -146,7 +143,7 @@ def test_inputs_beside_the_features_reach_the_captioner():
     np.testing.assert_allclose(masked, fewer, atol=1e-5)
 
 
-def test_a_decoder_tells_when_a_graph_was_made():
+def test_decoder_counts_its_graphs():
     decode = Decoder(make(9), 1, 3)
     assert decode.traces == 0
     decode(features(2))
@@ -158,7 +155,7 @@ def test_a_decoder_tells_when_a_graph_was_made():
 
 
 class Scripted(Captioner):
-    """Says one fixed sentence, and counts how often it is asked for a word."""
+    """Generates one fixed sentence and counts its steps."""
 
     def __init__(self, sentence, **kwargs):
         super().__init__(10, **kwargs)
@@ -185,11 +182,11 @@ def test_stops_when_all_captions_have_ended():
 
 def test_other_special_ids():
     captioner = Scripted([7, 8, 4, 9, 9, 9], start_id=9, end_id=4, pad_id=6)
-    token_ids, _ = greedy(captioner, features(2), LENGTH)
+    token_ids, _ = beam_search(captioner, features(2), 1, LENGTH)
     np.testing.assert_array_equal(token_ids[0, 0], [7, 8, 4, 6, 6])
 
 
-def test_same_in_a_graph_of_unknown_batch_and_eagerly():
+def test_graphs_of_unknown_batch_size_equal_eager_mode():
     captioner, inputs = make(15), features(4)
     signature = [tf.TensorSpec((None, 4, 7))]
     graph = tf.function(
@@ -202,7 +199,7 @@ def test_same_in_a_graph_of_unknown_batch_and_eagerly():
         np.testing.assert_allclose(scores, eager[1][:batch], atol=1e-4)
 
 
-def test_decoder_leaves_other_inputs_out_and_takes_any_batch():
+def test_decoder_ignores_unknown_inputs_and_takes_any_batch_size():
     decode = Decoder(make(15), 2, LENGTH)
     whole, _ = decode({**features(4), "index": np.arange(4), "tokens": np.zeros((4, 2))})
     part, _ = decode({"features": features(4)["features"][:3]})
@@ -241,6 +238,6 @@ def test_exports_with_builtin_operations_and_gives_the_same_captions(beam, cell)
 
 
 @pytest.mark.parametrize(("beam", "length"), [(0, 5), (2, 0), (-1, 5)])
-def test_impossible_sizes_are_named(beam, length):
+def test_impossible_sizes_are_refused(beam, length):
     with pytest.raises(InputError, match="at least 1"):
         beam_search(make(15), features(1), beam, length)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.decoding import greedy
+from tfsparsecap.decoding import beam_search
 from tfsparsecap.errors import InputError
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.models.captioner import END, PAD, START, Captioner
@@ -65,7 +65,7 @@ def log_softmax(x):
 
 
 def word_chances(logits, temperature=1.0, top_k=None, top_p=None):
-    """The distribution that one word is drawn from, float64 [V], written down word by word."""
+    """The distribution of one token, float64 [V], computed token by token."""
     chances = np.exp(log_softmax(logits / temperature))
     order = sorted(range(len(chances)), key=lambda word: -chances[word])[:top_k]
     total = sum(chances[word] for word in order)
@@ -81,7 +81,7 @@ def word_chances(logits, temperature=1.0, top_k=None, top_p=None):
 
 
 def caption_chances(logits, length, **settings):
-    """Every caption that can be drawn, padded, with its probability."""
+    """Every caption that can be sampled, padded, with its probability."""
     result = {}
     for words in itertools.product(range(len(logits)), repeat=length):
         ended = words.index(END) + 1 if END in words else length
@@ -94,7 +94,7 @@ def caption_chances(logits, length, **settings):
     return result
 
 
-def assert_drawn_from(drawn, chances):
+def assert_sampled_from(drawn, chances):
     """Pearson's test: the bound is five deviations above what is expected. What is rare counts as one."""
     counts, total = Counter(drawn), len(drawn)
     assert set(counts) <= set(chances)
@@ -128,7 +128,7 @@ def make(vocabulary_size=15, kind="lstm"):
 
 
 def forced_log_probabilities(captioner, inputs, token_ids):
-    """Teacher forcing of drawn captions [B, S, T], as a tensor: 0 after the end token."""
+    """Teacher forcing of sampled captions [B, S, T], as a tensor: 0 after the end token."""
     batch, samples, length = token_ids.shape
     ids = np.asarray(token_ids).reshape(batch * samples, length)
     tokens = np.concatenate([np.full((len(ids), 1), START, "int32"), ids[:, :-1]], axis=1)
@@ -140,16 +140,16 @@ def forced_log_probabilities(captioner, inputs, token_ids):
 
 
 @every_setting
-def test_captions_are_as_frequent_as_they_are_probable(settings):
+def test_captions_are_as_frequent_as_probable(settings):
     logits = table()
     token_ids, _ = sample(Chain(logits), features(4), COUNT // 4, LENGTH, seed=7, **settings)
     captions = [tuple(words) for words in token_ids.numpy().reshape(COUNT, LENGTH).tolist()]
     chances = caption_chances(logits, LENGTH, **settings)
-    assert_drawn_from(captions, chances)
+    assert_sampled_from(captions, chances)
     assert {words for words, chance in chances.items() if chance * COUNT > 20} <= set(captions)
 
 
-def test_images_samples_and_positions_are_drawn_independently():
+def test_images_samples_and_positions_are_independent():
     # The same distribution everywhere, and no end: each pair of draws is as probable as a product.
     chances = np.array([0.3, 0.2, 0.0, 0.25, 0.25])
     with np.errstate(divide="ignore"):
@@ -162,7 +162,7 @@ def test_images_samples_and_positions_are_drawn_independently():
         (token_ids[0, :, 0], token_ids[0, :, 1]),
         (token_ids[0, :-1, 1], token_ids[0, 1:, 0]),
     ):
-        assert_drawn_from(list(zip(first.tolist(), second.tolist(), strict=True)), pairs)
+        assert_sampled_from(list(zip(first.tolist(), second.tolist(), strict=True)), pairs)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_images_samples_and_positions_are_drawn_independently():
     ],
     ids=str,
 )
-def test_words_that_can_be_drawn_are_exactly_those_of_the_rule(settings, words):
+def test_exactly_the_allowed_tokens_are_sampled(settings, words):
     chances = np.array([2, 2, 0, 2, 2, 2, 2, 2, 1, 1]) / 16
     with np.errstate(divide="ignore"):
         captioner = Chain(np.tile(np.log(chances), (10, 1)))
@@ -193,19 +193,19 @@ def test_words_that_can_be_drawn_are_exactly_those_of_the_rule(settings, words):
 def test_nuclei_of_a_large_vocabulary():
     # Wide ones: three quarters of equally probable words are the first ones of them.
     token_ids, _ = sample(Chain(np.zeros((512, 512))), features(1), 8000, 1, seed=1, top_p=0.75)
-    assert_drawn_from(token_ids.numpy().ravel().tolist(), dict.fromkeys(range(384), 1 / 384))
+    assert_sampled_from(token_ids.numpy().ravel().tolist(), dict.fromkeys(range(384), 1 / 384))
     # Narrow ones, and both in one batch: what follows the word 4 is wide, the others are narrow.
     chances = np.full((512, 512), 0.125 / 509)
     chances[:, [500, 4, 300]] = 0.5, 0.25, 0.125
     chances[4] = 1 / 512
     narrow = {500: 4 / 7, 4: 2 / 7, 300: 1 / 7}
     token_ids = sample(Chain(np.log(chances)), features(1), COUNT, 2, seed=1, top_p=0.8)[0].numpy()[0]
-    assert_drawn_from(token_ids[:, 0].tolist(), narrow)
-    assert_drawn_from(token_ids[token_ids[:, 0] == 300, 1].tolist(), narrow)
-    assert_drawn_from(token_ids[token_ids[:, 0] == 4, 1].tolist(), dict.fromkeys(range(410), 1 / 410))
+    assert_sampled_from(token_ids[:, 0].tolist(), narrow)
+    assert_sampled_from(token_ids[token_ids[:, 0] == 300, 1].tolist(), narrow)
+    assert_sampled_from(token_ids[token_ids[:, 0] == 4, 1].tolist(), dict.fromkeys(range(410), 1 / 410))
 
 
-def test_a_word_of_no_probability_is_never_drawn_at_any_temperature():
+def test_tokens_with_probability_zero_are_never_sampled():
     logits = np.where(np.arange(8) == 5, -np.inf, table(8))
     for temperature in (1e-3, 1.0, 1e3, 1e300):
         token_ids, chances = sample(Chain(logits), features(1), 2000, 4, temperature=temperature, seed=2)
@@ -213,7 +213,7 @@ def test_a_word_of_no_probability_is_never_drawn_at_any_temperature():
 
 
 @every_setting
-def test_log_probabilities_are_those_of_the_captioner_itself(settings):
+def test_log_probabilities_are_the_captioners_own(settings):
     token_ids, found = sample(Chain(table()), features(2), 300, 5, seed=5, **settings)
     assert token_ids.shape == found.shape == (2, 300, 5)
     assert token_ids.dtype == tf.int32 and found.dtype == tf.float32
@@ -227,7 +227,7 @@ def test_log_probabilities_are_those_of_the_captioner_itself(settings):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "up_down", "transformer"])
-def test_log_probabilities_are_those_of_teacher_forcing(kind):
+def test_log_probabilities_equal_teacher_forcing(kind):
     captioner, inputs = make(kind=kind), features(3)
     if kind == "transformer":
         corners = np.sort(np.random.default_rng(3).uniform(size=(3, 4, 2, 2)), axis=2)
@@ -242,7 +242,7 @@ def test_log_probabilities_are_those_of_teacher_forcing(kind):
     assert len({tuple(words) for words in ids[0].tolist()}) > 1
 
 
-def test_gradients_of_log_probabilities_are_those_of_teacher_forcing():
+def test_gradients_of_log_probabilities_equal_teacher_forcing():
     captioner, inputs = make(), features(2)
 
     @tf.function(autograph=False)
@@ -262,15 +262,15 @@ def test_gradients_of_log_probabilities_are_those_of_teacher_forcing():
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-45, 1e-300])
-def test_at_a_very_low_temperature_it_is_greedy(temperature):
+def test_very_low_temperatures_are_greedy(temperature):
     captioner, inputs = make(), features(4)
     token_ids, found = sample(captioner, inputs, 3, 8, temperature=temperature)
-    expected, scores = greedy(captioner, inputs, 8)
+    expected, scores = beam_search(captioner, inputs, 1, 8)
     np.testing.assert_array_equal(token_ids, np.repeat(expected, 3, axis=1))
     np.testing.assert_allclose(found.numpy().sum(2), np.repeat(scores, 3, axis=1), rtol=1e-4, atol=1e-5)
 
 
-def test_a_seed_draws_the_same_again_and_another_seed_something_else():
+def test_equal_seeds_repeat_and_other_seeds_do_not():
     captioner, inputs = make(), features(3)
 
     def draw(seed):
@@ -283,7 +283,7 @@ def test_a_seed_draws_the_same_again_and_another_seed_something_else():
     assert all(a != b for a, b in itertools.combinations(drawn, 2))
 
 
-def test_without_a_seed_each_run_of_a_graph_draws_anew_and_the_global_seed_decides():
+def test_without_a_seed_the_global_seed_decides():
     captioner, inputs = make(), features(2)
 
     def runs():
@@ -296,7 +296,7 @@ def test_without_a_seed_each_run_of_a_graph_draws_anew_and_the_global_seed_decid
     assert runs() == first
 
 
-def test_same_in_a_graph_of_unknown_batch_and_eagerly():
+def test_graphs_of_unknown_batch_size_equal_eager_mode():
     captioner, inputs = make(), features(4)
 
     @tf.function(input_signature=[tf.TensorSpec((None, 4, 7)), tf.TensorSpec((), tf.int32)], autograph=False)
@@ -320,7 +320,7 @@ def sentence(*words, size=10):
     return logits
 
 
-def test_stops_when_all_captions_have_ended_pads_them_and_encodes_an_image_once():
+def test_stops_when_all_captions_have_ended_and_encodes_an_image_once():
     captioner = Chain(sentence(START, 7, 8, END, 9))
     token_ids, found = sample(captioner, features(3), 4, 20, seed=1)
     np.testing.assert_array_equal(token_ids, np.tile([7, 8, END] + [PAD] * 17, (3, 4, 1)))
@@ -331,7 +331,7 @@ def test_stops_when_all_captions_have_ended_pads_them_and_encodes_an_image_once(
     np.testing.assert_array_equal(token_ids, np.tile([7, 8, 4, 6, 6], (2, 2, 1)))
 
 
-def test_a_captioner_that_has_diverged_still_says_words():
+def test_logits_of_nan_still_give_valid_tokens():
     for settings in ({}, {"top_k": 3}, {"top_p": 0.5}):
         token_ids, found = sample(Chain(np.full((6, 6), np.nan)), features(2), 3, 4, seed=1, **settings)
         assert set(token_ids.numpy().ravel().tolist()) <= set(range(6)) and np.isnan(found).any()
@@ -342,7 +342,7 @@ def test_mixed_precision():
     assert sample(captioner, features(2), 3, LENGTH, top_p=0.8)[1].dtype == tf.float32
 
 
-def test_a_sampler_gives_scores_and_the_best_caption_first():
+def test_sampler_returns_scores_and_the_best_caption_first():
     captioner, inputs = make(), features(3)
     draw = Sampler(captioner, 6, 8, top_p=0.95, seed=2)
     # What the captioner does not know is left out.
@@ -355,16 +355,16 @@ def test_a_sampler_gives_scores_and_the_best_caption_first():
     assert draw(features(1))[1].shape == (1, 6)
 
 
-def test_a_sampler_draws_by_its_settings():
+def test_sampler_uses_its_settings():
     logits = table()
     for settings in ({"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.6}):
         token_ids, _ = Sampler(Chain(logits), COUNT, 1, seed=1, **settings)(features(1))
         chances = word_chances(logits[START], **settings)
         drawn = token_ids.numpy().ravel().tolist()
-        assert_drawn_from(drawn, {word: chances[word] for word in np.flatnonzero(chances).tolist()})
+        assert_sampled_from(drawn, {word: chances[word] for word in np.flatnonzero(chances).tolist()})
 
 
-def test_a_sampler_goes_on_from_call_to_call_and_another_of_the_same_seed_repeats_it():
+def test_calls_of_a_sampler_differ_and_another_sampler_with_the_same_seed_repeats_them():
     captioner, inputs = make(), features(2)
 
     def calls(draw):
@@ -381,7 +381,7 @@ def test_a_sampler_goes_on_from_call_to_call_and_another_of_the_same_seed_repeat
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "values"),
+    ("name", "message", "values"),
     [
         ("samples", "samples is", [0, -1, 2.5, None]),
         ("max_length", "max_length is", [0, 1.5]),
@@ -391,10 +391,10 @@ def test_a_sampler_goes_on_from_call_to_call_and_another_of_the_same_seed_repeat
         ("seed", "one or two integers", [(1, 2, 3), [1, [2, 3]], 1.5, 2**64, tf.constant([1.0, 2.0])]),
     ],
 )
-def test_wrong_arguments_are_named(name, said, values):
+def test_wrong_arguments_are_refused(name, message, values):
     for value in values:
         arguments = {"samples": 2, "max_length": 5, name: value}
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             sample(Chain(table()), features(1), **arguments)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             Sampler(Chain(table()), **arguments)

@@ -1,4 +1,4 @@
-"""python -m tfsparsecap.convert: a published PyTorch checkpoint becomes a run folder, without PyTorch."""
+"""python -m tfsparsecap.convert: makes a run folder of a published PyTorch checkpoint, without PyTorch."""
 
 import argparse
 import json
@@ -13,20 +13,20 @@ from tfsparsecap.errors import InputError
 EXAMPLES = [
     (
         "python -m tfsparsecap.convert UpDown/model_best_pruned_sparse.pth --output runs/updown",
-        "with config.json and the SentencePiece model beside it",
+        "config.json and the SentencePiece model are next to it",
     ),
     (
         "python -m tfsparsecap.convert model.pth --output runs/acort --config c.json --tokenizer word.model",
-        "or wherever they are",
+        "or in other places",
     ),
     (
         "python -m tfsparsecap.caption runs/updown --features FOLDER 391895",
         "then: caption images by their bottom-up features",
     ),
 ]
-#: Where a checkpoint's tokenizer lies, beside it.
+#: Places of a checkpoint's tokenizer, relative to its folder.
 TOKENIZERS = ("tokenizer/*.model", "*.model")
-#: Sizes in a published configuration, none of which can be larger than the largest side of a tensor.
+#: Sizes in a published configuration; none can be larger than the longest axis of a tensor.
 _SIZES = (
     "vocab_size",
     "rnn_size",
@@ -36,37 +36,37 @@ _SIZES = (
     "d_model",
     "dim_feedforward",
 )
-#: Tokens of a caption where nobody says how many, and at most: more would only fill the memory.
+#: Default and largest number of tokens in a caption.
 _USUAL_LENGTH, _LONGEST = 16, 5000
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of a conversion."""
+    """Parses the command line."""
     options = parser(
         "python -m tfsparsecap.convert",
         "Makes a run folder of a checkpoint of the original implementation (Up-Down, Object Relation\n"
         "Transformer, ACORT; dense, sparse, or with gates), for evaluate, caption and tfsparsecap-export.\n"
-        "The file's tensors are read as numbers; nothing in it is run, and PyTorch is not needed.",
+        "Nothing in the file is executed, and PyTorch is not needed.",
         EXAMPLES,
     )
     options.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pth file")
     options.add_argument("--output", type=Path, required=True, metavar="runs/NAME", help="the new run folder")
-    options.add_argument("--config", type=Path, metavar="FILE.json", help="default: config.json beside it")
+    options.add_argument("--config", type=Path, metavar="FILE.json", help="default: config.json next to it")
     options.add_argument(
-        "--tokenizer", type=Path, metavar="FILE.model", help="SentencePiece model; default: the one beside it"
+        "--tokenizer", type=Path, metavar="FILE.model", help="SentencePiece model; default: next to it"
     )
-    options.add_argument("--data", metavar="FOLDER", help="captions to evaluate on, as data.folder of a run")
-    options.add_argument("--features", metavar="FOLDER", help="bottom-up features, as data.features of a run")
-    options.add_argument("--json", action="store_true", help="print what was made as JSON")
+    options.add_argument("--data", metavar="FOLDER", help="captions to evaluate on (data.folder of the run)")
+    options.add_argument("--features", metavar="FOLDER", help="bottom-up features (data.features of the run)")
+    options.add_argument("--json", action="store_true", help="print the result as JSON")
     return options.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Converts as the command line says.
+    """Runs the command.
 
     Raises:
-        InputError: a file is missing, damaged or of another captioner; the output folder exists. Nothing was
-            written then.
+        InputError: a file is missing, damaged or of another captioner, or the output folder exists; nothing
+            is written then.
     """
     given = arguments(argv)
     with only_json_on_stdout(given.json):
@@ -79,8 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 [
                     ("captioner", made["captioner"]),
                     ("parameters", _spaced(made["parameters"])),
-                    ("sparsity", f"{made['sparsity']:.2%}, {_spaced(made['nonzero_weights'])} weights left"),
-                    ("tokens", f"{made['tokens']}, a caption has at most {made['max_length']}"),
+                    ("sparsity", f"{made['sparsity']:.2%}, {_spaced(made['nonzero_weights'])} non-zero"),
+                    ("tokens", f"{made['tokens']}, at most {made['max_length']} per caption"),
                 ],
             )
     if given.json:
@@ -101,8 +101,8 @@ def convert(
     Args:
         checkpoint: the `.pth` file.
         output: the new folder, `runs/NAME`.
-        config: the checkpoint's `config.json`; None looks beside it.
-        tokenizer: its SentencePiece model; None looks beside it.
+        config: the checkpoint's `config.json`; None looks next to it.
+        tokenizer: its SentencePiece model; None looks next to it.
         data, features: become `data.folder` and `data.features` of the run.
 
     Returns:
@@ -115,14 +115,14 @@ def convert(
         >>> convert(Path("model_best_pruned_sparse.pth"), Path("runs/updown"))["sparsity"]  # doctest: +SKIP
         0.975
     """
-    # What is cheap to check comes first.
+    # The cheap checks come first.
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"{output} exists: give --output a folder that does not")
+        raise InputError(f"{output} exists: give --output a new folder")
     if checkpoint.is_dir():
         raise InputError(f"{checkpoint} is a folder: name the .pth file in it")
     for option, folder in (("--data", data), ("--features", features)):
         if folder is not None and not Path(folder).expanduser().is_dir():
-            raise InputError(f"there is no folder {folder}: give {option} one that is there, or leave it out")
+            raise InputError(f"there is no folder {folder}: give {option} an existing one, or leave it out")
     config = config or checkpoint.parent / "config.json"
     published = _read_config(config)
     tokenizer = tokenizer or _tokenizer_beside(checkpoint)
@@ -141,19 +141,18 @@ def convert(
         captioner = published_captioner(published)
     except InputError as error:
         raise InputError(
-            f"{config}: {error}; if it is the configuration of another checkpoint, name the right one with"
-            " --config"
+            f"{config}: {error}; if it belongs to another checkpoint, give the right one with --config"
         ) from error
     for name in ("start_id", "end_id", "pad_id"):
         if getattr(words, name) != getattr(captioner, name):
             raise InputError(
                 f"{name} is {getattr(captioner, name)} in the checkpoint's configuration and"
-                f" {getattr(words, name)} in {tokenizer}: give the tokenizer that it was trained with"
+                f" {getattr(words, name)} in {tokenizer}: give the checkpoint's own tokenizer"
             )
     if len(words) != captioner.vocabulary_size:
         raise InputError(
-            f"the captioner knows {captioner.vocabulary_size} tokens and {tokenizer} has {len(words)}: give"
-            " the tokenizer that it was trained with"
+            f"the captioner has {captioner.vocabulary_size} tokens and {tokenizer} has {len(words)}: give the"
+            " checkpoint's own tokenizer"
         )
     load_published(captioner, arrays)
     settings = _settings(captioner, published, output.name, data, features)
@@ -163,7 +162,7 @@ def convert(
         with atomic_path(folder.model) as temporary:
             captioner.save(temporary)
     except BaseException:
-        # Half a run would be in the way of the next try.
+        # Part of a run would block the next attempt.
         shutil.rmtree(output, ignore_errors=True)
         raise
     return {
@@ -185,12 +184,12 @@ def _read_config(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
-            f"cannot read the checkpoint's configuration {path}: {error.strerror}; name it with --config"
+            f"cannot read the checkpoint's configuration {path}: {error.strerror}; give it with --config"
         ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no JSON ({error}): give the config.json of the checkpoint") from error
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds no settings: give the config.json of the checkpoint")
+        raise InputError(f"{path} contains no settings: give the config.json of the checkpoint")
     return content
 
 
@@ -199,8 +198,8 @@ def _tokenizer_beside(checkpoint: Path) -> Path:
     if len(found) != 1:
         several = f"several ({', '.join(path.name for path in found)})" if found else "none"
         raise InputError(
-            f"a checkpoint needs its SentencePiece model, and beside {checkpoint} there is {several}: name it"
-            " with --tokenizer"
+            f"a checkpoint needs its SentencePiece model, but next to {checkpoint} there is {several}:"
+            " give it with --tokenizer"
         )
     return found[0]
 
@@ -221,14 +220,14 @@ def _read_tokenizer(published: Mapping[str, Any], path: Path):
 
 
 def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkpoint: Path) -> None:
-    """Refuses sizes that no tensor has, before memory is taken for them."""
+    """Refuses sizes larger than the checkpoint's tensors before memory is allocated for them."""
     largest = max((size for array in arrays.values() for size in array.shape), default=0)
     for name in _SIZES:
         size = published.get(name, 0)
         if isinstance(size, int) and size > largest:
             raise InputError(
-                f"{name} is {size} in the configuration, but no tensor in {checkpoint} is so large: give the"
-                " config.json of this checkpoint"
+                f"{name} is {size} in the configuration, but no tensor in {checkpoint} is that large: give"
+                " the config.json of this checkpoint"
             )
     for name in ("num_layers", "logit_layers"):
         layers = published.get(name, 0)
@@ -247,7 +246,7 @@ def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkp
 
 
 def _settings(captioner, published: Mapping[str, Any], name: str, data: str | None, features: str | None):
-    """The settings of the new run."""
+    """Returns the settings of the new run."""
     from tfsparsecap.settings.files import checked_config
     from tfsparsecap.settings.schema import MODELS
 

@@ -11,19 +11,10 @@ from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner, Memory, State
 
 
-def greedy(captioner: Captioner, inputs: dict, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Picks the most probable token at each step: beam search with one beam.
-
-    Returns:
-        `(token_ids, scores)`: int32 [B, 1, max_length] and float32 [B, 1], see `beam_search`.
-    """
-    return beam_search(captioner, inputs, 1, max_length)
-
-
 def beam_search(
     captioner: Captioner, inputs: dict, beam: int, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the `beam` best captions by beam search, without length normalisation.
+    """Finds the `beam` best captions by beam search without length normalisation; one beam is greedy search.
 
     Runs eagerly or inside `tf.function`; in a graph it stops as soon as every beam has ended.
 

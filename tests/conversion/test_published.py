@@ -51,7 +51,7 @@ def test_names_and_shapes_of_the_published_checkpoint(shared):
         np.testing.assert_array_equal(again[name], array)
 
 
-def test_there_and_back_with_three_output_layers():
+def test_round_trip_with_three_output_layers():
     captioner, other = up_down(output_layers=3), up_down(seed=2, output_layers=3)
     arrays = published_arrays(captioner)
     logits = {name for name in arrays if name.startswith("logit")}
@@ -64,7 +64,7 @@ def test_there_and_back_with_three_output_layers():
 @pytest.mark.parametrize(
     "mask", [[[-3.0, 2.0], [0.0, 0.5]], [[0, 1], [0, 1]], [[False, True], [False, True]]]
 )
-def test_masks_beside_the_weights_close_what_they_close(mask):
+def test_masks_are_applied_to_weights(mask):
     captioner = up_down()
     arrays = published_arrays(captioner)
     name = "core.lang_lstm.weight_hh"
@@ -78,7 +78,7 @@ def test_masks_beside_the_weights_close_what_they_close(mask):
         np.testing.assert_array_equal(after[name], array)
 
 
-def test_a_wrong_checkpoint_is_named_and_changes_nothing():
+def test_wrong_checkpoints_are_refused_and_change_nothing():
     captioner = up_down()
     arrays, weights = published_arrays(up_down(seed=2)), captioner.get_weights()
     name = "ctx2att.weight"
@@ -86,9 +86,12 @@ def test_a_wrong_checkpoint_is_named_and_changes_nothing():
     for wrong, message in (
         (less, "lacks ctx2att.weight:"),
         ({}, "lacks .* and 16 more"),
-        ({**arrays, "core.fuse.weight": arrays[name]}, "has core.fuse.weight, which no layer wants"),
+        ({**arrays, "core.fuse.weight": arrays[name]}, "has core.fuse.weight, which no layer uses"),
         ({**arrays, "core.fuse_pruning_mask": arrays[name]}, "has core.fuse_pruning_mask"),
-        ({**arrays, name: arrays[name].T}, r"ctx2att.weight .* shape \(8, 5\), the captioner wants \(5, 8\)"),
+        (
+            {**arrays, name: arrays[name].T},
+            r"ctx2att.weight .* shape \(8, 5\), but the captioner has \(5, 8\)",
+        ),
         ({**arrays, name: arrays[name] * np.nan}, "ctx2att.weight .* NaN"),
         ({**arrays, name: np.full((5, 8), "x")}, "ctx2att.weight .* no numbers"),
         ({**arrays, f"{name}_pruning_mask": np.ones(3)}, "ctx2att.weight_pruning_mask .* shape"),
@@ -98,7 +101,7 @@ def test_a_wrong_checkpoint_is_named_and_changes_nothing():
     assert_same(captioner, weights)
 
 
-def test_captioners_that_have_no_published_weights_are_named():
+def test_captioners_without_published_weights_are_refused():
     soft = SoftAttention(20, embedding_size=6, rnn_size=8, attention_size=5, feature_size=7)
     with pytest.raises(InputError, match="SoftAttention has no published weights"):
         published_arrays(soft)
@@ -109,7 +112,7 @@ def test_captioners_that_have_no_published_weights_are_named():
         load_published(captioner, arrays)
 
 
-def test_a_captioner_of_the_sizes_in_the_configuration():
+def test_captioner_has_the_sizes_of_the_configuration():
     captioner = published_captioner(CONFIG)
     assert (captioner.start_id, captioner.end_id, captioner.pad_id) == (2, 3, 0)
     assert captioner.dropout_rate == 0.1
@@ -133,12 +136,12 @@ def test_a_captioner_of_the_sizes_in_the_configuration():
         ("use_bn", 1, "use_bn is 1"),
     ],
 )
-def test_a_wrong_configuration_is_named(key, value, message):
+def test_wrong_configurations_of_up_down_are_refused(key, value, message):
     with pytest.raises(InputError, match=message):
         published_captioner({**CONFIG, key: value})
 
 
-def test_layers_that_are_not_shared_are_not_taken_for_shared_ones():
+def test_different_layers_are_not_loaded_into_a_shared_one():
     alone = ObjectRelationTransformer(20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4)
     arrays = published_arrays(alone)
     shared = ObjectRelationTransformer(
@@ -165,7 +168,7 @@ def test_layers_that_are_not_shared_are_not_taken_for_shared_ones():
         ({"no_box_trigonometric_embedding": True}, "boxes without sines"),
     ],
 )
-def test_settings_of_a_transformer_that_cannot_be_are_named(setting, message):
+def test_wrong_configurations_of_transformers_are_refused(setting, message):
     config = {
         "caption_model": "relation_transformer",
         "vocab_size": 20,

@@ -1,4 +1,4 @@
-"""Reading PyTorch checkpoints: what PyTorch wrote, what is laid out by hand, and files that mean harm."""
+"""Reading PyTorch checkpoints: written by PyTorch, written by hand, damaged, and malicious."""
 
 import base64
 import functools
@@ -59,7 +59,7 @@ def read(tmp_path, program, storages=None, **options):
     return read_checkpoint(write(tmp_path / "a.pth", program, {"0": SIX, **(storages or {})}, **options))
 
 
-def test_a_published_sparse_checkpoint_is_its_dense_weights(shared):
+def test_a_published_sparse_checkpoint_equals_its_dense_weights(shared):
     folder = shared / "fixtures" / "updown_smp975"
     weights = read_checkpoint(folder / "model_best_pruned_sparse.pth")
     with np.load(folder / "weights.npz") as expected:
@@ -69,7 +69,7 @@ def test_a_published_sparse_checkpoint_is_its_dense_weights(shared):
             np.testing.assert_array_equal(weights[key], value, err_msg=key)
 
 
-def test_what_pytorch_wrote_is_read(tmp_path):
+def test_a_file_written_by_pytorch_is_read(tmp_path):
     (tmp_path / "model.pth").write_bytes(zlib.decompress(base64.b64decode("".join(WRITTEN_BY_TORCH))))
     grid = np.arange(24, dtype=np.float32).reshape(4, 6)
     expected = {
@@ -115,7 +115,7 @@ def test_every_type_is_read_in_both_byte_orders(tmp_path, kind, dtype, order, wo
     assert weights["w"].dtype.isnative
 
 
-def test_half_types_and_truth_values_are_read(tmp_path):
+def test_bfloat16_and_bool_are_read(tmp_path):
     held = {"b": np.array([0x3F80, 0xC040, 0x7F80], "<u2"), "t": np.array([0, 1, 2], "u1")}
     program = mapping(
         {
@@ -132,7 +132,7 @@ def test_half_types_and_truth_values_are_read(tmp_path):
     np.testing.assert_array_equal(weights["true"], np.array(True), strict=True)
 
 
-def test_views_are_read_where_they_lie(tmp_path):
+def test_strided_views_are_read(tmp_path):
     program = mapping(
         {
             "transposed": tensor(storage("0", 6), (3, 2), (1, 3)),
@@ -172,7 +172,7 @@ def test_sparse_tensors_are_made_dense(tmp_path):
     np.testing.assert_array_equal(weights["w"], expected, strict=True)
 
 
-def test_a_layout_may_be_named_directly(tmp_path):
+def test_a_sparse_layout_can_be_named_directly(tmp_path):
     program, held = coo([[1]], [2], (3,))
     layout = call("torch.serialization._get_layout", text("torch.sparse_coo"))
     assert layout in program
@@ -180,8 +180,8 @@ def test_a_layout_may_be_named_directly(tmp_path):
     np.testing.assert_array_equal(weights["w"], [0, 2, 0])
 
 
-def test_the_newer_instructions_are_known(tmp_path):
-    """Protocol 4: frames, short text, STACK_GLOBAL, MEMOIZE; versions of modules in the state dict."""
+def test_pickle_protocol_4_is_read(tmp_path):
+    """Frames, short text, STACK_GLOBAL, MEMOIZE; module versions in the state dict."""
     short = b"\x8c\x0bcollections\x8c\x0bOrderedDict\x93\x94"
     program = (
         b"\x80\x04\x95"
@@ -227,24 +227,24 @@ def test_the_state_dict_is_found(tmp_path, program, names):
     [
         (mapping({"one": PLAIN, "two": OTHER}), r"several dicts of tensors, at \[one\] and \[two\]"),
         (mapping({"one": PLAIN, "w": tensor(storage("0", 6), (6,), (1,))}), r"at \[one\] and the top"),
-        (mapping({"epoch": number(3)}), "holds no state dict"),
-        (tensor(storage("0", 6), (6,), (1,)), "holds no state dict"),
-        (b"](" + ONE + ONE + b"e", "holds no state dict"),
+        (mapping({"epoch": number(3)}), "contains no state dict"),
+        (tensor(storage("0", 6), (6,), (1,)), "contains no state dict"),
+        (b"](" + ONE + ONE + b"e", "contains no state dict"),
         (b"}(" + number(7) + ONE + b"u", "under numbers"),
     ],
 )
-def test_no_state_dict_or_several_are_said(tmp_path, program, message):
+def test_no_state_dict_or_several_are_refused(tmp_path, program, message):
     with pytest.raises(InputError, match=message + r".*: save model\.state_dict\(\) alone"):
         read(tmp_path, program)
 
 
-def test_an_optimizer_is_not_even_read(tmp_path):
+def test_optimizer_state_is_not_read(tmp_path):
     state = mapping({"momentum": tensor(storage("absent", 10**12), (10**12,), (1,))})
     program = mapping({"model": PLAIN, "optimizer": mapping({"state": b"}" + number(0) + state + b"s"})})
     np.testing.assert_array_equal(read(tmp_path, program)["w"], SIX.reshape(2, 3))
 
 
-def test_a_storage_is_let_go_of_after_its_last_tensor(tmp_path):
+def test_storages_are_freed_after_their_last_tensor(tmp_path):
     held = {str(i): bytes(4 << 20) for i in range(8)}
     program = mapping({f"w{i}": tensor(storage(str(i), 1 << 20), (1 << 20,), (1,)) for i in range(8)})
     path = write(tmp_path / "a.pth", program, held)
@@ -280,10 +280,10 @@ TOUCH = text("touch canary")
         (text("os") + number(3) + b"\x93", r"call os\.\?"),
     ],
 )
-def test_what_is_no_weight_is_refused_by_name(tmp_path, monkeypatch, program, wish):
+def test_instructions_that_weights_do_not_need_are_refused(tmp_path, monkeypatch, program, wish):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        InputError, match=f"wants to {wish}, which no checkpoint of weights does; nothing was run"
+        InputError, match=f"tries to {wish}, unlike any checkpoint of weights; nothing was executed"
     ):
         read(tmp_path, program)
     assert sorted(os.listdir(tmp_path)) == ["a.pth"]
@@ -299,9 +299,9 @@ def test_what_is_no_weight_is_refused_by_name(tmp_path, monkeypatch, program, wi
         mapping({"w": tensor(storage("0", 6), (6,), (1,), 0, mapping({"neg": b"\x88"}))}),
     ],
 )
-def test_known_names_are_called_only_as_pytorch_does(tmp_path, monkeypatch, program):
+def test_unusual_calls_of_known_names_are_refused(tmp_path, monkeypatch, program):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="in a way that is not known here"):
+    with pytest.raises(InputError, match="in an unknown way"):
         read(tmp_path, program)
     assert sorted(os.listdir(tmp_path)) == ["a.pth"]
 
@@ -319,23 +319,23 @@ def weight(size, stride, offset=0, length=6, key="0") -> bytes:
         (weight((2,), (2**62,)), r"core\.w reaches beyond"),
         (weight((1,), (1,), 2**62), r"core\.w reaches beyond"),
         (weight((6,), (1,), length=-6), r"core\.w reaches beyond"),
-        (weight((6,), (1,), key="1"), "it lacks its part data/1"),
+        (weight((6,), (1,), key="1"), "its part data/1 is missing"),
         (weight((-6,), (1,)), "negative or absurd"),
         (weight((6,), (-1,), 5), "negative or absurd"),
         (weight((6,), (1,), -1), "negative or absurd"),
         (weight((2**63,), (0,)), "negative or absurd"),
         (weight((6,), (2**64,)), "negative or absurd"),
         (weight((1,) * 33, (1,) * 33), "negative or absurd"),
-        (weight((6,), (1, 1)), "more sizes than strides"),
+        (weight((6,), (1, 1)), "different numbers of sizes and strides"),
         (mapping({"w": number(3) + b"Q"}), "a reference that is no storage"),
         (text("a") + b"R", "damaged"),
-        (text("a") + b")R", "calls what is no function"),
-        (b"R", "lacks what it takes"),
-        (b"u", "lacks what it takes"),
-        (b"\x94", "lacks what it is for"),
+        (text("a") + b")R", "calls something that is no function"),
+        (b"R", "lacks its arguments"),
+        (b"u", "lacks its arguments"),
+        (b"\x94", "lacks its target"),
         (b"h\x05", "has no value 5"),
-        (b"(", "lacks what it is for"),
-        (number(3) + text("a") + text("b") + b"s", "lacks what it is for"),
+        (b"(", "lacks its target"),
+        (number(3) + text("a") + text("b") + b"s", "lacks its target"),
         (b"}(" + text("a") + b"u", "damaged"),
         (b"\xff", "damaged"),
         (b"X\xff\xff\xff\xff", "damaged"),
@@ -343,7 +343,7 @@ def weight(size, stride, offset=0, length=6, key="0") -> bytes:
         (b"", "damaged"),
     ],
 )
-def test_a_damaged_description_is_said(tmp_path, program, message):
+def test_damaged_descriptions_are_refused(tmp_path, program, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, program)
 
@@ -358,10 +358,13 @@ def test_a_damaged_description_is_said(tmp_path, program, message):
         (coo([0, 1], [1, 2], (3,)), "do not fit"),
         (coo([[0, 1]], [[1], [2]], (3, 2)), "do not fit"),
         (coo([[0, 1]], [1, 2], (-3,)), "negative or absurd"),
-        (coo([[0, 1]], [1, 2], (3,), layout="torch.sparse_csr"), r"layout torch\.sparse_csr, not read"),
+        (
+            coo([[0, 1]], [1, 2], (3,), layout="torch.sparse_csr"),
+            r"unsupported layout torch\.sparse_csr",
+        ),
     ],
 )
-def test_a_damaged_sparse_tensor_is_said(tmp_path, parts, message):
+def test_damaged_sparse_tensors_are_refused(tmp_path, parts, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, *parts)
 
@@ -392,7 +395,7 @@ def test_absurd_sizes_are_refused_before_they_take_memory(tmp_path, program, hel
         b"]" * 100_000 + b"a" * 99_999,
         b"]q\x07h\x07a",
         b"}q\x07" + text("x") + b"h\x07s",
-        # Two ways down at each of 60 levels.
+        # Two paths at each of 60 levels.
         functools.reduce(
             lambda inner, i: (
                 b"}(" + text("a") + inner + b"q" + bytes([i]) + text("b") + b"h" + bytes([i]) + b"u"
@@ -402,7 +405,7 @@ def test_absurd_sizes_are_refused_before_they_take_memory(tmp_path, program, hel
         ),
     ],
 )
-def test_values_within_values_end(tmp_path, extra):
+def test_deeply_nested_and_recursive_values_are_read_in_time(tmp_path, extra):
     assert list(read(tmp_path, mapping({"model": PLAIN, "extra": extra}))) == ["w"]
 
 
@@ -423,7 +426,11 @@ def test_archives_that_would_fill_the_memory_are_refused(tmp_path):
     (tmp_path / "lies.pth").write_bytes(lies)
     write(tmp_path / "long.pth", b"N" * (17 << 20), {}, zipfile.ZIP_DEFLATED)
     tracemalloc.start()
-    for file, message in (("a", "larger inside"), ("lies", "damaged"), ("long", "larger inside")):
+    for file, message in (
+        ("a", "larger when unpacked"),
+        ("lies", "damaged"),
+        ("long", "larger when unpacked"),
+    ):
         with pytest.raises(InputError, match=message):
             read_checkpoint(tmp_path / f"{file}.pth")
     assert tracemalloc.get_traced_memory()[1] < 20e6
@@ -449,18 +456,18 @@ def test_files_that_share_their_bytes_are_refused(tmp_path):
     content += struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 61, 61, len(directory), len(body + pickled), 0)
     (tmp_path / "a.pth").write_bytes(content)
     # Newer versions of Python notice by themselves that files overlap.
-    with pytest.raises(InputError, match=r"larger inside|[Oo]verlap"):
+    with pytest.raises(InputError, match=r"larger when unpacked|[Oo]verlap"):
         read_checkpoint(tmp_path / "a.pth")
 
 
-def test_an_archive_of_countless_files_is_refused(tmp_path, monkeypatch):
+def test_an_archive_with_too_many_files_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MOST_ENTRIES", 100)
     write(tmp_path / "a.pth", PLAIN, {str(i): b"" for i in range(100)})
     with pytest.raises(InputError, match="more than 100 files"):
         read_checkpoint(tmp_path / "a.pth")
 
 
-def test_a_checkpoint_that_was_compressed_again_is_read(tmp_path):
+def test_a_compressed_checkpoint_is_read(tmp_path):
     np.testing.assert_array_equal(read(tmp_path, PLAIN, method=zipfile.ZIP_DEFLATED)["w"], SIX.reshape(2, 3))
 
 
@@ -484,13 +491,13 @@ def test_encrypted_and_strangely_compressed_archives_are_refused(tmp_path):
         (b"PK\x03\x04" + bytes(100), "damaged"),
     ],
 )
-def test_other_formats_are_said(tmp_path, content, message):
+def test_other_formats_are_refused(tmp_path, content, message):
     (tmp_path / "a.pth").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_checkpoint(tmp_path / "a.pth")
 
 
-def test_other_archives_are_said(tmp_path):
+def test_other_archives_are_refused(tmp_path):
     with pytest.raises(InputError, match="is a TorchScript program"):
         read(tmp_path, PLAIN, constants_pkl=b"\x80\x02).")
     with pytest.raises(InputError, match="neither little nor big"):
@@ -501,7 +508,7 @@ def test_other_archives_are_said(tmp_path):
         read_checkpoint(tmp_path / "a.keras")
 
 
-def test_what_is_no_file_is_said(tmp_path):
+def test_paths_that_are_no_file_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(InputError, match="no ordinary file"):
@@ -518,27 +525,27 @@ def test_a_checkpoint_cut_anywhere_is_refused(tmp_path):
             read_checkpoint(tmp_path / "a.pth")
 
 
-def test_damage_anywhere_is_a_sentence_or_harmless(tmp_path):
+def test_damaged_bytes_are_refused_or_harmless(tmp_path):
     whole = write(tmp_path / "a.pth", PLAIN, {"0": SIX}).read_bytes()
     refused = 0
     for place in range(len(whole)):
-        for value in (0, 0xFF, whole[place] ^ 1):
+        for value in (0xFF, whole[place] ^ 1):
             (tmp_path / "a.pth").write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
             try:
                 weights = read_checkpoint(tmp_path / "a.pth")
                 np.testing.assert_array_equal(weights["w"], SIX.reshape(2, 3))
             except InputError:
                 refused += 1
-    assert refused > 700
+    assert refused > 450
 
 
-def test_a_pickle_of_other_instructions_is_a_sentence(tmp_path):
+def test_random_changes_of_the_pickle_never_raise_another_error(tmp_path):
     """The checksums fit, so that the damage reaches the pickle."""
     with_sparse, held = coo([[0, 2]], [1, 2], (3,))
     chance = random.Random(5)
     for program in (PLAIN, with_sparse, mapping({"model": PLAIN, "extra": with_sparse})):
         refused = 0
-        for _ in range(300):
+        for _ in range(150):
             changed = bytearray(program)
             for _ in range(chance.randint(1, 3)):
                 place, new = chance.randrange(len(changed)), bytes([chance.randrange(256)])
@@ -548,4 +555,4 @@ def test_a_pickle_of_other_instructions_is_a_sentence(tmp_path):
                 assert isinstance(read(tmp_path, bytes(changed), held), dict)
             except InputError:
                 refused += 1
-        assert refused > 150
+        assert refused > 75

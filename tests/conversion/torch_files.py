@@ -1,4 +1,4 @@
-"""Checkpoints as torch.save lays them out; a pickle is written by hand, instruction by instruction."""
+"""Writes checkpoints in the layout of torch.save, with pickles made instruction by instruction."""
 
 import struct
 import zipfile
@@ -53,7 +53,7 @@ def sparse(indices: bytes, values: bytes, size, layout="torch.sparse_coo") -> by
 
 
 def write(path, program: bytes, storages=None, method=zipfile.ZIP_STORED, **others: bytes):
-    """An archive as torch.save lays it out, around any pickle."""
+    """Writes an archive in the layout of torch.save around any pickle."""
     with zipfile.ZipFile(path, "w", method) as file:
         file.writestr("archive/data.pkl", b"\x80\x02" + program + b".")
         for key, value in others.items():
@@ -64,7 +64,7 @@ def write(path, program: bytes, storages=None, method=zipfile.ZIP_STORED, **othe
 
 
 def write_state_dict(path, arrays: dict[str, np.ndarray]):
-    """A checkpoint of float arrays; equal ones share their storage, as parameters used twice do."""
+    """Writes a checkpoint of float arrays; equal ones share a storage, like parameters used twice."""
     keys, entries, storages = {}, {}, {}
     for key, array in arrays.items():
         array = np.ascontiguousarray(array, "<f4")

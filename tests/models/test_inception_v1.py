@@ -130,7 +130,7 @@ def test_the_weights_are_as_many_as_the_published_table_makes(network):
     assert sum(np.prod(weight.shape) for weight in network.trainable_weights) == total + channels
 
 
-def test_convolutions_have_the_names_and_sizes_that_were_published(network, shared):
+def test_convolutions_have_the_published_names_and_sizes(network, shared):
     name = "layerwise__Layer-wise_Sparsities_of_Soft-Attention_Inception-V1_MS-COCO_.tsv"
     with (shared / "fixtures" / "published_curves" / name).open() as lines:
         rows = {row.pop("Layer"): row for row in csv.DictReader(lines, delimiter="\t")}
@@ -141,18 +141,18 @@ def test_convolutions_have_the_names_and_sizes_that_were_published(network, shar
     }
     assert set(sizes) == set(rows) and len(rows) == 57
     for layer, size in sizes.items():
-        # A sparsity, given to seven digits, is a whole number of weights of that many.
+        # A sparsity, given to seven digits, is a whole number of weights of that size.
         closed = np.array([float(value) for value in rows[layer].values()]) * size
         np.testing.assert_allclose(closed, np.round(closed), rtol=0, atol=1e-3 + 1.5e-7 * size, err_msg=layer)
 
 
 @pytest.mark.parametrize(("size", "map_size"), [(224, 14), (225, 15), (33, 3)])
-def test_the_map_that_is_attended_to(size, map_size):
+def test_shape_of_the_feature_map(size, map_size):
     network = inception_v1(size)
     assert network.get_layer("Mixed_4f").output.shape == (None, map_size, map_size, 832)
 
 
-def test_layers_have_the_policy_and_the_momentum_that_were_asked_for():
+def test_layers_have_the_given_policy_and_momentum():
     network = inception_v1(32, batch_norm_momentum=0.5, dtype="mixed_bfloat16")
     assert {layer.dtype_policy.name for layer in network.layers[1:]} == {"mixed_bfloat16"}
     norms = [layer for layer in network.layers if isinstance(layer, keras.layers.BatchNormalization)]
@@ -178,19 +178,17 @@ def changed(slim, folder, change):
         (lambda tensors: tensors.pop(FULL + "weights"), r"has no InceptionV1/Mixed_5c.*\(1 of 228 tensors"),
         (
             lambda tensors: tensors.update({FULL + "weights": np.ones((3, 3, 384, 192), "float32")}),
-            r"is float32 \[3, 3, 384, 192\], and Inception-V1 has float32 \[3, 3, 192, 384\]",
+            r"is float32 \[3, 3, 384, 192\], but Inception-V1 has float32 \[3, 3, 192, 384\]",
         ),
         (lambda tensors: tensors.update({FULL + "BatchNorm/beta": np.ones(384, "int64")}), "is int64"),
         (
             lambda tensors: tensors[FULL + "BatchNorm/moving_variance"].__setitem__(3, -1.0),
             "moving_variance in .* negative",
         ),
-        (lambda tensors: tensors[FULL + "weights"].__setitem__((0, 0, 0, 0), np.nan), "no numbers"),
+        (lambda tensors: tensors[FULL + "weights"].__setitem__((0, 0, 0, 0), np.nan), "contains NaN"),
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused_and_changes_nothing(
-    slim, tmp_path, network, change, message
-):
+def test_unsuitable_checkpoints_are_refused_and_change_nothing(slim, tmp_path, network, change, message):
     path = changed(slim, tmp_path, change)
     before = network.get_weights()
     with pytest.raises(InputError, match=message):
@@ -199,9 +197,19 @@ def test_a_checkpoint_of_something_else_is_refused_and_changes_nothing(
         np.testing.assert_array_equal(old, new)
 
 
-@pytest.mark.parametrize("kind", ["one", "index", "data"])
-@pytest.mark.parametrize("damage", ["cut", "overwritten", "empty", "absent"])
-def test_a_damaged_checkpoint_is_refused_and_changes_nothing(slim, tmp_path, network, kind, damage):
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("one", "cut"),
+        ("one", "overwritten"),
+        ("one", "empty"),
+        ("index", "overwritten"),
+        ("index", "absent"),
+        ("data", "cut"),
+        ("data", "absent"),
+    ],
+)
+def test_damaged_checkpoints_are_refused_and_change_nothing(slim, tmp_path, network, kind, damage):
     one, several, *_ = slim
     path = tmp_path / "bad.ckpt"
     if kind == "one":
@@ -220,14 +228,14 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(slim, tmp_path, net
     if damage == "absent":
         (tmp_path / victim).unlink()
     before = network.get_weights()
-    says = "there is no checkpoint" if damage == "absent" and kind != "data" else "cannot be read"
-    with pytest.raises(InputError, match=says):
+    message = "there is no checkpoint" if damage == "absent" and kind != "data" else "cannot be read"
+    with pytest.raises(InputError, match=message):
         load_slim_checkpoint(network, path)
     for old, new in zip(before, network.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
 
-def test_what_is_no_checkpoint_is_named(tmp_path):
+def test_paths_without_a_checkpoint_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"there is no checkpoint .*absent"):
         inception_v1(32, tmp_path / "absent.ckpt")
     with pytest.raises(InputError, match="is a folder"):

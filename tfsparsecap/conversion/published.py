@@ -1,4 +1,4 @@
-"""What the papers published, weights and configurations under their own names, as captioners."""
+"""Captioners from published configurations and weights, under their published names."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tfsparsecap.models.object_relation_transformer import ObjectRelationTransfo
 from tfsparsecap.models.transformer import DeviationNorm, SharedAttention
 from tfsparsecap.models.up_down import UpDown
 
-#: What the name of a pruned weight's mask ends in: the logits of learnt gates, or zeros and ones.
+#: Suffix of the name of a pruned weight's mask: logits of learned gates, or zeros and ones.
 MASK_SUFFIX = "_pruning_mask"
 #: Key of a published `config.json` -> argument of `ObjectRelationTransformer`, and of `UpDown`.
 _TRANSFORMER_SIZES = {
@@ -37,7 +37,7 @@ _SPECIAL_IDS = {"bos_token_id": "start_id", "eos_token_id": "end_id", "pad_token
 
 @dataclasses.dataclass(frozen=True)
 class _Columns:
-    """Columns of a published matrix, or entries of a published vector."""
+    """Columns of a published matrix, or elements of a published vector."""
 
     name: str
     start: int
@@ -46,7 +46,9 @@ class _Columns:
 
 @dataclasses.dataclass(frozen=True)
 class _Assignment:
-    """A weight, what it is put together from, side by side or below each other, and whether it is turned."""
+    """A weight, the published parts it is concatenated from (along rows if `stacked`), and whether they are
+    transposed.
+    """
 
     weight: keras.Variable
     sources: tuple[_Columns, ...]
@@ -55,14 +57,14 @@ class _Assignment:
 
 
 def published_captioner(config: Mapping) -> Captioner:
-    """A captioner, with random weights, of the sizes in a published `config.json`.
+    """Makes a captioner with random weights in the sizes of a published `config.json`.
 
     Args:
-        config: its content. `caption_model` says which captioner: `up_down_lstm` or `relation_transformer`,
+        config: its content. `caption_model` names the captioner: `up_down_lstm` or `relation_transformer`,
             with or without `_prune`.
 
     Raises:
-        InputError: another captioner, or a size is missing or is no whole number.
+        InputError: another captioner, or a size is missing or no whole number.
 
     Example:
         >>> captioner = published_captioner(json.loads(Path("config.json").read_text()))
@@ -73,7 +75,7 @@ def published_captioner(config: Mapping) -> Captioner:
         return _transformer(config)
     if kind != "up_down_lstm":
         raise InputError(
-            f'the configuration is of caption_model "{config.get("caption_model")}": this package knows'
+            f'the configuration has caption_model "{config.get("caption_model")}": supported are'
             " up_down_lstm, relation_transformer, and both with _prune"
         )
     if config.get("use_bn"):
@@ -83,8 +85,8 @@ def published_captioner(config: Mapping) -> Captioner:
     dropout = _share(config, "drop_prob_lm")
     if config.get("fc_feat_size", sizes["feature_size"]) != sizes["feature_size"]:
         raise InputError(
-            f"fc_feat_size is {config['fc_feat_size']} and att_feat_size {sizes['feature_size']}: an image's"
-            " feature and its regions' features must have the same length"
+            f"fc_feat_size is {config['fc_feat_size']} and att_feat_size {sizes['feature_size']}: they must"
+            " be equal"
         )
     layers = _whole(config, "logit_layers", 1, least=1)
     return UpDown(**sizes, **ids, output_layers=layers, dropout=dropout)
@@ -93,7 +95,7 @@ def published_captioner(config: Mapping) -> Captioner:
 def _transformer(config: Mapping) -> ObjectRelationTransformer:
     if config.get("no_box_trigonometric_embedding") or config.get("box_trigonometric_embedding") is False:
         raise InputError(
-            "the configuration has boxes without sines (box_trigonometric_embedding): unsupported"
+            "the configuration has boxes without sines (box_trigonometric_embedding), which are not supported"
         )
     for name in ("share_layer_encoder", "share_layer_decoder"):
         order = config.get(name)
@@ -101,7 +103,7 @@ def _transformer(config: Mapping) -> ObjectRelationTransformer:
         if order is not None and not whole:
             raise InputError(f"{name} is {order!r} in the configuration: it must be a list of whole numbers")
     dropout = _share(config, "drop_prob_src")
-    # Configurations of before version 0.6 name no heads: there were 8.
+    # Configurations from before version 0.6 do not contain the number of heads, which was 8.
     sizes = {"num_heads": 8, **config}
     return ObjectRelationTransformer(
         **{ours: _whole(sizes, theirs, least=1) for theirs, ours in _TRANSFORMER_SIZES.items()},
@@ -116,18 +118,18 @@ def _transformer(config: Mapping) -> ObjectRelationTransformer:
 
 
 def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> None:
-    """Puts published weights into a captioner.
+    """Loads published weights into a captioner.
 
-    Where an array has a mask beside it (`NAME_pruning_mask`, as checkpoints from before the end of pruning
-    have), what the mask closes is put in as 0.
+    Masks (`NAME_pruning_mask`, in checkpoints from before the end of pruning) are applied: what they close
+    becomes 0.
 
     Args:
         captioner: of the same sizes, without gates.
-        arrays: the published name of each weight -> its values in PyTorch's layout, any float dtype.
+        arrays: published name -> values in PyTorch's layout, any float dtype.
 
     Raises:
-        InputError: arrays are missing, unknown, of another shape, or hold what is no number; or the captioner
-            has gates or is of a class without published weights. The captioner is then as it was.
+        InputError: arrays are missing, unknown, of another shape, or contain NaN; or the captioner has gates
+            or belongs to a class without published weights. The captioner is then unchanged.
     """
     plan = _plan(captioner)
     shapes = _shapes(plan)
@@ -136,7 +138,7 @@ def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> No
     unknown = sorted(arrays.keys() - shapes.keys() - {name for name in masks if masks[name] in shapes})
     if missing or unknown:
         parts = [f"lacks {_some(missing)}"] if missing else []
-        parts += [f"has {_some(unknown)}, which no layer wants"] if unknown else []
+        parts += [f"has {_some(unknown)}, which no layer uses"] if unknown else []
         raise InputError(
             f"the checkpoint {' and '.join(parts)}: give one of {type(captioner).__name__}, of the same sizes"
         )
@@ -144,7 +146,7 @@ def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> No
     for name, shape in shapes.items():
         values[name] = _numbers(arrays, name, shape)
         if name + MASK_SUFFIX in arrays:
-            # Logits of gates that are rounded are open above 0, and so are masks of 0 and 1.
+            # Gates with logits above 0 are open, and so are ones in a mask of zeros and ones.
             values[name] = values[name] * (_numbers(arrays, name + MASK_SUFFIX, shape) > 0)
     joined = {}
     for assignment in plan:
@@ -154,8 +156,8 @@ def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> No
         earlier = joined.setdefault(id(assignment.weight), together)
         if not np.array_equal(earlier, together):
             raise InputError(
-                f"{assignment.sources[0].name} of the checkpoint differs from the layer that it shares by the"
-                " configuration: give the configuration of this checkpoint (share_layer_encoder,"
+                f"{assignment.sources[0].name} of the checkpoint differs from the layer that it shares"
+                " according to the configuration: give this checkpoint's configuration (share_layer_encoder,"
                 " share_layer_decoder)"
             )
     for assignment in plan:
@@ -163,10 +165,12 @@ def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> No
 
 
 def published_arrays(captioner: Captioner) -> dict[str, np.ndarray]:
-    """A captioner's weights under the published names and in PyTorch's layout: `load_published` undone.
+    """Returns a captioner's weights under their published names in PyTorch's layout.
+
+    The inverse of `load_published`.
 
     Raises:
-        InputError: the captioner has gates or is of a class without published weights.
+        InputError: the captioner has gates or belongs to a class without published weights.
 
     Example:
         >>> arrays = published_arrays(UpDown(100, rnn_size=8, feature_size=16))
@@ -187,7 +191,7 @@ def published_arrays(captioner: Captioner) -> dict[str, np.ndarray]:
 
 
 def _plan(captioner: Captioner) -> list[_Assignment]:
-    """Where every weight of a captioner comes from."""
+    """Returns where every weight of a captioner comes from."""
     if gates(captioner):
         raise InputError(
             f"{captioner.name} has gates: load published weights before prune, or after strip_pruning"
@@ -195,7 +199,7 @@ def _plan(captioner: Captioner) -> list[_Assignment]:
     plans = {UpDown: _plan_of_up_down, ObjectRelationTransformer: _plan_of_transformer}
     if type(captioner) not in plans:
         known = " and ".join(kind.__name__ for kind in plans)
-        raise InputError(f"{type(captioner).__name__} has no published weights: this package knows {known}")
+        raise InputError(f"{type(captioner).__name__} has no published weights: supported are {known}")
     return plans[type(captioner)](captioner)
 
 
@@ -205,7 +209,7 @@ def _plan_of_up_down(captioner: UpDown) -> list[_Assignment]:
     language = captioner.language_lstm
     # The attention LSTM's inputs are the language LSTM's hidden state, the image and the word, in this order.
     word = (2 * units, 2 * units + words)
-    # Linear, ReLU and dropout are numbered through; a layer alone has no number.
+    # Linear, ReLU and dropout layers are numbered consecutively; a single layer has no number.
     *hidden, last = [*captioner.hidden_layers, captioner.output_layer]
     return [
         _vectors(captioner.embedding.embeddings, "embed.0.weight"),
@@ -254,7 +258,7 @@ def _plan_of_transformer(captioner: ObjectRelationTransformer) -> list[_Assignme
         *norm(captioner.encoder_norm, "model.encoder.norm"),
         *norm(captioner.decoder_norm, "model.decoder.norm"),
     ]
-    # A layer that is used at several depths is in a checkpoint once for each.
+    # A checkpoint contains a shared layer once for each depth.
     for depth, index in enumerate(captioner.encoder_order):
         layer, name = captioner.encoder_layers[index], f"model.encoder.layers.{depth}"
         heads = [f"{name}.self_attn.WGs.{head}" for head in range(captioner.heads)]
@@ -289,17 +293,17 @@ def _dense(layer: keras.layers.Dense, name: str) -> list[_Assignment]:
 
 
 def _beside(kernel: keras.Variable, *columns: tuple[str, int, int]) -> _Assignment:
-    """A kernel, [inputs, outputs], from columns of matrices [outputs, inputs]."""
+    """Assigns columns of matrices [outputs, inputs] to a kernel [inputs, outputs]."""
     return _Assignment(kernel, tuple(_Columns(*part) for part in columns), transposed=True)
 
 
 def _vectors(weight: keras.Variable, name: str) -> _Assignment:
-    """A bias or a table, which are the same in both layouts."""
+    """Assigns a bias or a table, which have the same layout."""
     return _Assignment(weight, (_Columns(name, 0, weight.shape[-1]),))
 
 
 def _shapes(plan: list[_Assignment]) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every published array that a plan reads."""
+    """Returns name -> shape of every published array in a plan."""
     shapes = {}
     for assignment in plan:
         shape = tuple(assignment.weight.shape)
@@ -316,29 +320,29 @@ def _numbers(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]
     values = np.asarray(arrays[name])
     if values.shape != shape:
         raise InputError(
-            f"{name} of the checkpoint has shape {values.shape}, the captioner wants {shape}: make the"
-            " captioner with the sizes in the checkpoint's configuration"
+            f"{name} of the checkpoint has shape {values.shape}, but the captioner has {shape}: make it with"
+            " the sizes in the checkpoint's configuration"
         )
     if values.dtype.kind not in "fiub" or not np.isfinite(values).all():
-        raise InputError(f"{name} of the checkpoint holds NaN, infinity or no numbers: give an intact one")
+        raise InputError(f"{name} of the checkpoint contains NaN, infinity or no numbers: give another file")
     return values.astype(np.float32)
 
 
 def _whole(config: Mapping, key: str, default: int | None = None, least: int = 0) -> int:
     value = config.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        said = "is missing" if value is None else f"is {value!r}"
-        raise InputError(f"{key} {said} in the configuration: it must be a whole number from {least} on")
+        given = "missing" if value is None else repr(value)
+        raise InputError(f"{key} is {given} in the configuration: it must be a whole number from {least} on")
     return value
 
 
 def _share(config: Mapping, key: str) -> float:
     value = config.get(key, 0.0)
     if not isinstance(value, int | float) or not 0 <= value < 1:
-        raise InputError(f"{key} is {value!r} in the configuration: it must be a share from 0 to 1")
+        raise InputError(f"{key} is {value!r} in the configuration: it must be a number from 0 to 1")
     return value
 
 
 def _some(names: list[str]) -> str:
-    """The first few of many names."""
+    """Returns the first few of many names."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,8 +1,8 @@
-"""Reading a PyTorch checkpoint without PyTorch, and without running anything that the file asks for.
+"""Reads PyTorch checkpoints without PyTorch and without executing anything in the file.
 
-Since PyTorch 1.6 such a file is a zip archive: `data.pkl` is a pickle that says which tensors there are,
-`data/KEY` are their bytes. A pickle is a program for a small stack machine, and Python's own machine calls
-whatever it names. The one below knows the few instructions that weights need, on values that can do nothing.
+Since PyTorch 1.6 a checkpoint is a zip archive: `data.pkl` is a pickle that describes the tensors, `data/KEY`
+contain their bytes. A pickle is a program for a stack machine, and Python's machine calls any function that
+it names. The machine below implements only the instructions that weights need, on inert values.
 """
 
 import math
@@ -22,52 +22,52 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 
-# NumPy types of the storages that weights lie in; a bfloat16 is the upper half of a float32.
+# NumPy types of the storages of weights; a bfloat16 is the upper half of a float32.
 _TYPES = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": "u2", "Long": "i8", "Int": "i4"}
 _TYPES |= {"Short": "i2", "Char": "i1", "Byte": "u1", "Bool": "u1"}
 _STORAGES = {f"torch.{kind}Storage": dtype for kind, dtype in _TYPES.items()}
-# What else a pickle of weights may name. Names are compared, never looked up.
+# Other names that a pickle of weights may contain. Names are compared, never looked up.
 _NAMES = {"collections.OrderedDict", "torch.Size", "torch.serialization._get_layout", "torch.sparse_coo"}
 _NAMES |= {f"torch._utils._rebuild_{kind}" for kind in ("tensor_v2", "parameter", "sparse_tensor")}
-#: Where training scripts put the state dict when they store more than weights.
+#: Keys under which training scripts store the state dict beside other things.
 _USUAL_KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights")
 
-# The pickle instructions that carry a value, those that mean one, and how many values others take from the
-# stack; those with None take all since the last mark.
+# Pickle instructions with a value as their argument, those that stand for a value, and the number of values
+# that others take from the stack (None: all since the last mark).
 _CARRIED = {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES"}
 _CARRIED |= {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 _MEANT = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": None, "APPEND": 1, "APPENDS": None}
 _TAKEN |= {"SETITEM": 2, "SETITEMS": None, "STACK_GLOBAL": 2, "BINPERSID": 1, "REDUCE": 2, "BUILD": 1}
 
-# Far beyond any checkpoint of a captioner: they keep a hostile file from filling the memory or running on.
+# Far above any checkpoint of a captioner; they keep a malicious file from exhausting memory or time.
 _MOST_ELEMENTS, _MOST_AXES, _DEEPEST = 10**9, 32, 8
 _MOST_ENTRIES, _MOST_INSTRUCTIONS = 100_000, 2_000_000
 _LARGEST_PICKLE, _LARGEST_UNPACKED = 16 << 20, 64 << 20
 
-#: The magic number that the format before 1.6 begins with, as a pickle writes it.
+#: The pickled magic number at the start of the format before PyTorch 1.6.
 _LEGACY = b"\x8a\x0a" + 0x1950A86A20F9469CFC6C.to_bytes(10, "little")
-#: All that zipfile, zlib and pickletools raise on files that are damaged, or made to do damage.
+#: What zipfile, zlib and pickletools raise on damaged or malicious files.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, OverflowError, RuntimeError, EOFError)
 _ALONE = "save model.state_dict() alone with torch.save"
 
 
 def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """The weights in a file that `torch.save` wrote (PyTorch 1.6 or later).
+    """Reads the weights in a file that `torch.save` wrote (PyTorch 1.6 or later).
 
-    Nothing that the file names is imported or called. The state dict may lie at the top or in a dict, under a
-    key such as "model" or "state_dict"; what lies beside it, and what in it is no tensor, is left out.
+    Nothing that the file names is imported or called. The state dict may be the saved object or part of a
+    dict, under a key such as "model" or "state_dict"; everything else in the file is ignored.
 
     Args:
         path: the checkpoint, .pth or .pt.
 
     Returns:
-        The state dict, in its order. Each array has memory of its own, in C order. Sparse tensors are made
-        dense, values at one place added up. bfloat16 becomes float32; every other type stays.
+        The state dict in its order, as separate arrays in C order. Sparse tensors become dense, with
+        duplicate entries added; bfloat16 becomes float32, and all other types are kept.
 
     Raises:
-        InputError: the file is absent, damaged or of another format, holds no state dict or several, asks for
-            anything but weights, or would take absurd memory.
+        InputError: the file is missing, damaged or in another format, contains no state dict or several,
+            names anything but weights, or would need an absurd amount of memory.
 
     Example:
         >>> weights = read_checkpoint("model_best_pruned_sparse.pth")
@@ -77,7 +77,7 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
     path = Path(path)
     try:
         if path.exists() and not path.is_file():
-            raise _Refusal("is a folder, or no ordinary file: give a PyTorch checkpoint")
+            raise _Refusal("is no ordinary file: give a PyTorch checkpoint")
         with path.open("rb") as file:
             _check_format(file)
             entries = _Entries(zipfile.ZipFile(file), path.stat().st_size)
@@ -86,7 +86,7 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; give a checkpoint") from error
     except MemoryError as error:
-        raise InputError(f"{path} takes more memory than there is: prune more, or close programs") from error
+        raise InputError(f"{path} needs more memory than is available") from error
     except _Refusal as error:
         raise InputError(f"{path} {error}") from None
     except _DAMAGE as error:
@@ -94,16 +94,16 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 class _Refusal(Exception):
-    """The rest of a sentence that begins with the name of the file. (A ValueError means damage.)"""
+    """Continues a sentence that begins with the file name. (A ValueError stands for damage.)"""
 
 
 def _short(text: str) -> str:
-    """The file's own words made fit for a message: few, and nothing that moves a terminal's cursor."""
+    """Makes text from the file safe for messages: short, and without terminal control characters."""
     return text[:200].encode("unicode_escape").decode("ascii") + ("..." if len(text) > 200 else "")
 
 
 def _check_format(file: BinaryIO) -> None:
-    """Refuses what is no zip archive, and one of more files than memory should be spent on."""
+    """Refuses files that are no zip archive, and archives with too many entries."""
     head = file.read(64)
     if _LEGACY in head:
         raise _Refusal("is in the format from before PyTorch 1.6: torch.load it and torch.save it again")
@@ -111,11 +111,11 @@ def _check_format(file: BinaryIO) -> None:
         raise _Refusal("is no PyTorch checkpoint (no zip archive): give a file that torch.save wrote")
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if sum(1 for _ in re.finditer(rb"PK\x01\x02", content)) > _MOST_ENTRIES:
-            raise _Refusal(f"holds more than {_MOST_ENTRIES:,} files, as no checkpoint does: {_ALONE}")
+            raise _Refusal(f"contains more than {_MOST_ENTRIES:,} files, unlike any checkpoint: {_ALONE}")
 
 
 class _Entries:
-    """The files in the archive: each taken out whole, all together no larger than they can honestly be."""
+    """The files in the archive; together they may not be larger than a valid archive's."""
 
     def __init__(self, archive: zipfile.ZipFile, size: int):
         self.archive, names = archive, set(archive.namelist())
@@ -125,7 +125,7 @@ class _Entries:
         self.root = roots[0]
         if self.root + "constants.pkl" in names:
             raise _Refusal(f"is a TorchScript program: open it with torch.jit.load and {_ALONE}")
-        # Files may overlap in the archive, and compressed ones grow a thousandfold.
+        # Files can overlap in the archive, and compressed ones can grow a thousandfold.
         self.left = {zipfile.ZIP_STORED: size, zipfile.ZIP_DEFLATED: _LARGEST_UNPACKED}
         order = self.read("byteorder", 6) if self.root + "byteorder" in names else b"little"
         self.byteorder = {b"little": "<", b"big": ">"}.get(order)
@@ -133,15 +133,15 @@ class _Entries:
             raise ValueError("its byte order is neither little nor big")
 
     def read(self, name: str, largest: int = 1 << 63) -> bytes:
-        """The bytes of one file; at most `largest`."""
+        """Returns the bytes of one file, at most `largest`."""
         entry = self.archive.NameToInfo.get(self.root + name)
         if entry is None:
-            raise ValueError(f"it lacks its part {name}")
+            raise ValueError(f"its part {name} is missing")
         if entry.flag_bits & 1 or entry.compress_type not in self.left:
             raise _Refusal(f"is encrypted, or compressed as torch.save never does ({_short(name)}): {_ALONE}")
         self.left[entry.compress_type] -= entry.file_size
         if self.left[entry.compress_type] < 0 or entry.file_size > largest:
-            raise _Refusal(f"is larger inside than a checkpoint can be ({_short(name)}): {_ALONE}")
+            raise _Refusal(f"is larger when unpacked than a checkpoint can be ({_short(name)}): {_ALONE}")
         with self.archive.open(entry) as member:
             content = member.read(entry.file_size)
         if len(content) != entry.file_size:
@@ -150,12 +150,12 @@ class _Entries:
 
 
 class _Global(str):
-    """A name in the pickle. It stands for nothing."""
+    """A name in the pickle, which is never resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """A run of elements in the archive."""
+    """A range of elements in the archive."""
 
     kind: str
     key: str
@@ -185,13 +185,13 @@ _KINDS = (_Tensor, _Sparse)
 
 
 class _Machine:
-    """The pickle instructions that weights need, and no others."""
+    """Implements the pickle instructions that weights need, and no others."""
 
     def __init__(self):
         self.stack, self.below, self.memo = [], [], {}
 
     def run(self, program: bytes) -> Any:
-        """What the pickle describes."""
+        """Returns the object that the pickle describes."""
         for count, (instruction, argument, _) in enumerate(pickletools.genops(program)):
             if count == _MOST_INSTRUCTIONS:
                 raise _Refusal(f"describes its tensors in more than {count:,} steps: {_ALONE}")
@@ -229,7 +229,7 @@ class _Machine:
             case "REDUCE":
                 self.stack.append(_call(*items))
             case "BUILD":
-                # PyTorch keeps the versions of its modules in an attribute of the state dict.
+                # PyTorch stores module versions in an attribute of the state dict.
                 if not isinstance(items[0], dict) or items[0].keys() != {"_metadata"}:
                     raise _foreign("give an object attributes")
                 self._top(dict)
@@ -240,13 +240,13 @@ class _Machine:
 
     def _top(self, kind: type = object) -> Any:
         if not self.stack or not isinstance(self.stack[-1], kind):
-            raise ValueError("a pickle instruction lacks what it is for")
+            raise ValueError("a pickle instruction lacks its target")
         return self.stack[-1]
 
     def _take(self, count: int | None) -> list:
-        """The last `count` values of the stack, or all since the last mark."""
+        """Pops the last `count` values of the stack, or all since the last mark."""
         if len(self.stack) < (count or 0) or (count is None and not self.below):
-            raise ValueError("a pickle instruction lacks what it takes")
+            raise ValueError("a pickle instruction lacks its arguments")
         if count is not None:
             return [self.stack.pop() for _ in range(count)][::-1]
         items, self.stack = self.stack, self.below.pop()
@@ -254,13 +254,13 @@ class _Machine:
 
 
 def _foreign(wish: str) -> _Refusal:
-    wish += ", which no checkpoint of weights does; nothing was run"
-    return _Refusal(f"wants to {wish}: if the file is yours, {_ALONE}")
+    wish += ", unlike any checkpoint of weights; nothing was executed"
+    return _Refusal(f"tries to {wish}: if the file is yours, {_ALONE}")
 
 
 def _set_items(target: dict, items: list) -> None:
     for key, value in zip(items[::2], items[1::2], strict=True):
-        # Others can be made to take forever, or all of the C stack, to hash.
+        # Hashing other keys can take forever or overflow the C stack.
         if not isinstance(key, str) and not (isinstance(key, int) and abs(key) < 1 << 31):
             raise _foreign("use keys that are neither text nor small numbers")
         target[key] = value
@@ -281,9 +281,9 @@ def _storage(reference: Any) -> _Storage:
 
 
 def _call(function: Any, arguments: Any) -> Any:
-    """The inert value that stands for the result of one of the known calls."""
+    """Returns the inert value that represents the result of a known call."""
     if not isinstance(function, _Global) or not isinstance(arguments, tuple):
-        raise ValueError("the pickle calls what is no function")
+        raise ValueError("the pickle calls something that is no function")
     match (function.removeprefix("torch._utils._rebuild_"), *arguments[:8]):
         case ("collections.OrderedDict",):
             return {}
@@ -300,8 +300,10 @@ def _call(function: Any, arguments: Any) -> Any:
             _check_counts(size)
             return _Sparse(indices, values, size)
         case ("sparse_tensor", _Global() as layout, _) if layout != "torch.sparse_coo":
-            raise _Refusal(f"holds a tensor of layout {_short(layout)}, not read: save it after to_dense()")
-    raise _Refusal(f"calls {_short(function)} in a way that is not known here: {_ALONE}")
+            raise _Refusal(
+                f"contains the unsupported layout {_short(layout)}: save the tensor after to_dense()"
+            )
+    raise _Refusal(f"calls {_short(function)} in an unknown way: {_ALONE}")
 
 
 def _check_counts(*groups: Any) -> None:
@@ -312,28 +314,28 @@ def _check_counts(*groups: Any) -> None:
 
 
 def _named_tensors(saved: Any) -> dict[str, _Tensor | _Sparse]:
-    """The tensors of the one state dict in what was saved."""
+    """Returns the tensors of the state dict in the saved object."""
     found = _state_dicts(saved, "", set()) if isinstance(saved, dict) else []
     if not found:
-        raise _Refusal(f"holds no state dict, a dict of names and tensors: {_ALONE}")
+        raise _Refusal(f"contains no state dict, a dict of names and tensors: {_ALONE}")
     if len(found) > 1:
         places = " and ".join(place or "the top" for place, _ in found[:5])
-        raise _Refusal(f"holds several dicts of tensors, at {places}: {_ALONE}")
+        raise _Refusal(f"contains several dicts of tensors, at {places}: {_ALONE}")
     tensors = {name: value for name, value in found[0][1].items() if isinstance(value, _KINDS)}
     if not all(isinstance(name, str) for name in tensors):
-        raise _Refusal(f"holds tensors under numbers, not names: {_ALONE}")
+        raise _Refusal(f"contains tensors under numbers instead of names: {_ALONE}")
     return tensors
 
 
 def _state_dicts(saved: dict, place: str, seen: set[int], depth: int = 0) -> list[tuple[str, dict]]:
-    """The dicts that hold tensors with axes, each with the keys that lead to it."""
+    """Returns the dicts that contain tensors with axes, each with the keys that lead to it."""
     found, usual = [], []
     seen.add(id(saved))
     for key, value in saved.items():
         if isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < _DEEPEST:
             below = _state_dicts(value, f"{place}[{_short(key)}]", seen, depth + 1)
             (usual if key in _USUAL_KEYS else found).extend(below)
-    # Single numbers that lie about are no weights, unless there is nothing else.
+    # Scalars are no weights, unless there is nothing else.
     sizes = [value.size for value in saved.values() if isinstance(value, _KINDS)]
     if any(sizes) or (sizes and not place and not found and not usual):
         found.append((place, saved))
@@ -341,7 +343,7 @@ def _state_dicts(saved: dict, place: str, seen: set[int], depth: int = 0) -> lis
 
 
 def _arrays(tensors: dict[str, _Tensor | _Sparse], entries: _Entries) -> dict[str, np.ndarray]:
-    """The tensors' values. Reads each storage once and lets go of it after its last tensor."""
+    """Returns the tensors' values. Each storage is read once and freed after its last tensor."""
     parts = {name: [t.indices, t.values] if isinstance(t, _Sparse) else [t] for name, t in tensors.items()}
     uses = Counter(part.storage.key for group in parts.values() for part in group)
     left, held, arrays = _MOST_ELEMENTS, {}, {}
@@ -362,12 +364,12 @@ def _arrays(tensors: dict[str, _Tensor | _Sparse], entries: _Entries) -> dict[st
 
 
 def _strided(name: str, tensor: _Tensor, content: bytes, byteorder: str) -> np.ndarray:
-    """A copy of the view that a tensor is of its storage's bytes."""
+    """Returns a copy of a tensor, which is a strided view of its storage."""
     kind, length = tensor.storage.kind, tensor.storage.length
     dtype = np.dtype(_STORAGES[kind]).newbyteorder(byteorder)
     if len(tensor.size) != len(tensor.stride):
-        raise ValueError(f"tensor {name} has more sizes than strides, or fewer")
-    # The step along an axis of one element says nothing, and may be anything.
+        raise ValueError(f"tensor {name} has different numbers of sizes and strides")
+    # The stride of an axis of length 1 is arbitrary.
     steps = [step if n > 1 else 0 for n, step in zip(tensor.size, tensor.stride, strict=True)]
     end = tensor.offset + 1 + sum((n - 1) * step for n, step in zip(tensor.size, steps, strict=True))
     if 0 in tensor.size:
@@ -386,7 +388,7 @@ def _strided(name: str, tensor: _Tensor, content: bytes, byteorder: str) -> np.n
 
 
 def _dense(name: str, size: tuple[int, ...], indices: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Sparse values at their places, summed where there are several; `indices` [axes, entries]."""
+    """Returns a sparse tensor as a dense one, duplicates added; `indices` [axes, entries]."""
     axes = len(indices) if indices.ndim == 2 and indices.dtype == np.int64 else len(size) + 1
     if axes > len(size) or values.shape != (indices.shape[1], *size[axes:]):
         raise ValueError(f"the indices, values and size of tensor {name} do not fit each other")

@@ -1,7 +1,7 @@
-"""Captioners and the encoders they look through."""
+"""Captioners and their image encoders."""
 
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder, published_layer_name
+from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder
 from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
@@ -13,5 +13,4 @@ __all__ = [
     "ObjectRelationTransformer",
     "SoftAttention",
     "UpDown",
-    "published_layer_name",
 ]

@@ -1,4 +1,4 @@
-"""Inception-V1 with batch normalisation: the network that TF-Slim published, and its checkpoints."""
+"""Inception-V1 with batch normalisation as published by TF-Slim, and its checkpoints."""
 
 import contextlib
 import re
@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 
-#: Channels of each mixed block (GoogLeNet paper, table 1): 1x1; 1x1 and the 3x3 after it; 1x1 and the 3x3
-#: after it, where the paper has a 5x5; 1x1 after the pool.
+#: Channels of each mixed block (GoogLeNet paper, table 1): 1x1; 1x1 and the following 3x3; 1x1 and the
+#: following 3x3 (5x5 in the paper); 1x1 after the pool.
 _BLOCKS = {
     "Mixed_3b": (64, 96, 128, 16, 32, 32),
     "Mixed_3c": (128, 128, 192, 32, 96, 64),
@@ -24,7 +24,7 @@ _BLOCKS = {
     "Mixed_5b": (256, 160, 320, 32, 128, 128),
     "Mixed_5c": (384, 192, 384, 48, 128, 128),
 }
-#: Pools before a block: name and size; all have a stride of 2.
+#: Pools before a block: name and size; the stride is 2.
 _POOLS = {"Mixed_4b": ("MaxPool_4a_3x3", 3), "Mixed_5b": ("MaxPool_5a_2x2", 2)}
 _NORM = "_BatchNorm"
 
@@ -39,21 +39,21 @@ def inception_v1(
     """Inception-V1 without its classifier, as a functional model of stock Keras layers.
 
     Each of its 57 convolutions has no bias and is followed by batch normalisation without scale and by ReLU.
-    They are named as published, with `_` for `/`, which Keras does not allow (`published_name` puts it back):
-    `Conv2d_1a_7x7`, `Mixed_3b_Branch_0_Conv2d_0a_1x1`. Behind a convolution NAME come `NAME_BatchNorm` and
-    `NAME_Relu`; a block ends in the layer that bears its name, `Mixed_3b` to `Mixed_5c`.
+    Names are the published ones with `_` for `/`, which Keras does not allow (`published_name` restores it):
+    `Conv2d_1a_7x7`, `Mixed_3b_Branch_0_Conv2d_0a_1x1`. A convolution NAME is followed by `NAME_BatchNorm` and
+    `NAME_Relu`; the last layer of a block has its name, `Mixed_3b` to `Mixed_5c`.
 
     Args:
         image_size: height and width S of the images in pixels.
-        weights: path of a TF-Slim checkpoint, see `load_slim_checkpoint`; None for random ones.
+        weights: path of a TF-Slim checkpoint, see `load_slim_checkpoint`; None for random weights.
         batch_norm_momentum: of the moving averages; the default is TF-Slim's.
         dtype: Keras dtype policy of all layers; None takes the global one.
 
     Returns:
-        A model float [B, S, S, 3], RGB from -1 to 1, -> [B, S / 32, S / 32, 1024], sizes rounded up.
+        A model from float [B, S, S, 3], RGB from -1 to 1, to [B, S / 32, S / 32, 1024], rounded up.
 
     Raises:
-        InputError: the checkpoint cannot be read, or is of another network.
+        InputError: the checkpoint cannot be read, or belongs to another network.
 
     Reference:
         Szegedy et al., "Going Deeper with Convolutions", https://arxiv.org/abs/1409.4842; batch
@@ -87,7 +87,7 @@ def inception_v1(
     def block(x, name: str):
         alone, before, after, narrow, wide, pooled = _BLOCKS[name]
         branch = [f"{name}_Branch_{number}_" for number in range(4)]
-        # The name of this one convolution is a slip in what was published, and all checkpoints have it.
+        # TF-Slim misnamed this one convolution, and all checkpoints have that name.
         last = "Conv2d_0a_3x3" if name == "Mixed_5b" else "Conv2d_0b_3x3"
         first = convolution(x, alone, 1, branch[0] + "Conv2d_0a_1x1")
         second = convolution(x, before, 1, branch[1] + "Conv2d_0a_1x1")
@@ -116,7 +116,7 @@ def inception_v1(
 
 
 def published_name(name: str) -> str:
-    """The name that TF-Slim gave a convolution, from that of its Keras layer.
+    """Returns the name of a convolution in TF-Slim, from that of its Keras layer.
 
     Example:
         >>> published_name("Mixed_3b_Branch_0_Conv2d_0a_1x1"), published_name("Conv2d_1a_7x7")
@@ -126,19 +126,19 @@ def published_name(name: str) -> str:
 
 
 def load_slim_checkpoint(network: keras.Model, path: str | Path) -> None:
-    """Puts the weights of a TF-Slim checkpoint into Inception-V1, or into the part of it that a model has.
+    """Loads the weights of a TF-Slim checkpoint into Inception-V1 or a part of it.
 
     The published one is `inception_v1.ckpt` in `inception_v1_2016_08_28.tar.gz` of
-    https://github.com/tensorflow/models (`research/slim`). It was not at hand where this was written: what is
-    tested are checkpoints of its names and shapes. Tensors of the classifier and of optimizers are not read.
+    https://github.com/tensorflow/models (`research/slim`). The tests use checkpoints with the same names and
+    shapes, not this file. Tensors of the classifier and of optimizers are not read.
 
     Args:
-        network: of `inception_v1`, or cut from it.
-        path: the checkpoint: its file, or, where it lies in several, their common beginning or the `.index`
-            one.
+        network: made by `inception_v1`, or cut from it.
+        path: the checkpoint's file; of a checkpoint in several files, their common prefix or the `.index`
+            file.
 
     Raises:
-        InputError: no checkpoint, a damaged one, or one of another network. The network is then as it was.
+        InputError: no checkpoint, a damaged one, or one of another network; the network is then unchanged.
     """
     prefix, wanted = _prefix(Path(path).expanduser()), _tensors(network)
     with _reading_errors(path):
@@ -148,21 +148,21 @@ def load_slim_checkpoint(network: keras.Model, path: str | Path) -> None:
     if missing:
         raise InputError(
             f"the checkpoint {path} has no {missing[0]} ({len(missing)} of {len(wanted)} tensors are"
-            " missing): give one of TF-Slim's Inception-V1"
+            " missing): give TF-Slim's Inception-V1"
         )
     for name, variable in wanted.items():
         if tuple(shapes[name]) != tuple(variable.shape) or not types[name].is_floating:
             raise InputError(
-                f"{name} in the checkpoint {path} is {types[name].name} {list(shapes[name])}, and"
-                f" Inception-V1 has float32 {list(variable.shape)}: give a checkpoint of TF-Slim's"
+                f"{name} in the checkpoint {path} is {types[name].name} {list(shapes[name])}, but"
+                f" Inception-V1 has float32 {list(variable.shape)}: give TF-Slim's Inception-V1"
             )
     with _reading_errors(path):
         values = {name: reader.get_tensor(name) for name in wanted}
     for name, value in values.items():
         if not np.all(np.isfinite(value)) or (name.endswith("variance") and np.any(value < 0)):
             raise InputError(
-                f"{name} in the checkpoint {path} holds values that are no numbers or, as a variance,"
-                " negative: give a checkpoint of a training that went well"
+                f"{name} in the checkpoint {path} contains NaN, infinity or a negative variance: give another"
+                " checkpoint"
             )
     for name, variable in wanted.items():
         variable.assign(values[name])
@@ -172,7 +172,7 @@ def load_slim_checkpoint(network: keras.Model, path: str | Path) -> None:
 def _reading_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
-    # The reader says what is wrong with a file in exceptions of Python, too, a different one for each kind.
+    # The reader raises a different exception for each kind of damage.
     except (tf.errors.OpError, ValueError, RuntimeError, LookupError, TypeError, MemoryError) as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise InputError(
@@ -181,10 +181,10 @@ def _reading_errors(path: str | Path) -> Iterator[None]:
 
 
 def _prefix(path: Path) -> str:
-    """What TensorFlow takes as a checkpoint's name. Raises InputError where there is none of it."""
+    """Returns TensorFlow's name of a checkpoint. Raises InputError if it does not exist."""
     prefix = re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path))
     if path.is_dir():
-        raise InputError(f"{path} is a folder: give the path of the checkpoint in it, inception_v1.ckpt")
+        raise InputError(f"{path} is a folder: give the path of inception_v1.ckpt in it")
     if not (Path(prefix).is_file() or Path(f"{prefix}.index").is_file()):
         raise InputError(
             f"there is no checkpoint {path}: give the path of inception_v1.ckpt, or none for random weights"
@@ -193,7 +193,7 @@ def _prefix(path: Path) -> str:
 
 
 def _tensors(network: keras.Model) -> dict[str, keras.Variable]:
-    """Name in a TF-Slim checkpoint -> the variable that it is for."""
+    """Maps names in a TF-Slim checkpoint to variables."""
     found = {}
     for layer in network.layers:
         scope = f"InceptionV1/{published_name(layer.name.removesuffix(_NORM))}"

@@ -1,4 +1,4 @@
-"""Captioners at the papers' sizes with random weights: what benchmarks measure."""
+"""Captioners in the papers' sizes with random weights, for benchmarks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from tfsparsecap.models.object_relation_transformer import ObjectRelationTransfo
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
 
-#: Words that the papers' captioners know, regions of an image and length of their features.
+#: Vocabulary of the papers' captioners, regions of an image, and length of a feature.
 VOCABULARY, REGIONS, FEATURE_SIZE = 10_000, 36, 2048
-#: ACORT writes a word of such a vocabulary as two digits of base 768; three tokens are no digits.
+#: ACORT encodes a word of this vocabulary as two digits of base 768; there are three more tokens.
 RADIX_BASE, DIGITS, NO_DIGITS = 768, 2, 3
 
 
 @dataclass(frozen=True)
 class PaperCaptioner:
-    """A captioner and what it takes.
+    """A captioner and its inputs.
 
     Attributes:
-        make: the captioner for captions of so many tokens; keyword arguments of its class go on top.
-        inputs: name -> shape without the axis of the batch.
-        tokens_a_word: how many tokens stand for a word.
-        vocabulary_size: how many different ones there are.
+        make: makes the captioner for a number of tokens per caption; keyword arguments override its sizes.
+        inputs: name -> shape without the batch axis.
+        tokens_a_word: number of tokens per word.
+        vocabulary_size: number of tokens in the vocabulary.
     """
 
     make: Callable[..., Captioner]
@@ -60,7 +60,7 @@ def _acort(length: int, **sizes) -> Captioner:
 
 _regions = {"features": (REGIONS, FEATURE_SIZE)}
 _with_boxes = {**_regions, "boxes": (REGIONS, 4)}
-#: By the names that benchmarks know them by. Soft-Attention looks at the map of MobileNet-V1 0.75.
+#: Name in the benchmarks -> captioner. Soft-Attention uses the feature map of MobileNet-V1 0.75.
 PAPER_CAPTIONERS = {
     "soft_attention": PaperCaptioner(_soft_attention, {"image": (224, 224, 3)}),
     "soft_attention_of_map": PaperCaptioner(_soft_attention_of_map, {"features": (49, 768)}),

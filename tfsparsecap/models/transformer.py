@@ -1,4 +1,4 @@
-"""The parts of a transformer captioner: attention that can share projections, layers, normalisation."""
+"""Parts of a transformer captioner: attention with shared projections, layers, normalisation."""
 
 import math
 
@@ -8,16 +8,16 @@ from keras import ops
 
 from tfsparsecap.errors import InputError
 
-#: Which projections an attention shares: none, key and value, or query and key.
+#: Projections that an attention can share: none, key and value, or query and key.
 SHARED = (None, "kv", "qk")
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class DeviationNorm(keras.layers.Layer):
-    """Layer normalisation by the unbiased deviation: `scale * (x - mean) / (deviation + 1e-6) + offset`.
+    """Layer normalisation: `scale * (x - mean) / (deviation + 1e-6) + offset`, with the unbiased deviation.
 
-    What the original implementation of the Object Relation Transformer computes. Keras's
-    `LayerNormalization` divides by the square root of the biased variance plus epsilon.
+    As in the original implementation of the Object Relation Transformer. Keras's `LayerNormalization` divides
+    by the square root of the biased variance plus epsilon.
 
     Example:
         >>> DeviationNorm()(ops.array([[1.0, 2.0, 3.0]])).numpy().round(3).tolist()
@@ -40,19 +40,19 @@ class DeviationNorm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class SharedAttention(keras.layers.Layer):
-    """Multi-head attention whose projections may be shared: Share-KV and Share-QK of ACORT.
+    """Multi-head attention whose projections can be shared: Share-KV and Share-QK of ACORT.
 
-    A shared projection is computed once. The parts are called by themselves, so that a decoder keeps keys and
-    values from word to word.
+    A shared projection is computed once. Projection and attention are separate methods, so that a decoder can
+    cache keys and values.
 
     Args:
-        size: of inputs and outputs, a multiple of `heads`.
+        size: units of inputs and outputs, a multiple of `heads`.
         heads: number of heads.
         share: None, `"kv"` (one projection gives key and value) or `"qk"` (query and key).
-        dropout: share of the attention weights dropped in training.
+        dropout: rate on the attention weights in training.
 
     Raises:
-        InputError: `heads` does not divide `size`, or there is no such sharing.
+        InputError: `heads` does not divide `size`, or an unknown sharing.
 
     Reference:
         Tan et al., "ACORT: A Compact Object Relation Transformer for Parameter Efficient Image Captioning",
@@ -83,7 +83,7 @@ class SharedAttention(keras.layers.Layer):
 
     @property
     def projections(self) -> list[keras.layers.Dense]:
-        """The layers there are, in the order of query, key, value, output; a shared one is there once."""
+        """The distinct layers in the order of query, key, value, output."""
         return list(dict.fromkeys((self.query, self.key, self.value, self.merge)))
 
     def build(self, input_shape=None) -> None:
@@ -93,7 +93,7 @@ class SharedAttention(keras.layers.Layer):
         self.built = True
 
     def keys_and_values(self, x):
-        """What is attended to, [B, N, size], as `(keys, values)`, of the same shape each."""
+        """Projects [B, N, size] to `(keys, values)` of the same shape."""
         keys = self.key(x)
         return keys, (keys if self.share == "kv" else self.value(x))
 
@@ -101,15 +101,16 @@ class SharedAttention(keras.layers.Layer):
         """Attention of projected inputs.
 
         Args:
-            queries, keys, values: [B, Q, size] and twice [B, N, size].
-            bias: what is added to the scores, of a shape that goes with [B, heads, Q, N].
-            training: whether attention weights are dropped.
+            queries: [B, Q, size].
+            keys, values: [B, N, size].
+            bias: added to the scores, of a shape that broadcasts to [B, heads, Q, N].
+            training: whether dropout is active.
 
         Returns:
             [B, Q, size].
         """
         scores = ops.matmul(self._split(queries), ops.transpose(self._split(keys), (0, 1, 3, 2)))
-        # Not the queries: an exporter would make the factor part of their kernel.
+        # Scaling the queries instead would let an exporter fold the factor into their kernel.
         scores = scores * (self.size // self.heads) ** -0.5
         weights = ops.softmax(scores if bias is None else scores + bias, axis=-1)
         mixed = ops.matmul(self.dropout(weights, training=training), self._split(values))
@@ -127,33 +128,24 @@ class SharedAttention(keras.layers.Layer):
         length = x.shape[1] or ops.shape(x)[1]
         return ops.transpose(ops.reshape(x, (-1, length, self.heads, self.size // self.heads)), (0, 2, 1, 3))
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "size": self.size,
-            "heads": self.heads,
-            "share": self.share,
-            "dropout": self.dropout_rate,
-        }
-
 
 def box_relations(boxes, size: int = 64, wave_length: float = 1000.0):
-    """How boxes lie to each other, as sines and cosines of many wave lengths.
+    """Encodes the relative position and size of boxes as sines and cosines of several wavelengths.
 
-    Of boxes m and n: `log(|x_m - x_n| / w_m)`, the same of y and h, `log(w_m / w_n)` and `log(h_m / h_n)`;
-    the first two are of at least 0.001 before the logarithm.
+    For boxes m and n: `log(|x_m - x_n| / w_m)`, the same for y and h, `log(w_m / w_n)` and `log(h_m / h_n)`;
+    the arguments of the first two are at least 0.001.
 
     Args:
         boxes: float [B, N, 4], x_min, y_min, x_max, y_max, relative to the image.
-        size: length of the result, a multiple of 8.
-        wave_length: of the longest wave, in hundredths.
+        size: length of an encoding, a multiple of 8.
+        wave_length: the longest wavelength, in hundredths.
 
     Returns:
         float32 [B, N, N, size].
 
     Reference:
         Herdade et al., "Image Captioning: Transforming Objects into Words",
-        https://arxiv.org/abs/1906.05963, equations 5 and 6; 1 is added to widths and heights as in its code.
+        https://arxiv.org/abs/1906.05963, equations 5 and 6; like its code, it adds 1 to widths and heights.
 
     Example:
         >>> box_relations(ops.array([[[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]]])).shape
@@ -180,7 +172,7 @@ def box_relations(boxes, size: int = 64, wave_length: float = 1000.0):
 
 
 def positions(length: int, size: int) -> np.ndarray:
-    """The sines and cosines that are added to words, float32 [length, size]; "Attention Is All You Need"."""
+    """Positional encodings of "Attention Is All You Need", float32 [length, size]."""
     rates = np.exp(np.arange(0, size, 2) * -(math.log(10000.0) / size))
     phases = np.arange(length)[:, None] * rates
     return (
@@ -194,7 +186,7 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         size, hidden: of inputs and outputs, and between the layers.
-        dropout: share dropped in training.
+        dropout: rate in training.
     """
 
     def __init__(self, size: int, hidden: int, dropout: float = 0.0, **kwargs):
@@ -212,23 +204,14 @@ class FeedForward(keras.layers.Layer):
     def call(self, x, training: bool = False):
         return self.outer(self.dropout(self.inner(x), training=training))
 
-    def get_config(self) -> dict:
-        sizes = {"size": self.size, "hidden": self.hidden, "dropout": self.dropout_rate}
-        return {**super().get_config(), **sizes}
-
 
 class _Block(keras.layers.Layer):
-    """What encoder and decoder layers have in common: sublayers on normalised inputs, added to these."""
+    """Base class of encoder and decoder layers: residual sublayers on normalised inputs."""
 
     def __init__(self, size: int, hidden: int, heads: int, share: str | None, dropout: float, **kwargs):
         super().__init__(**kwargs)
-        self.size, self.hidden, self.heads, self.share, self.dropout_rate = (
-            size,
-            hidden,
-            heads,
-            share,
-            dropout,
-        )
+        self.size, self.hidden, self.heads = size, hidden, heads
+        self.share, self.dropout_rate = share, dropout
         self.attention = self._attention("attention")
         self.feed_forward = FeedForward(size, hidden, dropout, dtype=self.dtype_policy, name="feed_forward")
         self.attention_norm = DeviationNorm(dtype=self.dtype_policy, name="attention_norm")
@@ -250,30 +233,20 @@ class _Block(keras.layers.Layer):
             self.feed_forward(self.feed_forward_norm(x), training=training), training=training
         )
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "size": self.size,
-            "hidden": self.hidden,
-            "heads": self.heads,
-            "share": self.share,
-            "dropout": self.dropout_rate,
-        }
-
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class RelationEncoderLayer(_Block):
-    """A transformer's encoder layer whose attention also weighs how boxes lie to each other.
+    """A transformer's encoder layer whose attention also depends on the geometry of boxes.
 
-    The softmax is of `scores + log(max(relu(relation(r_mn)), 1e-6))`, a `relation` for each head; Herdade et
-    al., equation 7.
+    Softmax is applied to `scores + log(max(relu(relation(r_mn)), 1e-6))`, with a `relation` per head (Herdade
+    et al., equation 7).
 
     Args:
-        size, hidden: of the features, and of the feed-forward layer.
-        heads: of the attention.
+        size, hidden: units of the features and of the feed-forward layer.
+        heads: number of heads.
         share: see `SharedAttention`.
-        dropout: in training.
-        relation_size: length of `box_relations`.
+        dropout: rate in training.
+        relation_size: length of the encodings of `box_relations`.
     """
 
     def __init__(
@@ -295,13 +268,13 @@ class RelationEncoderLayer(_Block):
         self.relation.build((None, None, None, self.relation_size))
 
     def call(self, x, relations, mask_bias=None, training: bool = False):
-        """One layer further.
+        """Applies the layer.
 
         Args:
             x: features [B, N, size].
             relations: [B, N, N, relation_size].
-            mask_bias: `regions.attention_bias`, [B, 1, 1, N], or None where all are seen.
-            training: whether there is dropout.
+            mask_bias: `regions.attention_bias` of padding, [B, 1, 1, N], or None.
+            training: whether dropout is active.
         """
         bias = ops.transpose(self.relation(relations), (0, 3, 1, 2))
         bias = ops.log(ops.maximum(bias, 1e-6))
@@ -309,19 +282,16 @@ class RelationEncoderLayer(_Block):
         attended = self.attention(self.attention_norm(x), bias, training=training)
         return self._fed_forward(x + self.dropout(attended, training=training), training)
 
-    def get_config(self) -> dict:
-        return {**super().get_config(), "relation_size": self.relation_size}
-
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class DecoderLayer(_Block):
-    """A transformer's decoder layer: attention to the words before, then to the image.
+    """A transformer's decoder layer: attention to the previous tokens, then to the image.
 
     Args:
-        size, hidden: of the words, and of the feed-forward layer.
-        heads: of the attentions.
+        size, hidden: units of the tokens and of the feed-forward layer.
+        heads: number of heads of both attentions.
         share: see `SharedAttention`; the same for both.
-        dropout: in training.
+        dropout: rate in training.
     """
 
     def __init__(
@@ -337,21 +307,22 @@ class DecoderLayer(_Block):
         self.source_norm.build((None, None, self.size))
 
     def project(self, x):
-        """Queries, keys and values of words [B, T, size], normalised before."""
+        """Normalises tokens [B, T, size] and projects them to queries, keys and values."""
         x = self.attention_norm(x)
         keys, values = self.attention.keys_and_values(x)
         return (keys if self.share == "qk" else self.attention.query(x)), keys, values
 
     def advance(self, x, queries, keys, values, bias, source, source_bias, training: bool = False):
-        """One layer further, from projections of the words.
+        """Applies the layer to projected tokens.
 
         Args:
-            x: words [B, Q, size].
-            queries, keys, values: [B, Q, size] and twice [B, T, size], see `project`.
-            bias: added to the scores of the words, for those that come later.
+            x: tokens [B, Q, size].
+            queries: [B, Q, size], see `project`.
+            keys, values: [B, T, size], see `project`.
+            bias: added to the scores of the tokens, to mask later ones.
             source: keys and values of the image, [B, N, size] each.
             source_bias: added to the scores of the image's regions, or None.
-            training: whether there is dropout.
+            training: whether dropout is active.
         """
         attended = self.attention.attend(queries, keys, values, bias, training)
         x = x + self.dropout(attended, training=training)

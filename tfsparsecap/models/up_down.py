@@ -27,10 +27,6 @@ class Bias(keras.layers.Layer):
     def call(self, inputs):
         return inputs + self.bias
 
-    def get_config(self) -> dict:
-        initializer = keras.initializers.serialize(self.initializer)
-        return {**super().get_config(), "initializer": initializer}
-
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class UpDown(AdditiveAttentionCaptioner):
