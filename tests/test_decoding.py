@@ -212,8 +212,7 @@ def test_mixed_precision():
     assert token_ids.shape == (2, 3, LENGTH) and scores.dtype == tf.float32
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize(("beam", "cell"), [(1, "gru"), (3, "lstm")])
 def test_exports_with_builtin_operations_and_gives_the_same_captions(beam, cell):
     captioner = make(15, cell=cell)
     search = tf.function(
