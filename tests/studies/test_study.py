@@ -178,7 +178,7 @@ def test_invalid_files_are_errors(text, message, tmp_path):
 def test_configured_studies_are_valid(file):
     one = load_study(file)
     assert one.name == file.stem
-    runs = grid(one, file)
+    runs = grid(one, file, overrides=["data.folder=somewhere"])
     for run in runs:
         check_settings(run.config)
     assert len(runs) >= 4

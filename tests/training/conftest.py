@@ -1,10 +1,10 @@
-"""Two logical CPU devices, so that distribution is tested on any machine: made before TensorFlow starts."""
+"""Two logical CPU devices for tests of distributed training, created before TensorFlow starts."""
 
 import contextlib
 
 import tensorflow as tf
 
-# Where another test started TensorFlow first, the tests of two devices skip and say so.
+# If another test has started TensorFlow already, the tests of two devices are skipped.
 with contextlib.suppress(RuntimeError):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],

@@ -161,8 +161,8 @@ class Loop:
             # device and limits divided by the number of devices (`make_optimizer`), it clips and sums the
             # whole gradient.
             gradients = [
-                None if gradient is None else replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient)
-                for gradient in (g if g is None else tf.convert_to_tensor(g) for g in gradients)
+                g if g is None else replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.convert_to_tensor(g))
+                for g in gradients
             ]
         self.optimizer.apply(gradients, variables)
 
