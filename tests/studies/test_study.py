@@ -162,8 +162,8 @@ def test_paths_are_relative_to_the_file_that_contains_them(tmp_path):
         ),
         ("name: a\nmethods: {A: {}}\nvariants: {v: {seed: 3}}\n", r"variants\.v in .*use seeds"),
         ("name: a\nmethods: {A: null}\n", "methods in"),
-        ("- a\n", "holds no settings"),
-        ("a: [", "is no YAML"),
+        ("- a\n", "has no settings"),
+        ("a: [", "is not YAML"),
     ],
 )
 def test_invalid_files_are_errors(text, message, tmp_path):
