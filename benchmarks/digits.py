@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from tfsparsecap.command import only_json_on_stdout, parser, run
 from tfsparsecap.errors import InputError
+from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance, prune, strip_pruning
-from tfsparsecap.summary.nonzeros import weight_counts
 
 METHODS = {"relevance": Relevance, "l1": L1Pruning, "l2": L2Pruning}
 #: Found with `--tune`: the values of `GRID` with the highest mean sparsity at a bound of 0.96.
@@ -110,7 +110,7 @@ def train(model: keras.Sequential, digits: Digits, epochs: int) -> None:
 
 
 def scores(model: keras.Sequential, digits: Digits) -> dict[str, float]:
-    """`validation` and `test` accuracy, and the counts of `tfsparsecap.summary.nonzeros.weight_counts`."""
+    """`validation` and `test` accuracy, and the counts of `weight_counts`."""
     accuracies = {
         split: float(np.mean(np.argmax(model(images, training=False), axis=-1) == labels))
         for split, (images, labels) in (("validation", digits.validation), ("test", digits.test))

@@ -31,7 +31,7 @@ ORDER = [
     "tfsparsecap.sampling",
     "tfsparsecap.metrics",
     "tfsparsecap.rewards",
-    "tfsparsecap.summary",
+    "tfsparsecap.model_summary",
     "tfsparsecap.plotting",
     "tfsparsecap.conversion",
     "tfsparsecap.settings",

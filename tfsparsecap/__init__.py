@@ -52,6 +52,7 @@ if not _is_command():
     _check_keras()
     # These register their classes with Keras, so that `keras.saving.load_model` can read saved models.
     from tfsparsecap import gates, layers
+    from tfsparsecap.model_summary.model_summary import summary
     from tfsparsecap.models import Captioner, ObjectRelationTransformer, SoftAttention, UpDown
     from tfsparsecap.pruning import (
         SNIP,
@@ -68,7 +69,6 @@ if not _is_command():
         SupermaskLoss,
     )
     from tfsparsecap.pruning.prune import prune, strip_pruning
-    from tfsparsecap.summary.summary import summary
 
 if TYPE_CHECKING:
     from tfsparsecap_export import export_model

@@ -133,8 +133,8 @@ def convert(
     start_tensorflow()
     from tfsparsecap.conversion.published import load_published, published_captioner
     from tfsparsecap.files import atomic_path
+    from tfsparsecap.model_summary.nonzeros import weight_counts
     from tfsparsecap.runs.run_folder import RunFolder
-    from tfsparsecap.summary.nonzeros import weight_counts
 
     words = _read_tokenizer(published, tokenizer)
     try:

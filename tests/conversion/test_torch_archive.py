@@ -410,7 +410,7 @@ def test_deeply_nested_and_recursive_values_are_read_in_time(tmp_path, extra):
 
 
 def test_a_pickle_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MOST_INSTRUCTIONS", 1000)
+    monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MAX_INSTRUCTIONS", 1000)
     with pytest.raises(InputError, match="more than 1,000 steps"):
         read(tmp_path, b"N" * 2000)
 
@@ -461,7 +461,7 @@ def test_files_that_share_their_bytes_are_refused(tmp_path):
 
 
 def test_an_archive_with_too_many_files_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MOST_ENTRIES", 100)
+    monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MAX_ENTRIES", 100)
     write(tmp_path / "a.pth", PLAIN, {str(i): b"" for i in range(100)})
     with pytest.raises(InputError, match="more than 100 files"):
         read_checkpoint(tmp_path / "a.pth")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tfsparsecap as sc
+from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.reports.figures import (
     NonzeroWeights,
     densities,
@@ -12,7 +13,6 @@ from tfsparsecap.reports.figures import (
     progression,
     weight_distribution,
 )
-from tfsparsecap.summary.nonzeros import weight_counts
 
 
 def test_nonzero_weights_of_kernels_are_collected():

@@ -8,10 +8,10 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gated_layers, gates
 from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.pruning import strip_pruning
 from tfsparsecap.settings.build import make_captioner
 from tfsparsecap.settings.files import load_config
-from tfsparsecap.summary.nonzeros import weight_counts
 from tfsparsecap.training.callbacks import Validation
 from tfsparsecap.training.gating import gate_captioner, gate_for_fine_tuning
 

@@ -32,18 +32,17 @@ _NAMES |= {f"torch._utils._rebuild_{kind}" for kind in ("tensor_v2", "parameter"
 #: Keys under which training scripts store the state dict beside other things.
 _USUAL_KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights")
 
-# Pickle instructions with a value as their argument, those that stand for a value, and the number of values
+# Pickle instructions that push their argument, instructions that push a constant, and the number of values
 # that others take from the stack (None: all since the last mark).
-_CARRIED = {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES"}
-_CARRIED |= {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-_MEANT = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": None, "APPEND": 1, "APPENDS": None}
-_TAKEN |= {"SETITEM": 2, "SETITEMS": None, "STACK_GLOBAL": 2, "BINPERSID": 1, "REDUCE": 2, "BUILD": 1}
+_PUSH_ARGUMENT = {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINBYTES", "SHORT_BINBYTES"}
+_PUSH_ARGUMENT |= {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+_PUSH_CONSTANT = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_POP_COUNTS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": None, "APPEND": 1, "APPENDS": None}
+_POP_COUNTS |= {"SETITEM": 2, "SETITEMS": None, "STACK_GLOBAL": 2, "BINPERSID": 1, "REDUCE": 2, "BUILD": 1}
 
 # Far above any checkpoint of a captioner; they keep a malicious file from exhausting memory or time.
-_MOST_ELEMENTS, _MOST_AXES, _DEEPEST = 10**9, 32, 8
-_MOST_ENTRIES, _MOST_INSTRUCTIONS = 100_000, 2_000_000
-_LARGEST_PICKLE, _LARGEST_UNPACKED = 16 << 20, 64 << 20
+_MAX_ELEMENTS, _MAX_AXES, _MAX_DEPTH, _MAX_ENTRIES, _MAX_INSTRUCTIONS = 10**9, 32, 8, 100_000, 2_000_000
+_MAX_PICKLE_BYTES, _MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
 
 #: The pickled magic number at the start of the format before PyTorch 1.6.
 _LEGACY = b"\x8a\x0a" + 0x1950A86A20F9469CFC6C.to_bytes(10, "little")
@@ -77,24 +76,24 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
     path = Path(path)
     try:
         if path.exists() and not path.is_file():
-            raise _Refusal("is no ordinary file: give a PyTorch checkpoint")
+            raise _RejectedFile("is no ordinary file: give a PyTorch checkpoint")
         with path.open("rb") as file:
             _check_format(file)
             entries = _Entries(zipfile.ZipFile(file), path.stat().st_size)
-            saved = _Machine().run(entries.read("data.pkl", _LARGEST_PICKLE))
+            saved = _Machine().run(entries.read("data.pkl", _MAX_PICKLE_BYTES))
             return _arrays(_named_tensors(saved), entries)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; give a checkpoint") from error
     except MemoryError as error:
         raise InputError(f"{path} needs more memory than is available") from error
-    except _Refusal as error:
+    except _RejectedFile as error:
         raise InputError(f"{path} {error}") from None
     except _DAMAGE as error:
         raise InputError(f"{path} is damaged ({_short(str(error))}): copy or download it again") from error
 
 
-class _Refusal(Exception):
-    """Continues a sentence that begins with the file name. (A ValueError stands for damage.)"""
+class _RejectedFile(Exception):
+    """The rest of a message that begins with the file name. (A ValueError means damage.)"""
 
 
 def _short(text: str) -> str:
@@ -106,12 +105,12 @@ def _check_format(file: BinaryIO) -> None:
     """Refuses files that are no zip archive, and archives with too many entries."""
     head = file.read(64)
     if _LEGACY in head:
-        raise _Refusal("is in the format from before PyTorch 1.6: torch.load it and torch.save it again")
+        raise _RejectedFile("is in the format from before PyTorch 1.6: torch.load it and torch.save it again")
     if not head.startswith(b"PK"):
-        raise _Refusal("is no PyTorch checkpoint (no zip archive): give a file that torch.save wrote")
+        raise _RejectedFile("is no PyTorch checkpoint (no zip archive): give a file that torch.save wrote")
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if sum(1 for _ in re.finditer(rb"PK\x01\x02", content)) > _MOST_ENTRIES:
-            raise _Refusal(f"contains more than {_MOST_ENTRIES:,} files, unlike any checkpoint: {_ALONE}")
+        if sum(1 for _ in re.finditer(rb"PK\x01\x02", content)) > _MAX_ENTRIES:
+            raise _RejectedFile(f"contains more than {_MAX_ENTRIES:,} files, unlike any checkpoint: {_ALONE}")
 
 
 class _Entries:
@@ -121,12 +120,14 @@ class _Entries:
         self.archive, names = archive, set(archive.namelist())
         roots = [name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")]
         if len(roots) != 1:
-            raise _Refusal("is no PyTorch checkpoint (no data.pkl, or several): give what torch.save wrote")
+            raise _RejectedFile(
+                "is no PyTorch checkpoint (no data.pkl, or several): give what torch.save wrote"
+            )
         self.root = roots[0]
         if self.root + "constants.pkl" in names:
-            raise _Refusal(f"is a TorchScript program: open it with torch.jit.load and {_ALONE}")
+            raise _RejectedFile(f"is a TorchScript program: open it with torch.jit.load and {_ALONE}")
         # Files can overlap in the archive, and compressed ones can grow a thousandfold.
-        self.left = {zipfile.ZIP_STORED: size, zipfile.ZIP_DEFLATED: _LARGEST_UNPACKED}
+        self.left = {zipfile.ZIP_STORED: size, zipfile.ZIP_DEFLATED: _MAX_UNPACKED_BYTES}
         order = self.read("byteorder", 6) if self.root + "byteorder" in names else b"little"
         self.byteorder = {b"little": "<", b"big": ">"}.get(order)
         if self.byteorder is None:
@@ -138,10 +139,14 @@ class _Entries:
         if entry is None:
             raise ValueError(f"its part {name} is missing")
         if entry.flag_bits & 1 or entry.compress_type not in self.left:
-            raise _Refusal(f"is encrypted, or compressed as torch.save never does ({_short(name)}): {_ALONE}")
+            raise _RejectedFile(
+                f"is encrypted, or compressed as torch.save never does ({_short(name)}): {_ALONE}"
+            )
         self.left[entry.compress_type] -= entry.file_size
         if self.left[entry.compress_type] < 0 or entry.file_size > largest:
-            raise _Refusal(f"is larger when unpacked than a checkpoint can be ({_short(name)}): {_ALONE}")
+            raise _RejectedFile(
+                f"is larger when unpacked than a checkpoint can be ({_short(name)}): {_ALONE}"
+            )
         with self.archive.open(entry) as member:
             content = member.read(entry.file_size)
         if len(content) != entry.file_size:
@@ -193,18 +198,18 @@ class _Machine:
     def run(self, program: bytes) -> Any:
         """Returns the object that the pickle describes."""
         for count, (instruction, argument, _) in enumerate(pickletools.genops(program)):
-            if count == _MOST_INSTRUCTIONS:
-                raise _Refusal(f"describes its tensors in more than {count:,} steps: {_ALONE}")
+            if count == _MAX_INSTRUCTIONS:
+                raise _RejectedFile(f"describes its tensors in more than {count:,} steps: {_ALONE}")
             self._step(instruction.name, argument)
         return self._top()
 
     def _step(self, name: str, argument: Any) -> None:
-        items = self._take(_TAKEN[name]) if name in _TAKEN else []
+        items = self._take(_POP_COUNTS[name]) if name in _POP_COUNTS else []
         match name:
-            case _ if name in _CARRIED:
+            case _ if name in _PUSH_ARGUMENT:
                 self.stack.append(argument)
-            case _ if name in _MEANT:
-                self.stack.append(_MEANT[name])
+            case _ if name in _PUSH_CONSTANT:
+                self.stack.append(_PUSH_CONSTANT[name])
             case "EMPTY_LIST" | "EMPTY_DICT":
                 self.stack.append([] if name == "EMPTY_LIST" else {})
             case "BINPUT" | "LONG_BINPUT" | "MEMOIZE":
@@ -253,9 +258,9 @@ class _Machine:
         return items
 
 
-def _foreign(wish: str) -> _Refusal:
+def _foreign(wish: str) -> _RejectedFile:
     wish += ", unlike any checkpoint of weights; nothing was executed"
-    return _Refusal(f"tries to {wish}: if the file is yours, {_ALONE}")
+    return _RejectedFile(f"tries to {wish}: if the file is yours, {_ALONE}")
 
 
 def _set_items(target: dict, items: list) -> None:
@@ -277,13 +282,13 @@ def _storage(reference: Any) -> _Storage:
     match reference:
         case ("storage", _Global() as kind, str() as key, str(), int() as length) if kind in _STORAGES:
             return _Storage(kind, key, length)
-    raise ValueError("the pickle has a reference that is no storage")
+    raise ValueError("the pickle refers to something that is not a storage")
 
 
 def _call(function: Any, arguments: Any) -> Any:
     """Returns the inert value that represents the result of a known call."""
     if not isinstance(function, _Global) or not isinstance(arguments, tuple):
-        raise ValueError("the pickle calls something that is no function")
+        raise ValueError("the pickle calls something that is not a function")
     match (function.removeprefix("torch._utils._rebuild_"), *arguments[:8]):
         case ("collections.OrderedDict",):
             return {}
@@ -300,15 +305,15 @@ def _call(function: Any, arguments: Any) -> Any:
             _check_counts(size)
             return _Sparse(indices, values, size)
         case ("sparse_tensor", _Global() as layout, _) if layout != "torch.sparse_coo":
-            raise _Refusal(
+            raise _RejectedFile(
                 f"contains the unsupported layout {_short(layout)}: save the tensor after to_dense()"
             )
-    raise _Refusal(f"calls {_short(function)} in an unknown way: {_ALONE}")
+    raise _RejectedFile(f"calls {_short(function)} in an unknown way: {_ALONE}")
 
 
 def _check_counts(*groups: Any) -> None:
     for group in groups:
-        fits = isinstance(group, tuple) and len(group) <= _MOST_AXES
+        fits = isinstance(group, tuple) and len(group) <= _MAX_AXES
         if not fits or not all(type(count) is int and 0 <= count < 1 << 63 for count in group):
             raise ValueError("a tensor has a size, stride or offset that is negative or absurd")
 
@@ -317,13 +322,13 @@ def _named_tensors(saved: Any) -> dict[str, _Tensor | _Sparse]:
     """Returns the tensors of the state dict in the saved object."""
     found = _state_dicts(saved, "", set()) if isinstance(saved, dict) else []
     if not found:
-        raise _Refusal(f"contains no state dict, a dict of names and tensors: {_ALONE}")
+        raise _RejectedFile(f"contains no state dict, a dict of names and tensors: {_ALONE}")
     if len(found) > 1:
         places = " and ".join(place or "the top" for place, _ in found[:5])
-        raise _Refusal(f"contains several dicts of tensors, at {places}: {_ALONE}")
+        raise _RejectedFile(f"contains several dicts of tensors, at {places}: {_ALONE}")
     tensors = {name: value for name, value in found[0][1].items() if isinstance(value, _KINDS)}
     if not all(isinstance(name, str) for name in tensors):
-        raise _Refusal(f"contains tensors under numbers instead of names: {_ALONE}")
+        raise _RejectedFile(f"contains tensors under numbers instead of names: {_ALONE}")
     return tensors
 
 
@@ -332,7 +337,7 @@ def _state_dicts(saved: dict, place: str, seen: set[int], depth: int = 0) -> lis
     found, usual = [], []
     seen.add(id(saved))
     for key, value in saved.items():
-        if isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < _DEEPEST:
+        if isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < _MAX_DEPTH:
             below = _state_dicts(value, f"{place}[{_short(key)}]", seen, depth + 1)
             (usual if key in _USUAL_KEYS else found).extend(below)
     # Scalars are no weights, unless there is nothing else.
@@ -346,12 +351,14 @@ def _arrays(tensors: dict[str, _Tensor | _Sparse], entries: _Entries) -> dict[st
     """Returns the tensors' values. Each storage is read once and freed after its last tensor."""
     parts = {name: [t.indices, t.values] if isinstance(t, _Sparse) else [t] for name, t in tensors.items()}
     uses = Counter(part.storage.key for group in parts.values() for part in group)
-    left, held, arrays = _MOST_ELEMENTS, {}, {}
+    left, held, arrays = _MAX_ELEMENTS, {}, {}
     for name, tensor in tensors.items():
         for size in {tensor.size, *(part.size for part in parts[name])}:
             left -= math.prod(max(1, n) for n in size)
         if left < 0:
-            raise _Refusal(f"has over {_MOST_ELEMENTS:,} numbers when dense (at {_short(name)}): {_ALONE}")
+            raise _RejectedFile(
+                f"has over {_MAX_ELEMENTS:,} numbers when dense (at {_short(name)}): {_ALONE}"
+            )
         read = []
         for part in parts[name]:
             key = part.storage.key

@@ -15,13 +15,13 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs, stack
 from tfsparsecap.inference.scoring import ImageCaption, scores_of
 from tfsparsecap.inference.splits import caption_records, left_out, records_of
+from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.sampling import Sampler
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.summary.nonzeros import weight_counts
 
 
 @dataclass

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfsparsecap.model_summary.nonzeros import prunable_weights
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.plotting import COLOURS, legend_below, make_figure, plain, render, style_axes
 from tfsparsecap.reports.runs import NOTHING, ReportRun, Table
 from tfsparsecap.studies.layers import TITLE, Layer, compare, layers_figure
-from tfsparsecap.summary.nonzeros import prunable_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

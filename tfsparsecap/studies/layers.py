@@ -10,6 +10,7 @@ import keras
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.model_summary.nonzeros import prunable_weights
 from tfsparsecap.plotting import (
     COLOURS,
     DARK_GREY,
@@ -22,7 +23,6 @@ from tfsparsecap.plotting import (
     write_figure,
 )
 from tfsparsecap.studies.published_curves import read_layers
-from tfsparsecap.summary.nonzeros import prunable_weights
 from tfsparsecap.text import one_line
 
 if TYPE_CHECKING:

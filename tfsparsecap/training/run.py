@@ -15,6 +15,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
+from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import PruningMethod, strip_pruning
 from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
@@ -25,7 +26,6 @@ from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.summary.nonzeros import weight_counts
 from tfsparsecap.training.callbacks import SaveEpoch, TimeLeft, Validation, stops_early
 from tfsparsecap.training.gating import (
     gate_captioner,

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfsparsecap.summary.storage import Pattern
+from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.convert.graph import Source, content_key
 from tfsparsecap_export.encode import formats, ordering, sparse, splitting
 from tfsparsecap_export.encode.costs import Costs

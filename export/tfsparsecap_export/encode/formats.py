@@ -3,7 +3,7 @@
 import dataclasses
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.summary.storage import SCALE_BYTES, SMALLEST_ENCODED, TABLE_BLOCKS, Pattern
+from tfsparsecap.model_summary.storage import SCALE_BYTES, SMALLEST_ENCODED, TABLE_BLOCKS, Pattern
 from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.sparse import Weight

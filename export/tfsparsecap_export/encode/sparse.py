@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tfsparsecap.summary.storage import TABLE_BLOCKS
+from tfsparsecap.model_summary.storage import TABLE_BLOCKS
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.encodings import Encoded
 from tfsparsecap_export.flatbuffer import model_file as flatfile

@@ -9,7 +9,7 @@ from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.formats import Layer
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.summary.storage import Pattern
+from tfsparsecap.model_summary.storage import Pattern
 
 ENCODINGS = [sparse.FLOAT16, sparse.SPARSE16, sparse.SPARSE32, sparse.CSR, sparse.BLOCK4, sparse.BLOCK16]
 ENCODINGS += [sparse.INT8, sparse.SPARSE_INT8]

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
+from tfsparsecap.model_summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
 
 #: Regions of an image if nothing else is known: the largest number in the papers' bottom-up features.
 REGIONS = 36

@@ -7,13 +7,13 @@ import numpy as np
 
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
+from tfsparsecap.model_summary import storage
+from tfsparsecap.model_summary.figures import DECODER, ENCODER, Figures, LayerRow, Summary, WeightRow, totals
+from tfsparsecap.model_summary.formulas import PRODUCT
+from tfsparsecap.model_summary.forward import Calls, Forward, forward
+from tfsparsecap.model_summary.nonzeros import Weight, nested_layers, weights_of_layer
+from tfsparsecap.model_summary.table import amount, show
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.summary import storage
-from tfsparsecap.summary.figures import DECODER, ENCODER, Figures, LayerRow, Summary, WeightRow, totals
-from tfsparsecap.summary.formulas import PRODUCT
-from tfsparsecap.summary.forward import Calls, Forward, forward
-from tfsparsecap.summary.nonzeros import Weight, nested_layers, weights_of_layer
-from tfsparsecap.summary.table import amount, show
 
 #: Models with at most so many weights are compressed without being asked: it takes some seconds.
 COMPRESSED_UP_TO = 5_000_000

@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import layers
 
 import tfsparsecap as sc
-from tfsparsecap.summary.summary import summary
+from tfsparsecap.model_summary.model_summary import summary
 
 
 def measured(model):

@@ -6,9 +6,9 @@ import tensorflow as tf
 from keras import layers
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.model_summary.forward import forward
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
 from tfsparsecap.models.encoders import MobileNetV1Encoder
-from tfsparsecap.summary.forward import forward
 
 SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5}
 

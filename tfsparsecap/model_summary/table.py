@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tfsparsecap.summary.figures import Figures, LayerRow, Summary
+from tfsparsecap.model_summary.figures import Figures, LayerRow, Summary
 
 #: Width of the tables in characters.
 WIDTH = 120

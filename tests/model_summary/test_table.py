@@ -4,8 +4,8 @@ import keras
 import pytest
 from keras import layers
 
-from tfsparsecap.summary.summary import summary
-from tfsparsecap.summary.table import WIDTH, amount
+from tfsparsecap.model_summary.model_summary import summary
+from tfsparsecap.model_summary.table import WIDTH, amount
 
 
 def printed(model, **options):

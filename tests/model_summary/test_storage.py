@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tfsparsecap_export.encode import encodings
 
-from tfsparsecap.summary.storage import (
+from tfsparsecap.model_summary.storage import (
     CONVOLUTION,
     MATRIX,
     OTHER,
