@@ -327,9 +327,9 @@ def weight(size, stride, offset=0, length=6, key="0") -> bytes:
         (weight((6,), (2**64,)), "negative or absurd"),
         (weight((1,) * 33, (1,) * 33), "negative or absurd"),
         (weight((6,), (1, 1)), "different numbers of sizes and strides"),
-        (mapping({"w": number(3) + b"Q"}), "a reference that is no storage"),
+        (mapping({"w": number(3) + b"Q"}), "refers to something that is not a storage"),
         (text("a") + b"R", "damaged"),
-        (text("a") + b")R", "calls something that is no function"),
+        (text("a") + b")R", "calls something that is not a function"),
         (b"R", "lacks its arguments"),
         (b"u", "lacks its arguments"),
         (b"\x94", "lacks its target"),
@@ -410,7 +410,7 @@ def test_deeply_nested_and_recursive_values_are_read_in_time(tmp_path, extra):
 
 
 def test_a_pickle_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MAX_INSTRUCTIONS", 1000)
+    monkeypatch.setattr("tfsparsecap.conversion.pickle_machine._MAX_INSTRUCTIONS", 1000)
     with pytest.raises(InputError, match="more than 1,000 steps"):
         read(tmp_path, b"N" * 2000)
 
