@@ -9,6 +9,7 @@ import tensorflow as tf
 from benchmarks import training_steps as benchmark
 from tfsparsecap.command import run
 from tfsparsecap.errors import InputError
+from tfsparsecap.pruning import registry
 
 SMALL = {"size": 16, "hidden_size": 16, "layers": 1, "heads": 2, "share_encoder_layers": None}
 SMALL["share_decoder_layers"] = None
@@ -21,11 +22,20 @@ def eager():
     tf.config.run_functions_eagerly(False)
 
 
-def test_every_variant_is_measured():
-    sizes = {"embedding_size": 16, "rnn_size": 16, "attention_size": 16}
-    seconds = benchmark.measure(steps=1, batch_size=2, words=2, **sizes)
-    assert [variant for _, variant in seconds] == list(benchmark.VARIANTS)
+def test_steps_of_variants_are_measured():
+    sizes, variants = (
+        {"embedding_size": 16, "rnn_size": 16, "attention_size": 16},
+        ["dense", "supermask (16, 1)"],
+    )
+    seconds = benchmark.measure(variants=variants, steps=1, batch_size=2, words=2, **sizes)
+    assert list(seconds) == [("soft_attention_of_map", variant) for variant in variants]
     assert all(len(values) == 1 and min(values) > 0 for values in seconds.values())
+
+
+def test_each_variant_is_a_pruning_method_with_valid_options():
+    for variant, options in benchmark.VARIANTS.items():
+        if options is not None:
+            assert registry.get(variant.split()[0], sparsity=0.95, **options).sparsity == 0.95
 
 
 def test_beam_search_of_several_captioners_is_measured():

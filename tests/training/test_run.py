@@ -215,7 +215,7 @@ KINDS = {
     "object_relation_transformer": [
         *("model.size=16", "model.hidden_size=12", "model.layers=2", "model.heads=2", "data.radix_base=4"),
         *("model.share_encoder_layers=[0,0]", "model.share_decoder_layers=[0,0]"),
-        *("model.share_encoder_attention=kv", "model.share_decoder_attention=kv", "data.max_length=9"),
+        *("model.share_encoder_attention=kv", "model.share_decoder_attention=kv", "data.max_length=7"),
     ],
 }
 
