@@ -154,7 +154,7 @@ def assert_stripped_to(captioner, sparsity):
     return left
 
 
-@pytest.mark.parametrize("method", ["supermask_loss", "gradual", "magnitude"])
+@pytest.mark.parametrize("method", ["supermask_loss", "magnitude"])
 def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(method, captioner, configured):
     config, before = configured("A", method), values(captioner)
     expected = kernels(captioner)

@@ -210,7 +210,6 @@ COLOURS, THINGS = ("red", "green", "blue", "grey"), ("dog", "cat", "cup")
 FIRST, MISSING, BAD, BAD_TEST, TEST = 101, 104, 108, 121, (120, 121, 122, 123, 124)
 #: Sizes of the captioners; those of the Object Relation Transformer make it an ACORT.
 KINDS = {
-    "soft_attention": ["model.embedding_size=6", "model.rnn_size=10", "model.attention_size=7"],
     "up_down": ["model.embedding_size=6", "model.rnn_size=10", "model.attention_size=7"],
     "object_relation_transformer": [
         *("model.size=16", "model.hidden_size=12", "model.layers=2", "model.heads=2", "data.radix_base=4"),
@@ -259,7 +258,7 @@ def on_features(folder, kind, *more):
     settings = ["data.kind=coco", f"data.folder={folder}", f"data.features={folder}", "data.max_length=6"]
     settings += ["data.max_regions=8", "model.encoder=null", "model.feature_size=8", "decoding.batch_size=3"]
     settings += ["training.batch_size=6", "training.epochs=2", "training.learning_rate=0.01"]
-    settings += [f"data.region_buckets={[5] if kind == 'soft_attention' else []}"]
+    settings += [f"data.region_buckets={[5] if kind == 'up_down' else []}"]
     settings += ["pruning.sparsity=0.5", "name=tiny", f"model.kind={kind}"]
     return [*settings, *KINDS[kind], *more]
 
@@ -311,5 +310,5 @@ def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bo
 def test_an_unreadable_image_stops_a_run_if_asked(bottom_up, tmp_path):
     fail = ["data.on_bad_record=fail", "training.validation_images=0"]
     with pytest.raises(InputError, match=f"^{MISSING}: there is no .*set on_bad_record=skip"):
-        train(tmp_path, on_features(bottom_up, "soft_attention", *fail))
+        train(tmp_path, on_features(bottom_up, "up_down", *fail))
     assert not list(tmp_path.iterdir())
