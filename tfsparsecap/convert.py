@@ -156,10 +156,10 @@ def convert(
         )
     load_published(captioner, arrays)
     settings = _settings(captioner, published, output.name, data, features)
-    folder = RunFolder(output)
+    run = RunFolder(output)
     try:
-        folder.create(settings, words)
-        with atomic_path(folder.model) as temporary:
+        run.create(settings, words)
+        with atomic_path(run.model) as temporary:
             captioner.save(temporary)
     except BaseException:
         # Part of a run would block the next attempt.

@@ -118,8 +118,9 @@ def model_optimization() -> tuple[ModuleType, ModuleType]:
         importlib.import_module("keras_cv")
     before = os.environ.get(_LEGACY)
     try:
-        return tuple(
-            importlib.import_module(f"{_TFMOT}.{name}") for name in ("pruning_schedule", "pruning_impl")
+        return (
+            importlib.import_module(f"{_TFMOT}.pruning_schedule"),
+            importlib.import_module(f"{_TFMOT}.pruning_impl"),
         )
     except ImportError as error:
         raise InputError(

@@ -5,7 +5,7 @@ import math
 import os
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
@@ -43,13 +43,12 @@ def png_path(path: str | os.PathLike) -> Path:
 def make_figure(height: float) -> "Figure":
     """A figure of width `WIDTH` and the given height in inches; title and legend are added to the height."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
-    return figure
+    return Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
 
 
-def style_axes(axes: "Axes", grid: str = "both") -> None:
+def style_axes(axes: "Axes", grid: Literal["both", "x", "y"] = "both") -> None:
     """A light grid behind the data, and no frame at the top and right."""
     axes.grid(axis=grid, alpha=0.3, linewidth=0.6)
     axes.set_axisbelow(True)

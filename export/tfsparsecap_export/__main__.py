@@ -183,7 +183,7 @@ def _export(options: argparse.Namespace, output: Path):
             raise InputError(
                 f"--regions is for captioners without an encoder: {options.tflite} takes images; omit it"
             )
-        shapes = None
+        shapes: dict[str, tuple[int, ...]] | None = None
         regions = options.regions or (config.data.max_regions if config else None)
         if model.encoder is None and regions:
             shapes = {"features": (regions, model.feature_size)}
@@ -196,7 +196,7 @@ def _export(options: argparse.Namespace, output: Path):
             max_length = (options.max_length - 1) * (tokenizer.digits if tokenizer else 1) + 1
         status.update("reading validation images")
         validation, source = validation_samples(loaded, inputs, max(options.validation, options.samples))
-        samples = synthetic_samples(inputs, options.samples)
+        samples: Sequence[Sample] = synthetic_samples(inputs, options.samples)
         if validation is not None:
             samples = validation.samples[:: len(validation.samples) // options.samples or 1]
         return export_model(

@@ -61,8 +61,8 @@ class ExportReport:
         )
         table.add_column("layer", overflow="fold")
         for name in ("shape", "pattern", "non-zero", "", "stored as", "KB", f"ms/{self.words} words", "why"):
-            number = name in ("non-zero", "", "KB")
-            table.add_column(name, justify="right" if number or "ms" in name else "left", no_wrap=number)
+            numeric = name in ("non-zero", "", "KB")
+            table.add_column(name, justify="right" if numeric or "ms" in name else "left", no_wrap=numeric)
         groups: dict[object, list[LayerReport]] = {}
         for number, layer in enumerate(self.layers):
             key = (layer.pattern, layer.encoding) if layer.role == CONVOLUTION else number

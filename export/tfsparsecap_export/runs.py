@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -53,7 +54,7 @@ def load_run(path: Path) -> Run:
     finished = FinishedRun.load(path)
     data = finished.config.data
     source = f"{data.kind}: {Path(data.folder).name}" if data.folder else data.kind
-    description = {"run": finished.config.name, "trained_on": source}
+    description: dict[str, Any] = {"run": finished.config.name, "trained_on": source}
     scores = path / "scores_test.json"
     if scores.is_file():
         try:

@@ -73,8 +73,14 @@ def start_java(
             )
         except OSError as error:
             raise InputError(f"{program} cannot be started with {command[0]}: {error.strerror}") from error
+        assert process.stdin is not None and process.stdout is not None
         timed_out = threading.Event()
-        timer = threading.Timer(seconds, lambda: (timed_out.set(), process.kill()))
+
+        def stop() -> None:
+            timed_out.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, stop)
         timer.daemon = True
         timer.start()
         try:

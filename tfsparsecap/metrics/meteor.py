@@ -37,13 +37,15 @@ def meteor(
     arguments = ["-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
     seconds = 300 + len(captions)
     with start_java(arguments, program="METEOR", seconds=seconds, folder=jar.parent, gigabytes=2) as process:
+        to_meteor, from_meteor = process.stdin, process.stdout
+        assert to_meteor is not None and from_meteor is not None
 
         def send(*parts: str) -> None:
-            process.stdin.write(" ||| ".join(parts) + "\n")
-            process.stdin.flush()
+            to_meteor.write(" ||| ".join(parts) + "\n")
+            to_meteor.flush()
 
         def receive() -> str:
-            line = process.stdout.readline()
+            line = from_meteor.readline()
             if not line:
                 raise ValueError("it ended too early")
             return line.strip()

@@ -76,7 +76,7 @@ def spice(
         for number, (image, caption) in enumerate(captions.items())
     ]
     paths = (sources / pycocoevalcap_spice.SPICE_JAR, sources / "lib" / "*", jars.absolute() / "*")
-    sentences = sum(1 + len(row["refs"]) for row in rows)
+    sentences = sum(1 + len(references[image]) for image in captions)
     if progress:
         print(f"SPICE parses up to {sentences} sentences, about ten per second", file=sys.stderr)
     with tempfile.TemporaryDirectory() as name:
@@ -99,10 +99,10 @@ def spice(
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise InputError(f"SPICE wrote no readable result ({error})") from error
     values = [scores.get(number) for number in range(len(rows))]
-    missing = sum(not isinstance(value, int | float) for value in values)
-    if missing:
-        raise InputError(f"SPICE returned no score for {missing} of {len(rows)} images")
-    return sum(values) / len(values)
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if len(numbers) < len(values):
+        raise InputError(f"SPICE returned no score for {len(values) - len(numbers)} of {len(rows)} images")
+    return sum(numbers) / len(numbers)
 
 
 def _cache_arguments() -> list[str]:

@@ -13,6 +13,7 @@ from tfsparsecap.reports.runs import NOTHING, ReportRun, Table
 from tfsparsecap.studies.layers import TITLE, Layer, compare, layers_figure
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 # Column of history.csv, title of the panel, factor.
@@ -92,7 +93,7 @@ def progression(runs: Sequence[ReportRun]) -> FigureFile | None:
     grid = figure.subplots(height, min(2, len(panels)), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    handles = {}
+    handles: dict[str, Artist] = {}
     for number, run in enumerate(drawn):
         for axes, (name, _, factor) in zip(grid.flat, panels, strict=False):
             points = [(row["epoch"], factor * row[name]) for row in run.history if name in row]

@@ -113,23 +113,24 @@ def attended_captions(
     Raises:
         InputError: an image cannot be read.
     """
-    captioner = run.captioner
+    captioner, image_size = run.captioner, run.image_size
     # The tokens of a radix code are parts of words.
-    if not has_attention(captioner) or run.config.data.radix_base is not None:
+    if image_size is None or not has_attention(captioner) or run.config.data.radix_base is not None:
         return []
     found, decoder = [], run.decoder()
     for image_id in image_ids:
-        image = read_image(files[image_id], run.image_size)
+        image = read_image(files[image_id], image_size)
         tokens = np.asarray(decoder({"image": image[None]})[0])[0, 0]
         ends = np.flatnonzero((tokens == captioner.end_id) | (tokens == captioner.pad_id))
         tokens = tokens[: ends[0]] if len(ends) else tokens
         if not len(tokens):
             continue
         weights = attention_weights(captioner, {"image": image[None]}, tokens[None])[0]
-        if as_map(weights[0]) is None:
+        maps = [attention for attention in map(as_map, weights) if attention is not None]
+        if not maps:
             return []
         thumbnail, words = read_image(files[image_id], _MAP_SIDE), []
-        for token, attention in zip(tokens, map(as_map, weights), strict=True):
+        for token, attention in zip(tokens, maps, strict=True):
             word = run.tokenizer.decode([int(token)]) or "(unknown word)"
             words.append((word, _jpeg(overlay(thumbnail, attention), 75), focus(attention)))
         found.append(AttendedCaption(image_id, label, run.tokenizer.decode(tokens), tuple(words)))

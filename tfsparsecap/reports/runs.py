@@ -41,9 +41,12 @@ _Number = Annotated[FiniteFloat, Field(gt=-1e15, lt=1e15)]
 _Score = Annotated[_Number, Field(strict=True)]
 _Count = Annotated[int, Field(strict=True, ge=0, lt=10**15)]
 _HISTORY = TypeAdapter(list[dict[str, _Number]])
-_SCORE_FILE = create_model(
-    "Scores", **dict.fromkeys(_SCORES, (_Score, None)), images=(_Count, None), beam=(_Count | None, None)
-)
+_SCORE_FIELDS: dict[str, Any] = {
+    **dict.fromkeys(_SCORES, (_Score, None)),
+    "images": (_Count, None),
+    "beam": (_Count | None, None),
+}
+_SCORE_FILE = create_model("Scores", **_SCORE_FIELDS)
 
 
 class _Caption(BaseModel):
@@ -105,7 +108,7 @@ class ReportRun:
         return json.dumps([data.kind, folder, data.options], default=str)
 
 
-def read_runs(paths: Sequence[str | os.PathLike]) -> list[ReportRun]:
+def read_runs(folders: Sequence[str | os.PathLike]) -> list[ReportRun]:
     """Reads run folders, each once, in the given order; unfinished ones too.
 
     Raises:
@@ -115,7 +118,7 @@ def read_runs(paths: Sequence[str | os.PathLike]) -> list[ReportRun]:
         >>> [run.label for run in read_runs(["runs/dense", "runs/smp"])]  # doctest: +SKIP
         ['dense', 'smp']
     """
-    paths = list({Path(path).resolve(): Path(path) for path in paths}.values())
+    paths = list({Path(path).resolve(): Path(path) for path in folders}.values())
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
@@ -245,8 +248,8 @@ def scores_table(runs: Sequence[ReportRun]) -> Table:
     for run in runs:
         images, beam = run.scores.get("images", len(run.captions)), run.scores.get("beam")
         about = (f"{images}, {beam}" if beam else str(images)) if run.scores else NOTHING
-        values = [_SCORES[name][1](run.scores[name]) if name in run.scores else NOTHING for name in shown]
-        rows.append([run.label, about, *values])
+        cells = [_SCORES[name][1](run.scores[name]) if name in run.scores else NOTHING for name in shown]
+        rows.append([run.label, about, *cells])
     headings = ["run", "images, beam", *(_SCORES[name][0] for name in shown)]
     caption = "Scores on the test split" + "; the best of each column in bold" * bool(best)
     return Table(caption, headings, rows, frozenset(best))

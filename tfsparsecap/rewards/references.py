@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -177,6 +177,12 @@ class References:
         # The last entry is found for hashes larger than all others.
         self._hashes = np.append(np.concatenate(hashes)[order], np.uint64(0))
         self._frequencies = np.append(np.concatenate(frequencies)[order], 0)
+
+    @overload
+    def document_frequency(self, ngrams: np.ndarray) -> np.ndarray: ...
+
+    @overload
+    def document_frequency(self, ngrams: str) -> int: ...
 
     def document_frequency(self, ngrams: np.ndarray | str) -> np.ndarray | int:
         """The number of images with a reference that contains an n-gram.

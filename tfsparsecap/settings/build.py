@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -40,6 +41,7 @@ def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
         InputError: the vocabulary is empty, or the SentencePiece model cannot be read.
     """
     settings = config.data
+    tokenizer: SentencePieceTokenizer | WordTokenizer
     if settings.sentencepiece is not None:
         tokenizer = SentencePieceTokenizer.load(Path(settings.sentencepiece).expanduser())
     else:
@@ -98,7 +100,7 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     Raises:
         InputError: there is no such layer or width, or the weights cannot be loaded.
     """
-    arguments = {
+    arguments: dict[str, Any] = {
         "layer": settings.layer,
         "image_size": settings.image_size,
         "weights": settings.weights if weights else None,

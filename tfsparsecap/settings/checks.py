@@ -12,7 +12,7 @@ from tfsparsecap import data as sources
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import registry
 from tfsparsecap.settings.files import sentence_of
-from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config
+from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning, Training
 
 # Arguments of a data source and of a pruning method that the run sets itself.
 _SET_FOR_SOURCES = ("folder", "on_bad_record")
@@ -41,7 +41,7 @@ def check_settings(config: Config) -> None:
             " finished run, training.start_from=runs/NAME"
         )
     if config.pruning is not None:
-        _check_pruning(config)
+        _check_pruning(config.pruning, config.training)
 
 
 def data_options(config: Config) -> dict[str, Any]:
@@ -61,7 +61,9 @@ def data_options(config: Config) -> dict[str, Any]:
     return options
 
 
-def check_options(section: str, options: dict[str, Any], function: Callable, reserved: Sequence[str]) -> dict:
+def check_options(
+    section: str, options: dict[str, Any], function: Callable[..., Any], reserved: Sequence[str]
+) -> dict:
     """Checks the extra keys of a section against the keyword arguments of the function that takes them.
 
     Args:
@@ -77,7 +79,7 @@ def check_options(section: str, options: dict[str, Any], function: Callable, res
         InputError: an unknown name or a wrong type.
     """
     annotations = typing.get_type_hints(inspect.unwrap(function))
-    fields = {
+    fields: dict[str, Any] = {
         name: (annotations.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
         for name, parameter in inspect.signature(function).parameters.items()
         if name not in (*reserved, "self") and parameter.kind is not parameter.VAR_KEYWORD
@@ -91,12 +93,11 @@ def check_options(section: str, options: dict[str, Any], function: Callable, res
     return {name: getattr(checked, name) for name in options}
 
 
-def _check_pruning(config: Config) -> None:
-    settings = config.pruning
+def _check_pruning(settings: Pruning, training: Training) -> None:
     _check_choice("pruning.method", settings.method, registry.METHODS)
     check_options("pruning", settings.options, registry.factory(settings.method), _SET_FOR_METHODS)
     from_trained = settings.method == "lottery" and settings.options.get("rounds") == 0
-    if (settings.method == "frozen" or from_trained) and config.training.start_from is None:
+    if (settings.method == "frozen" or from_trained) and training.start_from is None:
         raise InputError(
             f"pruning.method={settings.method}{' with pruning.rounds=0' * from_trained} starts from a trained"
             " run: set training.start_from=runs/NAME"

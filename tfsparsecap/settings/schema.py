@@ -1,6 +1,6 @@
 """All settings of a run, with their types, defaults and meanings."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self, Union
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -209,7 +209,9 @@ def _kind(given: Any) -> Any:
 
 
 Model = Annotated[
-    Union[tuple(Annotated[settings, Tag(kind)] for kind, settings in MODELS.items())],  # noqa: UP007
+    Annotated[SoftAttentionModel, Tag("soft_attention")]
+    | Annotated[UpDownModel, Tag("up_down")]
+    | Annotated[TransformerModel, Tag("object_relation_transformer")],
     Discriminator(_kind),
 ]
 
@@ -233,7 +235,7 @@ class Pruning(_OpenSection):
     method: str = "supermask"
     sparsity: Share = 0.9
     block_shape: tuple[Size, Size] = (1, 1)
-    encoder: bool | Literal[ENCODER_SCHEMES] = False
+    encoder: bool | Literal["A", "B", "C"] = False
 
 
 class FineTune(_Section):

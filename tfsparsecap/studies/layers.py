@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 
@@ -87,7 +87,7 @@ def layerwise(model: keras.Model, with_encoder: bool = True) -> list[Layer]:
     ]
 
 
-def layers_of_runs(paths: Sequence[str | os.PathLike]) -> dict[str, list[Layer]]:
+def layers_of_runs(folders: Sequence[str | os.PathLike]) -> dict[str, list[Layer]]:
     """`layerwise` of finished runs by folder name, or by path if two names are equal.
 
     The encoder is included if the run pruned it.
@@ -95,7 +95,7 @@ def layers_of_runs(paths: Sequence[str | os.PathLike]) -> dict[str, list[Layer]]
     Raises:
         InputError: a folder is not a finished run, or is damaged.
     """
-    paths = list(dict.fromkeys(map(str, paths)))
+    paths = list(dict.fromkeys(map(str, folders)))
     names = [Path(path).resolve().name for path in paths]
     found = {}
     for label, path in zip(names if len(set(names)) == len(names) else paths, paths, strict=True):
@@ -186,7 +186,7 @@ def layers_figure(comparison: Comparison) -> "Figure":
     height, patches = 0.84 / len(sparsities), []
     for number, layers in enumerate(sparsities.values()):
         colour = COLOURS[(number if number < runs else number - runs) % len(COLOURS)]
-        look = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.4}
+        look: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.4}
         if number >= runs:
             hatch = 4 * _HATCHES[(number - runs) % len(_HATCHES)]
             look = {"facecolor": "white", "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
@@ -195,7 +195,12 @@ def layers_figure(comparison: Comparison) -> "Figure":
         widths = [100 * sparsity - low for sparsity in layers.values()]
         axes.barh(y, widths, 0.88 * height, left=low, **look)
         for at, width in zip(y, widths, strict=True) if show_numbers else ():
-            style = {"fontsize": 8, "color": DARK_GREY, "va": "center", "textcoords": "offset points"}
+            style: dict[str, Any] = {
+                "fontsize": 8,
+                "color": DARK_GREY,
+                "va": "center",
+                "textcoords": "offset points",
+            }
             axes.annotate(f"{low + width:.1f}", (100, at), xytext=(3, 0), **style)
     axes.set_yticks(range(len(names)), [plain(shortened(name, 60)) for name in names], fontsize=9)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -240,7 +245,7 @@ def describe(comparison: Comparison) -> str:
     """The figure in words, for screen readers: the layers of each label by sparsity."""
     sentences = []
     for label, layers in comparison.sparsities.items():
-        ranked = sorted(layers, key=layers.get)
+        ranked = sorted(layers, key=layers.__getitem__)
         listed = ", ".join(f"{name} {layers[name]:.1%}" for name in ranked)
         dense = not any(layers.values())
         sentences.append(f"{label}: dense." if dense else f"{label}, by increasing sparsity: {listed}.")

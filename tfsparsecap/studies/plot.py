@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.plotting import (
@@ -206,14 +206,15 @@ def _draw_panel(
     heading: str,
 ) -> "dict[str, Artist]":
     """Draws the curves; returns the artists for the legend by label."""
-    floor, drawn = _floor(curves), {}
+    floor = _floor(curves)
+    drawn: dict[str, Artist] = {}
     shown = [point for curve in curves for point in curve.points.values() if point[0] >= floor]
     ends = [value + sign * deviation for value, deviation in shown for sign in (-1, 1)]
     margin = 0.06 * (max(ends) - min(ends)) or 1.0
     deviations = any(deviation for _, deviation in shown)
     for number, curve in enumerate(curves):
         style = styles.get(curve.label)
-        look = {"color": LIGHT_GREY, "linewidth": 0.9, "zorder": 2}
+        look: dict[str, Any] = {"color": LIGHT_GREY, "linewidth": 0.9, "zorder": 2}
         if style:
             look = {"color": style.colour, "linestyle": style.dashes, "linewidth": 1.7, "zorder": 3}
         label = curve.label if style else _OTHERS
@@ -228,10 +229,10 @@ def _draw_panel(
         points = [(x + shift, *curve.points[at]) for x, at in enumerate(columns) if at in curve.points]
         if points:
             x, values, bars = zip(*points, strict=True)
-            marker = (
+            marker: dict[str, Any] = (
                 {"marker": style.marker, "markeredgecolor": "white", "markeredgewidth": 0.6} if style else {}
             )
-            errors = {"yerr": bars, "elinewidth": 1.1, "capsize": 2.5} if any(bars) else {}
+            errors: dict[str, Any] = {"yerr": bars, "elinewidth": 1.1, "capsize": 2.5} if any(bars) else {}
             drawn[label] = axes.errorbar(x, values, markersize=6.5, **marker, **errors, **look)[0]
     axes.set_axis_on()
     axes.set_ylim(min(ends) - margin, max(ends) + margin)
@@ -243,7 +244,7 @@ def _draw_panel(
     labels = [plain(shortened(column_label(column), 30)) for column in columns]
     axes.set_xlim(-0.4, max(1, len(columns)) - 0.6)
     too_long = len("  ".join(labels)) > (96 if alone else 48)
-    turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if too_long else {}
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if too_long else {}
     axes.set_xticks(range(len(columns)), labels, **turned)
     if columns and not isinstance(columns[0], str):
         axes.set_xlabel("sparsity")
@@ -259,5 +260,5 @@ def _floor(curves: Sequence[Curve]) -> float:
         under, over = values[count - 1 : count + 1]
         if under < _OUTLIER_LEVEL * values[-1] and over <= dense:
             gaps[over] = (over - under) / (values[-1] - over or 1.0)
-    floor = max(gaps, key=gaps.get, default=None)
+    floor = max(gaps, key=gaps.__getitem__, default=None)
     return floor if floor is not None and gaps[floor] > _MIN_GAP and len(curves) > 2 else values[0]

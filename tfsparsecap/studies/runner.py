@@ -84,7 +84,7 @@ def run_study(
     jobs: int = 1,
     progress: bool = True,
     log: Callable[[str], None] = print,
-    after_each: Callable[[], None] = lambda: None,
+    after_each: Callable[[], object] = lambda: None,
 ) -> dict[str, str]:
     """Trains the runs that are not finished; interrupted ones are resumed.
 

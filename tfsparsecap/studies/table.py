@@ -128,12 +128,22 @@ def aggregate(results: Sequence[Result]) -> list[Row]:
             for name, values in scores.items()
             if len(values) > 1 and all(map(math.isfinite, values))
         }
-        means = [
-            statistics.fmean(getattr(run, name) for run in runs)
-            for name in ("final_sparsity", "nonzero_weights", "weights", "seconds")
-        ]
-        scores = {name: statistics.fmean(values) for name, values in scores.items()}
-        rows.append(Row(*key, len(runs), scores, deviations, *means))
+        captioner, method, sparsity, variant = key
+        rows.append(
+            Row(
+                captioner,
+                method,
+                sparsity,
+                variant,
+                seeds=len(runs),
+                scores={name: statistics.fmean(values) for name, values in scores.items()},
+                deviations=deviations,
+                final_sparsity=statistics.fmean(run.final_sparsity for run in runs),
+                nonzero_weights=statistics.fmean(run.nonzero_weights for run in runs),
+                weights=statistics.fmean(run.weights for run in runs),
+                seconds=statistics.fmean(run.seconds for run in runs),
+            )
+        )
     return rows
 
 
@@ -148,15 +158,19 @@ def panels(results: Sequence[Result], missing: Iterable[GridRun] = ()) -> list[P
         missing: unfinished runs.
     """
     rows, missing = aggregate(results), list(missing)
-    captioners = dict.fromkeys(item.captioner for item in [*rows, *missing])
+    captioners = dict.fromkeys([*(row.captioner for row in rows), *(run.captioner for run in missing)])
     return [
-        _panel(name, *([item for item in items if item.captioner == name] for items in (rows, missing)))
+        _panel(
+            name,
+            [row for row in rows if row.captioner == name],
+            [run for run in missing if run.captioner == name],
+        )
         for name in captioners
     ]
 
 
 def _panel(captioner: str, rows: list[Row], missing: list[GridRun]) -> Panel:
-    items = [*rows, *missing]
+    items: list[Row | GridRun] = [*rows, *missing]
     by_variant = any(item.variant for item in items)
     several = len({item.sparsity for item in items if item.sparsity is not None}) > 1
 
@@ -166,8 +180,7 @@ def _panel(captioner: str, rows: list[Row], missing: list[GridRun]) -> Panel:
         at = f", {percent(item.sparsity)}" if several and item.sparsity is not None else ""
         return item.method + at, item.variant or None
 
-    columns = dict.fromkeys(place(item)[1] for item in items)
-    columns.pop(None, None)
+    columns = dict.fromkeys(column for item in items if (column := place(item)[1]) is not None)
     dense_first = sorted(items, key=lambda item: item.sparsity is not None)
     return Panel(
         captioner,

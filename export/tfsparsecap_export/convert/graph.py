@@ -166,7 +166,7 @@ class Source:
 
 def weight_sources(model: keras.Model) -> dict[bytes, Source]:
     """The sources of constants, by the `content_key` of their values in TFLite's layout."""
-    found = {}
+    found: dict[bytes, Source] = {}
     for weight in model.weights:
         values = np.asarray(weight, np.float32)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
@@ -181,7 +181,7 @@ def weight_sources(model: keras.Model) -> dict[bytes, Source]:
 
 def content_key(values: np.ndarray) -> bytes:
     """Hash of the values of an array in row order."""
-    return hashlib.sha256(np.ascontiguousarray(values)).digest()
+    return hashlib.sha256(np.ascontiguousarray(values).data).digest()
 
 
 def _convert(

@@ -65,7 +65,7 @@ class Costs:
     depthwise_int8: float = 0.24
 
     def product(
-        self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: int, ordered: bool = False
+        self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: float, ordered: bool = False
     ) -> float:
         """Nanoseconds of one call of a fully connected layer.
 
@@ -101,7 +101,7 @@ class Costs:
         """Nanoseconds to restore the order of the outputs of a layer."""
         return outputs * (self.restore + self.restore_row * rows)
 
-    def filter(self, multiply_adds: int, *, depthwise: bool = False, int8: bool = False) -> float:
+    def filter(self, multiply_adds: float, *, depthwise: bool = False, int8: bool = False) -> float:
         """Nanoseconds of a convolution."""
         if depthwise:
             return multiply_adds * (self.depthwise_int8 if int8 else self.depthwise)
@@ -130,8 +130,9 @@ class Costs:
                 f"{path} does not contain costs of this version: measure them again with {_again(path)}"
             )
         values = content.get("nanoseconds")
+        values = values if isinstance(values, dict) else {}
         for name in names:
-            value = values.get(name) if isinstance(values, dict) else None
+            value = values.get(name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
                 raise InputError(
                     f"{path} is damaged ({name} is {value!r}, not a number of nanoseconds):"

@@ -1,6 +1,7 @@
 """Choice of the encoding of each layer, from its zeros, the limits of the kernels, and their costs."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.storage import SCALE_BYTES, SMALLEST_ENCODED, TABLE_BLOCKS, Pattern
@@ -128,7 +129,12 @@ def worth_sorting(layer: Layer, encoding: str, costs: Costs) -> bool:
 def expected_bytes(layer: Layer, encoding: str) -> int:
     """Size in the file of values, indices and scales, as `encodings` will store them."""
     rows, columns = layer.weight.values.shape
-    blocks = {sparse.SPARSE16: (1,), sparse.CSR: (1,), sparse.BLOCK4: (4,), sparse.BLOCK16: (16,)}
+    blocks: dict[str, Sequence[int]] = {
+        sparse.SPARSE16: (1,),
+        sparse.CSR: (1,),
+        sparse.BLOCK4: (4,),
+        sparse.BLOCK16: (16,),
+    }
     if encoding in (sparse.SPARSE32, sparse.SPARSE_INT8):
         fitting = [block for block in TABLE_BLOCKS if columns % block == 0]
         blocks[encoding] = fitting if layer.weight.role == sparse.TABLE else (1,)
@@ -232,7 +238,7 @@ def _nanoseconds(layer: Layer, encoding: str, costs: Costs) -> float:
         rows=rows,
         outputs=outputs,
         inputs=inputs,
-        stored=layer.pattern.stored.get(block, 0),
+        stored=0 if block is None else layer.pattern.stored.get(block, 0),
         ordered=is_sorted,
     )
     return product + (costs.restoring(rows, outputs) if is_sorted and not layer.picked else 0)

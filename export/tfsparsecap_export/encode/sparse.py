@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,8 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
     Constants with two different roles, outputs of graphs, and operands of loops are excluded.
     """
     tensors, uses = collections.defaultdict(list), collections.defaultdict(list)
-    excluded, loop_bodies = set(), set()
+    excluded: set[int] = set()
+    loop_bodies: set[int] = set()
     for g, graph in enumerate(model.subgraphs):
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
@@ -115,12 +117,12 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
                     uses[graph.tensors[index].buffer].append(Use(g, o, position))
     weights = []
     for buffer, copies in sorted(tensors.items()):
-        roles = {_role(model, use) for use in uses[buffer]}
+        role, *others = {_role(model, use) for use in uses[buffer]} or {None}
         float32 = all(t.type == schema.TensorType.FLOAT32 and t.sparsity is None for t in copies)
         same_shape = len({tuple(t.shape) for t in copies}) == 1
-        if buffer in excluded or not float32 or not same_shape or len(roles) != 1 or None in roles:
+        if buffer in excluded or not float32 or not same_shape or role is None or others:
             continue
-        (role,), shape = roles, tuple(int(size) for size in copies[0].shape)
+        shape = tuple(int(size) for size in copies[0].shape)
         values = np.frombuffer(model.buffers[buffer].data, np.float32)
         values = values.reshape(1, -1) if role == CONVOLUTION else values.reshape(shape[0], -1)
         weights.append(
@@ -162,8 +164,8 @@ def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
         model: dense model from `flatfile.read_model`.
         changes: changes of weights that `find_weights` found in it.
     """
-    before = collections.defaultdict(list)
-    after = collections.defaultdict(list)
+    before: dict[int, list[schema.OperatorT]] = collections.defaultdict(list)
+    after: dict[tuple[int, int], list[schema.OperatorT]] = collections.defaultdict(list)
     for change in changes:
         weight, kind, encoded = change.weight, change.encoding, change.encoded
         model.buffers[weight.buffer].data = np.frombuffer(encoded.values.tobytes(), np.uint8)
@@ -205,7 +207,8 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
     for g in sorted({use.graph for use in weight.uses}):
         graph = model.subgraphs[g]
         copies = [i for i, tensor in enumerate(graph.tensors) if tensor.buffer == weight.buffer]
-        source, kept = copies[0], {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
+        source = copies[0]
+        kept: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
         if encoded.sparsity is not None:
             dense = surgery.add_tensor(graph, source, "dense", **kept)
             before[g].append(

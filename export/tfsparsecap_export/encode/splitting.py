@@ -159,7 +159,7 @@ def _product(model, graph, operator, split: Split, constants: list[int]) -> list
     if several:
         sizes = np.diff(split.bounds).astype(np.int32)
         axis = np.array(len(leading), np.int32)
-        parts = [surgery.add_tensor(graph, source, "part", shape=(*leading, size)) for size in sizes]
+        parts = [surgery.add_tensor(graph, source, "part", shape=(*leading, int(size))) for size in sizes]
         products = [surgery.add_tensor(graph, result, "product") for _ in sizes]
         inputs = [
             source,

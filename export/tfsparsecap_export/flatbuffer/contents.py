@@ -265,7 +265,8 @@ def _constants(model: schema.ModelT, looped: set[int]) -> tuple[Constant, ...]:
             if data.size:
                 place = data.__array_interface__["data"][0], data.size
                 places[place].append((tensor, reads, g in looped and bool(reads)))
-    constants, counted = [], set()
+    constants: list[Constant] = []
+    counted: set[tuple[int, int]] = set()
     for uses in sorted(places.values(), key=lambda uses: uses[0][0].buffer):
         copies = [tensor for tensor, _, _ in uses]
         reads = set().union(*(reads for _, reads, _ in uses))
@@ -286,7 +287,8 @@ def _constants(model: schema.ModelT, looped: set[int]) -> tuple[Constant, ...]:
 
 
 def _operators(model: schema.ModelT, looped: set[int]) -> tuple[Operator, ...]:
-    counts, in_loop = collections.Counter(), collections.Counter()
+    counts: collections.Counter[int] = collections.Counter()
+    in_loop: collections.Counter[int] = collections.Counter()
     for g, graph in enumerate(model.subgraphs):
         for operator in graph.operators:
             counts[operator.opcodeIndex] += 1

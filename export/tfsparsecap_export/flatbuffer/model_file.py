@@ -182,7 +182,7 @@ def operator_code(model: schema.ModelT, builtin: int, version: int) -> int:
 
 def called_subgraphs(operator: schema.OperatorT) -> list[int]:
     """Indices of the subgraphs that an operator (WHILE, IF, CALL_ONCE, …) calls."""
-    found = []
+    found: list[int] = []
     for options in (operator.builtinOptions, operator.builtinOptions2):
         for name, value in vars(options).items() if options is not None else ():
             if "subgraph" in name.lower() and value is not None:

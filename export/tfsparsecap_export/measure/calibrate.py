@@ -195,7 +195,8 @@ def calibrate(measured: list[Case] | None = None, *, seconds: float = 30.0) -> C
     empty = one_operator.load_smallest()
     evicting = np.ones(_STREAMED_BYTES // 4 if any(case.streamed for case in measured) else 1, np.float32)
 
-    fastest, cold = [np.inf] * len(measured), [[] for _ in measured]
+    fastest = [np.inf] * len(measured)
+    cold: list[list[float]] = [[] for _ in measured]
     overhead, cold_overhead = np.inf, []
     end, rounds = time.monotonic() + seconds, 0
     with tqdm(desc="timing", unit="round", **options) as bar:
@@ -232,7 +233,7 @@ def fit(timings: list[Timing]) -> tuple[Costs, dict[str, tuple[float, float]]]:
     # The cost model is linear: the factor of a constant is its time if that constant is 1 and the others 0.
     units = [Costs(**{name: float(name == one) for name in names}) for one in names]
     factors = np.array([[each.case.ns(each.stored, unit) / each.ns for unit in units] for each in timings])
-    missing = [name for name, used in zip(names, factors.any(axis=0), strict=True) if not used]
+    missing = [name for name, used in zip(names, factors.T, strict=True) if not used.any()]
     if missing:
         raise InputError(f"no measured case depends on {', '.join(missing)}: measure all cases")
     solution = _non_negative(factors, np.ones(len(timings)))
@@ -313,8 +314,9 @@ def _build(case: Case, rng: np.random.Generator) -> tuple[bytes, float]:
         filters = rng.standard_normal(shape, np.float32)
         content = one_operator.convolution(filters, size, depthwise=kind == "depthwise", int8=bool(int8))
         return content, filters.size * size * size
+    outputs, inputs = case.shape
     matrices = [
-        one_operator.sparse_matrix(rng, *case.shape, case.kept, case.block) for _ in range(case.copies)
+        one_operator.sparse_matrix(rng, outputs, inputs, case.kept, case.block) for _ in range(case.copies)
     ]
     content = one_operator.fully_connected(matrices, case.kind, case.rows, case.order)
     return content, sum(np.count_nonzero(matrix) for matrix in matrices) / case.copies

@@ -1,7 +1,7 @@
 """A plot of file size against latency."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path
@@ -46,7 +46,7 @@ def size_against_latency(results: "list[Measurement]", path: Path) -> None:
         label = f"{name}: {result.ms:.3g} ms, {result.bytes / 1e6:.3g} MB"
         if number:
             label += f" ({result.speedup:.1f}x faster, {result.size_ratio:.1f}x smaller)"
-        style = {"markerfacecolor": "white", "markeredgewidth": 2} if number == 0 else {}
+        style: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 2} if number == 0 else {}
         marker = _MARKERS[number % len(_MARKERS)]
         axes.plot(result.ms, result.bytes / 1e6, marker, markersize=9, label=label, **style)
     _scale(axes.xaxis, axes.set_xlim, [result.ms for result in results])

@@ -88,11 +88,12 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
     contents = read_contents(path)
     constants = {buffer: constant for constant in contents.constants for buffer in constant.buffers}
     trace = _Trace(path, samples)
-    calls, not_timed = trace.calls(), {}
+    calls = trace.calls()
+    not_timed: dict[str, None] = {}
     # The operations of each subgraph: the first fields of an `Operation`, and the interpreter that runs it.
     replay: dict[int, list[tuple[tuple, object]]] = {g: [] for g in calls}
     layers: dict[tuple, list[str]] = collections.defaultdict(list)
-    counts: collections.Counter = collections.Counter()
+    counts: dict[tuple, float] = collections.defaultdict(float)
     for g, operations in replay.items():
         graph = _Graph(contents.model, g)
         for operator in graph.timed:
@@ -121,7 +122,7 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
     total = sum(ms.values())
     found = [
         Operation(*key, tuple(layers[key]), counts[key], ms[key], ms[key] / total if total else 0.0)
-        for key in sorted(ms, key=ms.get, reverse=True)
+        for key in sorted(ms, key=ms.__getitem__, reverse=True)
     ]
     return Profile(found, total, tuple(not_timed))
 
@@ -277,5 +278,5 @@ def _placed(indices: np.ndarray, place: dict[int, int]) -> np.ndarray:
 def _kernel(interpreter) -> str:
     """What runs the operation of an interpreter."""
     # The only function that names delegates. It is private; the rest of the profile does without it.
-    details = getattr(interpreter, "_get_ops_details", list)()
+    details: list[dict] = getattr(interpreter, "_get_ops_details", list)()
     return XNNPACK if any(detail["op_name"] == "DELEGATE" for detail in details) else TFLITE

@@ -98,10 +98,11 @@ def _of_operator(name: str, version: int) -> str:
 
 def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
     """Problem with reading sparse weights -> names of the weights."""
-    model, found = contents.model, collections.defaultdict(dict)
+    model = contents.model
+    found: dict[str, dict[str, None]] = collections.defaultdict(dict)
     constants = {buffer: constant for constant in contents.constants for buffer in constant.buffers}
     for graph in model.subgraphs:
-        expanded = {}
+        expanded: dict[int, int] = {}
         for operator in graph.operators:
             code = model.operatorCodes[operator.opcodeIndex]
             name = flatfile.code_name(code)

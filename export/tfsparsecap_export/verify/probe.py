@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,9 +50,10 @@ def probe(path: Path, samples: list[Sample], threads: int = 1) -> Probe:
     """
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
-        np.savez(
-            inputs, **{f"{i}/{name}": a for i, sample in enumerate(samples) for name, a in sample.items()}
-        )
+        arrays: dict[str, Any] = {
+            f"{i}/{name}": array for i, sample in enumerate(samples) for name, array in sample.items()
+        }
+        np.savez(inputs, **arrays)
         result = subprocess.run(
             [*_COMMAND, str(path), str(inputs), str(threads)],
             capture_output=True,
@@ -85,7 +87,8 @@ def _memory(name: str) -> int | None:
     """Bytes of an entry of Linux's process status: "VmRSS" is resident now, "VmHWM" at most so far."""
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(re.search(rf"{name}:\s+(\d+) kB", status).group(1)) << 10
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
+        return int(found[1]) << 10 if found else None
     return None
 
 

@@ -51,7 +51,7 @@ class Quality:
     @property
     def loss(self) -> float:
         """Share of the CIDEr that is lost; negative if int8 scores higher; 0 without a CIDEr."""
-        return 1 - self.cider / self.float_cider if self.float_cider else 0.0
+        return 1 - self.cider / self.float_cider if self.cider is not None and self.float_cider else 0.0
 
     def as_dict(self) -> dict:
         """The known values, for JSON."""
