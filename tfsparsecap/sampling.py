@@ -5,6 +5,7 @@ Used for training on rewards and for several captions per image; unlike `decodin
 
 import math
 from numbers import Integral, Real
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +15,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner
 
-Seed = int | tuple[int, int] | tf.Tensor | None
+Seed: TypeAlias = int | tuple[int, int] | tf.Tensor | None
 
 # To find a nucleus, so many tokens are sorted first, and all only if these are too few: sorting 10 000 takes
 # four times as long as the rest of a step.
@@ -232,7 +233,7 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
     return tf.cond(enough, lambda: pick(*few), lambda: pick(*largest(size)))
 
 
-def _check(samples, max_length, temperature, top_k, top_p) -> None:
+def _check(samples: Any, max_length: Any, temperature: Any, top_k: Any, top_p: Any) -> None:
     """Raises `InputError` for the first argument of `sample` that is out of range."""
     for name, value in (("samples", samples), ("max_length", max_length), ("top_k", top_k)):
         if (name, value) != ("top_k", None) and not (isinstance(value, Integral) and value >= 1):

@@ -167,7 +167,7 @@ def _export(options: argparse.Namespace, output: Path):
     from tfsparsecap_export.encode import costs
     from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
     from tfsparsecap_export.runs import load_run, validation_samples
-    from tfsparsecap_export.samples import synthetic_samples
+    from tfsparsecap_export.samples import Sample, synthetic_samples
 
     kernel_costs, _ = costs.choose(options.costs)
     with Console(stderr=True).status("loading the model") as status:

@@ -148,7 +148,7 @@ def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> No
         if name + MASK_SUFFIX in arrays:
             # Gates with logits above 0 are open, and so are ones in a mask of zeros and ones.
             values[name] = values[name] * (_numbers(arrays, name + MASK_SUFFIX, shape) > 0)
-    joined = {}
+    joined: dict[int, np.ndarray] = {}
     for assignment in plan:
         pieces = [values[part.name][..., part.start : part.stop] for part in assignment.sources]
         together = np.concatenate(pieces, axis=0 if assignment.stacked else -1)
@@ -304,7 +304,7 @@ def _vectors(weight: keras.Variable, name: str) -> _Assignment:
 
 def _shapes(plan: list[_Assignment]) -> dict[str, tuple[int, ...]]:
     """Returns name -> shape of every published array in a plan."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for assignment in plan:
         shape = tuple(assignment.weight.shape)
         rows = shape[1:] if assignment.transposed else shape[:-1]

@@ -43,7 +43,7 @@ def load_config(
     file = str(path) if path is not None else "the settings"
     try:
         merged = _merged(_read(path), OmegaConf.from_dotlist(list(overrides)))
-        content = OmegaConf.to_container(merged, resolve=True)
+        content = _plain(merged, resolve=True)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{file} and {' '.join(overrides)} cannot be combined: {reason}") from error
@@ -85,7 +85,7 @@ def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None
         InputError: the file is missing, not YAML, or has no keys and values.
     """
     try:
-        return OmegaConf.to_container(_read(path, prepare=prepare), resolve=True)
+        return _plain(_read(path, prepare=prepare), resolve=True)
     except OmegaConfBaseException as error:
         raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
@@ -113,7 +113,7 @@ def _read(
         raise InputError(f"{path} extends itself through other files: remove one extends")
     loaded = _loaded(path)
     if prepare is not None:
-        loaded = OmegaConf.create(prepare(OmegaConf.to_container(loaded), Path(path).parent))
+        loaded = OmegaConf.create(prepare(_plain(loaded), Path(path).parent))
     base = loaded.pop("extends", None)
     if base is None:
         return loaded
@@ -129,6 +129,11 @@ def _merged(below: Any, above: Any) -> Any:
     if kinds[1] not in (None, kinds[0] or "soft_attention") and OmegaConf.is_dict(below.get("model")):
         below.model = {name: below.model[name] for name in ("encoder",) if name in below.model}
     return OmegaConf.merge(below, above)
+
+
+def _plain(settings: Any, resolve: bool = False) -> dict[str, Any]:
+    content: Any = OmegaConf.to_container(settings, resolve=resolve)
+    return content
 
 
 def _loaded(path: str | Path) -> Any:
@@ -197,11 +202,11 @@ def sentence_of(
     loc, kind = detail["loc"], "soft_attention"
     if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
         # Pydantic inserts the kind of captioner between section and key.
-        kind, loc = loc[1], (loc[0], *loc[2:])
+        kind, loc = str(loc[1]), (loc[0], *loc[2:])
     key = ".".join(str(part) for part in (section, *loc) if part != "")
     if detail["type"] == "union_tag_invalid":
-        near = difflib.get_close_matches(detail["ctx"]["tag"], MODELS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(MODELS)}"
+        kinds = difflib.get_close_matches(detail["ctx"]["tag"], MODELS, n=1, cutoff=0.4)
+        hint = f"did you mean {kinds[0]}?" if kinds else f"choose one of {', '.join(MODELS)}"
         return f"{key}.kind {where(f'{key}.kind')} is {detail['ctx']['tag']!r}: {hint}"
     if detail["type"] == "extra_forbidden":
         keys = list(_keys(schema, kind))

@@ -224,7 +224,7 @@ def grid(
         for sparsity in [None] if common.pruning is None else method.sparsities or study.sparsities:
             config = common.model_copy(deep=True)
             config.name, config.seed = _slug(captioner, label, variant, sparsity, seed), seed
-            if config.pruning is not None:
+            if config.pruning is not None and sparsity is not None:
                 config.pruning.sparsity = sparsity
             start = None
             if method.start_from is not None:
@@ -237,7 +237,7 @@ def grid(
                     )
                 config.training.start_from = (Path(runs) / study.name / start.name).as_posix()
             found[captioner, variant, seed, label, sparsity] = GridRun(
-                captioner, label, variant, sparsity, seed, start and start.name, config
+                captioner, label, variant, sparsity, seed, start.name if start else None, config
             )
     names = [run.name for run in found.values()]
     for name in names:

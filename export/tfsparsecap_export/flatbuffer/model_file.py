@@ -335,7 +335,7 @@ class _WrittenOnce:
 
     def Pack(self, builder):
         if self._written is None or self._written[0] is not builder:
-            self._written = (builder, super().Pack(builder))
+            self._written = (builder, super().Pack(builder))  # type: ignore[misc]  # a mixin of generated classes
         return self._written[1]
 
 

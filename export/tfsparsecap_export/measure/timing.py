@@ -114,6 +114,7 @@ def measure(
                     steps[file].append(_steps(given[CAPTIONS], ends[file]))
             bar.update()
     sizes, medians = [path.stat().st_size for path in paths], [statistics.median(ms) for ms in times]
+    compared = [_comparison(mine, outputs[0]) for mine in outputs]
     return [
         Measurement(
             path=str(path),
@@ -126,8 +127,10 @@ def measure(
             words=statistics.mean(steps[file]) if steps[file] else None,
             ms_a_word=_ms_per_step(times[file], steps[file]),
             inputs=len(samples),
-            **dataclasses.asdict(probes[file]),
-            **_comparison(outputs[file], outputs[0]),
+            peak_bytes=probes[file].peak_bytes,
+            load_ms=probes[file].load_ms,
+            same_captions=compared[file][0],
+            difference=compared[file][1],
         )
         for file, path in enumerate(paths)
     ]
@@ -227,21 +230,21 @@ def _ms_per_step(ms: list[float], steps: list[int]) -> float | None:
     return statistics.median(each / max(1, count) for each, count in zip(ms, steps, strict=True))
 
 
-def _comparison(outputs: list[Sample], first: list[Sample]) -> dict[str, int | float | None]:
+def _comparison(outputs: list[Sample], first: list[Sample]) -> tuple[int | None, float | None]:
     """`same_captions` and `difference`."""
     pairs = list(zip(outputs, first, strict=True))
     if all(CAPTIONS in each for each in (*outputs, *first)):
         same = sum(np.array_equal(_best_caption(mine), _best_caption(theirs)) for mine, theirs in pairs)
-        return {"same_captions": same, "difference": None}
+        return same, None
     difference, largest = 0.0, 0.0
     for mine, theirs in pairs:
         for name in theirs:
             if name not in mine or mine[name].shape != theirs[name].shape:
-                return {"same_captions": None, "difference": float("inf")}
+                return None, float("inf")
             values = theirs[name].astype(np.float64)
             difference = max(difference, float(np.abs(mine[name] - values).max(initial=0)))
             largest = max(largest, float(np.abs(values).max(initial=0)))
-    return {"same_captions": None, "difference": difference / largest if largest else difference}
+    return None, difference / largest if largest else difference
 
 
 def _best_caption(outputs: Sample) -> np.ndarray:
