@@ -72,8 +72,8 @@ def _exported_file(run: ReportRun, path: Path, image: Path | None, latency: bool
 def _latency(path: Path, image: Path | None) -> float:
     captioner = TFLiteCaptioner(path)
     size = captioner.image_size
-    if captioner.features_shape is not None:
-        inputs = _random_features(captioner, *captioner.features_shape)
+    if size is None:
+        inputs = _random_features(captioner)
     else:
         inputs = {
             "image": np.full((size, size, 3), 128, "uint8") if image is None else read_image(image, size)
@@ -86,8 +86,10 @@ def _latency(path: Path, image: Path | None) -> float:
     return statistics.median(times[_WARM_UP:])
 
 
-def _random_features(captioner: TFLiteCaptioner, regions: int, size: int) -> dict[str, np.ndarray]:
+def _random_features(captioner: TFLiteCaptioner) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
+    assert captioner.features_shape is not None  # a captioner takes images or features
+    regions, size = captioner.features_shape
     features = random.random((regions, size), "float32")
     corners = np.sort(random.random((regions, 2, 2), "float32"), axis=1)
     inputs = {
