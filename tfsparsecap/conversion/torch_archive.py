@@ -113,9 +113,9 @@ class _Entries:
         # Files can overlap in the archive, and compressed ones can grow a thousandfold.
         self.left = {zipfile.ZIP_STORED: size, zipfile.ZIP_DEFLATED: _MAX_UNPACKED_BYTES}
         order = self.read("byteorder", 6) if self.root + "byteorder" in names else b"little"
-        self.byteorder = {b"little": "<", b"big": ">"}.get(order)
-        if self.byteorder is None:
+        if order not in (b"little", b"big"):
             raise ValueError("its byte order is neither little nor big")
+        self.byteorder = "<" if order == b"little" else ">"
 
     def read(self, name: str, largest: int = 1 << 63) -> bytes:
         """Returns the bytes of one file, at most `largest`."""
@@ -154,7 +154,8 @@ def _named_tensors(saved: Any) -> dict[str, Tensor | SparseTensor]:
 
 def _state_dicts(saved: dict, place: str, seen: set[int], depth: int = 0) -> list[tuple[str, dict]]:
     """Returns the dicts that contain tensors with axes, each with the keys that lead to it."""
-    found, usual = [], []
+    found: list[tuple[str, dict]] = []
+    usual: list[tuple[str, dict]] = []
     seen.add(id(saved))
     for key, value in saved.items():
         if isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < _MAX_DEPTH:
@@ -195,7 +196,7 @@ def _arrays(tensors: dict[str, Tensor | SparseTensor], entries: _Entries) -> dic
 def _strided(name: str, tensor: Tensor, content: bytes, byteorder: str) -> np.ndarray:
     """Returns a copy of a tensor, which is a strided view of its storage."""
     kind, length = tensor.storage.kind, tensor.storage.length
-    dtype = np.dtype(STORAGE_TYPES[kind]).newbyteorder(byteorder)
+    dtype = np.dtype(byteorder + STORAGE_TYPES[kind])
     if len(tensor.size) != len(tensor.stride):
         raise ValueError(f"tensor {name} has different numbers of sizes and strides")
     # The stride of an axis of length 1 is arbitrary.
