@@ -1,5 +1,6 @@
 """Data sets, tokenizers, and batches of images and captions."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tfsparsecap.data import coco, flickr, scenes, table
@@ -7,7 +8,12 @@ from tfsparsecap.data.records import CaptionData
 from tfsparsecap.errors import unknown_name
 
 #: Data sources by the value of `data.kind`.
-SOURCES = {"coco": coco.load, "flickr": flickr.load, "table": table.load, "scenes": scenes.draw}
+SOURCES: dict[str, Callable[..., CaptionData]] = {
+    "coco": coco.load,
+    "flickr": flickr.load,
+    "table": table.load,
+    "scenes": scenes.draw,
+}
 
 
 def load(kind: str, *arguments: Any, **options: Any) -> CaptionData:

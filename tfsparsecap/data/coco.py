@@ -161,23 +161,25 @@ def _caption_files(
 ) -> list[Path]:
     if captions is not None:
         names = [captions] if isinstance(captions, (str, os.PathLike)) else list(captions)
-        files = [next((p for p in (folder / name, Path(name)) if p.is_file()), None) for name in names]
-        for name, file in zip(names, files, strict=True):
+        given: dict[Path, None] = {}
+        for name in names:
+            file = next((path for path in (folder / name, Path(name)) if path.is_file()), None)
             if file is None:
                 raise InputError(f"there is no caption file {name} in {folder}: check data.captions")
-        if not files:
+            given[file] = None
+        if not given:
             raise InputError(
                 f"data.captions is empty: name caption files of {folder}, or leave it out to find them"
             )
-        return list(dict.fromkeys(files))
+        return list(given)
     for pattern in (KARPATHY_FILE, "dataset_*.json", "annotations/captions_*.json", "captions_*.json"):
         files = sorted(path for path in folder.glob(pattern) if path.is_file())
         years = {year for path in files for year in _YEAR.findall(path.stem)}
         # MS-COCO 2014 and 2017 have the same images, split into train and val in another way.
         if len(years) > 1 or (pattern == "dataset_*.json" and len(files) > 1):
-            names = ", ".join(path.name for path in files)
+            found = ", ".join(path.name for path in files)
             raise InputError(
-                f"{folder} has caption files of several data sets ({names}): "
+                f"{folder} has caption files of several data sets ({found}): "
                 f"choose with data.captions={files[0].relative_to(folder)}"
             )
         if files:
@@ -240,7 +242,7 @@ def _karpathy(file: Path, images: list[Any], bad: BadRecords) -> Iterator[_Entry
         except _Unusable as error:
             bad.add(f"{file} {where}", str(error))
             continue
-        captions = []
+        captions: list[str] = []
         for place, text in enumerate(entry["sentences"]):
             _take(text, captions, f"{file} {where} sentences[{place}]", bad)
         if captions:
@@ -258,8 +260,9 @@ def _official(file: Path, images: list[Any], annotations: list[Any], bad: BadRec
         where = f"images[{number}]"
         try:
             image_id = _number(entry, "id")
-            if captions.setdefault(image_id, texts := []) is not texts:
+            if image_id in captions:
                 raise _Unusable(f"the image {image_id} is there already")
+            captions[image_id] = []
             entries.append((where, image_id, _image_file(entry, "file_name")))
         except _Unusable as error:
             bad.add(f"{file} {where}", str(error))

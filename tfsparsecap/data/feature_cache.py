@@ -130,9 +130,9 @@ def cached_features(
             raise InputError(f"none of the {len(images)} images can be read; {bad.skipped[0].why}")
         file.seek(0)
         _write_header(file, len(names), probe.shape[1:])
-        skipped = [[entry.where, entry.why] for entry in bad.skipped]
+        reasons = [[entry.where, entry.why] for entry in bad.skipped]
         index_temporary.write_text(
-            json.dumps({"digest": digest, "images": names, "skipped": skipped}), encoding="utf-8"
+            json.dumps({"digest": digest, "images": names, "skipped": reasons}), encoding="utf-8"
         )
     cache = _open(array_file, index_file, digest)
     if cache is None:

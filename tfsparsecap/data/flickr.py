@@ -200,8 +200,8 @@ def _splits(
     files = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
     present = [path.name for path in files.values() if path]
     if not present:
-        splits, note = seeded_splits(images, seed, str(folder))
-        return splits, [note]
+        random_splits, note = seeded_splits(images, seed, str(folder))
+        return random_splits, [note]
     if len(present) < len(files):
         missing = [SPLIT_FILES[split][0] for split, path in files.items() if path is None]
         raise InputError(

@@ -185,7 +185,7 @@ class RegionFeatures:
             threads.shutdown(cancel_futures=True)
 
     def _check_chunk(self, start: int) -> list[int | str]:
-        results = []
+        results: list[int | str] = []
         for index in range(start, min(start + _CHUNK, len(self.image_ids))):
             try:
                 results.append(self._check(index))
@@ -299,7 +299,7 @@ def _listing(folder: Path) -> set[str]:
     def refuse(error: OSError) -> None:
         raise InputError(f"cannot list {error.filename}: {error.strerror}; check the folder") from error
 
-    files = set()
+    files: set[str] = set()
     for place, _, names in os.walk(folder, onerror=refuse):
         inner = os.path.relpath(place, folder)
         before = "" if inner == "." else f"{inner}/"

@@ -61,6 +61,7 @@ class Captioner(keras.Model):
     input_names: tuple[str, ...] = ("image", "features")
     #: Largest number of tokens in a caption; None is unlimited.
     max_length: int | None = None
+    built: bool
     #: Share of the target probability that the loss spreads over all tokens, in [0, 1).
     label_smoothing: float = 0.0
 

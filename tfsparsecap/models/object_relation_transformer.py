@@ -61,7 +61,8 @@ class ObjectRelationTransformer(RegionCaptioner):
         TensorShape([2, 5, 1000])
     """
 
-    input_names = ("image", "features", "boxes", "mask")
+    input_names: tuple[str, ...] = ("image", "features", "boxes", "mask")
+    max_length: int
 
     def __init__(
         self,
@@ -234,7 +235,7 @@ class ObjectRelationTransformer(RegionCaptioner):
         return self.embedding(token_ids) * math.sqrt(self.size) + ops.cast(position, self.compute_dtype)
 
     def _positions(self, length: int | None = None):
-        return tf.constant(positions(max(length or 0, self.max_length), self.size))
+        return tf.constant(positions(max(length or 0, self.max_length or 0), self.size))
 
     def constant_tables(self) -> dict[str, np.ndarray]:
         return {"positions": positions(self.max_length, self.size)}

@@ -1,7 +1,8 @@
 """Captioners in the papers' sizes with random weights, for benchmarks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.encoders import MobileNetV1Encoder
@@ -27,7 +28,7 @@ class PaperCaptioner:
     """
 
     make: Callable[..., Captioner]
-    inputs: dict[str, tuple[int, ...]]
+    inputs: Mapping[str, tuple[int, ...]]
     tokens_a_word: int = 1
     vocabulary_size: int = VOCABULARY
 
@@ -50,7 +51,7 @@ def _ort(length: int, **sizes) -> Captioner:
 
 def _acort(length: int, **sizes) -> Captioner:
     shared = [0, 0, 0, 1, 1, 1]
-    sharing = {"share_encoder_layers": shared, "share_decoder_layers": shared}
+    sharing: dict[str, Any] = {"share_encoder_layers": shared, "share_decoder_layers": shared}
     sharing |= {"share_encoder_attention": "kv", "share_decoder_attention": "kv"}
     tokens = RADIX_BASE + NO_DIGITS
     return ObjectRelationTransformer(

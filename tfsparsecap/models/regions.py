@@ -26,7 +26,7 @@ class RegionCaptioner(Captioner):
         InputError: the length of the features is not known.
     """
 
-    input_names = ("image", "features", "mask")
+    input_names: tuple[str, ...] = ("image", "features", "mask")
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ class UpDown(AdditiveAttentionCaptioner):
         TensorShape([2, 5, 1000])
     """
 
-    input_names = ("image", "features", "pooled", "mask")
+    input_names: tuple[str, ...] = ("image", "features", "pooled", "mask")
 
     def __init__(
         self,

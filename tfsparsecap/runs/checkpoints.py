@@ -102,9 +102,9 @@ def read_notes(path: Path) -> dict:
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray], notes: dict) -> None:
-    content = np.array(json.dumps({"format": _FORMAT, **notes}))
+    content: dict[str, Any] = {"notes": np.array(json.dumps({"format": _FORMAT, **notes})), **arrays}
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, notes=content, **arrays)
+        np.savez(file, **content)
 
 
 def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:

@@ -172,6 +172,7 @@ class RunFolder:
             InputError: the vocabulary is missing or damaged, or the radix base does not fit it.
         """
         pieces = self.path / SENTENCEPIECE
+        tokenizer: SentencePieceTokenizer | WordTokenizer
         if pieces.is_file():
             tokenizer = SentencePieceTokenizer.load(pieces)
         else:

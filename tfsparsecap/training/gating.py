@@ -9,7 +9,7 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
-from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config
+from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning
 
 
 def rewinds_to_initial_weights(config: Config) -> bool:
@@ -46,8 +46,8 @@ def gate_captioner(
     settings = config.pruning
     if settings is None or settings.encoder == "B":
         return
-    with _name_method(config):
-        method = _make_method(config, total_steps, config.training.epochs, initial_weights)
+    with _name_method(settings.method):
+        method = _make_method(settings, total_steps, config.training.epochs, initial_weights)
         if restored:
             # A method that chooses its mask by the weights must not choose again.
             method = type(method).from_config(method.get_config())
@@ -72,25 +72,24 @@ def gate_for_fine_tuning(
     Args: as of `gate_captioner`.
     """
     settings = config.pruning
-    if not phases_differ(config):
+    if settings is None or not phases_differ(config):
         return
     if settings.encoder != "B":
         strip_pruning(captioner)
     if settings.encoder == "C":
         fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
-    with _name_method(config):
+    with _name_method(settings.method):
         if settings.encoder == "A":
-            method = FrozenMask(block_shape=settings.block_shape)
-            method.restored = restored
+            mask = FrozenMask(block_shape=settings.block_shape)
+            mask.restored = restored
+            prune(captioner, mask)
         else:
-            method = _make_method(config, total_steps, config.training.fine_tune.epochs)
-        prune(captioner, method)
+            prune(captioner, _make_method(settings, total_steps, config.training.fine_tune.epochs))
 
 
 def _make_method(
-    config: Config, total_steps: int, epochs: int, initial_weights: Sequence[np.ndarray] | None = None
+    settings: Pruning, total_steps: int, epochs: int, initial_weights: Sequence[np.ndarray] | None = None
 ) -> PruningMethod:
-    settings = config.pruning
     options = settings.options
     if "steps_per_epoch" in inspect.signature(registry.METHODS[settings.method]).parameters:
         options["steps_per_epoch"] = max(1, total_steps // max(1, epochs))
@@ -106,8 +105,8 @@ def _make_method(
 
 
 @contextlib.contextmanager
-def _name_method(config: Config) -> Iterator[None]:
+def _name_method(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"pruning.method={config.pruning.method}: {error}") from error
+        raise InputError(f"pruning.method={name}: {error}") from error

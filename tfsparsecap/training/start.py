@@ -18,6 +18,7 @@ def load_start(config: Config) -> FinishedRun:
     Raises:
         InputError: it is not finished, or encodes words in another way than `config`.
     """
+    assert config.training.start_from is not None
     start = FinishedRun.load(config.training.start_from)
     for name in ("radix_base", "sentencepiece"):
         theirs, own = getattr(start.config.data, name), getattr(config.data, name)
@@ -35,6 +36,7 @@ def load_initial_weights(config: Config, captioner: Captioner) -> list[np.ndarra
     Raises:
         InputError: the run did not keep them, or its captioner is another one.
     """
+    assert config.training.start_from is not None
     folder = RunFolder(config.training.start_from)
     if not folder.initial.is_file():
         raise InputError(
