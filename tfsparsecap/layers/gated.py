@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 import warnings
+from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
@@ -43,13 +44,20 @@ class GatedWeight:
         layer.__dict__[self.name] = value
 
 
-class GatedLayer:
+if TYPE_CHECKING:
+    from keras.layers import Layer as _MixedLayer
+else:
+    _MixedLayer = object
+
+
+class GatedLayer(_MixedLayer):
     """Mixin before a stock layer: `class GatedDense(GatedLayer, keras.layers.Dense): kernel = GatedWeight()`.
 
     It adds the argument `block_shape` and, once built, an attribute `NAME_gate` for every gated weight NAME.
     """
 
-    block_shape = (1, 1)
+    gated_names: tuple[str, ...]
+    block_shape: tuple[int, int] = (1, 1)
 
     def __init__(self, *args, block_shape=(1, 1), **kwargs):
         super().__init__(*args, **kwargs)

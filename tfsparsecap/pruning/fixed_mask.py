@@ -1,6 +1,7 @@
 """Methods with a fixed mask between two decisions: their base class, and the one that never decides again."""
 
 from collections.abc import Callable
+from typing import Self
 
 import tensorflow as tf
 
@@ -135,7 +136,7 @@ class FrozenMask(FixedMask):
         return {**super().get_config(), "sparsity": self.requested}
 
     @classmethod
-    def from_config(cls, config: dict) -> "FrozenMask":
+    def from_config(cls, config: dict) -> Self:
         method = super().from_config(config)
         method.restored = True
         return method

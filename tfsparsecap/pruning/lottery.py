@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import keras
 import numpy as np
@@ -207,6 +208,7 @@ class LotteryTicket(FixedMask):
             tf.cond(tf.equal(done, after), lambda sparsity=sparsity: self._draw(sparsity), lambda: tf.no_op())
 
     def _gradual_step(self) -> tf.Operation:
+        assert self._gradual is not None
         self._gradual.step([])
         return tf.no_op()
 
@@ -235,7 +237,7 @@ class LotteryTicket(FixedMask):
         return config
 
     @classmethod
-    def from_config(cls, config: dict) -> "LotteryTicket":
+    def from_config(cls, config: dict) -> Self:
         method = super().from_config(config)
         # Weights and gates come from the file.
         method.drawn = method.rounds == 0

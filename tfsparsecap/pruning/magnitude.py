@@ -68,7 +68,7 @@ class Magnitude(FixedMask):
             raise InputError("begin is 1.0, after which no step is left in which to prune: give less")
         self.total_steps, self.allocation = total_steps, allocation
         #: The step at which the weights are removed; None removes them in `attach`.
-        self.pruning_step = step_at(begin, total_steps) if begin else None
+        self.pruning_step = step_at(begin, total_steps) if begin and total_steps else None
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)

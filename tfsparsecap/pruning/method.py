@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -289,7 +289,7 @@ class PruningMethod:
         return config
 
     @classmethod
-    def from_config(cls, config: dict) -> "PruningMethod":
+    def from_config(cls, config: dict) -> Self:
         if "schedule" in config:
             config = {**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
         return cls(**config)

@@ -19,6 +19,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         method: the pruning method of the model whose variables are given to `apply`.
     """
 
+    built: bool
+
     def __init__(self, inner_optimizer: keras.optimizers.Optimizer, method, name: str = "pruning_optimizer"):
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner_optimizer

@@ -213,7 +213,8 @@ def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
 
 def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
     """Ids of the layers with one of the names, and of all layers inside them."""
-    found, unknown = set(), list(names)
+    found: set[int] = set()
+    unknown = list(names)
     for layer in keras_internals.nested_layers(model, include_self=False):
         path = layer.path or layer.name
         for name in names:

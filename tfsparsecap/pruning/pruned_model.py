@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from typing import TYPE_CHECKING
 
 import keras
 
@@ -12,8 +13,13 @@ from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
 from tfsparsecap.pruning.feedback import ValidationDriven, with_feedback
 from tfsparsecap.pruning.method import PruningMethod
 
+if TYPE_CHECKING:
+    from keras import Model as _MixedModel
+else:
+    _MixedModel = object
 
-class PrunedModel:
+
+class PrunedModel(_MixedModel):
     """Mixin: `call` samples each gate once, `compile` wraps the optimizer, `fit` shows the sparsity."""
 
     stock_class: type[keras.Model]

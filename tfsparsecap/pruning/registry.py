@@ -4,6 +4,7 @@ import difflib
 import inspect
 import typing
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -43,15 +44,16 @@ def factory(name: str) -> Callable[..., PruningMethod]:
         del parameters["schedule"]
         annotations |= typing.get_type_hints(Schedule)
 
-    def make(**options) -> PruningMethod:
+    def make(**options: Any) -> PruningMethod:
         schedule = {option: options.pop(option) for option in cls.schedule_options if option in options}
-        return cls(**options, **({"schedule": Schedule(**schedule)} if schedule else {}))
+        named: dict[str, Any] = {"schedule": Schedule(**schedule)} if schedule else {}
+        return cls(**options, **named)
 
     kept = [
         one.replace(kind=one.KEYWORD_ONLY) for one in parameters.values() if one.kind is not one.VAR_KEYWORD
     ]
     variadic = [one for one in parameters.values() if one.kind is one.VAR_KEYWORD]
-    make.__signature__ = inspect.Signature([*kept, *variadic])
+    make.__signature__ = inspect.Signature([*kept, *variadic])  # type: ignore[attr-defined]
     make.__annotations__ = {name: hint for name, hint in annotations.items() if name in parameters}
     return make
 

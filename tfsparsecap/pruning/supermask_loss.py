@@ -1,6 +1,7 @@
 """Supermask Pruning as in the papers: randomly sampled gates, driven to a sparsity by a loss."""
 
 import math
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -14,7 +15,7 @@ from tfsparsecap.pruning.schedule import Schedule, check_total_steps, step_at
 from tfsparsecap.pruning.selection import keep_masks
 
 #: The papers' settings by captioner: values for arguments that are not passed.
-PAPER_SETTINGS = {
+PAPER_SETTINGS: dict[str, dict[str, float | None]] = {
     "soft_attention": {"gate_learning_rate": 100.0, "clip_value": None},
     "up_down": {"gate_learning_rate": 100.0, "sparsity_weight": 80.0, "clip_value": 0.1},
     "object_relation_transformer": {"gate_learning_rate": 100.0, "sparsity_weight": 120.0, "clip_value": 0.1},
@@ -97,7 +98,7 @@ class SupermaskLoss(PruningMethod):
         check_total_steps(total_steps)
         if paper is not None and paper not in PAPER_SETTINGS:
             raise InputError(f"paper must be one of {sorted(PAPER_SETTINGS)}: got {paper!r}")
-        settings = PAPER_SETTINGS.get(paper, {})
+        settings = PAPER_SETTINGS[paper] if paper is not None else {}
         self.total_steps, self.exact, self.paper = int(total_steps), exact, paper
         end = self.schedule.end
         if exact and end == 0.0:
@@ -258,9 +259,9 @@ class SupermaskLoss(PruningMethod):
         return {"sparsity": sparsity, "sparsity_loss": self.sparsity_loss(sparsity), "mean_gate": mean}
 
 
-def _number_or_auto(name: str, value: float | str) -> float | str:
+def _number_or_auto(name: str, value: Any) -> float | Literal["auto"]:
     if value == "auto":
-        return value
+        return "auto"
     try:
         return as_number(name, value)
     except InputError:

@@ -49,10 +49,11 @@ class RunData:
             from_images: read images even if the encoder's features are cached.
             batch_size: captions (SCST: images) per step, over all devices together.
         """
-        data, seed = self.config.data, self.config.seed
+        data, seed, encoder = self.config.data, self.config.seed, self.config.model.encoder
         augment = None
         if data.augmentation:
-            augment = Augmentation(data.augmentation, self.config.model.encoder.image_size)
+            assert encoder is not None  # `Config` has checked it
+            augment = Augmentation(data.augmentation, encoder.image_size)
         records = self.data.split("train")
         images = self.images(records, from_images=from_images)
         if self.config.training.scst is not None:
@@ -80,14 +81,15 @@ class RunData:
         Args:
             from_images: read images even if the encoder's features are cached.
         """
-        settings = self.config.data
+        settings, encoder = self.config.data, self.config.model.encoder
         features = None if from_images else self.features()
-        if self.config.model.encoder is None:
+        source: ImageSource
+        if encoder is None:
             source = RegionFeatureSource(region_features(self.config, records), settings.on_bad_record)
         elif features is not None:
             source = FeatureCacheSource(records, features)
         else:
-            source = ImageFileSource(records, self.config.model.encoder.image_size, settings.on_bad_record)
+            source = ImageFileSource(records, encoder.image_size, settings.on_bad_record)
         self._sources.append(source)
         return source
 
@@ -98,12 +100,13 @@ class RunData:
 
     def features(self) -> FeatureCache | None:
         """The encoder's features of every image; None if the encoder changes or nothing is cached."""
-        data = self.config.data
+        data, encoder = self.config.data, self.config.model.encoder
         if self._cache is None and caches_features(self.config):
+            assert encoder is not None and data.cache_folder is not None
             self._cache = cached_features(
                 self.data.records,
                 self.encoder,
-                self.config.model.encoder.image_size,
+                encoder.image_size,
                 Path(data.cache_folder).expanduser(),
                 on_bad_record=data.on_bad_record,
                 progress=self.progress,
