@@ -143,7 +143,7 @@ def test_missing_or_damaged_files_are_refused(capsys, copied):
     assert CHECKPOINT in refused(capsys, copied)
     (copied / CHECKPOINT).write_bytes(content)
     (copied / "config.json").write_text("{")
-    assert "is no JSON" in refused(capsys, copied)
+    assert "is not JSON" in refused(capsys, copied)
     (copied / "config.json").unlink()
     assert "give it with --config" in refused(capsys, copied)
 
@@ -152,7 +152,7 @@ def test_missing_folders_are_refused_early(capsys, copied):
     for option in ("--data", "--features"):
         assert f"give {option} an existing one" in refused(capsys, copied, option, copied / "absent")
     assert ended(convert.main, copied, "--output", copied / "runs" / "new") == 2
-    assert "is a folder: name the .pth file in it" in capsys.readouterr().err
+    assert "is a folder: give the .pth file in it" in capsys.readouterr().err
 
 
 def test_the_run_has_the_beam_of_the_checkpoint(converted):

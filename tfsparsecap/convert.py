@@ -1,4 +1,4 @@
-"""python -m tfsparsecap.convert: makes a run folder of a published PyTorch checkpoint, without PyTorch."""
+"""python -m tfsparsecap.convert: converts a published PyTorch checkpoint to a run folder, without PyTorch."""
 
 import argparse
 import json
@@ -17,14 +17,14 @@ EXAMPLES = [
     ),
     (
         "python -m tfsparsecap.convert model.pth --output runs/acort --config c.json --tokenizer word.model",
-        "or in other places",
+        "if they are in other places",
     ),
     (
         "python -m tfsparsecap.caption runs/updown --features FOLDER 391895",
-        "then: caption images by their bottom-up features",
+        "then: caption images from their bottom-up features",
     ),
 ]
-#: Places of a checkpoint's tokenizer, relative to its folder.
+#: Where to find a checkpoint's tokenizer, relative to its folder.
 TOKENIZERS = ("tokenizer/*.model", "*.model")
 #: Sizes in a published configuration; none can be larger than the longest axis of a tensor.
 _SIZES = (
@@ -37,16 +37,16 @@ _SIZES = (
     "dim_feedforward",
 )
 #: Default and largest number of tokens in a caption.
-_USUAL_LENGTH, _LONGEST = 16, 5000
+_DEFAULT_LENGTH, _LONGEST = 16, 5000
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     options = parser(
         "python -m tfsparsecap.convert",
-        "Makes a run folder of a checkpoint of the original implementation (Up-Down, Object Relation\n"
-        "Transformer, ACORT; dense, sparse, or with gates), for evaluate, caption and tfsparsecap-export.\n"
-        "Nothing in the file is executed, and PyTorch is not needed.",
+        "Converts a checkpoint of the original implementation (Up-Down, Object Relation Transformer, ACORT;\n"
+        "dense, sparse, or with gates) to a run folder for evaluate, caption and tfsparsecap-export.\n"
+        "No code in the file is executed, and PyTorch is not needed.",
         EXAMPLES,
     )
     options.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pth file")
@@ -65,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Raises:
-        InputError: a file is missing, damaged or of another captioner, or the output folder exists; nothing
-            is written then.
+        InputError: a file is missing, damaged or belongs to another captioner, or the output folder exists.
+            Nothing is written then.
     """
     given = arguments(argv)
     with only_json_on_stdout(given.json):
@@ -96,7 +96,7 @@ def convert(
     data: str | None = None,
     features: str | None = None,
 ) -> dict[str, Any]:
-    """Makes a run folder of a published checkpoint.
+    """Converts a published checkpoint to a run folder.
 
     Args:
         checkpoint: the `.pth` file.
@@ -119,7 +119,7 @@ def convert(
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output} exists: give --output a new folder")
     if checkpoint.is_dir():
-        raise InputError(f"{checkpoint} is a folder: name the .pth file in it")
+        raise InputError(f"{checkpoint} is a folder: give the .pth file in it")
     for option, folder in (("--data", data), ("--features", features)):
         if folder is not None and not Path(folder).expanduser().is_dir():
             raise InputError(f"there is no folder {folder}: give {option} an existing one, or leave it out")
@@ -162,7 +162,7 @@ def convert(
         with atomic_path(run.model) as temporary:
             captioner.save(temporary)
     except BaseException:
-        # Part of a run would block the next attempt.
+        # An incomplete run folder would block the next attempt.
         shutil.rmtree(output, ignore_errors=True)
         raise
     return {
@@ -187,7 +187,7 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"cannot read the checkpoint's configuration {path}: {error.strerror}; give it with --config"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON ({error}): give the config.json of the checkpoint") from error
+        raise InputError(f"{path} is not JSON ({error}): give the config.json of the checkpoint") from error
     if not isinstance(content, dict):
         raise InputError(f"{path} contains no settings: give the config.json of the checkpoint")
     return content
@@ -220,7 +220,7 @@ def _read_tokenizer(published: Mapping[str, Any], path: Path):
 
 
 def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkpoint: Path) -> None:
-    """Refuses sizes larger than the checkpoint's tensors before memory is allocated for them."""
+    """Rejects sizes larger than the checkpoint's tensors before memory is allocated for them."""
     largest = max((size for array in arrays.values() for size in array.shape), default=0)
     for name in _SIZES:
         size = published.get(name, 0)
@@ -237,7 +237,7 @@ def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkp
             f"{name} is {layers} in the configuration, and {checkpoint} has {len(arrays)} tensors: give"
             " the config.json of this checkpoint"
         )
-    length = published.get("max_seq_length", _USUAL_LENGTH)
+    length = published.get("max_seq_length", _DEFAULT_LENGTH)
     if not isinstance(length, int) or not 2 <= length <= _LONGEST:
         raise InputError(
             f"max_seq_length is {length!r} in the configuration: it must be a whole number from 2 to"
@@ -264,7 +264,7 @@ def _settings(captioner, published: Mapping[str, Any], name: str, data: str | No
             "folder": data,
             "features": features,
             "radix_base": radix,
-            "max_length": published.get("max_seq_length", _USUAL_LENGTH),
+            "max_length": published.get("max_seq_length", _DEFAULT_LENGTH),
         },
         "decoding": {"beam": beam},
         "pruning": None,

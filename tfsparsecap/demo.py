@@ -15,7 +15,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 
 EXAMPLES = [
-    ("python -m tfsparsecap.demo", "the whole demo; an interrupted one is resumed"),
+    ("python -m tfsparsecap.demo", "the whole demo; resumes an interrupted one"),
     ("python -m tfsparsecap.demo --again", "train again from the beginning"),
     (
         "python -m tfsparsecap.demo --folder runs/quick training.epochs=1",
@@ -46,12 +46,12 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "python -m tfsparsecap.demo",
         "Generates images of coloured shapes, trains a dense and a sparse captioner on them, exports both,\n"
         "and captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and\n"
-        "a sheet of captioned images. Except for pruning, both trainings are the quickstart\n"
+        "a sheet of captioned images. Except for pruning, both captioners are trained as in the quickstart\n"
         "(python -m tfsparsecap.train).",
         EXAMPLES,
     )
     options.add_argument(
-        "settings", nargs="*", metavar="section.key=value", help="settings of both trainings"
+        "settings", nargs="*", metavar="section.key=value", help="settings of both training runs"
     )
     options.add_argument(
         "--folder", type=Path, default=Path("runs/demo"), help="output folder (default: runs/demo)"
@@ -131,14 +131,14 @@ def _train(config, options: argparse.Namespace, console) -> Path:
     from tfsparsecap.training.run import train_run
 
     settings = shlex.join([*options.settings, *_MODELS[config.name][0]])
-    console.print(f"as python -m tfsparsecap.train {settings}", soft_wrap=True)
+    console.print(f"same as: python -m tfsparsecap.train {settings}", soft_wrap=True)
     folder = RunFolder(options.folder / config.name)
     resume = folder.config_file.is_file() and not options.again
     if resume:
         try:
             folder.check(config, resume=True)
         except InputError:
-            console.print(f"{folder.path} is a run with other settings: starting again")
+            console.print(f"{folder.path} was trained with other settings: training again")
             resume = False
     if resume and (folder.path / "scores_test.json").is_file():
         console.print(f"{folder.path} is already finished; --again trains it again")
@@ -185,7 +185,7 @@ def _results(run: Path, file: Path, captions: list, timing: dict) -> dict:
 
 
 def _table(results: dict[str, dict]):
-    """Compares dense and sparse, a row for each result."""
+    """Compares dense and sparse, one row per result."""
     from rich.table import Table
 
     dense, sparse = results["dense"], results["sparse"]

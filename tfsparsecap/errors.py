@@ -12,7 +12,7 @@ class InputError(ValueError):
 
 
 def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError:
-    """The error for a name that is none of `choices`; it suggests the most similar one.
+    """The error for a name that is not one of `choices`; it suggests the most similar choice.
 
     Example:
         >>> print(unknown_name("metric", "SPICES", ["BLEU", "SPICE"]))

@@ -1,4 +1,4 @@
-"""Writing files so that a crash or a full disk leaves what was there before; what broken ones raise."""
+"""Atomic writing of files, and the exceptions that damaged array files raise."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tfsparsecap.errors import InputError
 
-#: What NumPy, zipfile and json raise for broken `.npy` and `.npz` files.
+#: Exceptions that NumPy and zipfile raise for damaged `.npy` and `.npz` files.
 BROKEN_ARRAYS = (
     OSError,
     EOFError,
@@ -34,20 +34,20 @@ BROKEN_ARRAYS = (
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
-    """Gives a temporary path beside `path` to write to; renames it to `path` when the block ends well.
+    """Yields a temporary path next to `path` to write to, and renames it to `path` if the block succeeds.
 
-    The temporary file keeps the suffix of `path`, because some writers (`keras.Model.save`) look at it.
+    The temporary file keeps the suffix of `path`, because some writers (`keras.Model.save`) depend on it.
 
     Raises:
-        InputError: the folder does not exist or is not writable, `path` is no file but a folder or a device,
-            or the disk is full; `path` is as it was.
+        InputError: the folder does not exist or is not writable, `path` is a folder or a device, or the disk
+            is full. A file that exists at `path` is unchanged then.
 
     Example:
         >>> with atomic_path("notes.txt") as temporary:
-        ...     _ = temporary.write_text("whole or not at all")
+        ...     _ = temporary.write_text("all or nothing")
     """
     path = Path(path)
-    check_no_other(path)
+    check_regular_file(path)
     temporary = None
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
@@ -55,7 +55,7 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
         temporary = Path(name)
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes files that only their owner can read
+        temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -76,15 +76,15 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def check_no_other(path: Path) -> None:
-    """Raises InputError where something is at `path` that no file should take the place of."""
+def check_regular_file(path: Path) -> None:
+    """Raises InputError if `path` exists but is not a regular file, so that it must not be replaced."""
     if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "no file"
+        what = "a folder" if path.is_dir() else "not a regular file"
         raise InputError(f"cannot write {path}: it is {what}; choose another name")
 
 
 def atomic_write(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes text (UTF-8) or bytes to `path` whole or not at all. Raises as `atomic_path` does."""
+    """Writes text (UTF-8) or bytes to `path` atomically. Errors are those of `atomic_path`."""
     with atomic_path(path) as temporary:
         if isinstance(content, str):
             temporary.write_text(content, encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, check_no_other
+from tfsparsecap.files import atomic_write, check_regular_file
 
 EXAMPLES = [
     ("python -m tfsparsecap.report runs/quickstart", "one run, in report.html"),
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     output = Path(given.output)
     if not output.parent.is_dir():
         raise InputError(f"there is no folder {output.parent} for {output.name}: create it first")
-    check_no_other(output)
+    check_regular_file(output)
     if given.images < 0 or given.attention < 0:
         raise InputError("--images and --attention are numbers of images: give 0 or more")
     start_tensorflow()

@@ -1,4 +1,4 @@
-"""Numbers and names formatted for tables, pages and figures."""
+"""Formatting of numbers and names for tables, reports and figures."""
 
 import re
 
@@ -22,7 +22,7 @@ def one_line(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, also inside a table.
+    """Escapes text so that Markdown displays it literally, even in a table.
 
     Example:
         >>> print(escaped("SMP | 16x1"))

@@ -1,4 +1,4 @@
-"""python -m tfsparsecap.train: trains a captioner as its settings say, in `runs/NAME`."""
+"""python -m tfsparsecap.train: trains a captioner according to its settings, in `runs/NAME`."""
 
 import argparse
 import json
@@ -41,7 +41,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--resume", action="store_true", help="resume the run in runs/NAME from its last checkpoint"
     )
     options.add_argument(
-        "--runs", metavar="FOLDER", default="runs", help="folder of all run folders (default: runs)"
+        "--runs", metavar="FOLDER", default="runs", help="parent folder of the run folders (default: runs)"
     )
     options.add_argument(
         "--json", action="store_true", help="print the scores as JSON, everything else to standard error"

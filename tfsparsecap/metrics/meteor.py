@@ -23,7 +23,7 @@ def meteor(
         progress: show a progress bar.
 
     Raises:
-        InputError: there is no Java, or it fails.
+        InputError: Java is not installed, or the program fails.
 
     Reference:
         Denkowski and Lavie, "Meteor Universal: Language Specific Translation Evaluation for Any Target

@@ -25,7 +25,7 @@ class Scores:
     Attributes:
         values: name -> score: `BLEU-1` to `BLEU-4`, `METEOR`, `ROUGE-L`, `ROUGE-1` and `SPICE` from 0 to 1,
             `CIDEr` from 0 to 10.
-        not_computed: metric -> reason; also `PTB tokenizer` if it was wanted but is not available.
+        not_computed: metric -> reason; also `PTB tokenizer` if the light one was used in its place.
         tokenizer: `"ptb"` or `"light"`.
         seconds: duration of the tokenizer and of each computed metric.
     """
@@ -139,7 +139,7 @@ def compute_scores(
 
     Raises:
         InputError: a metric or tokenizer is unknown, there are no captions, image ids do not match, an image
-            has no reference, or the PTB tokenizer was asked for and is not available.
+            has no reference, or the PTB tokenizer was requested but is not available.
 
     Example:
         >>> scores = compute_scores({1: ["a dog runs"]}, {1: "a dog"}, ["ROUGE-1", "CIDEr"], "light")
@@ -152,7 +152,7 @@ def compute_scores(
     words = _tokenize(references, captions, tokenizer or "light")
     if tokenizer is None:
         tokenizer = "light"
-        # After the light one, so that unusable captions are not taken for a failure of Java.
+        # After the light one, so that unusable captions are not mistaken for a failure of Java.
         try:
             words, tokenizer = _tokenize(references, captions, "ptb"), "ptb"
         except InputError as error:
@@ -181,7 +181,7 @@ def exact_match(
 ) -> float:
     """Share of the captions, 0 to 1, that equal one of their image's references word by word.
 
-    Case and punctuation do not count. Arguments and errors are those of `compute_scores`.
+    Case and punctuation are ignored. Arguments and errors are those of `compute_scores`.
 
     Example:
         >>> exact_match({1: ["A red ball."], 2: ["a cat"]}, {1: "a red ball", 2: "a dog"})

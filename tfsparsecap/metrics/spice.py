@@ -17,8 +17,8 @@ from pycocoevalcap.spice import spice as pycocoevalcap_spice
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.java import run_java
 
-#: File -> its Maven coordinates and SHA-256. Rhino is a JavaScript engine: since version 15 Java has none of
-#: its own.
+#: File -> its Maven coordinates and SHA-256. Rhino is a JavaScript engine, which Java no longer includes since
+#: version 15.
 JARS = {
     "stanford-corenlp-3.6.0.jar": (
         "edu.stanford.nlp:stanford-corenlp:3.6.0",
@@ -65,7 +65,7 @@ def spice(
         progress: print to stderr that it has started.
 
     Raises:
-        InputError: there is no Java, it fails, or SPICE returns no score for an image.
+        InputError: Java is not installed, SPICE fails, or it returns no score for an image.
 
     Reference:
         Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.

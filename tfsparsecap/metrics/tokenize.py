@@ -39,7 +39,7 @@ def ptb_tokenize(captions: Iterable[str]) -> list[str]:
     Equals pycocoevalcap's tokenizer, whose Java program it runs.
 
     Raises:
-        InputError: there is no Java, or it fails.
+        InputError: Java is not installed, or the program fails.
 
     Example:
         >>> ptb_tokenize(["A dog's ball."])

@@ -28,7 +28,7 @@ class CaptionReward:
         tokenizer: the captioner's.
         cider_d: weight of CIDEr-D (0 to 10).
         bleu_4: weight of BLEU-4 (0 to 1).
-        count_end: whether the end token counts as a word, which punishes captions that are cut off.
+        count_end: count the end token as a word, which penalises incomplete captions.
 
     Raises:
         InputError: no record has a caption, or `count_end` is set for a vocabulary of pieces.

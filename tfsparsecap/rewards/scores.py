@@ -72,7 +72,7 @@ def cider_d(
 def sentence_bleu(
     references: References, captions: Captions | Sequence[str], images: Sequence[int] | np.ndarray
 ) -> np.ndarray:
-    """BLEU-1 to BLEU-4 of each caption by itself.
+    """BLEU-1 to BLEU-4 of single captions.
 
     BLEU-n is the geometric mean of the shares of the caption's n-grams of 1 to n words that a reference
     contains (counted at most as often as in the reference that contains it most often), times

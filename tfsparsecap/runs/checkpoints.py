@@ -72,14 +72,14 @@ def save_weights(path: Path, weights: Mapping[str, np.ndarray]) -> None:
 
 
 def load_weights(path: Path, model: keras.Model) -> list[np.ndarray]:
-    """Reads the arrays of `save_weights`, in the order of `model.get_weights()`; does not change the model.
+    """Reads what `save_weights` wrote, in the order of `model.get_weights()`; does not change the model.
 
     Raises:
-        InputError: the file is missing, damaged or of another model.
+        InputError: the file is missing, damaged or belongs to another model.
     """
     _, arrays = _read(path)
     if _difference(arrays, _keyed("", model.weights)):
-        raise InputError(f"{path} holds the weights of another model: use the model settings of its run")
+        raise InputError(f"{path} contains the weights of another model: use the model settings of its run")
     return list(arrays.values())
 
 
@@ -112,7 +112,7 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
             if not isinstance(content, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
+                raise ValueError("it contains a single array")
             arrays = dict(content)
         notes = json.loads(str(arrays.pop("notes")))
     except FileNotFoundError as error:

@@ -61,15 +61,15 @@ class RunFolder:
         """Checks whether a run with these settings may start or resume here. Nothing is written.
 
         Raises:
-            InputError: a new run's folder exists already, unless it is left over from a start that was
-                killed; or there is no run to resume, or it has other settings.
+            InputError: the folder of a new run exists already (and was not left incomplete by a killed
+                process); or there is no run to resume, or it has other settings.
         """
         if not resume:
             if self.config_file.is_file():
                 raise InputError(
                     f"{self.path} exists: pass --resume to resume that run, or name=… to start a new one"
                 )
-            if self.path.exists() and not (self.path.is_dir() and self._only_begun()):
+            if self.path.exists() and not (self.path.is_dir() and self._is_incomplete()):
                 raise InputError(
                     f"{self.path} exists but is not a run folder (it has no config.yaml): pass name=… to"
                     " start a new run, or move the folder away"
@@ -94,7 +94,7 @@ class RunFolder:
             if key not in MAY_CHANGE and not (key == "training.start_from" and _same_name(before, now))
         ]
 
-    def _only_begun(self) -> bool:
+    def _is_incomplete(self) -> bool:
         """Whether the folder contains only what `create` writes before the settings."""
         first = {self.vocabulary.name, SENTENCEPIECE, self.checkpoints.name}
         found = [path for path in self.path.iterdir() if not path.name.startswith(".")]
@@ -104,7 +104,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the folder against other processes while the block runs; a killed process holds no lock.
+        """Locks the folder against other processes while the block runs, or until the process is killed.
 
         Raises:
             InputError: another process is training in it.
@@ -143,7 +143,7 @@ class RunFolder:
                 self.initial.unlink(missing_ok=True)
                 self.vocabulary.unlink(missing_ok=True)
                 (self.path / SENTENCEPIECE).unlink(missing_ok=True)
-                # Folders with other content stay.
+                # Folders with other content are not deleted.
                 self.checkpoints.rmdir()
                 self.path.rmdir()
             raise
@@ -233,15 +233,15 @@ def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | N
         history: rows as in `history.csv`.
         sparsity: final sparsity of a pruned model; epochs with another sparsity do not count.
     """
-    landed = [
+    candidates = [
         row
         for row in history
         if "validation_CIDEr" in row
         and (sparsity is None or abs(row.get("sparsity", math.inf) - sparsity) <= 0.001)
     ]
-    if not landed:
+    if not candidates:
         return None
-    return int(max(landed, key=lambda row: row["validation_CIDEr"])["epoch"])
+    return int(max(candidates, key=lambda row: row["validation_CIDEr"])["epoch"])
 
 
 def of_phase(history: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Builds what settings describe: the data set, the vocabulary, the captioner and its encoder."""
+"""Builds the data set, vocabulary, captioner and encoder that settings describe."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,7 +67,7 @@ def make_captioner(
         vocabulary: the tokenizer; or the number of tokens, special ones included, with the special ids of a
             word vocabulary.
         precision: Keras dtype policy; None takes `training.precision`.
-        weights: False does not load the encoder's published weights, for a model that gets its own.
+        weights: load the encoder's published weights; False for a model whose weights are set afterwards.
 
     Raises:
         InputError: the sizes do not fit together.
@@ -95,7 +95,7 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
 
     Args:
         policy: Keras dtype policy.
-        weights: False does not load published weights.
+        weights: load published weights, if the settings name some.
 
     Raises:
         InputError: there is no such layer or width, or the weights cannot be loaded.
@@ -138,6 +138,6 @@ def region_features(config: Config, records: Sequence[Record]) -> RegionFeatures
         max_regions=settings.max_regions,
         on_bad_record=settings.on_bad_record,
         need_boxes=config.model.kind == "object_relation_transformer",
-        # The feature of the whole image is the mean of its regions' unless it has a file of its own.
+        # Without this folder, the feature of the whole image is the mean of its region features.
         need_pooled=config.model.kind == "up_down" and (folder / "cocobu_fc").is_dir(),
     )

@@ -1,15 +1,14 @@
-"""What a training needs beyond valid settings: known methods and options, and settings that go together."""
+"""Checks that the schema cannot make: sources, methods and their options, and what training requires."""
 
-import difflib
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ConfigDict, ValidationError, create_model
 
 from tfsparsecap import data as sources
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning import registry
 from tfsparsecap.settings.files import sentence_of
 from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning, Training
@@ -21,10 +20,10 @@ _METHODS_OF_SCHEMES = ("gradual", "magnitude", "supermask", "supermask_loss")
 
 
 def check_settings(config: Config) -> None:
-    """Checks settings before a training reads or writes anything.
+    """Checks settings before training reads or writes anything.
 
     `Config` itself checks types, unknown keys and most combinations; this function adds what depends on the
-    data source and the pruning method, and what a training needs but a finished run does not.
+    data source and the pruning method, and what training requires but a finished run does not.
 
     Raises:
         InputError: an unknown method, source or option, or a setting that another one requires.
@@ -51,7 +50,8 @@ def data_options(config: Config) -> dict[str, Any]:
         InputError: an unknown source or option, a wrong type, or no folder.
     """
     data = config.data
-    _check_choice("data.kind", data.kind, sources.SOURCES)
+    if data.kind not in sources.SOURCES:
+        raise unknown_name("data.kind", data.kind, sources.SOURCES)
     options = check_options("data", data.options, sources.SOURCES[data.kind], _SET_FOR_SOURCES)
     if data.folder is None and data.kind != "scenes":
         raise InputError(
@@ -94,7 +94,8 @@ def check_options(
 
 
 def _check_pruning(settings: Pruning, training: Training) -> None:
-    _check_choice("pruning.method", settings.method, registry.METHODS)
+    if settings.method not in registry.METHODS:
+        raise unknown_name("pruning.method", settings.method, registry.METHODS)
     check_options("pruning", settings.options, registry.factory(settings.method), _SET_FOR_METHODS)
     from_trained = settings.method == "lottery" and settings.options.get("rounds") == 0
     if (settings.method == "frozen" or from_trained) and training.start_from is None:
@@ -107,10 +108,3 @@ def _check_pruning(settings: Pruning, training: Training) -> None:
             f"pruning.encoder={settings.encoder} supports the methods {', '.join(_METHODS_OF_SCHEMES)}, not"
             f" {settings.method}: choose one of them, or pruning.encoder=false"
         )
-
-
-def _check_choice(key: str, value: str, choices: Iterable[str]) -> None:
-    if value not in choices:
-        near = difflib.get_close_matches(value, choices, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(choices)}"
-        raise InputError(f"{key} is {value!r}: {hint}")

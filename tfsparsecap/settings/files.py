@@ -26,14 +26,14 @@ def load_config(
     """Reads and checks a run's settings.
 
     Args:
-        path: a YAML file; None takes the defaults, which are the quickstart. Its key `extends: FILE.yaml`
-            names another file, relative to its own folder, whose settings it changes.
+        path: a YAML file; None uses the defaults, which are the quickstart. With `extends: FILE.yaml` it
+            overrides the settings of another file, given relative to its own folder.
         overrides: `section.key=value`, values in YAML; they override the file.
         source: where the overrides come from, for messages.
 
     Raises:
         InputError: the file is missing or not YAML, a key is unknown, a value has the wrong type, or settings
-            exclude each other.
+            contradict each other.
 
     Example:
         >>> load_config(None, ["training.epochs=3", "pruning=null"]).training.epochs
@@ -67,7 +67,7 @@ def checked_config(
         where: key -> where it was set, for messages.
 
     Raises:
-        InputError: as of `load_config`.
+        InputError: see `load_config`.
     """
     try:
         return Config.model_validate(content)
@@ -179,8 +179,8 @@ def _checked_override(text: str) -> str:
 
 #: Messages that replace those of pydantic, which use Python's terms.
 _RULES = {
-    "model_type": "it should be a section with keys of its own",
-    "union_tag_not_found": "it should be a section with keys of its own",
+    "model_type": "it should be a section with keys and values",
+    "union_tag_not_found": "it should be a section with keys and values",
     "tuple_type": "it should be a list in brackets, such as [16,1]",
     "list_type": "it should be a list in brackets, such as [12]",
     "string_pattern_mismatch": "it should be letters, digits and _ . - only, starting with a letter or digit",
@@ -226,7 +226,7 @@ def sentence_of(
 
 
 def _nearest(key: str, keys: list[str]) -> str | None:
-    """The known key that was most likely meant."""
+    """The known key that the user most likely meant."""
     head, _, name = key.rpartition(".")
     similar = difflib.get_close_matches(
         name,

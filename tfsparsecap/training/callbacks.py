@@ -99,10 +99,10 @@ def stops_early(
 
 
 class TimeLeft(keras.callbacks.Callback):
-    """Reports after each epoch how long the remaining epochs will take; Keras's bar knows one epoch only.
+    """Reports after each epoch how long the remaining epochs will take; Keras's bar covers one epoch only.
 
     Args:
-        report: receives the sentence.
+        report: called with the message.
     """
 
     def __init__(self, report: Callable[[str], None]):
@@ -111,7 +111,7 @@ class TimeLeft(keras.callbacks.Callback):
         self.began: float | None = None
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Here, so that the time includes validation and checkpoint of the previous epoch.
+        # Measured here, so that the time includes validation and checkpoint of the previous epoch.
         now, epochs = time.monotonic(), self.params["epochs"]
         if self.began is not None:
             minutes = (now - self.began) * (epochs - epoch) / 60
@@ -120,7 +120,7 @@ class TimeLeft(keras.callbacks.Callback):
 
 
 def duration(minutes: float) -> str:
-    """A duration for people.
+    """A duration as text.
 
     Example:
         >>> duration(0.4), duration(7.2), duration(95)

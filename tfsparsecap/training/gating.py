@@ -1,4 +1,4 @@
-"""Which gates a run has in each phase: those of the decoder, and those of the encoder by scheme."""
+"""Adds and changes gates in each phase of a run: on the decoder and, depending on the scheme, the encoder."""
 
 import contextlib
 import inspect
@@ -49,7 +49,7 @@ def gate_captioner(
     with _name_method(settings.method):
         method = _make_method(settings, total_steps, config.training.epochs, initial_weights)
         if restored:
-            # A method that chooses its mask by the weights must not choose again.
+            # A method that computes its mask from the weights must not do so again.
             method = type(method).from_config(method.get_config())
         encoder = captioner.encoder
         # `prune` skips layers that are frozen, unless scheme A trains their gates.
@@ -69,7 +69,7 @@ def gate_for_fine_tuning(
 
     Without a scheme, the gates of the first phase stay. The encoder must be trainable already.
 
-    Args: as of `gate_captioner`.
+    Args: see `gate_captioner`.
     """
     settings = config.pruning
     if settings is None or not phases_differ(config):

@@ -1,9 +1,9 @@
-"""The training loop, written over `tf.distribute`; one device is the simplest case.
+"""The training loop, for one device or several (`tf.distribute`).
 
 Captioners also train with `captioner.compile("adam")` and `captioner.fit(batches)`, on the same loss.
-Runs have a loop of their own because `fit` of Keras 3 fails under `MultiWorkerMirroredStrategy`, because the
-order of the data must depend on the epoch so that a resumed run repeats it, and because `fit` cannot tell how
-long a step waits for data. The loop calls ordinary `keras.callbacks`.
+Runs do not use `fit` because in Keras 3 it fails under `MultiWorkerMirroredStrategy`, because the order of the
+data must depend on the epoch so that a resumed run repeats it, and because `fit` does not report how long a
+step waits for data. The loop calls ordinary `keras.callbacks`.
 """
 
 import time
@@ -42,7 +42,7 @@ class Loop:
         >>> Loop(captioner).run(lambda epoch: batches, epochs=3)  # doctest: +SKIP
     """
 
-    #: Logs of which an epoch reports the mean over its steps; of the others it reports the last value.
+    #: Logs that are averaged over the steps of an epoch; of the others, the last value is reported.
     averaged = frozenset({"loss"})
 
     def __init__(self, model: Captioner, *, strategy: tf.distribute.Strategy | None = None):
@@ -66,10 +66,10 @@ class Loop:
         Args:
             batches: epoch -> dataset of `(inputs, targets)`, such as `data.pipeline.TrainingBatches.epoch`.
                 For a resumed run to give the same result, it must give the same batches for the same epoch.
-                With several devices it is called as `batches(epoch, context=context)` and gives the batches
-                of one device after the other.
+                With several devices it is called as `batches(epoch, context=context)` and returns batches
+                for one device each, in turn.
             epochs: total number of epochs, including those before a resumed run.
-            first_epoch: where to start.
+            first_epoch: the first epoch to train.
             callbacks: any Keras callbacks. `on_epoch_end` gets the mean `loss`, the logs of the pruning
                 method, `seconds`, and `data_wait`: the share of the epoch spent waiting for data.
             verbose: 0 silent, 1 a progress bar, 2 a line per epoch.
@@ -153,7 +153,7 @@ class Loop:
         return {"loss": loss}
 
     def _apply_gradients(self, tape: tf.GradientTape, scaled: tf.Tensor) -> None:
-        """Updates the variables by the gradients of all devices."""
+        """Updates the variables with the gradients of all devices."""
         replica, variables = tf.distribute.get_replica_context(), self.model.trainable_variables
         gradients = tape.gradient(scaled, [variable.value for variable in variables])
         if replica.num_replicas_in_sync > 1:

@@ -84,7 +84,7 @@ def train_run(
         resume: continue the run of that name. It ends with the same weights as an uninterrupted run.
         runs: folder of all runs.
         verbose: 0 silent, 1 progress bars, 2 a line per epoch.
-        report: receives messages about the progress.
+        report: called with messages about the progress.
 
     Returns:
         The path of the run folder as `run`, and the scores on the test split, see `FinishedRun.evaluate`. If
@@ -112,8 +112,8 @@ def train_run(
 
 
 class _Run:
-    """A captioner in training, and its folder. Whatever input can make it fail does so in the constructor,
-    before the folder is created."""
+    """A captioner in training, and its folder. Invalid input raises in the constructor, before the folder is
+    created."""
 
     def __init__(self, config: Config, folder: RunFolder, resume: bool, verbose: int, report: Report):
         self.config, self.folder, self.verbose, self.report = config, folder, verbose, report
@@ -149,7 +149,7 @@ class _Run:
         return self.config.pruning.sparsity if self.config.pruning else None
 
     def train(self) -> None:
-        """Runs all phases, from the checkpoint on if there is one."""
+        """Runs all phases, starting from the checkpoint if there is one."""
         reached = read_notes(self.checkpoint)["phase"] if self.checkpoint else "train"
         names = [phase.name for phase in self.phases]
         for phase in self.phases[names.index(reached) :]:

@@ -1,4 +1,4 @@
-"""Self-critical sequence training (SCST): sampled captions become more or less likely by their rewards."""
+"""Self-critical sequence training (SCST): captions are sampled, and reinforced according to their rewards."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ class SCSTLoop(Loop):
     is that of `others`, scaled by `(samples - 1) / samples`.
 
     Args:
-        model, strategy: as of `Loop`.
+        model, strategy: see `Loop`.
         reward: scores captions; called with one batch at a time.
         settings: number of samples, baseline and temperature. The gradient is that of temperature 1.
         max_length: maximum number of tokens in a caption.
@@ -118,7 +118,7 @@ class SCSTLoop(Loop):
 
     def _token_mask(self, token_ids: tf.Tensor) -> tf.Tensor:
         """1 up to and including the end token, then 0."""
-        # Padding may be sampled like any token, so only the end token tells where a caption ends.
+        # Padding may be sampled like any token, so only the end token marks the end of a caption.
         ends = tf.cast(token_ids == self.model.end_id, tf.int32)
         return tf.cast(tf.cumsum(ends, axis=2, exclusive=True) == 0, tf.float32)
 

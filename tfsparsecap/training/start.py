@@ -16,7 +16,7 @@ def load_start(config: Config) -> FinishedRun:
     """The run in `training.start_from`.
 
     Raises:
-        InputError: it is not finished, or encodes words in another way than `config`.
+        InputError: it is not finished, or encodes words differently from `config`.
     """
     assert config.training.start_from is not None
     start = FinishedRun.load(config.training.start_from)
