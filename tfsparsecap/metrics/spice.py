@@ -17,7 +17,7 @@ from pycocoevalcap.spice import spice as pycocoevalcap_spice
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.java import run_java
 
-#: File -> its Maven coordinates and SHA-256. Rhino is a JavaScript engine, which Java no longer includes since
+#: File -> its Maven coordinates and SHA-256. Rhino is a JavaScript engine, which Java has not included since
 #: version 15.
 JARS = {
     "stanford-corenlp-3.6.0.jar": (

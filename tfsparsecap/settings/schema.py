@@ -122,8 +122,8 @@ class Encoder(_Section):
             )
         if self.network == "inception_v1" and self.width != type(self).model_fields["width"].default:
             raise InputError(
-                f"model.encoder.width is {self.width}, but inception_v1 has no width multiplier: remove it, or"
-                " set model.encoder.network=mobilenet_v1"
+                f"model.encoder.width is {self.width}, but inception_v1 has no width multiplier: remove it,"
+                " or set model.encoder.network=mobilenet_v1"
             )
         return self
 
@@ -151,7 +151,7 @@ class SoftAttentionModel(_Section):
 
 
 class UpDownModel(_Section):
-    """Up-Down, with the sizes of `tfsparsecap.models.UpDown`; other settings are as in `SoftAttentionModel`."""
+    """Up-Down, with the sizes of `tfsparsecap.models.UpDown`; the rest is as in `SoftAttentionModel`."""
 
     captioner: ClassVar = "UpDown"
     kind: Literal["up_down"] = "up_down"

@@ -1,9 +1,9 @@
 """The training loop, for one device or several (`tf.distribute`).
 
 Captioners also train with `captioner.compile("adam")` and `captioner.fit(batches)`, on the same loss.
-Runs do not use `fit` because in Keras 3 it fails under `MultiWorkerMirroredStrategy`, because the order of the
-data must depend on the epoch so that a resumed run repeats it, and because `fit` does not report how long a
-step waits for data. The loop calls ordinary `keras.callbacks`.
+Runs do not use `fit`: in Keras 3 it fails under `MultiWorkerMirroredStrategy`; it cannot order the data by
+epoch number, which a resumed run needs; and it does not report how long a step waits for data. The loop calls
+ordinary `keras.callbacks`.
 """
 
 import time
