@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the app without the Android SDK: Debian's aapt2, zipalign and apksigner, and what Maven fetches.
-# `build.sh apk FILE` does everything (`make apk` calls it); Maven calls the other steps, one each. Variables:
-#   APK_MODEL, APK_DENSE            bundles that go into the app instead of the ones in models/; checked before
-#   APK_KEYSTORE, APK_KEY_ALIAS     a release key; without one a debug key is made once and used
-#   KEYSTORE_PASSWORD               its password, asked for where it is not set
-#   MAVEN_ARGS                      more for mvn, such as -o (no network)
+# Builds the app without the Android SDK, with aapt2, zipalign and apksigner from Debian, and Maven.
+# `make apk` calls `build.sh apk FILE`, which runs all steps; Maven calls the other steps. Variables:
+#   APK_MODEL, APK_DENSE            bundles to package instead of those in models/; `make apk` checks them
+#   APK_KEYSTORE, APK_KEY_ALIAS     release key; without one, a debug key is created and reused
+#   KEYSTORE_PASSWORD               its password; the script asks for it if the variable is not set
+#   MAVEN_ARGS                      additional arguments of mvn, such as -o (offline)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -18,7 +18,7 @@ fail() {
     exit 2
 }
 
-# Ends with what to install where commands are missing. $1: for what; the others: command:Debian's package.
+# Exits with an installation command if commands are missing. $1: purpose; others: command:Debian package.
 need() {
     local purpose=$1 missing=() entry
     for entry in "${@:2}"; do
@@ -30,7 +30,7 @@ need() {
     fi
 }
 
-# The classes of TFLite's Android packages, and their native libraries beside them.
+# Unpacks the classes and native libraries of TFLite's Android archives.
 runtime() {
     local package
     mkdir -p "$here/runtime/target/classes"
@@ -41,7 +41,7 @@ runtime() {
     done
 }
 
-# The models as assets: the user's, else the ones in models/.
+# Provides the models as assets: the user's bundles, or those in models/.
 models() {
     local new=$target/assets.new
     rm -rf "$new"
@@ -56,27 +56,27 @@ models() {
     mv "$new" "$target/assets"
 }
 
-# Resources, manifest and models as an APK without code, and R.java. $1: android.jar
+# Builds an APK of resources, manifest and models, without code, and R.java. $1: android.jar
 resources() {
     local java=$target/generated-sources/aapt2
     models
     mkdir -p "$target/apk" "$java"
     aapt2 compile --dir "$main/res" -o "$target/apk/compiled.zip"
-    # Debian's aapt2 is older than <queries> in a manifest, and than a chunk in android.jar that it does not need:
-    # it keeps the one, skips the other, and warns of both.
+    # Debian's aapt2 does not know <queries> in the manifest, which it keeps, and a chunk of android.jar, which it
+    # does not need; both warnings are hidden.
     aapt2 link -o "$target/apk/linked.apk" -I "$1" --manifest "$main/AndroidManifest.xml" --java "$java" \
         --min-sdk-version 24 --target-sdk-version 34 -A "$target/assets" -0 .tflite "$target/apk/compiled.zip" \
         --warn-manifest-validation 2> >(grep -v -e 'Unknown chunk type' -e 'unexpected element <queries>' >&2 || true)
-    # For tests, which map the models from it as phones do from the whole APK.
+    # The tests map the models from this file, as phones do from the complete APK.
     align "$target/apk/linked.apk" "$target/apk/resources.apk"
 }
 
-# Everything that is not compressed begins on a memory page, on phones with pages of 16 KB, too.
+# Aligns uncompressed files to memory pages of 16 KB.
 align() {
     zipalign -f 16384 "$1" "$2"
 }
 
-# What tests on the JVM run TFLite with, and classes that Robolectric needs.
+# Builds the TFLite library for the JVM tests, and unpacks classes that Robolectric needs.
 test_runtime() {
     local package
     need "Testing the app" gcc:'gcc libc6-dev' python3:python3
@@ -86,20 +86,34 @@ test_runtime() {
     python3 "$here/../tests/runtimes/jvm_library.py" "$aar/tensorflow-lite" "$target/jni"
 }
 
-# Code, resources, models and native libraries as one aligned APK. $1: android.jar
-package() {
-    local stage=$target/apk/stage java_home abi
+# Compiles the classes to dex code, unless they have not changed. $1: android.jar, $2: output folder
+dex() {
+    local java_home digest classes
     java_home=$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
+    mapfile -d '' classes < <(find "$target/classes" -name '*.class' -print0 | LC_ALL=C sort -z)
+    digest=$(find "$target/classes" "$here/runtime/target/classes" "$target/tools" -type f -print0 |
+        LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
+    if [[ -f $2/digest && $digest == "$(<"$2/digest")" ]]; then return; fi
+    rm -rf "$2"
+    mkdir -p "$2"
+    java -Xmx1g -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$target/tools/r8.jar" com.android.tools.r8.D8 \
+        --release --min-api 24 --lib "$java_home" --lib "$1" --output "$2" \
+        "$here"/runtime/target/runtime-*.jar "${classes[@]}"
+    printf '%s\n' "$digest" >"$2/digest"
+}
+
+# Combines code, resources, models and native libraries into an aligned APK. $1: android.jar
+package() {
+    local stage=$target/apk/stage abi
+    dex "$1" "$target/apk/dex"
     rm -rf "$stage"
     mkdir -p "$stage"
-    find "$target/classes" -name '*.class' -print0 | LC_ALL=C sort -z | xargs -0 \
-        java -Xmx1g -cp "$target/tools/r8.jar" com.android.tools.r8.D8 --release --min-api 24 \
-        --lib "$java_home" --lib "$1" --output "$stage" "$here"/runtime/target/runtime-*.jar
+    cp "$target"/apk/dex/classes*.dex "$stage"
     for abi in arm64-v8a armeabi-v7a x86_64; do
         mkdir -p "$stage/lib/$abi"
         cp "$aar/tensorflow-lite/jni/$abi/libtensorflowlite_jni.so" "$stage/lib/$abi/"
     done
-    # The same input gives the same file: no times, no owners, one order.
+    # For reproducible builds: fixed times, no owners, sorted.
     find "$stage" -exec touch -d '1981-01-01 00:00:00 UTC' {} +
     cp "$target/apk/resources.apk" "$unsigned.new"
     (
@@ -112,16 +126,16 @@ package() {
     rm -rf "$unsigned.new" "$stage"
 }
 
-# The aligned APK with a signature. $1: where it goes.
+# Signs the aligned APK. $1: output file
 sign() {
-    local output=$1 key=("$here/.debug.keystore") password=pass:android said
+    local output=$1 key=("$here/.debug.keystore") password=pass:android message
     if [[ -n ${APK_KEYSTORE:-} ]]; then
-        if [[ ! -f $APK_KEYSTORE ]]; then fail "KEYSTORE is $APK_KEYSTORE: no such file; give a key store"; fi
+        if [[ ! -f $APK_KEYSTORE ]]; then fail "KEYSTORE is $APK_KEYSTORE: no such file; give the path of a keystore"; fi
         key=("$APK_KEYSTORE")
         if [[ -n ${APK_KEY_ALIAS:-} ]]; then key+=(--ks-key-alias "$APK_KEY_ALIAS"); fi
         password=env:KEYSTORE_PASSWORD
         if [[ -z ${KEYSTORE_PASSWORD:-} ]]; then
-            # Not by apksigner, whose question would go where its output goes, and the answer be seen.
+            # Not asked by apksigner, whose output is redirected and which would echo the answer.
             read -rsp "Password of $APK_KEYSTORE: " KEYSTORE_PASSWORD || true
             echo >&2
             export KEYSTORE_PASSWORD
@@ -132,26 +146,26 @@ sign() {
         mv "${key[0]}.new" "${key[0]}"
     fi
     mkdir -p "$(dirname "$output")"
-    # Since Android 7, minSdk, phones look at signatures of the whole file (v2 and later).
-    if ! said=$(apksigner sign --ks "${key[@]}" --ks-pass "$password" --min-sdk-version 24 \
+    # Android 7 and later verify signatures of the whole file (v2 and later).
+    if ! message=$(apksigner sign --ks "${key[@]}" --ks-pass "$password" --min-sdk-version 24 \
         --v1-signing-enabled false --v4-signing-enabled false --out "$output.new" "$unsigned" 2>&1); then
-        fail "The app is not signed, ${key[0]} gave no key (wrong password or alias?):" "${said%%$'\n'*}"
+        fail "The app cannot be signed with ${key[0]} (wrong password or alias?):" "${message%%$'\n'*}"
     fi
     apksigner verify --min-sdk-version 24 "$output.new"
     mv "$output.new" "$output"
 }
 
-# $1: where the APK goes.
+# Runs all steps. $1: output file
 apk() {
     local name
     need "Building the app" aapt2:aapt zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven \
         zip:zip unzip:unzip xz:xz-utils
-    # Maven runs the steps in another folder.
+    # Maven runs the steps in a different folder.
     for name in APK_MODEL APK_DENSE APK_KEYSTORE; do
         if [[ -n ${!name:-} ]]; then export "$name=$(realpath -m "${!name}")"; fi
     done
-    printf 'Building the app; with an empty Maven repository 200 MB are fetched first\n'
-    # shellcheck disable=SC2086  # several arguments
+    printf 'Building the app; with an empty Maven repository, 200 MB are downloaded first\n'
+    # shellcheck disable=SC2086  # may contain several arguments
     mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
     sign "$1"
 }
@@ -159,5 +173,5 @@ apk() {
 case ${1:-} in
     runtime | models | resources | package | sign | apk) "$@" ;;
     test-runtime) test_runtime ;;
-    *) fail "usage: build.sh apk FILE (the other steps are Maven's)" ;;
+    *) fail "usage: build.sh apk FILE (Maven runs the other steps)" ;;
 esac

@@ -1,4 +1,4 @@
-"""A copy of the app to build in, and the app that was built there."""
+"""A copy of the app's sources, and the APK built in it."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 from ..runtimes import tflite_2_16
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-#: Commands that the app is built and looked at with, and Debian's packages that have them.
+#: Commands that build and inspect the app, and their Debian packages.
 TOOLS = {
     "make": "make",
     "mvn": "maven",
@@ -29,18 +29,18 @@ _SECONDS = 900
 
 
 def require_tools() -> None:
-    """Skips the test that calls it where the app cannot be built; fails it in continuous integration."""
+    """Skips the calling test if the app cannot be built; fails it in continuous integration."""
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent:
         tflite_2_16.refuse(
-            f"the app is not built without {' and '.join(absent)}:"
+            f"building the app needs {' and '.join(absent)}:"
             f" apt-get install --no-install-recommends {' '.join(TOOLS[tool] for tool in absent)}"
         )
-    tflite_2_16.require("x86_64")  # Maven Central, too
+    tflite_2_16.require("x86_64")  # also checks Maven Central
 
 
 class Checkout:
-    """A copy of what `make apk` and the app's own tests need."""
+    """A copy of the files that `make apk` and the app's own tests need."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -53,7 +53,7 @@ class Checkout:
             )
         shutil.copy(REPOSITORY / "Makefile", path)
         self._put_examples()
-        # `make` takes the environment that these tests run in for its own, and for ready.
+        # `make` finds the environment of these tests as its own, completely installed.
         for name in ("pyproject.toml", "constraints.txt"):
             (path / name).touch()
         commands = path / ".venv" / "bin"
@@ -64,7 +64,7 @@ class Checkout:
         (path / ".venv" / ".ready").touch()
 
     def _put_examples(self) -> None:
-        """The guide's examples in Java, to be compiled with the tests."""
+        """Adds the Java examples of the README, which are compiled with the tests."""
         app = self.path / "android_demo"
         guide = (app / "README.md").read_text(encoding="utf-8")
         for code in re.findall(r"^```java\n(.+?)^```", guide, re.M | re.S):
@@ -74,8 +74,8 @@ class Checkout:
             file.write_text(f"package guide;\n\n{code}", encoding="utf-8")
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess:
-        """Runs a command in the copy; its output is text."""
-        # An outer `make test` would hand its own variables and job slots on.
+        """Runs a command in the copy and captures its output as text."""
+        # Without the variables and job slots of an outer `make test`.
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
         return subprocess.run(
             command,
@@ -88,7 +88,7 @@ class Checkout:
         )
 
     def build(self, *variables: str) -> subprocess.CompletedProcess:
-        """Runs `make apk`, which has to go well."""
+        """Runs `make apk`, which must succeed."""
         result = self.run("make", "apk", *variables)
         assert result.returncode == 0, result.stdout + result.stderr
         return result
@@ -96,13 +96,13 @@ class Checkout:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Checkout:
-    """A copy in which nothing is built yet."""
+    """A copy in which nothing has been built."""
     require_tools()
     return Checkout(tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture(scope="module")
 def apk(checkout, tmp_path_factory) -> Path:
-    """The app as `make apk` builds it; a copy, which later builds leave alone."""
+    """A copy of the APK that `make apk` builds by default."""
     checkout.build()
     return Path(shutil.copy(checkout.apk, tmp_path_factory.mktemp("apk") / "default.apk"))

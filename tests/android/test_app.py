@@ -1,4 +1,4 @@
-"""The app: its own tests pass, and the APK that `make apk` builds is what its manifest and this file say."""
+"""The app's own tests, the content of the APK, and `make apk`."""
 
 import io
 import os
@@ -28,7 +28,7 @@ def output(*command: str | Path) -> str:
 
 
 def data_offset(file: Path, entry: zipfile.ZipInfo) -> int:
-    """Where in a zip archive an entry's data begins: behind its header there, which has its own lengths."""
+    """Position of an entry's data in a zip archive: after its local header, which has lengths of its own."""
     with file.open("rb") as archive:
         archive.seek(entry.header_offset)
         header = archive.read(30)
@@ -47,12 +47,12 @@ def assets(apk: Path) -> dict[str, bytes]:
     return {name[len(prefix) :]: data for name, data in entries(apk).items() if name.startswith(prefix)}
 
 
-# --- the app's own tests
+# --- the Java tests
 
 
-def test_the_apps_own_tests_pass(checkout, record_property):
-    command = ("mvn", "-B", "-q", "-f", "android_demo/pom.xml", "test")
-    # The photographs that some tests caption lie beside the repository, not beside a copy of it.
+def test_java_tests_pass(checkout, record_property):
+    command = ("mvn", "-B", "-f", "android_demo/pom.xml", "test")
+    # Some tests caption photographs in a folder beside the repository, not beside its copy.
     shared = os.environ.get("TFSPARSECAP_SHARED", str(REPOSITORY.parent / "shared"))
     result = checkout.run(*command, TFSPARSECAP_SHARED=shared)
     folder = checkout.path / "android_demo" / "app"
@@ -69,7 +69,7 @@ def test_the_apps_own_tests_pass(checkout, record_property):
     ]
     skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
     counts = f"{len(cases)} run, {len(failed)} failed, {len(skipped)} skipped {skipped or ''}"
-    record_property("message", f"The app's own tests: {counts}")
+    record_property("message", f"Java tests of the app: {counts}")
     assert not failed, "\n".join(failed)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     sources = (folder / "src" / "test" / "java").rglob("*Test.java")
@@ -80,13 +80,13 @@ def test_the_apps_own_tests_pass(checkout, record_property):
 # --- the APK
 
 
-@pytest.mark.parametrize(("android", "scheme"), [(24, "v2"), (34, "v3")])
-def test_the_signature_is_valid_on_the_oldest_and_the_newest_android(android, scheme, apk):
-    said = output("apksigner", "verify", "--verbose", "--min-sdk-version", str(android), apk)
-    assert re.search(rf"^Verified using {scheme} scheme .*: true$", said, re.M)
+def test_signature_is_valid_on_all_supported_android_versions(apk):
+    verification = output("apksigner", "verify", "--verbose", "--min-sdk-version", "24", apk)
+    for scheme in ("v2", "v3"):
+        assert re.search(rf"^Verified using {scheme} scheme .*: true$", verification, re.M)
 
 
-def test_an_app_that_somebody_changed_is_no_longer_valid(apk, tmp_path):
+def test_modified_apk_is_rejected(apk, tmp_path):
     content = bytearray(apk.read_bytes())
     content[content.index(b"TFL3") + 4000] ^= 1
     changed = tmp_path / "changed.apk"
@@ -95,7 +95,7 @@ def test_an_app_that_somebody_changed_is_no_longer_valid(apk, tmp_path):
     assert result.returncode != 0
 
 
-def test_the_app_is_what_it_is_declared_to_be(apk):
+def test_apk_declares_package_versions_and_activity(apk):
     badging = output("aapt2", "dump", "badging", apk)
     (package,) = re.findall(r"^package: (.*)", badging, re.M)
     assert "name='org.tfsparsecap.demo'" in package
@@ -110,15 +110,15 @@ def test_the_app_is_what_it_is_declared_to_be(apk):
     assert re.findall(r"^launchable-activity: name='([^']+)'", badging, re.M) == [
         "org.tfsparsecap.demo.MainActivity"
     ]
-    # A phone without a camera can have the app, too.
+    # The app can be installed on phones without a camera.
     assert not re.findall(r"uses-feature: .*", badging)
 
 
-def test_the_app_asks_for_no_permission(apk):
+def test_apk_requests_no_permission(apk):
     assert output("aapt2", "dump", "permissions", apk).split() == ["package:", "org.tfsparsecap.demo"]
 
 
-def test_the_manifest_keeps_what_debians_aapt2_does_not_know(apk):
+def test_manifest_keeps_elements_unknown_to_debians_aapt2(apk):
     manifest = output("aapt2", "dump", "xmltree", "--file", "AndroidManifest.xml", apk)
     (queries,) = re.findall(r"^ *E: queries .*\n((?:.*\n)*?) *E: application", manifest, re.M)
     asked = re.findall(r'name\(0x01010003\)="([^"]+)"', queries)
@@ -126,7 +126,7 @@ def test_the_manifest_keeps_what_debians_aapt2_does_not_know(apk):
     assert "extractNativeLibs(0x010104ea)=false" in manifest
 
 
-def test_models_and_libraries_lie_uncompressed_on_memory_pages(apk):
+def test_models_and_libraries_are_uncompressed_and_page_aligned(apk):
     with zipfile.ZipFile(apk) as archive:
         stored = [info for info in archive.infolist() if info.filename.startswith(("assets/", "lib/"))]
     assert len(stored) == 2 + len(ABIS)
@@ -136,20 +136,20 @@ def test_models_and_libraries_lie_uncompressed_on_memory_pages(apk):
     output("zipalign", "-c", str(PAGE), apk)
 
 
-def test_the_models_are_those_of_the_repository(apk):
+def test_apk_contains_the_models_of_the_repository(apk):
     with tarfile.open(REPOSITORY / "android_demo" / "models" / "models.tar.xz") as archive:
         expected = {file.name: archive.extractfile(file).read() for file in archive}
     assert assets(apk) == expected
 
 
-def test_the_libraries_are_tflites_own(apk):
+def test_apk_contains_tflites_native_libraries(apk):
     with zipfile.ZipFile(io.BytesIO(tflite_2_16.android_package())) as package:
         expected = {f"lib/{abi}/{LIBRARY}": package.read(f"jni/{abi}/{LIBRARY}") for abi in ABIS}
     content = entries(apk)
     assert {name: data for name, data in content.items() if name.startswith("lib/")} == expected
 
 
-def test_the_code_has_the_interpreter_and_every_class_that_the_manifest_names(apk):
+def test_code_contains_the_interpreter_and_all_classes_in_the_manifest(apk):
     (code,) = [data for name, data in entries(apk).items() if name.endswith(".dex")]
     assert code.startswith(b"dex\n")
     manifest = ElementTree.parse(REPOSITORY / "android_demo/app/src/main/AndroidManifest.xml").getroot()
@@ -161,40 +161,28 @@ def test_the_code_has_the_interpreter_and_every_class_that_the_manifest_names(ap
     classes = {f"org.tfsparsecap.demo{part}" if part.startswith(".") else part for part in named - {None}}
     assert "org.tfsparsecap.demo.MainActivity" in classes
     classes |= {"org.tfsparsecap.captioner.Captioner", "org.tensorflow.lite.Interpreter"}
-    assert not [one for one in classes if f"L{one.replace('.', '/')};".encode() not in code]
-    # What tests need, and nothing else does.
+    assert not [name for name in classes if f"L{name.replace('.', '/')};".encode() not in code]
+    # No test dependencies.
     assert not re.search(rb"org/junit|robolectric", code)
 
 
 # --- make apk
 
 
-def test_a_second_make_does_nothing_and_says_where_the_app_is(checkout, apk):
+def test_second_make_only_prints_the_path(checkout, apk):
     before = checkout.apk.stat()
-    said = checkout.build().stdout
+    printed = checkout.build().stdout
     assert checkout.apk.stat().st_mtime_ns == before.st_mtime_ns
-    assert said == f"android_demo/build/tfsparsecap.apk: {before.st_size} bytes, signed with a debug key\n"
+    assert printed == f"android_demo/build/tfsparsecap.apk: {before.st_size} bytes, signed with a debug key\n"
 
 
-def test_a_file_that_is_no_bundle_is_a_sentence_and_the_app_stays(checkout, apk):
-    (checkout.path / "letter.tflite").write_text("Dear all", encoding="utf-8")
-    for name, expected in (("letter.tflite", "no .tflite file"), ("absent.tflite", "No such file")):
-        result = checkout.run("make", "apk", f"MODEL={name}")
-        assert result.returncode == 2
-        sentence, end = result.stderr.strip().splitlines()
-        assert name in sentence and expected in sentence
-        assert end.startswith("make: ***")
-        assert "Building" not in result.stdout
-    assert checkout.apk.read_bytes() == apk.read_bytes()
-
-
-def test_a_dense_bundle_alone_is_a_sentence(checkout, apk):
+def test_dense_bundle_without_model_is_an_error(checkout, apk):
     result = checkout.run("make", "apk", "DENSE=some.tflite")
     assert result.returncode == 2
     assert "DENSE goes beside a MODEL" in result.stderr
 
 
-def test_ones_own_model_goes_into_the_app_alone_and_nothing_else_changes(checkout, apk, tmp_path):
+def test_own_model_replaces_the_default_models(checkout, apk, tmp_path):
     before = entries(apk)
     mine = tmp_path / "my model.tflite"
     mine.write_bytes(assets(apk)["sparse.tflite"])
@@ -203,14 +191,22 @@ def test_ones_own_model_goes_into_the_app_alone_and_nothing_else_changes(checkou
     output("apksigner", "verify", checkout.apk)
     del before["assets/dense.tflite"]
     assert entries(checkout.apk) == before
-    # The app is never older than the model.
-    mine.write_text("Dear all", encoding="utf-8")
-    assert "no .tflite file" in checkout.run("make", "apk", f"MODEL={mine}").stderr
-    mine.unlink()
-    assert "No such file" in checkout.run("make", "apk", f"MODEL={mine}").stderr
+    # A changed or deleted model is noticed; the error is one line, and the previous APK stays.
+    built = checkout.apk.read_bytes()
+    for content, expected in ((b"Dear all", "no .tflite file"), (None, "No such file")):
+        mine.unlink()
+        if content:
+            mine.write_bytes(content)
+        result = checkout.run("make", "apk", f"MODEL={mine}")
+        assert result.returncode == 2
+        message, end = result.stderr.strip().splitlines()
+        assert mine.name in message and re.search(expected, message)
+        assert end.startswith("make: ***")
+        assert "Building" not in result.stdout
+    assert checkout.apk.read_bytes() == built
 
 
-def test_a_release_key_signs_the_app_and_a_wrong_password_is_a_sentence(checkout, apk, tmp_path):
+def test_release_key_signs_the_apk_and_a_wrong_password_is_an_error(checkout, apk, tmp_path):
     keys, signed = tmp_path / "release.keystore", tmp_path / "signed.apk"
     output(
         "keytool", "-genkeypair", "-keystore", keys, "-storetype", "PKCS12", "-storepass", "correct horse",
@@ -229,7 +225,7 @@ def test_a_release_key_signs_the_app_and_a_wrong_password_is_a_sentence(checkout
         assert not signed.exists()
 
 
-def test_without_its_tools_the_build_says_what_to_install(tmp_path):
+def test_build_names_missing_tools(tmp_path):
     for tool in ("bash", "dirname", "zipalign", "javac", "mvn", "zip", "unzip", "xz"):
         (tmp_path / tool).symlink_to(shutil.which(tool) or "/bin/true")
     result = subprocess.run(

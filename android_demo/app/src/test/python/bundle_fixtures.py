@@ -1,4 +1,4 @@
-"""Bundles whole, odd and broken, and what Python makes of them."""
+"""Valid, unusual and damaged bundles, and how Python reads them."""
 
 import contextlib
 import functools
@@ -37,34 +37,34 @@ PIECES = ["<pad>", "<unk>", "<s>", "</s>", "\u2581a", "\u2581dog", "s", "\u2581"
 ]
 
 
-def model_captions(pictures: list[Path]) -> dict:
-    """What the app's own models say about pictures, with the model's digest: `{model: {"sha256", …}}`."""
+def model_captions(images: list[Path]) -> dict:
+    """Captions of the app's models, with the digests of the models: `{model: {"sha256", …}}`."""
     with app_models() as models:
         return {
             name: {
                 "sha256": digest(path),
-                # In nats: sums in another order, as versions of the runtime have them, now and then take an
-                # activation over the edge between two steps of int8.
+                # In nats: runtimes sum in different orders, which sometimes changes the rounding of an int8
+                # activation.
                 "score_error": 0.03,
                 "captions": {
-                    picture.name: [
+                    image.name: [
                         {"text": text, "score": score}
-                        for text, score in captioner.caption(read_image(picture, captioner.image_size))
+                        for text, score in captioner.caption(read_image(image, captioner.image_size))
                     ]
-                    for picture in pictures
+                    for image in images
                 },
             }
             for name, path in models.items()
-            for captioner in [as_on_phones(path)]
+            for captioner in [phone_captioner(path)]
         }
 
 
 def captions_of_100(photos: Path) -> dict:
-    """What the app's sparse model says about the test pictures of Flickr8k, the best caption of each."""
+    """The best captions of the app's sparse model for 100 Flickr8k test images."""
     names = (photos / "Flickr_8k.testImages.txt").read_text().split()[:100]
     with app_models() as models:
         path = models["sparse.tflite"]
-        captioner = as_on_phones(path)
+        captioner = phone_captioner(path)
         captions = {
             name: captioner.caption(read_image(photos / "Images" / name, captioner.image_size))[0][0]
             for name in names
@@ -74,7 +74,7 @@ def captions_of_100(photos: Path) -> dict:
 
 @contextlib.contextmanager
 def app_models() -> Iterator[dict[str, Path]]:
-    """The models that go into the app, by name, as long as the context lasts."""
+    """Unpacks the app's models, by name, while the context is open."""
     with tempfile.TemporaryDirectory() as name, tarfile.open(MODELS) as archive:
         archive.extractall(name, filter="data")
         yield {path.name: path for path in sorted(Path(name).glob("*.tflite"))}
@@ -84,19 +84,19 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def as_on_phones(path: Path) -> TFLiteCaptioner:
-    """A captioner of the kernels that agree with TFLite 2.16.1's.
+def phone_captioner(path: Path) -> TFLiteCaptioner:
+    """A captioner with kernels that agree with those of TFLite 2.16.1.
 
-    For layers that are dense and int8, this runtime's XNNPACK rounds activations otherwise than that of
-    2.16.1 does; its other kernels agree with it.
+    For dense int8 layers, XNNPACK in this runtime rounds activations differently from 2.16.1; other kernels
+    agree.
     """
     if not _is_dense_int8(path):
         return TFLiteCaptioner(path)
-    plain = functools.partial(
+    without_xnnpack = functools.partial(
         interpreter.Interpreter,
         experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
     )
-    with mock.patch.object(interpreter, "Interpreter", plain):
+    with mock.patch.object(interpreter, "Interpreter", without_xnnpack):
         return TFLiteCaptioner(path)
 
 
@@ -105,11 +105,11 @@ def _is_dense_int8(path: Path) -> bool:
 
 
 class Echo(tf.Module):
-    """A graph that says what its picture tells it to.
+    """A graph that returns the tokens and scores encoded in its input image.
 
-    Token t of beam b is the red of pixel [b, t]; the score of beam b is minus a sixteenth of the green of
-    pixel [b, 0], or, where green or blue is 255, minus infinity, as of a beam that found nothing: as a
-    logarithm and as a constant, which comes out of the converter as the lowest float.
+    Token t of beam b is the red value of pixel [b, t]. The score of beam b is minus a sixteenth of the green
+    value of pixel [b, 0], or minus infinity, as for a beam without caption, if green is 255 (computed as a
+    logarithm) or blue is 255 (a constant, which the converter changes to the lowest float).
     """
 
     @tf.function(input_signature=[tf.TensorSpec((1, SIDE, SIDE, 3), tf.uint8, name="image")])
@@ -121,15 +121,15 @@ class Echo(tf.Module):
 
 
 class Features(tf.Module):
-    """A graph that takes features of regions."""
+    """A graph that takes region features."""
 
     @tf.function(input_signature=[tf.TensorSpec((1, 3, 8), tf.float32, name="features")])
     def caption(self, features):
         return {"token_ids": tf.cast(features[0, :, :LENGTH], tf.int32), "scores": features[0, :, 0]}
 
 
-class Silent(tf.Module):
-    """A graph that takes a picture and gives no captions."""
+class NoCaptions(tf.Module):
+    """A graph that takes an image and returns no captions."""
 
     @tf.function(input_signature=[tf.TensorSpec((1, SIDE, SIDE, 3), tf.uint8, name="image")])
     def caption(self, image):
@@ -137,11 +137,11 @@ class Silent(tf.Module):
 
 
 def graphs(folder: Path) -> None:
-    """Small bundles for what Python's captioners never write."""
+    """Small bundles that the exporter never writes."""
     echo = _converted(Echo(), "caption")
     _write(folder, "echo", echo)
     _write(folder, "features", _converted(Features(), "caption"))
-    _write(folder, "silent", _converted(Silent(), "caption"))
+    _write(folder, "silent", _converted(NoCaptions(), "caption"))
     _write(folder, "other_signature", _converted(Echo(), "serving_default"))
     future = flatfile.read_model(echo)
     future.operatorCodes[-1].version = 99
@@ -149,7 +149,7 @@ def graphs(folder: Path) -> None:
 
 
 def texts() -> list[dict]:
-    """Rows of token ids, and the text that Python makes of them."""
+    """Rows of token ids, and their text in Python."""
     generator = np.random.default_rng(11)
     cases = []
     for join, vocabulary, special, unknown in (
@@ -182,15 +182,15 @@ def texts() -> list[dict]:
     ]
     description = {**DESCRIPTION, "join": "pieces", "special_ids": {"end": len(cut) - 1}, "unknown_id": None}
     row = list(range(len(cut)))
-    said = _text_of(description, cut)(row)
-    return [*cases, {"description": description, "vocabulary": cut, "ids": row, "text": said}]
+    text = _text_of(description, cut)(row)
+    return [*cases, {"description": description, "vocabulary": cut, "ids": row, "text": text}]
 
 
 def damage(folder: Path) -> dict:
-    """A bundle, and which changes of a byte of its archive Python refuses.
+    """A bundle, and whether Python rejects it after a change of one byte in its archive.
 
-    `verdicts` has a letter for each byte of the archive and each of three new values, 0, 255 and the old one
-    with its lowest bit flipped: `r` refused, `n` without vocabulary, `.` read.
+    `verdicts` has a letter for each byte and each of three new values (0, 255, lowest bit flipped): `r`
+    rejected, `n` no vocabulary, `.` accepted.
     """
     graph = b"\x1c\0\0\0TFL3" + bytes(56)
     whole = make_bundle(graph, {"format_version": 1, "special_ids": {"end": 2}}, WORDS)
@@ -213,7 +213,7 @@ def _verdict(path: Path) -> str:
 
 
 def _text_of(description: dict, vocabulary: list[str]):
-    """`TFLiteCaptioner.text` without a graph, which it does not need."""
+    """`TFLiteCaptioner.text`, without the graph, which it does not need."""
     inputs = {"image": {"shape": np.array([1, SIDE, SIDE, 3]), "dtype": np.uint8}}
     runner = SimpleNamespace(get_input_details=lambda: inputs)
     loaded = SimpleNamespace(get_signature_runner=lambda name: runner)

@@ -1,10 +1,10 @@
-"""Writes what the Java tests compare with: pixels, captions and verdicts of the Python package and Pillow.
+"""Writes the references of the Java tests: pixels, captions and verdicts of the Python package and Pillow.
 
     python android_demo/app/src/test/python/fixtures.py
 
-Run it again when the app's models change, or what Python makes of pictures and bundles. The captions of
-Flickr8k's test pictures want data/flickr8k_1k in the folder TFSPARSECAP_SHARED, else ../shared beside the
-checkout; where it is absent they stay as they are.
+Run it again when the app's models change, or the way Python reads images and bundles. The captions of the
+Flickr8k test images need data/flickr8k_1k in the folder TFSPARSECAP_SHARED, by default ../shared beside the
+checkout; without it they are left unchanged.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from bundle_fixtures import captions_of_100, damage, graphs, model_captions, texts
-from picture_fixtures import oddities, scalings, scenes
+from image_fixtures import formats, scalings, scenes
 
 RESOURCES = Path(__file__).resolve().parents[1] / "resources" / "captioner"
 
@@ -27,7 +27,7 @@ def main() -> None:
         if old.name != OF_100:
             old.unlink()
     write("scalings.json", scalings(RESOURCES))
-    write("oddities.json", oddities(RESOURCES))
+    write("formats.json", formats(RESOURCES))
     write("captions.json", model_captions(scenes(RESOURCES)))
     graphs(RESOURCES)
     write("texts.json", texts())
@@ -37,7 +37,7 @@ def main() -> None:
     if photos.is_dir():
         write(OF_100, captions_of_100(photos))
     else:
-        print(f"there is no {photos}: {OF_100} stays as it is", file=sys.stderr)
+        print(f"{photos} is missing: {OF_100} is left unchanged", file=sys.stderr)
 
 
 def write(name: str, content: object) -> None:

@@ -1,9 +1,9 @@
-"""Drawn pictures for tests of the app's screens, and what Python says is on them.
+"""Drawn scenes for the screen tests, and their captions in Python.
 
     python android_demo/app/src/test/python/screen_fixtures.py SPARSE.tflite DENSE.tflite
 
 The models are captioners of scenes (`tfsparsecap/data/scenes.py`) at 48 x 48 pixels, trained for one epoch:
-one pruned to 80 % and exported as `auto`, one that was not pruned, exported as `dense-int8`.
+one pruned to 80 % and exported as `auto`, the other unpruned and exported as `dense-int8`.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from tfsparsecap.data.images import read_image
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 FOLDER = Path(__file__).parents[1] / "resources" / "demo"
-# Scenes that the sparse model captions right.
+# Scenes that the sparse model captions correctly.
 SEEDS = {"heart_star": 138, "cross_heart": 88, "heart_cross": 206, "circle_star": 17, "triangle": 245}
 PIXELS = 640
 

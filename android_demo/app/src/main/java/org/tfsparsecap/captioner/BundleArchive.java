@@ -14,22 +14,23 @@ import java.util.zip.Inflater;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
 /**
- * The ZIP archive that rides behind a model's graph, read where it lies: java.util.zip.ZipFile wants a file of
- * its own, and an asset or a document is none. It takes and refuses what Python's zipfile does, so that a
- * bundle works here exactly where it works there.
+ * Reads the ZIP archive that is appended to a model's graph. {@code java.util.zip.ZipFile} cannot
+ * do this, because it needs a file of its own, not an asset or a document. The class accepts and
+ * rejects the same archives as Python's {@code zipfile}, so that a bundle works here exactly if it
+ * works there.
  */
 final class BundleArchive {
-  private static final int END = 0x06054b50;
-  private static final int END_SIZE = 22;
-  private static final int LONGEST_COMMENT = 1 << 16;
-  private static final int ENTRY = 0x02014b50;
-  private static final int ENTRY_SIZE = 46;
-  private static final int LOCAL = 0x04034b50;
-  private static final int LOCAL_SIZE = 30;
-  private static final int MOST_ENTRIES = 1000;
-  private static final int NEWEST_VERSION = 63;
+  private static final int END_RECORD = 0x06054b50;
+  private static final int END_RECORD_SIZE = 22;
+  private static final int MAX_COMMENT = 1 << 16;
+  private static final int DIRECTORY_ENTRY = 0x02014b50;
+  private static final int DIRECTORY_ENTRY_SIZE = 46;
+  private static final int LOCAL_HEADER = 0x04034b50;
+  private static final int LOCAL_HEADER_SIZE = 30;
+  private static final int MAX_ENTRIES = 1000;
+  private static final int MAX_VERSION = 63;
   private static final int ENCRYPTED = 0x01 | 0x20 | 0x40;
-  private static final int NAME_IN_UTF_8 = 0x800;
+  private static final int UTF_8_NAME = 0x800;
   private static final int STORED = 0;
   private static final int DEFLATED = 8;
 
@@ -40,7 +41,7 @@ final class BundleArchive {
     this.file = file;
   }
 
-  /** What the directory says of a file; sizes as unsigned numbers. */
+  /** An entry of the central directory; sizes are unsigned. */
   private static final class Entry {
     String name;
     int flags;
@@ -52,11 +53,12 @@ final class BundleArchive {
   }
 
   /**
-   * The archive at the end of a file, or null where there is none.
+   * Finds the archive at the end of a file.
    *
-   * @throws BundleException there is one, but damaged.
+   * @return null if there is none.
+   * @throws BundleException the archive is damaged.
    */
-  static BundleArchive at(ByteBuffer whole) throws BundleException {
+  static BundleArchive find(ByteBuffer whole) throws BundleException {
     ByteBuffer file = whole.duplicate().order(ByteOrder.LITTLE_ENDIAN);
     file.clear();
     int end = end(file);
@@ -68,16 +70,16 @@ final class BundleArchive {
     return archive;
   }
 
-  /** Whether it holds a file of this name. */
+  /** Whether the archive contains a file of this name. */
   boolean contains(String name) {
     return entries.containsKey(name);
   }
 
   /**
-   * The content of a file.
+   * Returns the content of a file in the archive.
    *
-   * @param largest bytes that it may have: what an archive says of its sizes need not be true.
-   * @throws BundleException it is absent, damaged, or larger.
+   * @param largest maximum size in bytes; the sizes in the archive cannot be trusted.
+   * @throws BundleException the file is missing, damaged, or too large.
    */
   byte[] read(String name, int largest) throws BundleException {
     Entry entry = entries.get(name);
@@ -95,21 +97,21 @@ final class BundleArchive {
     CRC32 crc = new CRC32();
     crc.update(content, 0, content.length);
     if ((int) crc.getValue() != entry.crc) {
-      throw damaged("the check sum of " + name + " is wrong");
+      throw damaged("the checksum of " + name + " is wrong");
     }
     return content;
   }
 
-  /** Where the end record lies, or -1; a comment may follow it. */
+  /** Returns the position of the end record, which a comment may follow, or -1. */
   private static int end(ByteBuffer file) {
-    int last = file.limit() - END_SIZE;
-    if (last >= 0 && file.getInt(last) == END && file.getShort(last + 20) == 0) {
+    int last = file.limit() - END_RECORD_SIZE;
+    if (last >= 0 && file.getInt(last) == END_RECORD && file.getShort(last + 20) == 0) {
       return last;
     }
-    int first = Math.max(0, last - LONGEST_COMMENT);
-    for (int at = file.limit() - 4; at >= first; at--) {
-      if (file.getInt(at) == END) {
-        return at <= last ? at : -1;
+    int first = Math.max(0, last - MAX_COMMENT);
+    for (int pos = file.limit() - 4; pos >= first; pos--) {
+      if (file.getInt(pos) == END_RECORD) {
+        return pos <= last ? pos : -1;
       }
     }
     return -1;
@@ -118,82 +120,83 @@ final class BundleArchive {
   private void readDirectory(int end) throws BundleException {
     long size = unsigned(file.getInt(end + 12));
     long offset = unsigned(file.getInt(end + 16));
-    // Offsets may count from the start of the archive or of the file: the end record lies behind the directory.
+    // Offsets count from the start of the archive or of the whole file; the end record follows the
+    // directory.
     long before = end - size - offset;
     if (end - size < 0) {
       throw damaged("the archive's directory begins before the file");
     }
-    int at = (int) (end - size);
+    int pos = (int) (end - size);
     int count = 0;
-    while (at < end) {
-      if (end - at < ENTRY_SIZE || file.getInt(at) != ENTRY) {
+    while (pos < end) {
+      if (end - pos < DIRECTORY_ENTRY_SIZE || file.getInt(pos) != DIRECTORY_ENTRY) {
         throw damaged("the archive's directory is broken");
       }
-      if (++count > MOST_ENTRIES) {
-        throw damaged("more than " + MOST_ENTRIES + " files");
+      if (++count > MAX_ENTRIES) {
+        throw damaged("more than " + MAX_ENTRIES + " files");
       }
-      Entry entry = entry(at, before);
-      int name = at + ENTRY_SIZE;
-      int extra = name + unsigned(file.getShort(at + 28));
-      int comment = extra + unsigned(file.getShort(at + 30));
+      Entry entry = entry(pos, before);
+      int name = pos + DIRECTORY_ENTRY_SIZE;
+      int extra = name + unsigned(file.getShort(pos + 28));
+      int comment = extra + unsigned(file.getShort(pos + 30));
       entry.name = name(name, Math.min(extra, end), entry.flags);
       checkExtra(Math.min(extra, end), Math.min(comment, end));
       int zero = entry.name.indexOf('\0');
       entries.put(zero < 0 ? entry.name : entry.name.substring(0, zero), entry);
-      at = comment + unsigned(file.getShort(at + 32));
+      pos = comment + unsigned(file.getShort(pos + 32));
     }
   }
 
-  private Entry entry(int at, long before) throws BundleException {
-    int version = file.get(at + 6) & 0xff;
-    if (version > NEWEST_VERSION) {
-      throw damaged("archive version " + version);
+  private Entry entry(int pos, long before) throws BundleException {
+    int version = file.get(pos + 6) & 0xff;
+    if (version > MAX_VERSION) {
+      throw damaged("unsupported archive version " + version);
     }
     Entry entry = new Entry();
-    entry.flags = unsigned(file.getShort(at + 8));
-    entry.method = unsigned(file.getShort(at + 10));
-    entry.crc = file.getInt(at + 16);
-    entry.compressedSize = unsigned(file.getInt(at + 20));
-    entry.size = unsigned(file.getInt(at + 24));
-    entry.start = unsigned(file.getInt(at + 42)) + before;
+    entry.flags = unsigned(file.getShort(pos + 8));
+    entry.method = unsigned(file.getShort(pos + 10));
+    entry.crc = file.getInt(pos + 16);
+    entry.compressedSize = unsigned(file.getInt(pos + 20));
+    entry.size = unsigned(file.getInt(pos + 24));
+    entry.start = unsigned(file.getInt(pos + 42)) + before;
     return entry;
   }
 
-  /** Nothing is read from extra fields; broken ones are a sign of damage. */
+  /** Extra fields are not used, but malformed ones indicate damage. */
   private void checkExtra(int from, int to) throws BundleException {
-    for (int at = from; to - at >= 4; at += 4 + unsigned(file.getShort(at + 2))) {
-      if (unsigned(file.getShort(at + 2)) + 4 > to - at) {
+    for (int pos = from; to - pos >= 4; pos += 4 + unsigned(file.getShort(pos + 2))) {
+      if (unsigned(file.getShort(pos + 2)) + 4 > to - pos) {
         throw damaged("an extra field in the archive's directory is broken");
       }
     }
   }
 
-  /** What follows an entry's local header, up to the end of the file. */
+  /** Returns everything after an entry's local header, up to the end of the file. */
   private ByteBuffer data(Entry entry) throws BundleException {
-    if (entry.start < 0 || entry.start > file.limit() - LOCAL_SIZE) {
+    if (entry.start < 0 || entry.start > file.limit() - LOCAL_HEADER_SIZE) {
       throw damaged(entry.name + " begins outside of the file");
     }
-    int at = (int) entry.start;
-    if (file.getInt(at) != LOCAL) {
+    int pos = (int) entry.start;
+    if (file.getInt(pos) != LOCAL_HEADER) {
       throw damaged(entry.name + " has no header");
     }
     if ((entry.flags & ENCRYPTED) != 0) {
       throw damaged(entry.name + " is encrypted");
     }
-    int name = at + LOCAL_SIZE;
-    int extra = Math.min(file.limit(), name + unsigned(file.getShort(at + 26)));
-    if (!name(name, extra, unsigned(file.getShort(at + 6))).equals(entry.name)) {
+    int name = pos + LOCAL_HEADER_SIZE;
+    int extra = Math.min(file.limit(), name + unsigned(file.getShort(pos + 26)));
+    if (!name(name, extra, unsigned(file.getShort(pos + 6))).equals(entry.name)) {
       throw damaged(entry.name + " has another name in its header");
     }
     ByteBuffer data = file.duplicate();
-    data.position(Math.min(file.limit(), extra + unsigned(file.getShort(at + 28))));
+    data.position(Math.min(file.limit(), extra + unsigned(file.getShort(pos + 28))));
     return data;
   }
 
   private static byte[] stored(Entry entry, ByteBuffer data) throws BundleException {
     long size = Math.min(entry.size, entry.compressedSize);
     if (size > data.remaining()) {
-      throw damaged(entry.name + " reaches beyond the file");
+      throw damaged(entry.name + " extends beyond the end of the file");
     }
     byte[] content = new byte[(int) size];
     data.get(content);
@@ -212,7 +215,7 @@ final class BundleArchive {
       while (length < entry.size && !inflater.finished()) {
         if (inflater.needsInput()) {
           if (!data.hasRemaining()) {
-            break; // The check sum says whether anything is missing.
+            break; // The checksum shows whether data is missing.
           }
           int count = Math.min(input.length, data.remaining());
           data.get(input, 0, count);
@@ -239,12 +242,12 @@ final class BundleArchive {
     ByteBuffer view = file.duplicate();
     view.position(from);
     view.get(bytes);
-    // All names that are looked for are ASCII, which every old code page has in the same place.
-    Charset charset = (flags & NAME_IN_UTF_8) == 0 ? StandardCharsets.ISO_8859_1 : StandardCharsets.UTF_8;
+    // All names that are looked up are ASCII, which is the same in every legacy code page.
+    Charset charset = (flags & UTF_8_NAME) == 0 ? StandardCharsets.ISO_8859_1 : StandardCharsets.UTF_8;
     try {
       return charset.newDecoder().decode(ByteBuffer.wrap(bytes)).toString();
     } catch (CharacterCodingException error) {
-      throw new BundleException(Reason.DAMAGED, "a name in the archive is no UTF-8", error);
+      throw new BundleException(Reason.DAMAGED, "a name in the archive is not valid UTF-8", error);
     }
   }
 

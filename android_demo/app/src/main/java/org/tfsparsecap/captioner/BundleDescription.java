@@ -12,43 +12,44 @@ import java.util.Set;
 import org.json.JSONObject;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
-/** What the file says of itself: a typed view of its {@code captioner.json}. Immutable. */
+/** A typed view of the description in a bundle, {@code captioner.json}. Immutable. */
 public final class BundleDescription {
-  /** The newest version of the bundle's layout that is read here. */
+  /** The newest version of the bundle format that this class reads. */
   public static final int FORMAT_VERSION = 1;
 
-  private static final int LARGEST_IMAGE = 4096;
+  private static final int MAX_IMAGE_SIZE = 4096;
 
   private final String text;
   private final JSONObject json;
   private final TokenJoin join;
   private final int endId;
-  private final Set<Integer> unsaidIds;
+  private final Set<Integer> skippedIds;
   private final int imageSize;
 
   /**
    * @param text the content of {@code captioner.json}.
-   * @throws BundleException it is damaged, of a newer format, or of a captioner that takes no pictures.
+   * @throws BundleException it is damaged, has a newer format version, or describes a captioner
+   *     that does not take images.
    */
   BundleDescription(String text) throws BundleException {
     this.text = text;
-    json = JsonText.parse(text);
+    json = JsonParser.parse(text);
     checkVersion();
     if (json.optString("input").equals("features")) {
-      throw new BundleException(Reason.TAKES_FEATURES, "the bundle takes features of regions, not pictures");
+      throw new BundleException(Reason.TAKES_FEATURES, "the bundle takes region features, not images");
     }
     JSONObject special = json.optJSONObject("special_ids");
     OptionalInt end = special == null ? OptionalInt.empty() : integer(special, "end");
     if (!end.isPresent()) {
-      throw new BundleException(Reason.DAMAGED, "the description does not name the special tokens");
+      throw new BundleException(Reason.DAMAGED, "the description has no id of the end token");
     }
     endId = end.getAsInt();
-    unsaidIds = Collections.unmodifiableSet(unsaid(special));
+    skippedIds = Collections.unmodifiableSet(unsaid(special));
     join = TokenJoin.named(json.opt("join"));
     imageSize = integer(json, "image_size").orElse(0);
-    if (imageSize < 1 || imageSize > LARGEST_IMAGE) {
+    if (imageSize < 1 || imageSize > MAX_IMAGE_SIZE) {
       throw new BundleException(
-          Reason.DAMAGED, "the image size is " + json.opt("image_size") + ", not 1 to " + LARGEST_IMAGE);
+          Reason.DAMAGED, "the image size is " + json.opt("image_size") + ", not 1 to " + MAX_IMAGE_SIZE);
     }
   }
 
@@ -59,7 +60,7 @@ public final class BundleDescription {
     }
     if (((Number) version).longValue() > FORMAT_VERSION) {
       throw new BundleException(
-          Reason.NEWER_FORMAT, "format version " + version + ", read are those up to " + FORMAT_VERSION);
+          Reason.NEWER_FORMAT, "format version " + version + ", supported up to " + FORMAT_VERSION);
     }
   }
 
@@ -68,7 +69,7 @@ public final class BundleDescription {
     for (Iterator<String> names = special.keys(); names.hasNext(); ) {
       integer(special, names.next()).ifPresent(ids::add);
     }
-    // Older files say nothing of it.
+    // Missing in older files.
     integer(json, "unknown_id").ifPresent(ids::add);
     return ids;
   }
@@ -83,12 +84,12 @@ public final class BundleDescription {
     return string("model");
   }
 
-  /** The data that it was trained on, such as {@code flickr8k: flickr8k}. */
+  /** The training data, such as {@code flickr8k: flickr8k}. */
   public Optional<String> trainedOn() {
     return string("trained_on");
   }
 
-  /** Share of the weights that are zero, 0 to 1. */
+  /** Fraction of the weights that are zero, 0 to 1. */
   public OptionalDouble sparsity() {
     Object value = json.opt("sparsity");
     return value instanceof Number
@@ -96,14 +97,14 @@ public final class BundleDescription {
         : OptionalDouble.empty();
   }
 
-  /** How the weights are stored, such as {@code int8}. */
+  /** Storage format of the weights, such as {@code int8}. */
   public Optional<String> exportFormat() {
     return string("export_format");
   }
 
   /**
-   * Numbers of the evaluation on test pictures by name, such as {@code CIDEr} or {@code images}, in the order of
-   * the file; cannot be changed; empty where the file has none.
+   * Test scores by name, such as {@code CIDEr}, or counts, such as {@code images}, in the order of
+   * the file. Unmodifiable; empty if the file has none.
    */
   public Map<String, Double> scores() {
     Map<String, Double> numbers = new LinkedHashMap<>();
@@ -120,17 +121,17 @@ public final class BundleDescription {
     return Collections.unmodifiableMap(numbers);
   }
 
-  /** Side of the square pictures that the graph takes, in pixels. */
+  /** Side length of the square input images, in pixels. */
   public int imageSize() {
     return imageSize;
   }
 
-  /** How many captions the graph looks for. */
+  /** Number of captions that the beam search returns. */
   public OptionalInt beam() {
     return integer(json, "beam");
   }
 
-  /** Most words of a caption. */
+  /** Maximum number of words in a caption. */
   public OptionalInt maxLength() {
     return integer(json, "max_length");
   }
@@ -140,19 +141,19 @@ public final class BundleDescription {
     return endId;
   }
 
-  /** The whole of {@code captioner.json}, as it is in the file. */
+  /** The complete content of {@code captioner.json}. */
   public String json() {
     return text;
   }
 
-  /** How tokens become text. */
+  /** How tokens are joined to text. */
   TokenJoin join() {
     return join;
   }
 
-  /** Ids of tokens that are not said: special ones and the unknown word. */
-  Set<Integer> unsaidIds() {
-    return unsaidIds;
+  /** Ids of tokens that do not appear in captions: special tokens and the unknown token. */
+  Set<Integer> skippedIds() {
+    return skippedIds;
   }
 
   private Optional<String> string(String name) {

@@ -3,25 +3,28 @@ package org.tfsparsecap.captioner;
 import java.util.Objects;
 
 /**
- * Why a bundle cannot be used. The message is for developers, in English; what a person reads is chosen by
- * {@link #reason()}.
+ * Thrown if a bundle cannot be used. The message is for developers; {@link #reason()} determines
+ * what users read.
  */
 public final class BundleException extends Exception {
-  /** What is wrong with a bundle. */
+  /** The kinds of problems. */
   public enum Reason {
-    /** It is no .tflite file at all. */
+    /** The file is not a .tflite file. */
     NOT_A_MODEL,
-    /** Its end is missing: a download or a copy that stopped half-way. */
-    CUT_SHORT,
-    /** A model without description or words: one that tfsparsecap-export did not write. */
+    /** The end of the file is missing, for example after an interrupted download. */
+    TRUNCATED,
+    /** The model has no description or no vocabulary, so tfsparsecap-export did not write it. */
     NO_DESCRIPTION,
-    /** It was written by a newer version than this one reads. */
+    /** The bundle has a newer format version. */
     NEWER_FORMAT,
-    /** Something in it is broken, or does not fit together. */
+    /** Part of the bundle is malformed or inconsistent. */
     DAMAGED,
-    /** It takes features of regions that another program has to compute, not pictures. */
+    /** The model takes region features, computed by another program, instead of images. */
     TAKES_FEATURES,
-    /** The runtime refuses it: mostly an operation, or a version of one, that the runtime lacks. */
+    /**
+     * The runtime rejects the model, usually because of an unsupported operation or operation
+     * version.
+     */
     NOT_RUNNABLE
   }
 
@@ -30,7 +33,7 @@ public final class BundleException extends Exception {
   private final Reason reason;
 
   /**
-   * @param reason what is wrong.
+   * @param reason the kind of problem.
    * @param message what was found and what was expected, for developers.
    */
   public BundleException(Reason reason, String message) {
@@ -38,16 +41,16 @@ public final class BundleException extends Exception {
   }
 
   /**
-   * @param reason what is wrong.
+   * @param reason the kind of problem.
    * @param message what was found and what was expected, for developers.
-   * @param cause what was thrown by what found it, or null.
+   * @param cause the exception that revealed the problem, or null.
    */
   public BundleException(Reason reason, String message, Throwable cause) {
     super(message, cause);
     this.reason = Objects.requireNonNull(reason);
   }
 
-  /** What is wrong. */
+  /** The kind of problem. */
   public Reason reason() {
     return reason;
   }

@@ -2,7 +2,7 @@ package org.tfsparsecap.captioner;
 
 import java.util.Objects;
 
-/** A caption and how likely the model finds it. Immutable. */
+/** A caption and its probability. Immutable. */
 public final class Caption {
   private final String text;
   private final float logProbability;
@@ -10,7 +10,7 @@ public final class Caption {
 
   /**
    * @param text the words.
-   * @param logProbability natural logarithm, the sum over its tokens.
+   * @param logProbability natural logarithm, the sum over the tokens.
    * @param confidence 0 to 1, see {@link #confidence()}.
    */
   public Caption(String text, float logProbability, float confidence) {
@@ -19,17 +19,20 @@ public final class Caption {
     this.confidence = confidence;
   }
 
-  /** The words; empty where the model said nothing but its end token. */
+  /** The words; empty if the model generated only the end token. */
   public String text() {
     return text;
   }
 
-  /** Natural logarithm of the caption's probability: the sum over its tokens, as the graph gives it. */
+  /**
+   * Natural logarithm of the caption's probability: the sum over its tokens, as the graph returns
+   * it.
+   */
   public float logProbability() {
     return logProbability;
   }
 
-  /** 0 to 1: the geometric mean of the probabilities of its tokens, which are its words and its end. */
+  /** Geometric mean of the token probabilities (words and end token), 0 to 1. */
   public float confidence() {
     return confidence;
   }

@@ -17,10 +17,10 @@ import org.tensorflow.lite.Tensor;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
 /**
- * Captions pictures.
+ * Captions images.
  *
- * <p>Use it off the main thread: a picture takes from milliseconds to seconds. Any thread will do, and it does
- * one thing at a time: a second caller, and {@link #close()}, wait until the first is done.
+ * <p>Captioning takes from milliseconds to seconds, so call it off the main thread. The class is
+ * thread-safe: concurrent calls, including {@link #close()}, run one after another.
  *
  * <pre>{@code
  * try (Captioner captioner = new Captioner(bundle, 2)) {
@@ -35,33 +35,34 @@ public final class Captioner implements AutoCloseable {
   private static final String TOKEN_IDS = "token_ids";
   private static final String SCORES = "scores";
   /**
-   * Beams that found no caption have the probability zero. Its logarithm is minus infinity in some of the runtime's
-   * kernels, and in others, as in constants of converted graphs, the lowest float.
+   * Beams without a caption have probability zero. The runtime's kernels return its logarithm as
+   * minus infinity or, for constants of converted graphs, as the lowest float.
    */
-  private static final float NOTHING_FOUND = -1e30f;
+  private static final float NO_CAPTION_SCORE = -1e30f;
 
   private final CaptionerBundle bundle;
-  private final TokenText text;
+  private final CaptionDecoder text;
   private final int side;
   private final ByteBuffer pixels;
-  /** Null when closed. */
+  /** Null after {@link #close()}. */
   private Interpreter interpreter;
 
   /**
-   * Makes the bundle ready to run; takes milliseconds to seconds.
+   * Loads the bundle into the runtime; takes milliseconds to seconds.
    *
-   * @param bundle what to run.
-   * @param threads CPU threads that the runtime may use, at least 1.
-   * @throws BundleException the runtime cannot run the bundle, or it does not fit its description.
+   * @param bundle the captioner to run.
+   * @param threads number of CPU threads, at least 1.
+   * @throws BundleException the runtime cannot run the bundle, or the graph does not match its
+   *     description.
    */
   public Captioner(CaptionerBundle bundle, int threads) throws BundleException {
     if (threads < 1) {
       throw new IllegalArgumentException("threads is " + threads + ": give at least 1");
     }
     this.bundle = bundle;
-    text = new TokenText(bundle);
+    text = new CaptionDecoder(bundle);
     side = bundle.description().imageSize();
-    // First: where there is no memory for it, no interpreter is left open.
+    // Allocated first: if this fails, no interpreter has to be closed.
     pixels = ByteBuffer.allocateDirect(3 * side * side).order(ByteOrder.nativeOrder());
     interpreter = interpreter(bundle, threads);
     try {
@@ -80,7 +81,7 @@ public final class Captioner implements AutoCloseable {
     try {
       return new Interpreter(bundle.model(), new Interpreter.Options().setNumThreads(threads));
     } catch (IllegalArgumentException | IllegalStateException | LinkageError error) {
-      // LinkageError: the app has no library for this machine's processor.
+      // LinkageError: the app has no native library for this processor.
       throw notRunnable(error);
     }
   }
@@ -105,19 +106,20 @@ public final class Captioner implements AutoCloseable {
               + Arrays.toString(shape));
     }
     if (!Arrays.asList(interpreter.getSignatureOutputs(SIGNATURE)).containsAll(Arrays.asList(TOKEN_IDS, SCORES))) {
-      throw new BundleException(Reason.DAMAGED, "the graph does not give " + TOKEN_IDS + " and " + SCORES);
+      throw new BundleException(Reason.DAMAGED, "the graph does not return " + TOKEN_IDS + " and " + SCORES);
     }
   }
 
   /**
-   * Captions a picture.
+   * Captions an image.
    *
-   * @param upright any size, any config; resized as the pictures of the training were, with white behind what
-   *     is transparent. It is not changed and not kept.
-   * @throws BundleException the bundle fails on this picture, or gives tokens that it has no words for.
-   * @throws IllegalStateException it is closed.
+   * @param upright any size, any config. It is resized as in training, with a white background
+   *     behind transparent pixels. It is neither changed nor kept.
+   * @throws BundleException the model fails on this image, or returns tokens that are not in the
+   *     vocabulary.
+   * @throws IllegalStateException this captioner is closed.
    */
-  public synchronized Captioning caption(Bitmap upright) throws BundleException {
+  public synchronized CaptioningResult caption(Bitmap upright) throws BundleException {
     if (interpreter == null) {
       throw new IllegalStateException("this captioner is closed");
     }
@@ -128,14 +130,15 @@ public final class Captioner implements AutoCloseable {
     long scaled = System.nanoTime();
     Map<String, Object> inputs = Collections.singletonMap(IMAGE, pixels);
     try {
-      // Outputs are read where they lie, because graphs may give them a size only when they have run.
+      // Outputs are read from their tensors, because some graphs determine output shapes only when
+      // they run.
       interpreter.runSignature(inputs, new HashMap<>(), SIGNATURE);
     } catch (IllegalArgumentException | IllegalStateException error) {
       throw notRunnable(error);
     }
     long run = System.nanoTime();
     List<Caption> captions = captions();
-    return new Captioning(captions, (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
+    return new CaptioningResult(captions, (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
   }
 
   private List<Caption> captions() throws BundleException {
@@ -148,7 +151,7 @@ public final class Captioner implements AutoCloseable {
         || sums.numElements() != shape[0]) {
       throw new BundleException(
           Reason.DAMAGED,
-          "the graph gave " + ids.dataType() + Arrays.toString(shape) + " and " + sums.dataType()
+          "the graph returned " + ids.dataType() + Arrays.toString(shape) + " and " + sums.dataType()
               + Arrays.toString(sums.shape()) + ", not tokens and scores of captions");
     }
     IntBuffer tokens = ids.asReadOnlyBuffer().order(ByteOrder.nativeOrder()).asIntBuffer();
@@ -158,19 +161,19 @@ public final class Captioner implements AutoCloseable {
     for (int beam = 0; beam < shape[0]; beam++) {
       tokens.get(row);
       float score = scores.get(beam);
-      if (score > NOTHING_FOUND && !Float.isInfinite(score)) {
+      if (score > NO_CAPTION_SCORE && !Float.isInfinite(score)) {
         captions.add(text.caption(row, score));
       }
     }
     return captions;
   }
 
-  /** What is run. */
+  /** The bundle that this captioner runs. */
   public CaptionerBundle bundle() {
     return bundle;
   }
 
-  /** Frees the native memory; waits for a picture that is being captioned. May be called again. */
+  /** Frees the native memory, after the caption in progress. May be called more than once. */
   @Override
   public synchronized void close() {
     if (interpreter != null) {
@@ -180,6 +183,6 @@ public final class Captioner implements AutoCloseable {
   }
 
   private static BundleException notRunnable(Throwable error) {
-    return new BundleException(Reason.NOT_RUNNABLE, "the runtime refuses it: " + error.getMessage(), error);
+    return new BundleException(Reason.NOT_RUNNABLE, "the runtime rejects the model: " + error.getMessage(), error);
   }
 }

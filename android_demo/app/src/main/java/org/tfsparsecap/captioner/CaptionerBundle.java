@@ -12,8 +12,8 @@ import java.util.List;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
 /**
- * A bundle that tfsparsecap-export wrote: graph, vocabulary and description in one .tflite file. Immutable and
- * safe for use by several threads; holds the memory-mapped model, which costs no Java heap.
+ * A bundle written by tfsparsecap-export: graph, vocabulary and description in one .tflite file.
+ * Immutable and thread-safe. The model is memory-mapped and takes no Java heap.
  *
  * <pre>{@code
  * CaptionerBundle bundle = CaptionerBundle.fromAsset(context.getAssets(), "captioner.tflite");
@@ -22,10 +22,10 @@ import org.tfsparsecap.captioner.BundleException.Reason;
 public final class CaptionerBundle {
   private static final String DESCRIPTION = "captioner.json";
   private static final String VOCABULARY = "vocabulary.txt";
-  // Far beyond any bundle: they keep a hostile file from filling the memory.
-  private static final int LARGEST_DESCRIPTION = 4 << 20;
-  private static final int LARGEST_VOCABULARY = 16 << 20;
-  /** How a file in a ZIP archive begins. */
+  // Far above the size of any bundle; they prevent a malicious file from exhausting the memory.
+  private static final int MAX_DESCRIPTION = 4 << 20;
+  private static final int MAX_VOCABULARY = 16 << 20;
+  /** Signature of a file entry in a ZIP archive. */
   private static final int FILE_IN_ARCHIVE = 0x04034b50;
 
   private final ByteBuffer model;
@@ -34,22 +34,23 @@ public final class CaptionerBundle {
 
   private CaptionerBundle(ByteBuffer model) throws BundleException {
     this.model = model;
-    ModelFile.checkHead(model.duplicate());
-    BundleArchive archive = BundleArchive.at(model);
+    ModelFile.checkHeader(model.duplicate());
+    BundleArchive archive = BundleArchive.find(model);
     if (archive == null) {
-      throw withoutArchive(model);
+      throw missingArchive(model);
     }
-    description = new BundleDescription(JsonText.decode(archive.read(DESCRIPTION, LARGEST_DESCRIPTION)));
-    vocabulary = Vocabulary.of(archive.read(VOCABULARY, LARGEST_VOCABULARY));
+    description = new BundleDescription(JsonParser.decode(archive.read(DESCRIPTION, MAX_DESCRIPTION)));
+    vocabulary = Vocabulary.of(archive.read(VOCABULARY, MAX_VOCABULARY));
   }
 
   /**
-   * Maps a bundle from the APK. It reads the disk: call it off the main thread.
+   * Maps a bundle from the APK. Reads the disk, so call it off the main thread.
    *
-   * <p>An asset that the APK stores compressed is copied to the cache folder: see to it that it does not.
+   * <p>The asset should be stored uncompressed; a compressed one is first copied to the cache
+   * folder.
    *
-   * @throws BundleException the asset is no bundle that this version can use.
-   * @throws IOException there is no such asset, or it cannot be read.
+   * @throws BundleException the asset is not a usable bundle.
+   * @throws IOException the asset is missing or cannot be read.
    */
   public static CaptionerBundle fromAsset(AssetManager assets, String name)
       throws BundleException, IOException {
@@ -57,26 +58,27 @@ public final class CaptionerBundle {
   }
 
   /**
-   * Maps a file. It reads the disk: call it off the main thread. While the bundle is in use, the file may be
-   * deleted or replaced by another, but not overwritten where it is.
+   * Maps a file. Reads the disk, so call it off the main thread. While the bundle is in use, the
+   * file may be deleted or replaced, but not overwritten in place.
    *
-   * @throws BundleException the file is no bundle that this version can use.
-   * @throws IOException it is absent, or cannot be read.
+   * @throws BundleException the file is not a usable bundle.
+   * @throws IOException the file is missing or cannot be read.
    */
   public static CaptionerBundle fromFile(File file) throws BundleException, IOException {
     return new CaptionerBundle(ModelFile.ofFile(file));
   }
 
   /**
-   * Maps what a document picker gave; what is no file is copied to the cache folder first. It reads the disk
-   * or the network: call it off the main thread.
+   * Maps a document, for example from a document picker. A document that is not backed by a file is
+   * first copied to the cache folder. Reads the disk or the network, so call it off the main
+   * thread.
    *
-   * <p>A file stays its owner's: what is to be used for long, or could be overwritten meanwhile, is better
-   * copied to a file of one's own and read with {@link #fromFile}.
+   * <p>Other apps can overwrite a document. To use one for longer, copy it to a file of your own
+   * and call {@link #fromFile}.
    *
-   * @throws BundleException the document is no bundle that this version can use.
-   * @throws IOException it is absent, may not be read (with the SecurityException as its cause), or there is no
-   *     room for the copy.
+   * @throws BundleException the document is not a usable bundle.
+   * @throws IOException the document is missing, access is denied (the cause is a
+   *     SecurityException), or there is no space for the copy.
    */
   public static CaptionerBundle fromUri(ContentResolver resolver, Uri uri)
       throws BundleException, IOException {
@@ -84,17 +86,20 @@ public final class CaptionerBundle {
   }
 
   /**
-   * Looks at how a file begins, so that what is no model, such as a film, need not be copied to be refused.
+   * Checks the first bytes of a stream, so that other files, such as videos, are rejected before
+   * they are copied.
    *
-   * @param in is afterwards where it was before.
-   * @throws BundleException it does not begin as a model does.
-   * @throws IOException it cannot be read.
+   * @param in is reset to its position.
+   * @throws BundleException the stream does not begin like a model.
+   * @throws IOException the stream cannot be read.
    */
-  public static void checkHead(BufferedInputStream in) throws BundleException, IOException {
-    ModelFile.checkHead(in);
+  public static void checkHeader(BufferedInputStream in) throws BundleException, IOException {
+    ModelFile.checkHeader(in);
   }
 
-  /** The whole file, direct, read-only, in the machine's byte order; a new view with each call. */
+  /**
+   * The whole file as a direct, read-only buffer in native byte order; a new view for each call.
+   */
   public ByteBuffer model() {
     ByteBuffer view = model.duplicate().order(ByteOrder.nativeOrder());
     view.clear();
@@ -106,29 +111,29 @@ public final class CaptionerBundle {
     return model.capacity();
   }
 
-  /** The tokens in the order of their ids; cannot be changed. */
+  /** The tokens in the order of their ids; unmodifiable. */
   public List<String> vocabulary() {
     return vocabulary;
   }
 
-  /** What the file says of itself. */
+  /** The description of the captioner. */
   public BundleDescription description() {
     return description;
   }
 
-  /** What is wrong with a model that no archive ends. */
-  private static BundleException withoutArchive(ByteBuffer file) {
-    int end = ModelExtent.of(file);
+  /** Finds out why a model has no archive at its end. */
+  private static BundleException missingArchive(ByteBuffer file) {
+    int end = FlatbufferSize.of(file);
     if (end < 0) {
-      return new BundleException(Reason.CUT_SHORT, "the graph reaches beyond the file's end");
+      return new BundleException(Reason.TRUNCATED, "the graph extends beyond the end of the file");
     }
     ByteBuffer rest = file.duplicate().order(ByteOrder.LITTLE_ENDIAN);
     rest.clear();
-    for (int at = end; at <= rest.limit() - 4; at++) {
-      if (rest.getInt(at) == FILE_IN_ARCHIVE) {
-        return new BundleException(Reason.CUT_SHORT, "the archive behind the graph has no end");
+    for (int pos = end; pos <= rest.limit() - 4; pos++) {
+      if (rest.getInt(pos) == FILE_IN_ARCHIVE) {
+        return new BundleException(Reason.TRUNCATED, "the archive after the graph has no end record");
       }
     }
-    return new BundleException(Reason.NO_DESCRIPTION, "no archive with " + DESCRIPTION + " behind the graph");
+    return new BundleException(Reason.NO_DESCRIPTION, "no archive with " + DESCRIPTION + " after the graph");
   }
 }

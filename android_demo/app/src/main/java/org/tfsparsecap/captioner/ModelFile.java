@@ -16,10 +16,10 @@ import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
-/** Files mapped into memory from wherever Android has them: the Java heap holds none of their bytes. */
+/** Maps model files into memory, so that they take no Java heap. */
 final class ModelFile {
   private static final byte[] IDENTIFIER = {'T', 'F', 'L', '3'};
-  private static final int HEAD = 8;
+  private static final int HEADER_SIZE = 8;
 
   private ModelFile() {}
 
@@ -28,7 +28,8 @@ final class ModelFile {
         FileInputStream in = new FileInputStream(descriptor.getFileDescriptor())) {
       return map(in.getChannel(), descriptor.getStartOffset(), descriptor.getDeclaredLength());
     } catch (FileNotFoundException compressedOrAbsent) {
-      // Assets are mapped where the APK stores them as they are; the stream says so if there is none.
+      // Assets that are stored uncompressed can be mapped; opening the stream reports a missing
+      // one.
       try (InputStream in = assets.open(name)) {
         return copy(in);
       }
@@ -37,7 +38,7 @@ final class ModelFile {
 
   static ByteBuffer ofFile(File file) throws BundleException, IOException {
     if (file.exists() && !file.isFile()) {
-      throw new IOException(file + " is no file");
+      throw new IOException(file + " is not a file");
     }
     try (FileInputStream in = new FileInputStream(file)) {
       return map(in.getChannel(), 0, in.getChannel().size());
@@ -52,17 +53,17 @@ final class ModelFile {
       }
       try (InputStream in = resolver.openInputStream(uri)) {
         if (in == null) {
-          throw new FileNotFoundException("nobody gives " + uri);
+          throw new FileNotFoundException("no content at " + uri);
         }
         return copy(in);
       }
     } catch (RuntimeException error) {
-      // Providers are other people's programs: what they throw arrives here, SecurityException the most.
+      // Providers belong to other apps and may throw anything, most often SecurityException.
       throw new IOException(uri + " cannot be read: " + error, error);
     }
   }
 
-  /** The document, or null where its provider gives no file but a stream. */
+  /** Maps a document; returns null if its provider offers only a stream. */
   private static ByteBuffer mapped(ContentResolver resolver, Uri uri) throws BundleException {
     try (AssetFileDescriptor descriptor = resolver.openAssetFileDescriptor(uri, "r")) {
       if (descriptor == null) {
@@ -77,7 +78,7 @@ final class ModelFile {
         return length > 0 ? map(channel, descriptor.getStartOffset(), length) : null;
       }
     } catch (IOException noFile) {
-      return null; // A pipe, or nothing: the stream tells.
+      return null; // A pipe or a missing document; opening the stream tells which.
     }
   }
 
@@ -87,15 +88,15 @@ final class ModelFile {
     return channel.map(FileChannel.MapMode.READ_ONLY, start, length);
   }
 
-  /** A stream's content in a file of its own without a name, gone when the mapping is. */
+  /** Copies a stream to a temporary file, which is deleted once it is mapped. */
   private static ByteBuffer copy(InputStream in) throws BundleException, IOException {
     // On Android java.io.tmpdir is the app's cache folder.
     File file = File.createTempFile("bundle", ".tflite");
     try {
       try (OutputStream out = new FileOutputStream(file)) {
         BufferedInputStream whole = new BufferedInputStream(in);
-        // What is no model, such as a film, is not copied to its end.
-        checkHead(whole);
+        // Other files, such as videos, are rejected before they are copied.
+        checkHeader(whole);
         byte[] part = new byte[1 << 16];
         long length = 0;
         for (int count = whole.read(part); count >= 0; count = whole.read(part)) {
@@ -112,29 +113,29 @@ final class ModelFile {
     }
   }
 
-  /** Raises where a stream does not begin as a model does; the stream is then where it was before. */
-  static void checkHead(BufferedInputStream in) throws BundleException, IOException {
-    byte[] head = new byte[HEAD];
+  /** Checks that a stream begins like a model, and resets it to its position. */
+  static void checkHeader(BufferedInputStream in) throws BundleException, IOException {
+    byte[] head = new byte[HEADER_SIZE];
     int length = 0;
-    in.mark(HEAD);
-    for (int count = 0; count >= 0 && length < HEAD; count = in.read(head, length, HEAD - length)) {
+    in.mark(HEADER_SIZE);
+    for (int count = 0; count >= 0 && length < HEADER_SIZE; count = in.read(head, length, HEADER_SIZE - length)) {
       length += count;
     }
     in.reset();
-    checkHead(ByteBuffer.wrap(head, 0, length));
+    checkHeader(ByteBuffer.wrap(head, 0, length));
   }
 
-  /** Raises where a file does not begin as a model does. */
-  static void checkHead(ByteBuffer start) throws BundleException {
+  /** Checks that a file begins like a model. */
+  static void checkHeader(ByteBuffer start) throws BundleException {
     if (start.remaining() == 0) {
-      throw new BundleException(Reason.CUT_SHORT, "the file is empty");
+      throw new BundleException(Reason.TRUNCATED, "the file is empty");
     }
-    boolean model = start.remaining() >= HEAD;
+    boolean model = start.remaining() >= HEADER_SIZE;
     for (int i = 0; model && i < IDENTIFIER.length; i++) {
-      model = start.get(start.position() + HEAD - IDENTIFIER.length + i) == IDENTIFIER[i];
+      model = start.get(start.position() + HEADER_SIZE - IDENTIFIER.length + i) == IDENTIFIER[i];
     }
     if (!model) {
-      throw new BundleException(Reason.NOT_A_MODEL, "the file is no .tflite file");
+      throw new BundleException(Reason.NOT_A_MODEL, "not a .tflite file");
     }
   }
 

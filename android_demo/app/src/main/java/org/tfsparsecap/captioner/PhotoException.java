@@ -3,21 +3,24 @@ package org.tfsparsecap.captioner;
 import java.util.Objects;
 
 /**
- * Why a photo cannot be shown. The message is for developers, in English; what a person reads is chosen by
- * {@link #reason()}.
+ * Thrown if a photo cannot be read. The message is for developers; {@link #reason()} determines
+ * what users read.
  */
 public final class PhotoException extends Exception {
-  /** What is wrong with a photo. */
+  /** The kinds of problems. */
   public enum Reason {
-    /** It is not there (any more), or whoever offered it does not answer. */
+    /** The photo does not exist (any more), or its provider does not respond. */
     GONE,
-    /** It may not be read (any more). */
+    /** Access is denied. */
     DENIED,
-    /** It has no content: 0 bytes. */
+    /** The file is empty. */
     EMPTY,
-    /** It is no picture, none that this version of Android decodes, or a broken one. */
-    NOT_A_PICTURE,
-    /** There is not enough memory for it, even made small. */
+    /**
+     * The file is not an image, is damaged, or has a format that this version of Android does not
+     * decode.
+     */
+    NOT_AN_IMAGE,
+    /** There is not enough memory, even for a reduced photo. */
     OUT_OF_MEMORY
   }
 
@@ -26,16 +29,16 @@ public final class PhotoException extends Exception {
   private final Reason reason;
 
   /**
-   * @param reason what is wrong.
+   * @param reason the kind of problem.
    * @param message what was found, for developers.
-   * @param cause what was thrown by what found it, or null.
+   * @param cause the exception that revealed the problem, or null.
    */
   public PhotoException(Reason reason, String message, Throwable cause) {
     super(message, cause);
     this.reason = Objects.requireNonNull(reason);
   }
 
-  /** What is wrong. */
+  /** The kind of problem. */
   public Reason reason() {
     return reason;
   }

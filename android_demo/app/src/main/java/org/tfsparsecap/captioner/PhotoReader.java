@@ -12,20 +12,27 @@ import java.io.IOException;
 import org.tfsparsecap.captioner.PhotoException.Reason;
 
 /**
- * Reads photos: upright, opaque, at a size that fits memory, with the pixels that training's reader sees.
+ * Reads photos upright, opaque and at a size that fits into memory, with the same pixels as the
+ * reader used for training.
  *
- * <p>The photo's file is read from a stream, never held as a whole.
+ * <p>The file is streamed and never held in memory as a whole.
  */
 public final class PhotoReader {
-  /** Bytes of bitmaps that may exist at once: a picture, or the one as it lies in the file and the upright one. */
-  private static final int MOST_BYTES = 24 << 20;
-  /** What JPEGs are reduced by at most, and how many of the captioner's pixels are left at least: as in Python. */
-  private static final int LARGEST_JPEG_STEP = 8;
+  /**
+   * Maximum size of all bitmaps that exist at the same time: the photo, or the photo as stored and
+   * upright.
+   */
+  private static final int MAX_BITMAP_BYTES = 24 << 20;
+  /**
+   * JPEGs are reduced by at most this factor, to at least this multiple of the captioner's input,
+   * as in Python.
+   */
+  private static final int MAX_JPEG_REDUCTION = 8;
 
-  private static final int TIMES_SIDE = 2;
-  /** A pixel of 16 bits a colour, and its copy of 8. */
-  private static final int DEEP_BYTES = 8 + 4;
-  private static final int MOST_ATTEMPTS = 4;
+  private static final int MIN_JPEG_SCALE = 2;
+  /** A pixel with 16 bits per channel and its copy with 8. */
+  private static final int DEEP_COLOUR_BYTES = 8 + 4;
+  private static final int MAX_ATTEMPTS = 4;
 
   private final ContentResolver resolver;
   private final Uri uri;
@@ -36,19 +43,21 @@ public final class PhotoReader {
   }
 
   /**
-   * Reads a photo. It reads the disk or the network: call it off the main thread.
+   * Reads a photo. Accesses the disk or the network, so call it off the main thread.
    *
-   * <p>EXIF orientation is applied, transparent parts become white, of several frames the first is taken.
-   * Formats are those that this version of Android decodes, HEIC from Android 9 on among them.
+   * <p>EXIF orientation is applied, transparent pixels get a white background, and animations are
+   * reduced to their first frame. The formats are those that this version of Android decodes,
+   * including HEIC since Android 9.
    *
-   * @param resolver the app's.
-   * @param uri of a picture: {@code content:}, {@code file:} or {@code android.resource:}.
-   * @param side of the square that it will be captioned at, in pixels: the bundle's
-   *     {@link BundleDescription#imageSize()}. For a picture to look at, half of what its shorter side should have.
-   * @return the whole picture with its aspect ratio, ARGB_8888. JPEGs are reduced to the smallest of 1/1, 1/2, 1/4
-   *     and 1/8 that has twice {@code side} both ways, which gives the pixels that Python's reader gives; others
-   *     only where they would not fit the memory: 24 MB for all that exists at once.
-   * @throws PhotoException there is no picture to be had from it.
+   * @param resolver the app's content resolver.
+   * @param uri an image: {@code content:}, {@code file:} or {@code android.resource:}.
+   * @param side side length of the captioner's input in pixels: {@link
+   *     BundleDescription#imageSize()}. To display the photo, half of the desired shorter side.
+   * @return the whole photo in its aspect ratio, ARGB_8888. JPEGs are reduced by 1, 2, 4 or 8, as
+   *     long as both sides keep twice {@code side}, which gives the same pixels as Python's reader.
+   *     Other formats are reduced only if they would exceed the memory limit of 24 MB for all
+   *     bitmaps.
+   * @throws PhotoException the photo cannot be read.
    */
   public static Bitmap read(ContentResolver resolver, Uri uri, int side) throws PhotoException {
     if (side < 1) {
@@ -60,9 +69,9 @@ public final class PhotoReader {
     } catch (SecurityException error) {
       throw reader.failure(Reason.DENIED, error);
     } catch (FileNotFoundException error) {
-      throw reader.failure(denied(error) ? Reason.DENIED : Reason.GONE, error);
+      throw reader.failure(isAccessDenied(error) ? Reason.DENIED : Reason.GONE, error);
     } catch (IOException | RuntimeException error) {
-      // Providers are other people's programs: what they throw arrives here.
+      // Providers belong to other apps and may throw anything.
       throw reader.failure(Reason.GONE, error);
     } catch (OutOfMemoryError error) {
       throw reader.failure(Reason.OUT_OF_MEMORY, error);
@@ -72,31 +81,31 @@ public final class PhotoReader {
   private Bitmap read(int side) throws PhotoException, IOException {
     BitmapFactory.Options bounds = bounds();
     int orientation;
-    try (WatchedStream in = open()) {
-      orientation = Orientation.of(in);
-      // Not the block but the reading of it may have failed.
+    try (FailureTrackingStream in = open()) {
+      orientation = ExifOrientation.of(in);
+      // Reading the file may have failed, rather than parsing its EXIF data.
       in.rethrow();
     }
-    int sample = sample(bounds, side, Orientation.turns(orientation) ? 2 : 1);
+    int sample = sample(bounds, side, ExifOrientation.turns(orientation) ? 2 : 1);
     for (int attempt = 1; ; attempt++, sample *= 2) {
       try {
         return upright(decode(sample), orientation);
       } catch (OutOfMemoryError error) {
-        if (attempt == MOST_ATTEMPTS) {
+        if (attempt == MAX_ATTEMPTS) {
           throw error;
         }
       }
     }
   }
 
-  /** Size and kind of the picture. */
+  /** Reads the size and the format of the photo. */
   private BitmapFactory.Options bounds() throws PhotoException, IOException {
     BitmapFactory.Options options = new BitmapFactory.Options();
     options.inJustDecodeBounds = true;
-    try (WatchedStream in = open()) {
+    try (FailureTrackingStream in = open()) {
       BitmapFactory.decodeStream(in, null, options);
       if (options.outWidth <= 0 || options.outHeight <= 0) {
-        throw undecodable(in);
+        throw decodeFailure(in);
       }
     }
     return options;
@@ -106,13 +115,13 @@ public final class PhotoReader {
     BitmapFactory.Options options = new BitmapFactory.Options();
     options.inSampleSize = sample;
     options.inMutable = true;
-    // Colours of transparent pixels are wanted as they are in the file, to put white under them exactly.
+    // Without premultiplication, so that the white background can be blended exactly.
     options.inPremultiplied = false;
-    try (WatchedStream in = open()) {
+    try (FailureTrackingStream in = open()) {
       Bitmap bitmap = BitmapFactory.decodeStream(in, null, options);
       in.rethrow();
       if (bitmap == null) {
-        throw undecodable(in);
+        throw decodeFailure(in);
       }
       return bitmap;
     }
@@ -121,64 +130,64 @@ public final class PhotoReader {
   private static Bitmap upright(Bitmap decoded, int orientation) {
     Bitmap bitmap = decoded;
     if (bitmap.getConfig() != Bitmap.Config.ARGB_8888 || !bitmap.isMutable()) {
-      // 16 bits a colour, or grey with 8 bits a pixel.
+      // Bitmaps with 16 bits per channel, or 8-bit greyscale.
       bitmap = decoded.copy(Bitmap.Config.ARGB_8888, true);
       decoded.recycle();
       if (bitmap == null) {
-        throw new OutOfMemoryError("no memory for a copy of the bitmap");
+        throw new OutOfMemoryError("not enough memory to copy the bitmap");
       }
     }
     if (bitmap.hasAlpha()) {
-      WhiteGround.paint(bitmap);
+      WhiteBackground.paint(bitmap);
       bitmap.setPremultiplied(true);
       bitmap.setHasAlpha(false);
     }
-    return Orientation.apply(orientation, bitmap);
+    return ExifOrientation.apply(orientation, bitmap);
   }
 
   /**
-   * By how much a picture is reduced.
+   * Returns the factor by which the photo is reduced.
    *
-   * @param copies how many bitmaps of it there are at once.
+   * @param copies number of bitmaps that exist at the same time.
    */
   private static int sample(BitmapFactory.Options bounds, int side, int copies) {
     long width = bounds.outWidth;
     long height = bounds.outHeight;
     int sample = 1;
-    // Other decoders leave pixels out instead of averaging, and Python's reader reduces no others.
+    // Other decoders drop pixels instead of averaging, and Python's reader reduces only JPEGs.
     if ("image/jpeg".equals(bounds.outMimeType)) {
-      long most = Math.min(width, height) / ((long) TIMES_SIDE * side);
-      while (2 * sample <= Math.min(most, LARGEST_JPEG_STEP)) {
+      long max = Math.min(width, height) / ((long) MIN_JPEG_SCALE * side);
+      while (2 * sample <= Math.min(max, MAX_JPEG_REDUCTION)) {
         sample *= 2;
       }
     }
-    long bytes = Math.max(4L * copies, deep(bounds) ? DEEP_BYTES : 0);
-    while ((width / sample) * (height / sample) * bytes > MOST_BYTES && sample < 1 << 16) {
+    long bytes = Math.max(4L * copies, hasDeepColour(bounds) ? DEEP_COLOUR_BYTES : 0);
+    while ((width / sample) * (height / sample) * bytes > MAX_BITMAP_BYTES && sample < 1 << 16) {
       sample *= 2;
     }
     return sample;
   }
 
-  /** Whether bitmaps have 16 bits a colour. */
-  private static boolean deep(BitmapFactory.Options bounds) {
+  /** Whether the bitmap has 16 bits per channel. */
+  private static boolean hasDeepColour(BitmapFactory.Options bounds) {
     return Build.VERSION.SDK_INT >= Build.VERSION_CODES.O && bounds.outConfig == Bitmap.Config.RGBA_F16;
   }
 
-  private WatchedStream open() throws IOException {
-    return new WatchedStream(resolver.openInputStream(uri), uri);
+  private FailureTrackingStream open() throws IOException {
+    return new FailureTrackingStream(resolver.openInputStream(uri), uri);
   }
 
-  /** Why a stream gave no picture. */
-  private PhotoException undecodable(WatchedStream in) throws IOException {
+  /** Explains why a stream could not be decoded. */
+  private PhotoException decodeFailure(FailureTrackingStream in) throws IOException {
     in.rethrow();
-    return failure(in.isEmpty() ? Reason.EMPTY : Reason.NOT_A_PICTURE, null);
+    return failure(in.isEmpty() ? Reason.EMPTY : Reason.NOT_AN_IMAGE, null);
   }
 
   private PhotoException failure(Reason reason, Throwable cause) {
     return new PhotoException(reason, uri + ": " + reason + (cause == null ? "" : ", " + cause), cause);
   }
 
-  private static boolean denied(FileNotFoundException error) {
+  private static boolean isAccessDenied(FileNotFoundException error) {
     return error.getCause() instanceof ErrnoException
         && ((ErrnoException) error.getCause()).errno == OsConstants.EACCES;
   }

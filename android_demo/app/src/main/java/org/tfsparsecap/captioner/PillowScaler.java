@@ -6,20 +6,21 @@ import java.util.ArrayDeque;
 import java.util.Arrays;
 
 /**
- * Pillow's {@code resize((side, side), BILINEAR)}, which training and the other programs read pictures with, to
- * the same bytes as those of Pillow 13.
+ * Implements Pillow's {@code resize((side, side), BILINEAR)}, which training uses, bit-exactly for
+ * Pillow 13.
  *
- * <p>Where it reduces, it averages over all pixels under a triangle; Android's own scaling looks at four. It
- * counts in 22-bit fractions and rounds to bytes between its two passes, of which the horizontal one comes first
- * but for tall pictures. A picture goes through both a row at a time, so that its size costs no heap.
+ * <p>When it reduces an image, it averages over all pixels under a triangle filter; Android's own
+ * scaling uses only four. Weights are 22-bit fixed-point numbers, and values are rounded to bytes
+ * between the two passes. The horizontal pass comes first, except for tall images. Rows are
+ * processed one at a time, so that large images take no additional heap.
  */
 final class PillowScaler {
-  private static final int BITS = 32 - 8 - 2;
-  private static final int HALF = 1 << (BITS - 1);
-  /** Pixels that are taken out of a bitmap at once. */
-  private static final int STRIP = 1 << 14;
+  private static final int PRECISION_BITS = 32 - 8 - 2;
+  private static final int HALF = 1 << (PRECISION_BITS - 1);
+  /** Number of pixels read from the bitmap at a time. */
+  private static final int STRIP_PIXELS = 1 << 14;
 
-  /** Which pixels of a side make one of the result, and how much each counts, in 2^-22. */
+  /** The input pixels that contribute to each output pixel, and their weights in units of 2^-22. */
   private static final class Weights {
     final int[] first;
     final int[][] weights;
@@ -47,7 +48,7 @@ final class PillowScaler {
       }
       int[] result = new int[triangle.length];
       for (int k = 0; k < result.length; k++) {
-        result[k] = (int) (0.5 + (sum == 0 ? 0 : triangle[k] / sum) * (1 << BITS));
+        result[k] = (int) (0.5 + (sum == 0 ? 0 : triangle[k] / sum) * (1 << PRECISION_BITS));
       }
       return result;
     }
@@ -60,47 +61,47 @@ final class PillowScaler {
   private final int width;
   private final int side;
   private final boolean horizontalFirst;
-  private final Weights across;
-  private final Weights down;
+  private final Weights horizontal;
+  private final Weights vertical;
   private final ByteBuffer rgb;
-  /** Red, green, blue of each pixel of a row, as wide as the picture. */
-  private final int[] wide;
-  /** The same, as wide as the result. */
-  private final int[] narrow;
-  /** Sums of rows of the result that are begun and not yet done. */
+  /** Red, green and blue of each pixel in a row, at the width of the input. */
+  private final int[] inputRow;
+  /** The same at the width of the output. */
+  private final int[] outputRow;
+  /** Sums for output rows that are not complete yet. */
   private final int[][] sums;
-  private final ArrayDeque<int[]> spare = new ArrayDeque<>();
-  private int firstOpen;
+  private final ArrayDeque<int[]> freeRows = new ArrayDeque<>();
+  private int firstUnfinished;
 
   private PillowScaler(int width, int height, int side, ByteBuffer rgb) {
     this.width = width;
     this.side = side;
     this.rgb = rgb;
-    // As Pillow decides since version 13, by what is faster; the bytes differ by one where they do.
+    // Pillow's choice since version 13, which affects speed and the last bit.
     horizontalFirst = height <= side || height - side <= 2 * (width - side);
-    across = new Weights(width, side);
-    down = new Weights(height, side);
-    wide = new int[3 * width];
-    narrow = new int[3 * side];
+    horizontal = new Weights(width, side);
+    vertical = new Weights(height, side);
+    inputRow = new int[3 * width];
+    outputRow = new int[3 * side];
     sums = new int[side][];
   }
 
   /**
-   * Scales a picture to a square, without keeping its aspect ratio.
+   * Scales an image to a square, ignoring its aspect ratio.
    *
-   * @param bitmap any size, any config; white is put under what is transparent.
-   * @param side of the result in pixels.
-   * @param rgb takes 3 * side * side bytes from its position on.
+   * @param bitmap any size, any config; transparent pixels get a white background.
+   * @param side side length of the result in pixels.
+   * @param rgb receives 3 * side * side bytes from its position.
    */
   static void scale(Bitmap bitmap, int side, ByteBuffer rgb) {
     if (bitmap.isRecycled()) {
       throw new IllegalArgumentException("the bitmap is recycled");
     }
-    // Other configs, of which hardware bitmaps give no pixels at all, are read from a copy.
+    // Other configs are copied first; the pixels of hardware bitmaps cannot be read at all.
     boolean copied = bitmap.getConfig() != Bitmap.Config.ARGB_8888;
     Bitmap readable = copied ? bitmap.copy(Bitmap.Config.ARGB_8888, false) : bitmap;
     if (readable == null) {
-      throw new IllegalArgumentException("the pixels of a bitmap of " + bitmap.getConfig() + " cannot be had");
+      throw new IllegalArgumentException("cannot read the pixels of a " + bitmap.getConfig() + " bitmap");
     }
     try {
       new PillowScaler(readable.getWidth(), readable.getHeight(), side, rgb).run(readable);
@@ -113,70 +114,73 @@ final class PillowScaler {
 
   private void run(Bitmap bitmap) {
     int height = bitmap.getHeight();
-    int rows = Math.max(1, STRIP / width);
-    int[] strip = new int[width * rows];
+    int rows = Math.max(1, STRIP_PIXELS / width);
+    int[] thumbnails = new int[width * rows];
     for (int y = 0; y < height; y += rows) {
       int count = Math.min(rows, height - y);
-      bitmap.getPixels(strip, 0, width, 0, y, width, count);
+      bitmap.getPixels(thumbnails, 0, width, 0, y, width, count);
       for (int i = 0; i < count; i++) {
-        split(strip, i * width, bitmap.hasAlpha());
+        unpackRow(thumbnails, i * width, bitmap.hasAlpha());
         if (horizontalFirst) {
-          squeeze(wide);
-          add(y + i, narrow);
+          scaleRow(inputRow);
+          add(y + i, outputRow);
         } else {
-          add(y + i, wide);
+          add(y + i, inputRow);
         }
       }
     }
   }
 
-  /** A row of pixels to {@link #wide}. */
-  private void split(int[] strip, int start, boolean hasAlpha) {
+  /** Unpacks a row of pixels into {@link #inputRow}. */
+  private void unpackRow(int[] thumbnails, int start, boolean hasAlpha) {
     for (int x = 0; x < width; x++) {
-      int argb = hasAlpha ? WhiteGround.under(strip[start + x]) : strip[start + x];
-      wide[3 * x] = argb >> 16 & 255;
-      wide[3 * x + 1] = argb >> 8 & 255;
-      wide[3 * x + 2] = argb & 255;
+      int argb = hasAlpha ? WhiteBackground.under(thumbnails[start + x]) : thumbnails[start + x];
+      inputRow[3 * x] = argb >> 16 & 255;
+      inputRow[3 * x + 1] = argb >> 8 & 255;
+      inputRow[3 * x + 2] = argb & 255;
     }
   }
 
-  /** The horizontal pass: a row to {@link #narrow}. */
-  private void squeeze(int[] row) {
+  /** Horizontal pass: scales a row into {@link #outputRow}. */
+  private void scaleRow(int[] row) {
     for (int x = 0; x < side; x++) {
-      int[] weights = across.weights[x];
-      int at = 3 * across.first[x];
+      int[] weights = horizontal.weights[x];
+      int pos = 3 * horizontal.first[x];
       int red = HALF;
       int green = HALF;
       int blue = HALF;
       for (int weight : weights) {
-        red += row[at] * weight;
-        green += row[at + 1] * weight;
-        blue += row[at + 2] * weight;
-        at += 3;
+        red += row[pos] * weight;
+        green += row[pos + 1] * weight;
+        blue += row[pos + 2] * weight;
+        pos += 3;
       }
-      narrow[3 * x] = clip(red);
-      narrow[3 * x + 1] = clip(green);
-      narrow[3 * x + 2] = clip(blue);
+      outputRow[3 * x] = clip(red);
+      outputRow[3 * x + 1] = clip(green);
+      outputRow[3 * x + 2] = clip(blue);
     }
   }
 
-  /** The vertical pass: adds a row to all that it is part of, and writes what that completes. */
+  /**
+   * Vertical pass: adds a row to the output rows that it contributes to, and writes those that are
+   * complete.
+   */
   private void add(int y, int[] row) {
-    for (int out = firstOpen; out < side && down.first[out] <= y; out++) {
+    for (int out = firstUnfinished; out < side && vertical.first[out] <= y; out++) {
       if (sums[out] == null) {
-        sums[out] = spare.isEmpty() ? new int[row.length] : spare.pop();
+        sums[out] = freeRows.isEmpty() ? new int[row.length] : freeRows.pop();
         Arrays.fill(sums[out], HALF);
       }
       int[] sum = sums[out];
-      int weight = down.weights[out][y - down.first[out]];
+      int weight = vertical.weights[out][y - vertical.first[out]];
       for (int i = 0; i < sum.length; i++) {
         sum[i] += row[i] * weight;
       }
     }
-    for (; firstOpen < side && y == down.end(firstOpen) - 1; firstOpen++) {
-      complete(sums[firstOpen]);
-      spare.push(sums[firstOpen]);
-      sums[firstOpen] = null;
+    for (; firstUnfinished < side && y == vertical.end(firstUnfinished) - 1; firstUnfinished++) {
+      complete(sums[firstUnfinished]);
+      freeRows.push(sums[firstUnfinished]);
+      sums[firstUnfinished] = null;
     }
   }
 
@@ -186,8 +190,8 @@ final class PillowScaler {
     }
     int[] row = sum;
     if (!horizontalFirst) {
-      squeeze(sum);
-      row = narrow;
+      scaleRow(sum);
+      row = outputRow;
     }
     for (int value : row) {
       rgb.put((byte) value);
@@ -195,7 +199,7 @@ final class PillowScaler {
   }
 
   private static int clip(int value) {
-    int shifted = value >> BITS;
+    int shifted = value >> PRECISION_BITS;
     return shifted < 0 ? 0 : Math.min(shifted, 255);
   }
 }

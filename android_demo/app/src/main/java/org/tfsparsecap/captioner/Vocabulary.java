@@ -10,12 +10,12 @@ import java.util.RandomAccess;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
 /**
- * The lines of a text as a list that cannot be changed. It keeps the bytes and makes a string when asked: as
- * strings, a hostile file of short lines would take fifty times its size.
+ * The lines of a text as an unmodifiable list. Strings are created on access: a malicious file of
+ * short lines would take fifty times its size if they were kept.
  */
 final class Vocabulary extends AbstractList<String> implements RandomAccess {
   private final byte[] text;
-  /** Where lines begin; one more at the end, where the next would. */
+  /** Start of each line, followed by the start of the line after the last one. */
   private final int[] starts;
 
   private Vocabulary(byte[] text, int[] starts) {
@@ -24,8 +24,8 @@ final class Vocabulary extends AbstractList<String> implements RandomAccess {
   }
 
   /**
-   * @param text UTF-8, a token a line; not copied.
-   * @throws BundleException it is no UTF-8.
+   * @param text UTF-8, one token per line; not copied.
+   * @throws BundleException the text is not valid UTF-8.
    */
   static Vocabulary of(byte[] text) throws BundleException {
     checkUtf8(text);
@@ -36,9 +36,9 @@ final class Vocabulary extends AbstractList<String> implements RandomAccess {
     boolean openEnd = text.length > 0 && text[text.length - 1] != '\n';
     int[] starts = new int[lines + (openEnd ? 2 : 1)];
     int line = 1;
-    for (int at = 0; at < text.length; at++) {
-      if (text[at] == '\n') {
-        starts[line++] = at + 1;
+    for (int pos = 0; pos < text.length; pos++) {
+      if (text[pos] == '\n') {
+        starts[line++] = pos + 1;
       }
     }
     if (openEnd) {
@@ -71,7 +71,7 @@ final class Vocabulary extends AbstractList<String> implements RandomAccess {
       result = decoder.decode(bytes, ignored, true);
     } while (result.isOverflow());
     if (result.isError()) {
-      throw new BundleException(Reason.DAMAGED, "the vocabulary is no UTF-8 at byte " + bytes.position());
+      throw new BundleException(Reason.DAMAGED, "the vocabulary is not valid UTF-8 at byte " + bytes.position());
     }
   }
 }

@@ -17,10 +17,10 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
-/** What the model is, what it was trained on, what it is bad at, and under which licences all of it comes. */
+/** Describes the model in use, its training data and weaknesses, and the licences. */
 public final class AboutActivity extends Activity {
   private static final String TAG = "AboutActivity";
-  // What else the description counts, such as pictures, is no score.
+  // Other numbers in the description, such as the number of images, are not scores.
   private static final List<String> SCORES =
       Arrays.asList(
           "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE");
@@ -31,11 +31,11 @@ public final class AboutActivity extends Activity {
   protected void onCreate(Bundle saved) {
     super.onCreate(saved);
     setContentView(R.layout.about);
-    Edges.keepFree(findViewById(R.id.root));
-    Bars.withWayBack(this, (Toolbar) findViewById(R.id.bar));
+    WindowSetup.padForSystemBars(findViewById(R.id.root));
+    WindowSetup.showUpButton(this, (Toolbar) findViewById(R.id.toolbar));
     section(R.string.about_privacy_title, getString(R.string.about_privacy));
     TextView model = section(R.string.about_model_title, "");
-    section(R.string.about_bad_title, getString(R.string.about_bad));
+    section(R.string.about_weaknesses_title, getString(R.string.about_weaknesses));
     section(R.string.about_app_title, getString(R.string.about_app, version()));
     readModel(model);
   }
@@ -67,50 +67,50 @@ public final class AboutActivity extends Activity {
     worker.run(
         () -> {
           try (Engine.Model model = models.open(chosen)) {
-            return model.facts();
+            return model.info();
           }
         },
-        facts -> into.setText(describe(chosen, models, facts)),
-        thrown -> into.setText(Sentence.of(thrown).text(this)));
+        info -> into.setText(describe(chosen, models, info)),
+        thrown -> into.setText(Message.of(thrown).text(this)));
   }
 
-  private String describe(ModelChoice choice, ModelStore models, ModelFacts facts) {
+  private String describe(ModelChoice choice, ModelStore models, ModelInfo info) {
     List<String> lines = new ArrayList<>();
     String title =
-        choice == ModelChoice.OWN
-            ? getString(R.string.model_own_named, models.ownName())
+        choice == ModelChoice.USER
+            ? getString(R.string.model_user_named, models.userModelName())
             : getString(choice.title());
     lines.add(
         getString(
             R.string.about_model_kind,
             title,
-            Formatter.formatShortFileSize(this, facts.bytes()),
-            facts.words(),
-            facts.imageSize()));
-    if (!facts.trainedOn().isEmpty()) {
-      lines.add(getString(R.string.about_trained_on, facts.trainedOn()));
+            Formatter.formatShortFileSize(this, info.bytes()),
+            info.words(),
+            info.imageSize()));
+    if (!info.trainedOn().isEmpty()) {
+      lines.add(getString(R.string.about_trained_on, info.trainedOn()));
     }
-    if (facts.sparsity().isPresent()) {
+    if (info.sparsity().isPresent()) {
       lines.add(
           getString(
-              R.string.about_sparsity, Words.percent(this, facts.sparsity().getAsDouble())));
+              R.string.about_sparsity, CaptionFormat.percent(this, info.sparsity().getAsDouble())));
     }
-    String scores = scores(facts);
+    String scores = scores(info);
     if (!scores.isEmpty()) {
       lines.add(getString(R.string.about_scores, scores));
     }
-    if (!facts.name().isEmpty()) {
-      lines.add(getString(R.string.about_model_name, facts.name()));
+    if (!info.name().isEmpty()) {
+      lines.add(getString(R.string.about_model_name, info.name()));
     }
     return String.join("\n", lines);
   }
 
-  private String scores(ModelFacts facts) {
+  private String scores(ModelInfo info) {
     Locale locale = getResources().getConfiguration().getLocales().get(0);
     NumberFormat format = NumberFormat.getInstance(locale);
     format.setMaximumFractionDigits(3);
     List<String> scores = new ArrayList<>();
-    for (Map.Entry<String, Double> score : facts.scores().entrySet()) {
+    for (Map.Entry<String, Double> score : info.scores().entrySet()) {
       if (SCORES.contains(score.getKey())) {
         scores.add(
             getString(R.string.about_score, score.getKey(), format.format(score.getValue())));

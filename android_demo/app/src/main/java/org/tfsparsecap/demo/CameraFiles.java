@@ -8,14 +8,17 @@ import java.io.IOException;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
-/** Photos that the camera app takes for this one: in the cache folder, and only while they are shown. */
+/**
+ * Photos taken by the camera app for this app. They are kept in the cache folder only while they
+ * are shown.
+ */
 final class CameraFiles {
   static final String AUTHORITY = "org.tfsparsecap.demo.camera";
 
   private static final String TAG = "CameraFiles";
-  private static final long OLD = TimeUnit.DAYS.toMillis(1);
-  // Of a photo of 48 million pixels.
-  private static final long ROOM_BYTES = 24 << 20;
+  private static final long MAX_AGE = TimeUnit.DAYS.toMillis(1);
+  // Size of a photo of 48 megapixels.
+  private static final long MIN_FREE_BYTES = 24 << 20;
 
   private final File folder;
 
@@ -23,22 +26,22 @@ final class CameraFiles {
     folder = folder(context);
   }
 
-  /** Where the files lie. */
+  /** The folder of the files. */
   static File folder(Context context) {
     return new File(context.getCacheDir(), "camera");
   }
 
   /**
-   * Makes an empty file for the next photo.
+   * Creates an empty file for the next photo.
    *
-   * @throws IOException there is no room for one.
+   * @throws IOException there is not enough storage.
    */
   Uri create() throws IOException {
     if (!folder.isDirectory() && !folder.mkdirs()) {
-      throw new IOException("cannot make " + folder);
+      throw new IOException("cannot create " + folder);
     }
-    if (folder.getUsableSpace() < ROOM_BYTES) {
-      throw new IOException("less than " + ROOM_BYTES + " bytes free");
+    if (folder.getUsableSpace() < MIN_FREE_BYTES) {
+      throw new IOException("less than " + MIN_FREE_BYTES + " bytes free");
     }
     File file = new File(folder, UUID.randomUUID() + ".jpg");
     if (!file.createNewFile()) {
@@ -47,8 +50,8 @@ final class CameraFiles {
     return new Uri.Builder().scheme("content").authority(AUTHORITY).path(file.getName()).build();
   }
 
-  /** Whether there is something in a file. */
-  boolean isFilled(Uri photo) {
+  /** Whether the camera app has written the photo. */
+  boolean hasContent(Uri photo) {
     return file(photo).length() > 0;
   }
 
@@ -60,15 +63,15 @@ final class CameraFiles {
     }
   }
 
-  /** Deletes what was left by a process that was killed and never came back. */
-  void sweep() {
+  /** Deletes photos left by a process that was killed and never restored. */
+  void deleteLeftovers() {
     File[] files = folder.listFiles();
     if (files == null) {
       return;
     }
     for (File file : files) {
-      // Younger ones may belong to another of this app's windows, which still can come back.
-      if (System.currentTimeMillis() - file.lastModified() > OLD && !file.delete()) {
+      // Newer ones may belong to another window of this app, which can still be restored.
+      if (System.currentTimeMillis() - file.lastModified() > MAX_AGE && !file.delete()) {
         Log.w(TAG, "cannot delete " + file);
       }
     }

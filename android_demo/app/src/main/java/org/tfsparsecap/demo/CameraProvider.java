@@ -11,8 +11,8 @@ import java.io.File;
 import java.io.FileNotFoundException;
 
 /**
- * Lets the camera app write the file that {@link CameraFiles} made for it. Not exported: only who is handed an
- * address may open it, and only that one.
+ * Lets the camera app write the file created by {@link CameraFiles}. Not exported: only an app that
+ * was granted a URI can open it, and only that one.
  */
 public final class CameraProvider extends ContentProvider {
   @Override
@@ -24,7 +24,7 @@ public final class CameraProvider extends ContentProvider {
   public ParcelFileDescriptor openFile(Uri uri, String mode) throws FileNotFoundException {
     File file = file(uri);
     if (!file.exists()) {
-      throw new FileNotFoundException("no photo " + uri); // never made, or deleted since
+      throw new FileNotFoundException("no photo " + uri); // never created, or deleted since
     }
     return ParcelFileDescriptor.open(file, ParcelFileDescriptor.parseMode(mode));
   }
@@ -61,7 +61,7 @@ public final class CameraProvider extends ContentProvider {
     throw new UnsupportedOperationException("delete");
   }
 
-  /** The last part of the path alone: an address with ".." in it leads nowhere. */
+  /** Only the last path segment: a URI with ".." leads nowhere. */
   private File file(Uri uri) {
     String name = uri.getLastPathSegment();
     return new File(CameraFiles.folder(getContext()), new File(name == null ? "" : name).getName());

@@ -11,27 +11,27 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
 
-/** Makes what the screens share. Tests put something else in its place. */
+/** Creates the objects that the screens share. Tests override it. */
 public class CaptionApplication extends Application {
   private static final String TAG = "CaptionApplication";
 
   private Engine engine;
   private ModelStore models;
 
-  /** The application behind any context. */
+  /** Returns the application of any context. */
   static CaptionApplication of(Context context) {
     return (CaptionApplication) context.getApplicationContext();
   }
 
-  /** What captions photos. */
+  /** The engine that captions photos. */
   final Engine engine() {
     if (engine == null) {
-      engine = makeEngine();
+      engine = createEngine();
     }
     return engine;
   }
 
-  /** The models that there are. */
+  /** The available models. */
   final ModelStore models() {
     if (models == null) {
       models = new ModelStore(this, engine(), builtInModels(), settings(), this::freeBytes);
@@ -39,16 +39,16 @@ public class CaptionApplication extends Application {
     return models;
   }
 
-  /** What is remembered. */
+  /** Settings that persist. */
   final SharedPreferences settings() {
     return getSharedPreferences("settings", MODE_PRIVATE);
   }
 
-  Engine makeEngine() {
-    return new LiteEngine(this);
+  Engine createEngine() {
+    return new TFLiteEngine(this);
   }
 
-  /** The models that were packed into the APK. */
+  /** The models packaged in the APK. */
   Set<ModelChoice> builtInModels() {
     Set<ModelChoice> models = EnumSet.noneOf(ModelChoice.class);
     try {
@@ -59,13 +59,13 @@ public class CaptionApplication extends Application {
         }
       }
     } catch (IOException broken) {
-      Log.e(TAG, "the APK cannot be read", broken); // the screens say that there is no model
+      Log.e(TAG, "the APK cannot be read", broken); // the screens report that there is no model
     }
     return models;
   }
 
-  Voice makeVoice() {
-    return new SpeechVoice(this);
+  Speaker createSpeaker() {
+    return new TtsSpeaker(this);
   }
 
   long freeBytes(File folder) {

@@ -5,13 +5,16 @@ import android.net.Uri;
 import java.io.File;
 import java.io.IOException;
 import org.tfsparsecap.captioner.BundleException;
-import org.tfsparsecap.captioner.Captioning;
+import org.tfsparsecap.captioner.CaptioningResult;
 import org.tfsparsecap.captioner.PhotoException;
 
-/** What the screens need of the captioner. Everything here takes time: call it off the main thread. */
+/**
+ * The captioning functions that the screens use. All methods are slow: call them off the main
+ * thread.
+ */
 interface Engine {
   /**
-   * Opens a model that comes with the app.
+   * Opens a built-in model.
    *
    * @throws BundleException it cannot be used.
    * @throws IOException it cannot be read.
@@ -29,22 +32,22 @@ interface Engine {
   /**
    * Reads a photo.
    *
-   * @param side of the square that it will be captioned at, in pixels.
-   * @throws PhotoException there is no picture to be had from it.
+   * @param side side length of the captioner's input, in pixels.
+   * @throws PhotoException the photo cannot be read.
    */
   Bitmap read(Uri photo, int side) throws PhotoException;
 
-  /** A model that is ready to caption. */
+  /** A model that is ready to caption images. */
   interface Model extends AutoCloseable {
-    /** What is known of it. */
-    ModelFacts facts();
+    /** Information about the model. */
+    ModelInfo info();
 
     /**
-     * Captions a picture of any size.
+     * Captions an image of any size.
      *
-     * @throws BundleException the model fails on it.
+     * @throws BundleException the model fails on this image.
      */
-    Captioning caption(Bitmap picture) throws BundleException;
+    CaptioningResult caption(Bitmap image) throws BundleException;
 
     @Override
     void close();

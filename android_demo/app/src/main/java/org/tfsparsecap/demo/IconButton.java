@@ -7,9 +7,9 @@ import android.util.AttributeSet;
 import android.view.Gravity;
 import android.widget.Button;
 
-/** A button that may be wider than its icon and text, which stay together in its middle. */
+/** A button that centres its icon and text together, even if it is wider than both. */
 public final class IconButton extends Button {
-  /** Made from a layout file. */
+  /** Called by the layout inflater. */
   public IconButton(Context context, AttributeSet attributes) {
     super(context, attributes);
     setGravity(Gravity.START | Gravity.CENTER_VERTICAL);

@@ -13,41 +13,41 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 
-/** What is asked of other apps, and what comes from them. */
+/** Creates intents for other apps, and reads intents from them. */
 final class Intents {
   private static final String TAG = "Intents";
-  private static final String PICTURES = "image/*";
+  private static final String IMAGES = "image/*";
 
   private Intents() {}
 
-  /** Ways to choose photos, the best first; a phone need not have all of them. */
+  /** Intents that choose photos, in order of preference; a phone may not support all of them. */
   static List<Intent> choosePhotos() {
     List<Intent> ways = new ArrayList<>();
     if (hasPhotoPicker()) {
-      int most = Math.min(CaptionViewModel.MOST_PHOTOS, MediaStore.getPickImagesMaxLimit());
+      int max = Math.min(MainViewModel.MAX_PHOTOS, MediaStore.getPickImagesMaxLimit());
       ways.add(
           new Intent(MediaStore.ACTION_PICK_IMAGES)
-              .setType(PICTURES)
-              .putExtra(MediaStore.EXTRA_PICK_IMAGES_MAX, most));
+              .setType(IMAGES)
+              .putExtra(MediaStore.EXTRA_PICK_IMAGES_MAX, max));
     }
     for (String action : Arrays.asList(Intent.ACTION_OPEN_DOCUMENT, Intent.ACTION_GET_CONTENT)) {
       ways.add(
           new Intent(action)
-              .setType(PICTURES)
+              .setType(IMAGES)
               .addCategory(Intent.CATEGORY_OPENABLE)
               .putExtra(Intent.EXTRA_ALLOW_MULTIPLE, true));
     }
     return ways;
   }
 
-  /** Chooses a file of any type: phones know no type of models. */
+  /** Chooses a file of any type: models have no MIME type on phones. */
   static Intent chooseModel() {
     return new Intent(Intent.ACTION_OPEN_DOCUMENT)
         .setType("*/*")
         .addCategory(Intent.CATEGORY_OPENABLE);
   }
 
-  /** Asks the camera app to put a photo into a place of ours. */
+  /** Asks the camera app to write a photo to a URI. */
   static Intent takePhoto(Uri into) {
     Intent intent =
         new Intent(MediaStore.ACTION_IMAGE_CAPTURE)
@@ -58,13 +58,13 @@ final class Intents {
     return intent;
   }
 
-  /** Gives a caption to whatever app the person chooses. */
+  /** Sends a caption to an app that the user chooses. */
   static Intent shareText(String text, CharSequence title) {
     Intent send = new Intent(Intent.ACTION_SEND).setType("text/plain");
     return Intent.createChooser(send.putExtra(Intent.EXTRA_TEXT, text), title);
   }
 
-  /** The documents that a picker gave; empty where it gave none. */
+  /** The documents returned by a picker; empty if there are none. */
   static List<Uri> picked(Intent answer) {
     if (answer == null) {
       return Collections.emptyList();
@@ -76,7 +76,7 @@ final class Intents {
     return picked;
   }
 
-  /** Whether another app shares something with this one. */
+  /** Whether another app shares content with this one. */
   static boolean isShared(Intent intent) {
     boolean fromHistory = (intent.getFlags() & Intent.FLAG_ACTIVITY_LAUNCHED_FROM_HISTORY) != 0;
     String action = intent.getAction();
@@ -84,8 +84,8 @@ final class Intents {
         && (Intent.ACTION_SEND.equals(action) || Intent.ACTION_SEND_MULTIPLE.equals(action));
   }
 
-  /** The photos that another app shares; empty where there are none in it. */
-  @SuppressWarnings("deprecation") // what replaces it is new in Android 13
+  /** The photos that another app shares; empty if there are none. */
+  @SuppressWarnings("deprecation") // the replacement requires Android 13
   static List<Uri> shared(Intent intent) {
     List<Uri> shared = new ArrayList<>();
     try {
@@ -98,8 +98,8 @@ final class Intents {
         }
       }
     } catch (RuntimeException unreadable) {
-      // Another app can put anything there, things of classes that this one lacks, too.
-      Log.w(TAG, "what is shared cannot be read", unreadable);
+      // Other apps can send anything, including instances of classes that are unknown here.
+      Log.w(TAG, "cannot read the shared content", unreadable);
     }
     return shared.isEmpty() ? fromClip(intent) : shared;
   }
@@ -119,7 +119,7 @@ final class Intents {
     if (Build.VERSION.SDK_INT >= Build.VERSION_CODES.TIRAMISU) {
       return true;
     }
-    // It came to Android 11 and 12 with an update of a part of the system.
+    // Android 11 and 12 received it in a system update.
     return Build.VERSION.SDK_INT >= Build.VERSION_CODES.R
         && SdkExtensions.getExtensionVersion(Build.VERSION_CODES.R) >= 2;
   }

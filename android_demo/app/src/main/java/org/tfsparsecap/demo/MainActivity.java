@@ -1,6 +1,5 @@
 package org.tfsparsecap.demo;
 
-import android.app.Activity;
 import android.content.ActivityNotFoundException;
 import android.content.ClipData;
 import android.content.ClipboardManager;
@@ -15,77 +14,63 @@ import android.widget.Toast;
 import android.widget.Toolbar;
 import java.util.List;
 
-/** Photos and their captions. Passes on what the person and other apps do; the view model knows what it means. */
-public final class MainActivity extends Activity implements MainScreen.Actions {
+/**
+ * Shows photos and their captions. Forwards the actions of the user and of other apps to the view
+ * model.
+ */
+public final class MainActivity extends ViewModelActivity<MainState, MainViewModel>
+    implements MainScreen.Actions {
   static final int CHOOSE = 1;
   static final int TAKE = 2;
 
   private static final String TAG = "MainActivity";
 
-  private CaptionViewModel viewModel;
   private MainScreen screen;
+
+  @Override
+  MainViewModel createViewModel(CaptionApplication app) {
+    return new MainViewModel(
+        app.engine(), app.models(), app.settings(), app.createSpeaker(), new CameraFiles(app));
+  }
+
+  @Override
+  void onOpened() {
+    viewModel.deleteLeftovers();
+    receive(getIntent());
+  }
 
   @Override
   protected void onCreate(Bundle saved) {
     super.onCreate(saved);
     setContentView(R.layout.main);
-    Edges.keepFree(findViewById(R.id.root));
-    setActionBar((Toolbar) findViewById(R.id.bar));
-    viewModel = (CaptionViewModel) getLastNonConfigurationInstance();
-    if (viewModel == null) {
-      CaptionApplication app = CaptionApplication.of(this);
-      viewModel =
-          new CaptionViewModel(
-              app.engine(), app.models(), app.settings(), app.makeVoice(), new CameraFiles(app));
-      if (saved != null) {
-        viewModel.restore(saved);
-      } else {
-        viewModel.sweep();
-        receive(getIntent());
-      }
-    }
+    WindowSetup.padForSystemBars(findViewById(R.id.root));
+    setActionBar((Toolbar) findViewById(R.id.toolbar));
     screen = new MainScreen(this, viewModel, this);
+  }
+
+  @Override
+  void show(MainState state) {
+    screen.show(state);
   }
 
   @Override
   protected void onStart() {
     super.onStart();
-    viewModel.attach(screen::show);
     viewModel.refreshModel();
   }
 
   @Override
   protected void onStop() {
     super.onStop();
-    viewModel.attach(null);
     if (!isChangingConfigurations()) {
       viewModel.stopSpeaking();
     }
   }
 
   @Override
-  protected void onSaveInstanceState(Bundle out) {
-    super.onSaveInstanceState(out);
-    viewModel.save(out);
-  }
-
-  @Override
-  public Object onRetainNonConfigurationInstance() {
-    return viewModel;
-  }
-
-  @Override
-  protected void onDestroy() {
-    super.onDestroy();
-    if (!isChangingConfigurations()) {
-      viewModel.close(isFinishing());
-    }
-  }
-
-  @Override
   protected void onActivityResult(int request, int result, Intent answer) {
     if (request == TAKE) {
-      viewModel.cameraAnswered(result == RESULT_OK);
+      viewModel.onCameraResult(result == RESULT_OK);
     } else if (request == CHOOSE && result == RESULT_OK) {
       List<Uri> picked = Intents.picked(answer);
       if (!picked.isEmpty()) {
@@ -120,7 +105,7 @@ public final class MainActivity extends Activity implements MainScreen.Actions {
         startActivityForResult(way, CHOOSE);
         return;
       } catch (ActivityNotFoundException absent) {
-        Log.i(TAG, "no app for " + way.getAction()); // the next way may have one
+        Log.i(TAG, "no app for " + way.getAction()); // try the next one
       }
     }
     viewModel.notice(Problem.NO_PICKER);
@@ -136,7 +121,7 @@ public final class MainActivity extends Activity implements MainScreen.Actions {
       startActivityForResult(Intents.takePhoto(into), TAKE);
     } catch (ActivityNotFoundException | SecurityException absent) {
       Log.i(TAG, "no camera app", absent);
-      viewModel.cameraAnswered(false);
+      viewModel.onCameraResult(false);
       viewModel.notice(Problem.NO_CAMERA);
     }
   }
@@ -145,7 +130,7 @@ public final class MainActivity extends Activity implements MainScreen.Actions {
   public void copy(String caption) {
     ClipboardManager clipboard = getSystemService(ClipboardManager.class);
     clipboard.setPrimaryClip(ClipData.newPlainText(getString(R.string.app_name), caption));
-    if (Build.VERSION.SDK_INT < Build.VERSION_CODES.TIRAMISU) { // later ones say so themselves
+    if (Build.VERSION.SDK_INT < Build.VERSION_CODES.TIRAMISU) { // newer versions show their own
       Toast.makeText(this, R.string.copied, Toast.LENGTH_SHORT).show();
     }
   }
@@ -155,7 +140,7 @@ public final class MainActivity extends Activity implements MainScreen.Actions {
     try {
       startActivity(Intents.shareText(caption, getString(R.string.share_title)));
     } catch (ActivityNotFoundException absent) {
-      Log.i(TAG, "nothing to share with", absent);
+      Log.i(TAG, "no app to share with", absent);
       viewModel.notice(Problem.NO_SHARE_TARGET);
     }
   }

@@ -13,9 +13,9 @@ import android.widget.TextView;
 import java.util.List;
 import org.tfsparsecap.captioner.Caption;
 
-/** The views of the first screen: draws a {@link UiState} and nothing else. */
+/** The views of the main screen; renders a {@link MainState}. */
 final class MainScreen {
-  /** What the person asks for that takes another app. */
+  /** User actions that need other apps. */
   interface Actions {
     void choosePhotos();
 
@@ -27,160 +27,162 @@ final class MainScreen {
   }
 
   private final Activity activity;
-  private final CaptionViewModel viewModel;
+  private final MainViewModel viewModel;
   private final NoticeCard notice;
   private final View welcome;
   private final View photoPane;
   private final PhotoView photo;
-  private final View stripScroll;
-  private final ViewGroup strip;
-  private final View words;
+  private final View thumbnailsScroll;
+  private final ViewGroup thumbnails;
+  private final View captionPanel;
   private final TextView caption;
-  private final TextView sure;
+  private final TextView confidence;
   private final TextView problem;
   private final View actions;
   private final View retry;
-  private final View othersCard;
-  private final ViewGroup others;
-  private final Switch aloud;
+  private final View alternativesCard;
+  private final ViewGroup alternatives;
+  private final Switch readAloud;
 
-  private List<Caption> shownOthers;
+  private List<Caption> shownAlternatives;
 
-  MainScreen(Activity activity, CaptionViewModel viewModel, Actions asks) {
+  MainScreen(Activity activity, MainViewModel viewModel, Actions actionHandler) {
     this.activity = activity;
     this.viewModel = viewModel;
     notice = new NoticeCard(activity, viewModel::dismissNotice);
     welcome = activity.findViewById(R.id.welcome);
     photoPane = activity.findViewById(R.id.photo_pane);
     photo = activity.findViewById(R.id.photo);
-    stripScroll = activity.findViewById(R.id.strip_scroll);
-    strip = activity.findViewById(R.id.strip);
-    words = activity.findViewById(R.id.words);
+    thumbnailsScroll = activity.findViewById(R.id.thumbnails_scroll);
+    thumbnails = activity.findViewById(R.id.thumbnails);
+    captionPanel = activity.findViewById(R.id.caption_panel);
     caption = activity.findViewById(R.id.caption);
-    sure = activity.findViewById(R.id.sure);
+    confidence = activity.findViewById(R.id.confidence);
     problem = activity.findViewById(R.id.problem);
     actions = activity.findViewById(R.id.actions);
     retry = activity.findViewById(R.id.retry);
-    othersCard = activity.findViewById(R.id.others_card);
-    others = activity.findViewById(R.id.others);
-    aloud = activity.findViewById(R.id.aloud);
+    alternativesCard = activity.findViewById(R.id.alternatives_card);
+    alternatives = activity.findViewById(R.id.alternatives);
+    readAloud = activity.findViewById(R.id.read_aloud);
 
-    onClick(R.id.choose, asks::choosePhotos);
-    onClick(R.id.take, asks::takePhoto);
+    onClick(R.id.choose_photos, actionHandler::choosePhotos);
+    onClick(R.id.take_photo, actionHandler::takePhoto);
     onClick(R.id.speak, viewModel::speak);
     onClick(R.id.retry, viewModel::retry);
-    onClick(R.id.copy, () -> asks.copy(Words.of(viewModel.state().selected())));
-    onClick(R.id.share, () -> asks.share(Words.of(viewModel.state().selected())));
-    aloud.setOnCheckedChangeListener((view, on) -> viewModel.setAloud(on));
+    onClick(R.id.copy, () -> actionHandler.copy(CaptionFormat.sentence(viewModel.state().selected())));
+    onClick(R.id.share, () -> actionHandler.share(CaptionFormat.sentence(viewModel.state().selected())));
+    readAloud.setOnCheckedChangeListener((view, on) -> viewModel.setReadAloud(on));
   }
 
-  /** Draws a state. What has not changed is left alone, so that a screen reader does not say it again. */
-  void show(UiState state) {
+  /**
+   * Renders a state. Unchanged views are not touched, so that screen readers do not repeat them.
+   */
+  void show(MainState state) {
     notice.show(state.notice());
-    aloud.setChecked(state.aloud());
+    readAloud.setChecked(state.readAloud());
     Photo selected = state.selected();
-    visible(welcome, selected == null);
-    visible(photoPane, selected != null);
-    visible(words, selected != null);
+    setVisible(welcome, selected == null);
+    setVisible(photoPane, selected != null);
+    setVisible(captionPanel, selected != null);
     if (selected != null) {
       showPhoto(state, selected);
-      showStrip(state);
-      showWords(selected);
+      showThumbnails(state);
+      showCaption(selected);
     }
   }
 
-  private void showPhoto(UiState state, Photo selected) {
-    photo.setPicture(state.picture() == null ? selected.thumbnail() : state.picture());
-    visible(photo, selected.readable() || selected.thumbnail() != null);
-    describe(
+  private void showPhoto(MainState state, Photo selected) {
+    photo.setImage(state.image() == null ? selected.thumbnail() : state.image());
+    setVisible(photo, selected.readable() || selected.thumbnail() != null);
+    setDescription(
         photo,
         selected.caption().isEmpty()
             ? activity.getString(R.string.photo_not_described)
-            : activity.getString(R.string.photo_described, Words.of(selected)));
+            : activity.getString(R.string.photo_described, CaptionFormat.sentence(selected)));
   }
 
-  private void showStrip(UiState state) {
+  private void showThumbnails(MainState state) {
     int count = state.photos().size();
-    visible(stripScroll, count > 1);
+    setVisible(thumbnailsScroll, count > 1);
     if (count < 2) {
-      strip.removeAllViews();
+      thumbnails.removeAllViews();
       return;
     }
-    while (strip.getChildCount() > count) {
-      strip.removeViewAt(count);
+    while (thumbnails.getChildCount() > count) {
+      thumbnails.removeViewAt(count);
     }
-    while (strip.getChildCount() < count) {
-      int index = strip.getChildCount();
-      View thumbnail = LayoutInflater.from(activity).inflate(R.layout.thumbnail, strip, false);
+    while (thumbnails.getChildCount() < count) {
+      int index = thumbnails.getChildCount();
+      View thumbnail = LayoutInflater.from(activity).inflate(R.layout.thumbnail, thumbnails, false);
       thumbnail.setOnClickListener(view -> viewModel.select(index));
-      strip.addView(thumbnail);
+      thumbnails.addView(thumbnail);
     }
     for (int i = 0; i < count; i++) {
       Photo each = state.photos().get(i);
-      ImageView thumbnail = (ImageView) strip.getChildAt(i);
+      ImageView thumbnail = (ImageView) thumbnails.getChildAt(i);
       thumbnail.setImageBitmap(each.thumbnail());
       thumbnail.setSelected(i == state.selectedIndex());
-      describe(
+      setDescription(
           thumbnail,
           activity.getString(R.string.thumbnail_described, i + 1, count, status(each)));
     }
   }
 
-  private void showWords(Photo selected) {
+  private void showCaption(Photo selected) {
     boolean captioned = !selected.captions().isEmpty();
-    Sentence trouble = selected.problem();
-    CharSequence text = captioned ? inItsLanguage(Words.of(selected)) : status(selected);
-    setText(caption, captioned || trouble == null ? text : "");
-    visible(caption, caption.length() > 0);
-    setText(sure, captioned ? Words.sureness(activity, selected.captions().get(0)) : "");
-    visible(sure, captioned);
-    setText(problem, trouble == null ? "" : trouble.text(activity));
-    visible(problem, trouble != null);
-    visible(actions, captioned);
-    visible(retry, trouble != null);
-    showOthers(selected.captions());
+    Message shownProblem = selected.problem();
+    CharSequence text = captioned ? markAsEnglish(CaptionFormat.sentence(selected)) : status(selected);
+    setText(caption, captioned || shownProblem == null ? text : "");
+    setVisible(caption, caption.length() > 0);
+    setText(confidence, captioned ? CaptionFormat.confidence(activity, selected.captions().get(0)) : "");
+    setVisible(confidence, captioned);
+    setText(problem, shownProblem == null ? "" : shownProblem.text(activity));
+    setVisible(problem, shownProblem != null);
+    setVisible(actions, captioned);
+    setVisible(retry, shownProblem != null);
+    showAlternatives(selected.captions());
   }
 
-  private void showOthers(List<Caption> captions) {
-    if (captions.equals(shownOthers)) {
+  private void showAlternatives(List<Caption> captions) {
+    if (captions.equals(shownAlternatives)) {
       return;
     }
-    shownOthers = captions;
-    others.removeAllViews();
+    shownAlternatives = captions;
+    alternatives.removeAllViews();
     for (Caption each : captions.subList(Math.min(1, captions.size()), captions.size())) {
-      View row = LayoutInflater.from(activity).inflate(R.layout.row_caption, others, false);
-      setText(row.findViewById(R.id.row_text), inItsLanguage(Words.of(each)));
-      setText(row.findViewById(R.id.row_sure), Words.percent(activity, each.confidence()));
-      others.addView(row);
+      View row = LayoutInflater.from(activity).inflate(R.layout.row_caption, alternatives, false);
+      setText(row.findViewById(R.id.row_text), markAsEnglish(CaptionFormat.sentence(each)));
+      setText(row.findViewById(R.id.row_confidence), CaptionFormat.percent(activity, each.confidence()));
+      alternatives.addView(row);
     }
-    visible(othersCard, captions.size() > 1);
+    setVisible(alternativesCard, captions.size() > 1);
   }
 
-  /** The caption, or in words why there is none. */
+  /** The caption, or the reason why there is none. */
   private String status(Photo each) {
     if (!each.captions().isEmpty()) {
-      return Words.of(each);
+      return CaptionFormat.sentence(each);
     }
     if (each.problem() != null) {
       return each.problem().text(activity);
     }
     return activity.getString(
-        each.id() == viewModel.state().selected().id() ? R.string.looking : R.string.waiting);
+        each.id() == viewModel.state().selected().id() ? R.string.describing : R.string.waiting);
   }
 
   private void onClick(int view, Runnable action) {
     activity.findViewById(view).setOnClickListener(clicked -> action.run());
   }
 
-  /** Marked, so that a screen reader takes the voice that fits. */
-  static CharSequence inItsLanguage(String caption) {
+  /** Marks text as English, so that screen readers choose a suitable voice. */
+  static CharSequence markAsEnglish(String caption) {
     SpannableString marked = new SpannableString(caption);
     marked.setSpan(
-        new LocaleSpan(Voice.LANGUAGE), 0, marked.length(), Spanned.SPAN_EXCLUSIVE_EXCLUSIVE);
+        new LocaleSpan(Speaker.LANGUAGE), 0, marked.length(), Spanned.SPAN_EXCLUSIVE_EXCLUSIVE);
     return marked;
   }
 
-  static void visible(View view, boolean visible) {
+  static void setVisible(View view, boolean visible) {
     view.setVisibility(visible ? View.VISIBLE : View.GONE);
   }
 
@@ -190,7 +192,7 @@ final class MainScreen {
     }
   }
 
-  private static void describe(View view, String description) {
+  private static void setDescription(View view, String description) {
     if (!description.contentEquals(String.valueOf(view.getContentDescription()))) {
       view.setContentDescription(description);
     }

@@ -1,13 +1,13 @@
 package org.tfsparsecap.demo;
 
-/** The models that there can be. Names are written into the settings. */
+/** The models that can be chosen. The settings contain these names. */
 enum ModelChoice {
-  /** In the APK: most of its weights are zero. */
+  /** Packaged in the APK; most of its weights are zero. */
   SPARSE("sparse.tflite", R.string.model_sparse),
-  /** In the APK, where it was built with one: all of its weights. */
+  /** Packaged in the APK if it was built with one; all of its weights are stored. */
   DENSE("dense.tflite", R.string.model_dense),
-  /** A bundle that the person has opened. */
-  OWN("own.tflite", R.string.model_own);
+  /** A bundle that the user opened. */
+  USER("user.tflite", R.string.model_user);
 
   private final String fileName;
   private final int title;
@@ -22,13 +22,13 @@ enum ModelChoice {
     return fileName;
   }
 
-  /** String resource of what a person calls it. */
+  /** String resource of the displayed name. */
   int title() {
     return title;
   }
 
-  /** Whether it comes with the app. */
+  /** Whether the model is packaged in the APK. */
   boolean isBuiltIn() {
-    return this != OWN;
+    return this != USER;
   }
 }

@@ -2,9 +2,9 @@ package org.tfsparsecap.demo;
 
 import org.tfsparsecap.captioner.Caption;
 
-/** One of the models that are compared, with what is known of it so far. Immutable. */
+/** A model in the comparison, with its measurements so far. Immutable. */
 final class ModelRow {
-  /** How far it is. */
+  /** The progress of the measurement. */
   enum Stage {
     WAITING,
     MEASURING,
@@ -14,27 +14,27 @@ final class ModelRow {
 
   private final ModelChoice choice;
   private final Stage stage;
-  private final ModelFacts facts;
+  private final ModelInfo info;
   private final Caption caption;
   private final float milliseconds;
-  private final Sentence problem;
+  private final Message problem;
 
   private ModelRow(
       ModelChoice choice,
       Stage stage,
-      ModelFacts facts,
+      ModelInfo info,
       Caption caption,
       float milliseconds,
-      Sentence problem) {
+      Message problem) {
     this.choice = choice;
     this.stage = stage;
-    this.facts = facts;
+    this.info = info;
     this.caption = caption;
     this.milliseconds = milliseconds;
     this.problem = problem;
   }
 
-  /** A model that nothing is known of yet. */
+  /** A model that has not been measured. */
   static ModelRow waiting(ModelChoice choice) {
     return new ModelRow(choice, Stage.WAITING, null, null, Float.NaN, null);
   }
@@ -44,14 +44,14 @@ final class ModelRow {
   }
 
   /**
-   * @param caption null where there is no photo, or no words for it.
-   * @param milliseconds NaN where nothing was measured.
+   * @param caption null without a photo, or if the model found no caption.
+   * @param milliseconds NaN if not measured.
    */
-  ModelRow done(ModelFacts facts, Caption caption, float milliseconds) {
-    return new ModelRow(choice, Stage.DONE, facts, caption, milliseconds, null);
+  ModelRow done(ModelInfo info, Caption caption, float milliseconds) {
+    return new ModelRow(choice, Stage.DONE, info, caption, milliseconds, null);
   }
 
-  ModelRow failed(Sentence problem) {
+  ModelRow failed(Message problem) {
     return new ModelRow(choice, Stage.FAILED, null, null, Float.NaN, problem);
   }
 
@@ -63,23 +63,23 @@ final class ModelRow {
     return stage;
   }
 
-  /** Null until it is done. */
-  ModelFacts facts() {
-    return facts;
+  /** Null until the measurement is done. */
+  ModelInfo info() {
+    return info;
   }
 
-  /** Of the photo that the models are compared on; null where there is none. */
+  /** Caption of the compared photo; null if there is none. */
   Caption caption() {
     return caption;
   }
 
-  /** Of one run on this phone; NaN until there is a time. */
+  /** Latency on this phone; NaN until measured. */
   float milliseconds() {
     return milliseconds;
   }
 
-  /** Null unless it failed. */
-  Sentence problem() {
+  /** Null unless the measurement failed. */
+  Message problem() {
     return problem;
   }
 }

@@ -30,17 +30,17 @@ import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.CaptionerBundle;
 
 /**
- * The models that there are, and which one is in use. The choice and the person's own bundle outlive the
- * process. What takes time says so; the rest may be called on the main thread. Safe for several threads.
+ * The available models and the one in use. The choice and the user's bundle persist. Slow methods
+ * are marked; the others may be called on the main thread. Thread-safe.
  */
 final class ModelStore {
   private static final String TAG = "ModelStore";
   private static final String CHOSEN = "model";
-  private static final String OWN_NAME = "own_model_name";
-  private static final String OWN_NUMBER = "own_model_number";
-  // Left free on the phone, so that an opened model does not make the system complain.
-  private static final long SPARE_BYTES = 8 << 20;
-  private static final int TRIAL_SIDE = 64;
+  private static final String USER_MODEL_NAME = "user_model_name";
+  private static final String USER_MODEL_NUMBER = "user_model_number";
+  // Left free, so that an opened model does not cause low-storage warnings.
+  private static final long RESERVED_BYTES = 8 << 20;
+  private static final int TEST_IMAGE_SIDE = 64;
 
   private final Context context;
   private final Engine engine;
@@ -48,14 +48,15 @@ final class ModelStore {
   private final ToLongFunction<File> freeBytes;
   private final File folder;
   private final Set<ModelChoice> builtIn;
-  // A slow provider holds it for minutes, so it is not the lock of what the main thread calls.
-  private final Lock copying = new ReentrantLock();
-  // Since the process began, so that two broken models do not call for each other for ever.
+  // A slow provider can hold this lock for minutes, so the main thread uses another one.
+  private final Lock installLock = new ReentrantLock();
+  // Kept for the life of the process, so that two broken models do not fall back to each other
+  // forever.
   private final Set<ModelChoice> failed = EnumSet.noneOf(ModelChoice.class);
 
   /**
-   * @param builtIn the models that come with the app.
-   * @param freeBytes how many bytes can be written to a folder's file system.
+   * @param builtIn the models packaged in the APK.
+   * @param freeBytes returns the free bytes in the file system of a folder.
    */
   ModelStore(
       Context context,
@@ -71,16 +72,16 @@ final class ModelStore {
     folder = new File(context.getFilesDir(), "models");
   }
 
-  /** The models that there are, built-in ones first. */
+  /** The available models, built-in ones first. */
   List<ModelChoice> available() {
     List<ModelChoice> available = new ArrayList<>(builtIn);
-    if (ownFile().exists()) {
-      available.add(ModelChoice.OWN);
+    if (userFile().exists()) {
+      available.add(ModelChoice.USER);
     }
     return available;
   }
 
-  /** The model in use; null where there is none at all. */
+  /** The model in use; null if there is none. */
   ModelChoice chosen() {
     List<ModelChoice> available = available();
     String name = settings.getString(CHOSEN, "");
@@ -92,10 +93,10 @@ final class ModelStore {
     return available.isEmpty() ? null : available.get(0);
   }
 
-  /** Changes whenever captions may come out differently because another model is in use. */
+  /** Identifies the model in use; changes whenever captions may change. */
   String key() {
     ModelChoice chosen = chosen();
-    return chosen == ModelChoice.OWN ? chosen.name() + settings.getInt(OWN_NUMBER, 0) : "" + chosen;
+    return chosen == ModelChoice.USER ? chosen.name() + settings.getInt(USER_MODEL_NUMBER, 0) : "" + chosen;
   }
 
   /** Uses a model from now on. */
@@ -104,7 +105,7 @@ final class ModelStore {
     settings.edit().putString(CHOSEN, choice.name()).apply();
   }
 
-  /** Uses a built-in model in place of one that failed; false where there is none that has not failed. */
+  /** Falls back to a built-in model that has not failed; returns false if there is none. */
   synchronized boolean fallBack(ModelChoice broken) {
     failed.add(broken);
     for (ModelChoice choice : builtIn) {
@@ -116,85 +117,85 @@ final class ModelStore {
     return false;
   }
 
-  /** What the person's own bundle was called where it was opened. */
-  String ownName() {
-    return settings.getString(OWN_NAME, ModelChoice.OWN.fileName());
+  /** The file name of the user's bundle when it was opened. */
+  String userModelName() {
+    return settings.getString(USER_MODEL_NAME, ModelChoice.USER.fileName());
   }
 
   /**
-   * Opens a model. Takes time.
+   * Opens a model. Slow.
    *
    * @throws BundleException it cannot be used.
    * @throws IOException it cannot be read.
    */
   Engine.Model open(ModelChoice choice) throws BundleException, IOException {
-    return choice.isBuiltIn() ? engine.openBuiltIn(choice) : engine.open(ownFile());
+    return choice.isBuiltIn() ? engine.openBuiltIn(choice) : engine.open(userFile());
   }
 
   /**
-   * Copies a bundle into the app's own folder and uses it from now on. What was in use stays as it is until
-   * the new one is complete, safely on the disk, and has captioned a picture. Takes time.
+   * Copies a bundle into the app's folder and uses it from now on. The previous model stays in use
+   * until the new one is written to disk and has captioned a test image. Slow.
    *
-   * @throws BundleException it is no bundle that works.
-   * @throws NoRoomException there is not enough room for it.
-   * @throws IOException it cannot be read or written.
+   * @throws BundleException the bundle cannot be used.
+   * @throws InsufficientStorageException there is not enough storage.
+   * @throws IOException the bundle cannot be read or written.
    */
   void install(Uri document) throws BundleException, IOException {
-    copying.lock();
+    installLock.lock();
     try {
-      copyAndTry(document);
+      copyAndCheck(document);
     } finally {
-      copying.unlock();
+      installLock.unlock();
     }
   }
 
-  private void copyAndTry(Uri document) throws BundleException, IOException {
+  private void copyAndCheck(Uri document) throws BundleException, IOException {
     if (!folder.isDirectory() && !folder.mkdirs()) {
-      throw new IOException("cannot make " + folder);
+      throw new IOException("cannot create " + folder);
     }
     File incoming = incomingFile();
     try {
       copy(document, incoming);
       try (Engine.Model model = engine.open(incoming)) {
-        Bitmap grey = Bitmap.createBitmap(TRIAL_SIDE, TRIAL_SIDE, Bitmap.Config.ARGB_8888);
+        Bitmap grey = Bitmap.createBitmap(TEST_IMAGE_SIDE, TEST_IMAGE_SIDE, Bitmap.Config.ARGB_8888);
         grey.eraseColor(Color.GRAY);
         model.caption(grey);
       }
-      adopt(incoming, displayName(document));
+      activate(incoming, displayName(document));
     } finally {
       delete(incoming);
     }
   }
 
-  private synchronized void adopt(File incoming, String name) throws IOException {
-    if (!incoming.renameTo(ownFile())) {
+  private synchronized void activate(File incoming, String name) throws IOException {
+    if (!incoming.renameTo(userFile())) {
       throw new IOException("cannot rename " + incoming);
     }
     settings
         .edit()
-        .putString(OWN_NAME, name)
-        .putInt(OWN_NUMBER, settings.getInt(OWN_NUMBER, 0) + 1)
-        .putString(CHOSEN, ModelChoice.OWN.name())
+        .putString(USER_MODEL_NAME, name)
+        .putInt(USER_MODEL_NUMBER, settings.getInt(USER_MODEL_NUMBER, 0) + 1)
+        .putString(CHOSEN, ModelChoice.USER.name())
         .apply();
   }
 
-  /** Deletes the person's own bundle; where it was in use, a built-in one is used again. */
-  synchronized void removeOwn() {
-    boolean used = chosen() == ModelChoice.OWN;
-    delete(ownFile());
-    SharedPreferences.Editor change = settings.edit().remove(OWN_NAME);
+  /** Deletes the user's bundle; if it was in use, a built-in model is used again. */
+  synchronized void removeUserModel() {
+    boolean used = chosen() == ModelChoice.USER;
+    delete(userFile());
+    SharedPreferences.Editor change = settings.edit().remove(USER_MODEL_NAME);
     (used ? change.remove(CHOSEN) : change).apply();
   }
 
-  /** Deletes what a copy left behind that was cut off when the process was killed. */
-  void sweep() {
-    if (!copying.tryLock()) {
-      return; // it belongs to a copy that is being made
+  /** Deletes an incomplete copy left by a process that was killed. */
+  void deleteLeftovers() {
+    if (!installLock.tryLock()) {
+      return; // a copy is in progress
     }
     try {
       delete(incomingFile());
     } finally {
-      copying.unlock();
+      installLock.unlock();
     }
   }
 
@@ -202,30 +203,30 @@ final class ModelStore {
     return new File(folder, "incoming.tflite");
   }
 
-  private File ownFile() {
-    return new File(folder, ModelChoice.OWN.fileName());
+  private File userFile() {
+    return new File(folder, ModelChoice.USER.fileName());
   }
 
   private void copy(Uri document, File to) throws BundleException, IOException {
     ContentResolver resolver = context.getContentResolver();
     long size = size(resolver, document);
-    long free = freeBytes.applyAsLong(folder) - SPARE_BYTES;
+    long free = freeBytes.applyAsLong(folder) - RESERVED_BYTES;
     long written = 0;
     try (InputStream opened = resolver.openInputStream(document);
         FileOutputStream out = new FileOutputStream(to)) {
       if (opened == null) {
-        throw new FileNotFoundException("nothing behind " + document);
+        throw new FileNotFoundException("no content at " + document);
       }
       BufferedInputStream in = new BufferedInputStream(opened);
-      CaptionerBundle.checkHead(in);
+      CaptionerBundle.checkHeader(in);
       if (size > free) {
-        throw noRoom(size, free, null);
+        throw insufficientStorage(size, free, null);
       }
       byte[] buffer = new byte[1 << 16];
       for (int read = in.read(buffer); read >= 0; read = in.read(buffer)) {
         written += read;
         if (written > free) {
-          throw noRoom(0, free, null); // its size was not told, or told wrong
+          throw insufficientStorage(0, free, null); // its size was unknown or wrong
         }
         out.write(buffer, 0, read);
       }
@@ -233,15 +234,15 @@ final class ModelStore {
     } catch (RuntimeException refused) {
       throw unreadable(document, refused);
     } catch (IOException failed) {
-      throw isDiskFull(failed) ? noRoom(size, free, failed) : failed;
+      throw isDiskFull(failed) ? insufficientStorage(size, free, failed) : failed;
     }
   }
 
-  /** @param size of what should be written, 0 where that is not told. */
-  private NoRoomException noRoom(long size, long free, Throwable cause) {
-    return new NoRoomException(
-        size == 0 ? null : Formatter.formatShortFileSize(context, size + SPARE_BYTES),
-        Formatter.formatShortFileSize(context, Math.max(0, free + SPARE_BYTES)),
+  /** @param size size of the file, 0 if unknown. */
+  private InsufficientStorageException insufficientStorage(long size, long free, Throwable cause) {
+    return new InsufficientStorageException(
+        size == 0 ? null : Formatter.formatShortFileSize(context, size + RESERVED_BYTES),
+        Formatter.formatShortFileSize(context, Math.max(0, free + RESERVED_BYTES)),
         cause);
   }
 
@@ -250,18 +251,18 @@ final class ModelStore {
     return cause instanceof ErrnoException && ((ErrnoException) cause).errno == OsConstants.ENOSPC;
   }
 
-  /** In bytes; 0 where it is not told. */
+  /** Returns the size in bytes, 0 if unknown. */
   private static long size(ContentResolver resolver, Uri document) throws IOException {
     try (AssetFileDescriptor file = resolver.openAssetFileDescriptor(document, "r")) {
       return file == null ? 0 : Math.max(0, file.getLength());
     } catch (FileNotFoundException streamed) {
-      return 0; // copying finds out whether it is there
+      return 0; // copying reports a missing document
     } catch (RuntimeException refused) {
       throw unreadable(document, refused);
     }
   }
 
-  /** Providers are other people's programs: what they throw arrives here, SecurityException the most. */
+  /** Providers belong to other apps and may throw anything, most often SecurityException. */
   private static IOException unreadable(Uri document, RuntimeException refused) {
     return new IOException(document + " cannot be read: " + refused, refused);
   }
@@ -273,10 +274,10 @@ final class ModelStore {
         return row.getString(0);
       }
     } catch (RuntimeException provider) {
-      Log.w(TAG, "a provider that cannot tell names", provider);
+      Log.w(TAG, "the provider returned no name", provider);
     }
     String last = document.getLastPathSegment();
-    return last == null ? ModelChoice.OWN.fileName() : last;
+    return last == null ? ModelChoice.USER.fileName() : last;
   }
 
   private static void delete(File file) {

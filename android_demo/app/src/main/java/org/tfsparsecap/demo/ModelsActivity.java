@@ -1,6 +1,5 @@
 package org.tfsparsecap.demo;
 
-import android.app.Activity;
 import android.content.ActivityNotFoundException;
 import android.content.Context;
 import android.content.Intent;
@@ -10,67 +9,42 @@ import android.util.Log;
 import android.widget.Toolbar;
 import java.util.List;
 
-/** The models side by side: choose one, open another one, remove it again. */
-public final class ModelsActivity extends Activity {
+/** Compares the models; the user can choose, open and remove models. */
+public final class ModelsActivity extends ViewModelActivity<ModelsState, ModelsViewModel> {
   static final int OPEN = 1;
 
   private static final String TAG = "ModelsActivity";
 
-  private ModelsViewModel viewModel;
   private ModelsScreen screen;
 
-  /** @param photo that the models are compared on; null for none. */
+  /** @param photo the photo on which the models are compared; null for none. */
   static Intent intent(Context context, Uri photo) {
     return new Intent(context, ModelsActivity.class).setData(photo);
+  }
+
+  @Override
+  ModelsViewModel createViewModel(CaptionApplication app) {
+    return new ModelsViewModel(app.engine(), app.models(), getIntent().getData());
   }
 
   @Override
   protected void onCreate(Bundle saved) {
     super.onCreate(saved);
     setContentView(R.layout.models);
-    Edges.keepFree(findViewById(R.id.root));
-    Bars.withWayBack(this, (Toolbar) findViewById(R.id.bar));
-    viewModel = (ModelsViewModel) getLastNonConfigurationInstance();
-    if (viewModel == null) {
-      CaptionApplication app = CaptionApplication.of(this);
-      viewModel = new ModelsViewModel(app.engine(), app.models(), getIntent().getData());
-      if (saved != null) {
-        viewModel.restore(saved);
-      }
-    }
+    WindowSetup.padForSystemBars(findViewById(R.id.root));
+    WindowSetup.showUpButton(this, (Toolbar) findViewById(R.id.toolbar));
     screen = new ModelsScreen(this, viewModel, this::chooseModel);
   }
 
   @Override
-  protected void onStart() {
-    super.onStart();
-    viewModel.attach(screen::show);
+  void show(ModelsState state) {
+    screen.show(state);
   }
 
   @Override
   protected void onStop() {
     super.onStop();
-    viewModel.attach(null);
-    screen.closeQuestion();
-  }
-
-  @Override
-  protected void onSaveInstanceState(Bundle out) {
-    super.onSaveInstanceState(out);
-    viewModel.save(out);
-  }
-
-  @Override
-  public Object onRetainNonConfigurationInstance() {
-    return viewModel;
-  }
-
-  @Override
-  protected void onDestroy() {
-    super.onDestroy();
-    if (!isChangingConfigurations()) {
-      viewModel.close();
-    }
+    screen.closeDialog();
   }
 
   @Override

@@ -13,10 +13,10 @@ import android.widget.LinearLayout;
 import android.widget.TextView;
 import java.text.NumberFormat;
 
-/** The views of the models: draws a {@link ModelsState} and nothing else. */
+/** The views of the models screen; renders a {@link ModelsState}. */
 final class ModelsScreen {
-  // Narrower columns would break every other word.
-  private static final int NARROWEST_COLUMN = 160;
+  // Narrower columns would break too many words.
+  private static final int MIN_COLUMN_WIDTH = 160;
 
   private final Activity activity;
   private final ModelsViewModel viewModel;
@@ -26,50 +26,50 @@ final class ModelsScreen {
   private final LinearLayout cards;
   private final View open;
 
-  private AlertDialog question;
+  private AlertDialog removalDialog;
 
   ModelsScreen(Activity activity, ModelsViewModel viewModel, Runnable chooseModel) {
     this.activity = activity;
     this.viewModel = viewModel;
     notice = new NoticeCard(activity, viewModel::dismissNotice);
-    photo = activity.findViewById(R.id.compared);
+    photo = activity.findViewById(R.id.compared_photo);
     summary = activity.findViewById(R.id.summary);
     cards = activity.findViewById(R.id.cards);
     open = activity.findViewById(R.id.open_model);
     open.setOnClickListener(clicked -> chooseModel.run());
   }
 
-  /** Draws a state. */
+  /** Renders a state. */
   void show(ModelsState state) {
     notice.show(state.notice());
-    MainScreen.visible(photo, state.photo() != null);
+    MainScreen.setVisible(photo, state.photo() != null);
     if (state.photo() != null && !shows(photo, state)) {
       photo.setImageBitmap(state.photo());
     }
     MainScreen.setText(summary, summary(state));
     open.setEnabled(!state.opening());
     showCards(state);
-    showQuestion(state.asking());
+    showDialog(state.confirmingRemoval());
   }
 
-  /** Takes the question off the screen without an answer; it comes back with the next state that asks it. */
-  void closeQuestion() {
-    if (question != null) {
-      question.dismiss();
-      question = null;
+  /** Closes the dialog without an answer; it is shown again with the next state that needs it. */
+  void closeDialog() {
+    if (removalDialog != null) {
+      removalDialog.dismiss();
+      removalDialog = null;
     }
   }
 
-  private void showQuestion(boolean asking) {
-    if (!asking) {
-      closeQuestion();
-    } else if (question == null) {
-      question =
+  private void showDialog(boolean confirmingRemoval) {
+    if (!confirmingRemoval) {
+      closeDialog();
+    } else if (removalDialog == null) {
+      removalDialog =
           new AlertDialog.Builder(activity)
               .setMessage(R.string.model_remove_question)
-              .setPositiveButton(R.string.model_remove, (dialog, which) -> viewModel.answerToRemove(true))
-              .setNegativeButton(R.string.cancel, (dialog, which) -> viewModel.answerToRemove(false))
-              .setOnCancelListener(dialog -> viewModel.answerToRemove(false))
+              .setPositiveButton(R.string.model_remove, (dialog, which) -> viewModel.onRemovalAnswer(true))
+              .setNegativeButton(R.string.cancel, (dialog, which) -> viewModel.onRemovalAnswer(false))
+              .setOnCancelListener(dialog -> viewModel.onRemovalAnswer(false))
               .show();
     }
   }
@@ -89,10 +89,10 @@ final class ModelsScreen {
     }
   }
 
-  /** Side by side where there is room for it, or below each other. */
+  /** Side by side if there is enough space, otherwise below each other. */
   private void arrange(int count) {
     Configuration phone = activity.getResources().getConfiguration();
-    boolean columns = phone.screenWidthDp / phone.fontScale / Math.max(1, count) >= NARROWEST_COLUMN;
+    boolean columns = phone.screenWidthDp / phone.fontScale / Math.max(1, count) >= MIN_COLUMN_WIDTH;
     cards.setOrientation(columns ? LinearLayout.HORIZONTAL : LinearLayout.VERTICAL);
     cards.removeAllViews();
     for (int i = 0; i < count; i++) {
@@ -101,7 +101,7 @@ final class ModelsScreen {
       if (columns) {
         place.width = 0;
         place.weight = 1;
-        place.setMarginStart(i == 0 ? 0 : activity.getResources().getDimensionPixelSize(R.dimen.gap));
+        place.setMarginStart(i == 0 ? 0 : activity.getResources().getDimensionPixelSize(R.dimen.spacing));
       } else {
         place.height = ViewGroup.LayoutParams.WRAP_CONTENT;
       }
@@ -113,43 +113,43 @@ final class ModelsScreen {
     String title = title(row);
     boolean used = row.choice() == state.chosen();
     boolean done = row.stage() == ModelRow.Stage.DONE;
-    ModelFacts facts = row.facts();
+    ModelInfo info = row.info();
     set(card, R.id.model_title, title);
     set(
         card,
         R.id.model_size,
-        facts == null ? "" : Formatter.formatShortFileSize(activity, facts.bytes()));
-    set(card, R.id.model_sparsity, facts == null ? "" : sparsity(facts));
+        info == null ? "" : Formatter.formatShortFileSize(activity, info.bytes()));
+    set(card, R.id.model_sparsity, info == null ? "" : sparsity(info));
     set(card, R.id.model_time, time(row, state));
     set(
         card,
         R.id.model_caption,
-        row.caption() == null ? "" : MainScreen.inItsLanguage(Words.of(row.caption())));
+        row.caption() == null ? "" : MainScreen.markAsEnglish(CaptionFormat.sentence(row.caption())));
     set(
         card,
-        R.id.model_sure,
-        row.caption() == null ? "" : Words.sureness(activity, row.caption()));
-    View use = card.findViewById(R.id.model_use);
-    MainScreen.visible(use, !used && done);
-    use.setContentDescription(activity.getString(R.string.model_use_named, title));
-    use.setOnClickListener(clicked -> viewModel.use(row.choice()));
-    MainScreen.visible(card.findViewById(R.id.model_used), used);
-    View removal = card.findViewById(R.id.model_remove);
-    MainScreen.visible(removal, row.choice() == ModelChoice.OWN);
-    removal.setContentDescription(activity.getString(R.string.model_remove_named, ownName()));
-    removal.setOnClickListener(clicked -> viewModel.askToRemove());
+        R.id.model_confidence,
+        row.caption() == null ? "" : CaptionFormat.confidence(activity, row.caption()));
+    View useButton = card.findViewById(R.id.model_use);
+    MainScreen.setVisible(useButton, !used && done);
+    useButton.setContentDescription(activity.getString(R.string.model_use_named, title));
+    useButton.setOnClickListener(clicked -> viewModel.use(row.choice()));
+    MainScreen.setVisible(card.findViewById(R.id.model_in_use), used);
+    View removeButton = card.findViewById(R.id.model_remove);
+    MainScreen.setVisible(removeButton, row.choice() == ModelChoice.USER);
+    removeButton.setContentDescription(activity.getString(R.string.model_remove_named, userModelName()));
+    removeButton.setOnClickListener(clicked -> viewModel.askToRemove());
   }
 
-  private String sparsity(ModelFacts facts) {
-    if (!facts.sparsity().isPresent()) {
+  private String sparsity(ModelInfo info) {
+    if (!info.sparsity().isPresent()) {
       return "";
     }
-    if (facts.sparsity().getAsDouble() == 0) {
+    if (info.sparsity().getAsDouble() == 0) {
       return activity.getString(R.string.model_not_sparse);
     }
     return activity.getString(
-        facts.zerosStored() ? R.string.model_zeros_stored : R.string.model_zeros_left_out,
-        Words.percent(activity, facts.sparsity().getAsDouble()));
+        info.zerosStored() ? R.string.model_zeros_stored : R.string.model_zeros_not_stored,
+        CaptionFormat.percent(activity, info.sparsity().getAsDouble()));
   }
 
   private String time(ModelRow row, ModelsState state) {
@@ -185,9 +185,9 @@ final class ModelsScreen {
     ModelRow sparse = state.row(ModelChoice.SPARSE);
     ModelRow dense = state.row(ModelChoice.DENSE);
     if (isMeasured(sparse) && isMeasured(dense)) {
-      float faster = dense.milliseconds() / sparse.milliseconds();
-      float smaller = (float) dense.facts().bytes() / sparse.facts().bytes();
-      return activity.getString(R.string.summary_compared, number(faster, 1), number(smaller, 1));
+      float speedRatio = dense.milliseconds() / sparse.milliseconds();
+      float sizeRatio = (float) dense.info().bytes() / sparse.info().bytes();
+      return activity.getString(R.string.summary_compared, number(speedRatio, 1), number(sizeRatio, 1));
     }
     return activity.getString(R.string.summary_measuring);
   }
@@ -197,19 +197,19 @@ final class ModelsScreen {
   }
 
   private String title(ModelRow row) {
-    if (row.choice() == ModelChoice.OWN) {
-      return activity.getString(R.string.model_own_named, ownName());
+    if (row.choice() == ModelChoice.USER) {
+      return activity.getString(R.string.model_user_named, userModelName());
     }
-    // An app may be built with any model.
-    boolean sparse = row.facts() == null || row.facts().sparsity().orElse(0) > 0;
+    // The app may be built with any model.
+    boolean sparse = row.info() == null || row.info().sparsity().orElse(0) > 0;
     return activity.getString(
         row.choice() == ModelChoice.SPARSE && !sparse
             ? R.string.model_built_in
             : row.choice().title());
   }
 
-  private String ownName() {
-    return CaptionApplication.of(activity).models().ownName();
+  private String userModelName() {
+    return CaptionApplication.of(activity).models().userModelName();
   }
 
   private String number(float value, int digits) {
@@ -223,6 +223,6 @@ final class ModelsScreen {
   private static void set(View card, int id, CharSequence text) {
     TextView view = card.findViewById(id);
     MainScreen.setText(view, text);
-    MainScreen.visible(view, text.length() > 0);
+    MainScreen.setVisible(view, text.length() > 0);
   }
 }

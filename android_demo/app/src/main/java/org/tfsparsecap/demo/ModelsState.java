@@ -5,15 +5,15 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 
-/** All that the screen of the models shows. Immutable. */
+/** State of the models screen. Immutable. */
 final class ModelsState implements ViewModel.State<ModelsState> {
   private final List<ModelRow> rows;
   private final ModelChoice chosen;
   private final boolean hasPhoto;
   private final Bitmap photo;
   private final boolean opening;
-  private final boolean asking;
-  private final Sentence notice;
+  private final boolean confirmingRemoval;
+  private final Message notice;
 
   private ModelsState(
       List<ModelRow> rows,
@@ -21,45 +21,45 @@ final class ModelsState implements ViewModel.State<ModelsState> {
       boolean hasPhoto,
       Bitmap photo,
       boolean opening,
-      boolean asking,
-      Sentence notice) {
+      boolean confirmingRemoval,
+      Message notice) {
     this.rows = Collections.unmodifiableList(new ArrayList<>(rows));
     this.chosen = chosen;
     this.hasPhoto = hasPhoto;
     this.photo = photo;
     this.opening = opening;
-    this.asking = asking;
+    this.confirmingRemoval = confirmingRemoval;
     this.notice = notice;
   }
 
-  /** Before anything is known. */
+  /** The initial state. */
   static ModelsState start(boolean hasPhoto) {
     return new ModelsState(Collections.emptyList(), null, hasPhoto, null, false, false, null);
   }
 
   ModelsState withRows(List<ModelRow> rows, ModelChoice chosen) {
-    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, confirmingRemoval, notice);
   }
 
-  /** With a small picture of the photo; null where it cannot be read. */
+  /** Sets the thumbnail of the photo; null if it cannot be read. */
   ModelsState withPhoto(Bitmap photo) {
-    return new ModelsState(rows, chosen, photo != null, photo, opening, asking, notice);
+    return new ModelsState(rows, chosen, photo != null, photo, opening, confirmingRemoval, notice);
   }
 
   ModelsState withOpening(boolean opening) {
-    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, confirmingRemoval, notice);
   }
 
-  ModelsState withAsking(boolean asking) {
-    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
+  ModelsState withConfirmingRemoval(boolean confirmingRemoval) {
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, confirmingRemoval, notice);
   }
 
   @Override
-  public ModelsState withNotice(Sentence notice) {
-    return new ModelsState(rows, chosen, hasPhoto, photo, opening, asking, notice);
+  public ModelsState withNotice(Message notice) {
+    return new ModelsState(rows, chosen, hasPhoto, photo, opening, confirmingRemoval, notice);
   }
 
-  /** In place of the row of the same model. */
+  /** Replaces the row of the same model. */
   ModelsState withRow(ModelRow row) {
     List<ModelRow> changed = new ArrayList<>();
     for (ModelRow each : rows) {
@@ -68,12 +68,12 @@ final class ModelsState implements ViewModel.State<ModelsState> {
     return withRows(changed, chosen);
   }
 
-  /** A model each. */
+  /** One row per model. */
   List<ModelRow> rows() {
     return rows;
   }
 
-  /** The row of a model; null where there is no such model. */
+  /** The row of a model; null if there is none. */
   ModelRow row(ModelChoice choice) {
     for (ModelRow each : rows) {
       if (each.choice() == choice) {
@@ -83,33 +83,33 @@ final class ModelsState implements ViewModel.State<ModelsState> {
     return null;
   }
 
-  /** The model in use; null where there is none. */
+  /** The model in use; null if there is none. */
   ModelChoice chosen() {
     return chosen;
   }
 
-  /** Whether there is a photo to compare the models on. */
+  /** Whether there is a photo on which the models are compared. */
   boolean hasPhoto() {
     return hasPhoto;
   }
 
-  /** The photo, small; null until it is read. */
+  /** Thumbnail of the photo; null until it is read. */
   Bitmap photo() {
     return photo;
   }
 
-  /** Whether a bundle is being copied and tried. */
+  /** Whether a bundle is being copied and checked. */
   boolean opening() {
     return opening;
   }
 
-  /** Whether the person is asked if their own bundle should really go. */
-  boolean asking() {
-    return asking;
+  /** Whether the user is asked to confirm that their bundle is removed. */
+  boolean confirmingRemoval() {
+    return confirmingRemoval;
   }
 
-  /** What has to be said; null for nothing. */
-  Sentence notice() {
+  /** The current notice; null for none. */
+  Message notice() {
     return notice;
   }
 }

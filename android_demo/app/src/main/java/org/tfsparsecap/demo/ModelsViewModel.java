@@ -7,33 +7,36 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.tfsparsecap.captioner.Caption;
-import org.tfsparsecap.captioner.Captioning;
+import org.tfsparsecap.captioner.CaptioningResult;
 import org.tfsparsecap.captioner.PhotoException;
 
-/** Compares the models, one after another so that none slows another down, chooses among them, opens others. */
+/**
+ * Compares the models one after another, so that they do not slow each other down; chooses, opens
+ * and removes models.
+ */
 final class ModelsViewModel extends ViewModel<ModelsState> {
   private static final String OPENING = "opening";
   private static final String NOTICE = "notice";
-  private static final int SIDE_TO_SHOW = 128;
+  private static final int DISPLAY_SIDE = 128;
   private static final int WARM_UPS = 2;
   private static final int RUNS = 9;
-  // A slow phone, or a large model, gets fewer runs.
-  private static final long LONGEST_NANOSECONDS = 6_000_000_000L;
+  // Slow phones and large models get fewer runs.
+  private static final long MAX_NANOSECONDS = 6_000_000_000L;
 
   private final Engine engine;
   private final ModelStore models;
   private final Uri photo;
 
-  private Uri toOpen;
+  private Uri pendingDocument;
 
-  /** @param photo that the models are compared on; null for none. */
+  /** @param photo the photo on which the models are compared; null for none. */
   ModelsViewModel(Engine engine, ModelStore models, Uri photo) {
     super("models", ModelsState.start(photo != null));
     this.engine = engine;
     this.models = models;
     this.photo = photo;
     refresh();
-    work();
+    startNextIfIdle();
   }
 
   /** Uses a model from now on. */
@@ -42,27 +45,27 @@ final class ModelsViewModel extends ViewModel<ModelsState> {
     refresh();
   }
 
-  /** Copies a bundle into the app, tries it and uses it. */
+  /** Copies a bundle into the app, checks it, and uses it. */
   void open(Uri document) {
-    toOpen = document;
+    pendingDocument = document;
     set(state().withOpening(true).withNotice(null));
-    work();
+    startNextIfIdle();
   }
 
-  /** Asks whether the person's own bundle should really be forgotten. */
+  /** Asks the user to confirm that their bundle is removed. */
   void askToRemove() {
-    set(state().withAsking(true));
+    set(state().withConfirmingRemoval(true));
   }
 
-  /** What the person has answered. */
-  void answerToRemove(boolean remove) {
+  /** Called with the user's answer. */
+  void onRemovalAnswer(boolean remove) {
     if (remove) {
-      models.removeOwn();
+      models.removeUserModel();
     }
-    refresh(state().withAsking(false));
+    refresh(state().withConfirmingRemoval(false));
   }
 
-  /** Writes down what has to outlive the process. */
+  @Override
   void save(Bundle to) {
     to.putBoolean(OPENING, state().opening());
     if (state().notice() != null) {
@@ -70,27 +73,27 @@ final class ModelsViewModel extends ViewModel<ModelsState> {
     }
   }
 
-  /** Takes back what was written down, in a new process. */
+  @Override
   void restore(Bundle from) {
-    Sentence notice = Sentence.restore(from.getStringArrayList(NOTICE));
+    Message notice = Message.restore(from.getStringArrayList(NOTICE));
     boolean interrupted = from.getBoolean(OPENING);
     set(
         state().withNotice(
             interrupted
-                ? Sentence.of(Problem.MODEL_INTERRUPTED).and(Problem.MODEL_KEPT)
+                ? Message.of(Problem.MODEL_INTERRUPTED).and(Problem.MODEL_KEPT)
                 : notice));
   }
 
-  /** Lets go of everything; a bundle that is being copied is finished first. */
-  void close() {
-    close(() -> {});
+  @Override
+  void close(boolean finishing) {
+    shutDown(() -> {});
   }
 
   private void refresh() {
     refresh(state());
   }
 
-  /** Takes over which models there are; what is known of them stays. */
+  /** Updates the list of models; measurements are kept. */
   private void refresh(ModelsState known) {
     List<ModelRow> rows = new ArrayList<>();
     for (ModelChoice choice : models.available()) {
@@ -101,8 +104,8 @@ final class ModelsViewModel extends ViewModel<ModelsState> {
   }
 
   @Override
-  void begin() {
-    if (toOpen != null) {
+  void startNext() {
+    if (pendingDocument != null) {
       install();
       return;
     }
@@ -119,30 +122,30 @@ final class ModelsViewModel extends ViewModel<ModelsState> {
   }
 
   private void install() {
-    Uri document = toOpen;
-    toOpen = null;
+    Uri document = pendingDocument;
+    pendingDocument = null;
     run(
         () -> {
           models.install(document);
           return null;
         },
         nothing -> {
-          ModelRow fresh = ModelRow.waiting(ModelChoice.OWN);
-          Sentence opened = Sentence.of(Problem.MODEL_OPENED);
-          refresh(state().withRow(fresh).withOpening(toOpen != null).withNotice(opened));
+          ModelRow reset = ModelRow.waiting(ModelChoice.USER);
+          Message opened = Message.of(Problem.MODEL_OPENED);
+          refresh(state().withRow(reset).withOpening(pendingDocument != null).withNotice(opened));
         },
         thrown ->
             set(
                 state()
-                    .withOpening(toOpen != null)
-                    .withNotice(Sentence.of(thrown).and(Problem.MODEL_KEPT))));
+                    .withOpening(pendingDocument != null)
+                    .withNotice(Message.of(thrown).and(Problem.MODEL_KEPT))));
   }
 
   private void readPhoto() {
     run(
-        () -> Pictures.thumbnail(engine.read(photo, SIDE_TO_SHOW), 2 * SIDE_TO_SHOW),
+        () -> Bitmaps.thumbnail(engine.read(photo, DISPLAY_SIDE), 2 * DISPLAY_SIDE),
         small -> set(state().withPhoto(small)),
-        thrown -> set(state().withPhoto(null).withNotice(Sentence.of(thrown))));
+        thrown -> set(state().withPhoto(null).withNotice(Message.of(thrown))));
   }
 
   private void measure(ModelRow row) {
@@ -152,34 +155,34 @@ final class ModelsViewModel extends ViewModel<ModelsState> {
         () -> measured(row, measured),
         done -> set(state().withRow(done)),
         thrown -> {
-          if (thrown instanceof PhotoException) { // it has gone since it was first read
-            set(state().withPhoto(null).withNotice(Sentence.of(thrown)).withRow(row));
+          if (thrown instanceof PhotoException) { // deleted since it was first read
+            set(state().withPhoto(null).withNotice(Message.of(thrown)).withRow(row));
           } else {
-            set(state().withRow(row.failed(Sentence.of(thrown))));
+            set(state().withRow(row.failed(Message.of(thrown))));
           }
         });
   }
 
-  /** On the background thread. */
+  /** Runs on the background thread. */
   private ModelRow measured(ModelRow row, Uri measured) throws Exception {
     try (Engine.Model model = models.open(row.choice())) {
       if (measured == null) {
-        return row.done(model.facts(), null, Float.NaN);
+        return row.done(model.info(), null, Float.NaN);
       }
-      Bitmap picture = engine.read(measured, model.facts().imageSize());
-      long end = System.nanoTime() + LONGEST_NANOSECONDS;
-      Captioning captioning = null;
+      Bitmap image = engine.read(measured, model.info().imageSize());
+      long end = System.nanoTime() + MAX_NANOSECONDS;
+      CaptioningResult captioning = null;
       for (int i = 0; i < WARM_UPS; i++) {
-        captioning = model.caption(picture);
+        captioning = model.caption(image);
       }
       float[] times = new float[RUNS];
       int runs = 0;
       while (runs == 0 || (runs < RUNS && System.nanoTime() < end)) {
-        times[runs++] = model.caption(picture).runMilliseconds();
+        times[runs++] = model.caption(image).runMilliseconds();
       }
       List<Caption> captions = captioning.captions();
       return row.done(
-          model.facts(), captions.isEmpty() ? null : captions.get(0), median(times, runs));
+          model.info(), captions.isEmpty() ? null : captions.get(0), median(times, runs));
     }
   }
 

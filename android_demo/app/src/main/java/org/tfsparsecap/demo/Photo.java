@@ -7,7 +7,7 @@ import java.util.Collections;
 import java.util.List;
 import org.tfsparsecap.captioner.Caption;
 
-/** One of the photos on the screen, with what is known of it. Immutable. */
+/** A photo on the screen, with its results so far. Immutable. */
 final class Photo {
   private final long id;
   private final Uri uri;
@@ -15,8 +15,8 @@ final class Photo {
   private final boolean readable;
   private final Bitmap thumbnail;
   private final List<Caption> captions;
-  private final Sentence problem;
-  private final String triedWith;
+  private final Message problem;
+  private final String modelKey;
 
   private Photo(
       long id,
@@ -25,8 +25,8 @@ final class Photo {
       boolean readable,
       Bitmap thumbnail,
       List<Caption> captions,
-      Sentence problem,
-      String triedWith) {
+      Message problem,
+      String modelKey) {
     this.id = id;
     this.uri = uri;
     this.fromCamera = fromCamera;
@@ -34,37 +34,37 @@ final class Photo {
     this.thumbnail = thumbnail;
     this.captions = Collections.unmodifiableList(new ArrayList<>(captions));
     this.problem = problem;
-    this.triedWith = triedWith;
+    this.modelKey = modelKey;
   }
 
   /**
-   * A photo that nothing is known of yet.
+   * A photo that has not been processed.
    *
-   * @param id unlike that of any other photo.
-   * @param fromCamera whether it was taken for this app, which then deletes it.
+   * @param id unique among the photos.
+   * @param fromCamera whether the photo was taken for this app, which then deletes it.
    */
-  static Photo unseen(long id, Uri uri, boolean fromCamera) {
+  static Photo pending(long id, Uri uri, boolean fromCamera) {
     return new Photo(id, uri, fromCamera, true, null, Collections.emptyList(), null, null);
   }
 
-  /** With captions, or none and the problem that explains it. */
-  Photo captioned(List<Caption> captions, Sentence problem, String triedWith) {
-    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, triedWith);
+  /** Sets the captions, or the problem that explains why there are none. */
+  Photo captioned(List<Caption> captions, Message problem, String modelKey) {
+    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, modelKey);
   }
 
-  /** With a problem; captions that it has stay. */
-  Photo failed(Sentence problem, boolean readable, String triedWith) {
-    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, triedWith);
+  /** Sets a problem; existing captions are kept. */
+  Photo failed(Message problem, boolean readable, String modelKey) {
+    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, modelKey);
   }
 
-  /** As if nothing had been tried. */
-  Photo fresh() {
+  /** Discards the results, so that the photo is processed again. */
+  Photo reset() {
     return new Photo(id, uri, fromCamera, true, thumbnail, captions, null, null);
   }
 
-  /** With a small picture of it. */
+  /** Sets the thumbnail. */
   Photo withThumbnail(Bitmap thumbnail) {
-    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, triedWith);
+    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, modelKey);
   }
 
   long id() {
@@ -79,33 +79,33 @@ final class Photo {
     return fromCamera;
   }
 
-  /** False when it could not be read. */
+  /** False if the photo could not be read. */
   boolean readable() {
     return readable;
   }
 
-  /** Null until it was read. */
+  /** Null until the photo is read. */
   Bitmap thumbnail() {
     return thumbnail;
   }
 
-  /** Best first; empty until there are some. */
+  /** Best first; empty until the photo is captioned. */
   List<Caption> captions() {
     return captions;
   }
 
-  /** The best caption; empty until there is one. */
+  /** The best caption; empty until the photo is captioned. */
   String caption() {
     return captions.isEmpty() ? "" : captions.get(0).text();
   }
 
-  /** Null where all is well. */
-  Sentence problem() {
+  /** Null if there is no problem. */
+  Message problem() {
     return problem;
   }
 
-  /** {@link ModelStore#key} of the model that has captioned it, or failed to; null for none. */
-  String triedWith() {
-    return triedWith;
+  /** {@link ModelStore#key} of the model that captioned the photo or failed to; null for none. */
+  String modelKey() {
+    return modelKey;
   }
 }

@@ -13,38 +13,41 @@ import android.util.AttributeSet;
 import android.view.View;
 import android.widget.ImageView;
 
-/** A photo, whole, with round corners. Where its height is free it takes a part of the window's at most. */
+/**
+ * Shows a whole photo with rounded corners. If its height is not constrained, it takes at most a
+ * fraction of the window's height.
+ */
 public final class PhotoView extends View {
-  private static final float PART_OF_WINDOW = 0.42f;
+  private static final float DEFAULT_HEIGHT_FRACTION = 0.42f;
 
   private final float corner;
   private final float share;
   private final Paint paint = new Paint(Paint.ANTI_ALIAS_FLAG | Paint.FILTER_BITMAP_FLAG);
-  private final Paint ground = new Paint(Paint.ANTI_ALIAS_FLAG);
+  private final Paint background = new Paint(Paint.ANTI_ALIAS_FLAG);
   private final RectF place = new RectF();
-  private Bitmap picture;
+  private Bitmap image;
 
-  /** Made from a layout file. */
+  /** Called by the layout inflater. */
   public PhotoView(Context context, AttributeSet attributes) {
     super(context, attributes);
-    corner = getResources().getDimension(R.dimen.corner);
-    ground.setColor(context.getColor(R.color.card));
+    corner = getResources().getDimension(R.dimen.corner_radius);
+    background.setColor(context.getColor(R.color.card));
     TypedArray values = context.obtainStyledAttributes(attributes, R.styleable.PhotoView);
-    share = values.getFraction(R.styleable.PhotoView_part, 1, 1, PART_OF_WINDOW);
+    share = values.getFraction(R.styleable.PhotoView_maxHeight, 1, 1, DEFAULT_HEIGHT_FRACTION);
     values.recycle();
   }
 
-  /** Shows a picture, or an empty place for null. */
-  public void setPicture(Bitmap picture) {
-    if (picture != this.picture) {
-      this.picture = picture;
-      if (picture != null) {
-        picture.setHasMipMap(true); // smooth where it is drawn much smaller than it is
+  /** Shows an image; null shows an empty area. */
+  public void setImage(Bitmap image) {
+    if (image != this.image) {
+      this.image = image;
+      if (image != null) {
+        image.setHasMipMap(true); // smoother if the image is drawn much smaller
       }
       paint.setShader(
-          picture == null
+          image == null
               ? null
-              : new BitmapShader(picture, Shader.TileMode.CLAMP, Shader.TileMode.CLAMP));
+              : new BitmapShader(image, Shader.TileMode.CLAMP, Shader.TileMode.CLAMP));
       requestLayout();
       invalidate();
     }
@@ -58,26 +61,26 @@ public final class PhotoView extends View {
   @Override
   protected void onMeasure(int widthSpec, int heightSpec) {
     int width = MeasureSpec.getSize(widthSpec);
-    float ratio = picture == null ? 0.75f : (float) picture.getHeight() / picture.getWidth();
-    // Large fonts need the room: the caption should be seen without scrolling.
+    float ratio = image == null ? 0.75f : (float) image.getHeight() / image.getWidth();
+    // With large fonts the photo is smaller, so that the caption is visible without scrolling.
     float font = Math.max(1, getResources().getConfiguration().fontScale);
-    int most = Math.round(getResources().getDisplayMetrics().heightPixels * share / font);
-    int height = Math.min(most, Math.round(width * ratio));
+    int max = Math.round(getResources().getDisplayMetrics().heightPixels * share / font);
+    int height = Math.min(max, Math.round(width * ratio));
     setMeasuredDimension(width, resolveSize(Math.max(height, getSuggestedMinimumHeight()), heightSpec));
   }
 
   @Override
   protected void onDraw(Canvas canvas) {
-    if (picture == null) {
+    if (image == null) {
       place.set(0, 0, getWidth(), getHeight());
-      canvas.drawRoundRect(place, corner, corner, ground);
+      canvas.drawRoundRect(place, corner, corner, background);
       return;
     }
     float scale =
         Math.min(
-            (float) getWidth() / picture.getWidth(), (float) getHeight() / picture.getHeight());
-    float width = scale * picture.getWidth();
-    float height = scale * picture.getHeight();
+            (float) getWidth() / image.getWidth(), (float) getHeight() / image.getHeight());
+    float width = scale * image.getWidth();
+    float height = scale * image.getHeight();
     place.set(0, 0, width, height);
     place.offset((getWidth() - width) / 2, (getHeight() - height) / 2);
     Matrix matrix = new Matrix();

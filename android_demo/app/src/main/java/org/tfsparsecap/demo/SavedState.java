@@ -7,7 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.tfsparsecap.captioner.Caption;
 
-/** Photos (their addresses only) and captions, in a form that outlives the process. */
+/** Saves the URIs and captions of photos, so that they survive the process. */
 final class SavedState {
   private static final String PHOTOS = "photos";
   private static final String SELECTED = "selected";
@@ -16,12 +16,12 @@ final class SavedState {
   private static final String FROM_CAMERA = "from_camera";
   private static final String TEXTS = "texts";
   private static final String NUMBERS = "numbers";
-  private static final String TRIED_WITH = "tried_with";
+  private static final String MODEL_KEY = "model_key";
 
   private SavedState() {}
 
-  /** Writes what the screen shows. */
-  static void save(UiState state, Bundle to) {
+  /** Saves the state of the main screen. */
+  static void save(MainState state, Bundle to) {
     ArrayList<Bundle> photos = new ArrayList<>();
     for (Photo photo : state.photos()) {
       photos.add(save(photo));
@@ -33,9 +33,9 @@ final class SavedState {
     }
   }
 
-  /** What was saved; photos get ids from 0. Pictures are not saved: they are read again. */
-  @SuppressWarnings("deprecation") // what replaces it is new in Android 13
-  static UiState restore(Bundle from) {
+  /** Restores a saved state; photo ids start from 0. Images are not saved, but read again. */
+  @SuppressWarnings("deprecation") // the replacement requires Android 13
+  static MainState restore(Bundle from) {
     List<Photo> photos = new ArrayList<>();
     ArrayList<Parcelable> saved = from.getParcelableArrayList(PHOTOS);
     if (saved != null) {
@@ -44,9 +44,9 @@ final class SavedState {
       }
     }
     int selected = Math.max(0, Math.min(from.getInt(SELECTED), photos.size() - 1));
-    return UiState.EMPTY
+    return MainState.EMPTY
         .withPhotos(photos, selected)
-        .withNotice(Sentence.restore(from.getStringArrayList(NOTICE)));
+        .withNotice(Message.restore(from.getStringArrayList(NOTICE)));
   }
 
   private static Bundle save(Photo photo) {
@@ -62,11 +62,11 @@ final class SavedState {
     saved.putBoolean(FROM_CAMERA, photo.fromCamera());
     saved.putStringArrayList(TEXTS, texts);
     saved.putFloatArray(NUMBERS, numbers);
-    saved.putString(TRIED_WITH, photo.triedWith());
+    saved.putString(MODEL_KEY, photo.modelKey());
     return saved;
   }
 
-  @SuppressWarnings("deprecation") // what replaces it is new in Android 13
+  @SuppressWarnings("deprecation") // the replacement requires Android 13
   private static Photo restore(long id, Bundle saved) {
     List<Caption> captions = new ArrayList<>();
     List<String> texts = saved.getStringArrayList(TEXTS);
@@ -75,10 +75,10 @@ final class SavedState {
       captions.add(new Caption(texts.get(i), numbers[2 * i], numbers[2 * i + 1]));
     }
     Uri uri = saved.getParcelable(URI);
-    Photo photo = Photo.unseen(id, uri, saved.getBoolean(FROM_CAMERA));
-    // What had failed is tried again; what was captioned is not.
+    Photo photo = Photo.pending(id, uri, saved.getBoolean(FROM_CAMERA));
+    // Photos without a caption are processed again.
     return captions.isEmpty()
         ? photo
-        : photo.captioned(captions, null, saved.getString(TRIED_WITH));
+        : photo.captioned(captions, null, saved.getString(MODEL_KEY));
   }
 }

@@ -1,21 +1,22 @@
 package org.tfsparsecap.demo;
 
+import android.os.Bundle;
 import java.util.concurrent.Callable;
 import java.util.function.Consumer;
 
 /**
- * What a screen shows and does, without any view: it outlives its activity when the phone is turned.
+ * State and logic of a screen, without views; survives configuration changes.
  *
- * <p>Used on the main thread; what takes time runs on one background thread, one piece of work at a time. What
- * is done next follows from the state alone, so work that nobody wants any more is never begun.
+ * <p>Used on the main thread. Slow work runs on one background thread, one task at a time. The
+ * state determines the next task, so obsolete work is never started.
  *
- * @param <S> all that the screen shows; immutable.
+ * @param <S> state of the screen; immutable.
  */
 abstract class ViewModel<S extends ViewModel.State<S>> {
-  /** What every screen shows. */
+  /** Part of every screen's state. */
   interface State<S> {
-    /** With a sentence in the card for notices; null for none. */
-    S withNotice(Sentence notice);
+    /** Sets the notice; null for none. */
+    S withNotice(Message notice);
   }
 
   private final Worker worker;
@@ -24,13 +25,16 @@ abstract class ViewModel<S extends ViewModel.State<S>> {
   private boolean busy;
   private boolean closed;
 
-  /** @param thread name of the background thread. */
+  /**
+   * @param thread name of the background thread.
+   * @param state the initial state.
+   */
   ViewModel(String thread, S state) {
     worker = new Worker(thread);
     this.state = state;
   }
 
-  /** Gives every state from now on, beginning with the present one, to a screen; null for none. */
+  /** Sends the current state and all later ones to a screen; null for none. */
   final void attach(Consumer<S> screen) {
     this.screen = screen;
     if (screen != null) {
@@ -38,25 +42,38 @@ abstract class ViewModel<S extends ViewModel.State<S>> {
     }
   }
 
-  /** The present state. */
+  /** The current state. */
   final S state() {
     return state;
   }
 
-  /** Says something that is not about one photo or one model. */
+  /** Shows a message that does not concern a single photo or model. */
   final void notice(Problem problem) {
-    set(state.withNotice(Sentence.of(problem)));
+    set(state.withNotice(Message.of(problem)));
   }
 
-  /** The person has read the notice. */
+  /** Called when the user dismisses the notice. */
   final void dismissNotice() {
     set(state.withNotice(null));
   }
 
-  /** Begins what the state calls for next; called only while nothing is under way. */
-  abstract void begin();
+  /** Starts the next task that the state requires; called only while no task is running. */
+  abstract void startNext();
 
-  /** Whether somebody looks at the screen. */
+  /** Saves the state that must survive the process. */
+  abstract void save(Bundle to);
+
+  /** Restores the saved state in a new process. */
+  abstract void restore(Bundle from);
+
+  /**
+   * Releases all resources; the running task is completed first.
+   *
+   * @param finishing whether the screen will not be restored.
+   */
+  abstract void close(boolean finishing);
+
+  /** Whether the screen is visible. */
   final boolean isShown() {
     return screen != null;
   }
@@ -68,14 +85,14 @@ abstract class ViewModel<S extends ViewModel.State<S>> {
     }
   }
 
-  /** Begins what is to be done next, if nothing is under way. */
-  final void work() {
+  /** Starts the next task, unless one is running. */
+  final void startNextIfIdle() {
     if (!busy && !closed) {
-      begin();
+      startNext();
     }
   }
 
-  /** Runs a piece of work that {@link #begin} has found, then whatever is to be done after it. */
+  /** Runs a task that {@link #startNext} has chosen, then starts the next one. */
   final <T> void run(Callable<T> job, Consumer<T> done, Consumer<Throwable> failed) {
     busy = true;
     worker.run(
@@ -84,8 +101,8 @@ abstract class ViewModel<S extends ViewModel.State<S>> {
         thrown -> finish(() -> failed.accept(thrown)));
   }
 
-  /** Runs something in the background that no state depends on; where it fails, the notice says so. */
-  final void runAside(Runnable job) {
+  /** Runs a task that does not depend on the state; a failure is shown as a notice. */
+  final void runInBackground(Runnable job) {
     worker.run(
         () -> {
           job.run();
@@ -94,13 +111,16 @@ abstract class ViewModel<S extends ViewModel.State<S>> {
         nothing -> {},
         thrown -> {
           if (!closed) {
-            set(state.withNotice(Sentence.of(thrown)));
+            set(state.withNotice(Message.of(thrown)));
           }
         });
   }
 
-  /** Takes no more work; what is under way is finished, its result dropped, and something run after it. */
-  final void close(Runnable last) {
+  /**
+   * Accepts no more tasks; the running one is completed, its result is discarded, and {@code last}
+   * runs after it.
+   */
+  final void shutDown(Runnable last) {
     closed = true;
     screen = null;
     worker.finish(last);
@@ -110,7 +130,7 @@ abstract class ViewModel<S extends ViewModel.State<S>> {
     busy = false;
     if (!closed) {
       end.run();
-      work();
+      startNextIfIdle();
     }
   }
 }

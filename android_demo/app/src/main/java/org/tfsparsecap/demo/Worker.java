@@ -7,22 +7,25 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.Consumer;
 
-/** One background thread whose results come back on the main thread. Made and used on the main thread. */
+/**
+ * One background thread that delivers results on the main thread. Created and used on the main
+ * thread.
+ */
 final class Worker {
   private final ExecutorService background;
   private final Handler main = new Handler(Looper.getMainLooper());
 
-  /** @param name of the thread, for people who read traces. */
+  /** @param name name of the thread. */
   Worker(String name) {
     background = Executors.newSingleThreadExecutor(work -> new Thread(work, name));
   }
 
   /**
-   * Runs something after what was given before it.
+   * Runs a task after all earlier ones.
    *
    * @param work runs in the background.
-   * @param done gets its result on the main thread.
-   * @param failed gets instead whatever was thrown, errors such as a lack of memory included.
+   * @param done receives the result on the main thread.
+   * @param failed receives any exception or error instead, including OutOfMemoryError.
    */
   <T> void run(Callable<T> work, Consumer<T> done, Consumer<Throwable> failed) {
     background.execute(
@@ -36,7 +39,7 @@ final class Worker {
         });
   }
 
-  /** Takes no more work, and runs something last. */
+  /** Accepts no more tasks, and runs a last one. */
   void finish(Runnable last) {
     background.execute(last);
     background.shutdown();

@@ -19,7 +19,7 @@ public class BundleDescriptionTest {
       "\"format_version\": 1, \"image_size\": 224, \"join\": \"words\", \"special_ids\": {\"end\": 2}";
 
   @Test
-  public void namesWhatIsThere() throws Exception {
+  public void readsPresentFields() throws Exception {
     BundleDescription description =
         new BundleDescription(
             "{" + NEEDED + ", \"run\": \"small\", \"model\": \"SoftAttention\", \"trained_on\": \"flickr8k\","
@@ -38,7 +38,7 @@ public class BundleDescriptionTest {
   }
 
   @Test
-  public void whatIsAbsentOrOfAnotherKindIsEmpty() throws Exception {
+  public void missingFieldsAndWrongTypesAreEmpty() throws Exception {
     for (String more : new String[] {"", ", \"run\": null, \"sparsity\": \"much\", \"beam\": null, \"scores\": []"}) {
       BundleDescription description = new BundleDescription("{" + NEEDED + more + "}");
       assertFalse(description.name().isPresent());
@@ -49,7 +49,7 @@ public class BundleDescriptionTest {
   }
 
   @Test
-  public void numbersThatPythonWritesAndJsonLacksAreNoDamage() throws Exception {
+  public void acceptsNanAndInfinityFromPython() throws Exception {
     String more = "\"sparsity\": -Infinity, \"run\": \"NaN \\\" Infinity\", \"error\": [NaN, Infinity]";
     String text = "{" + NEEDED + ", " + more + "}";
     BundleDescription description = new BundleDescription(text);

@@ -13,6 +13,7 @@ import java.io.File;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.RandomAccessFile;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.MappedByteBuffer;
@@ -22,6 +23,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
+import java.util.SortedSet;
+import java.util.TreeSet;
 import org.json.JSONObject;
 import org.junit.Test;
 import org.junit.runner.RunWith;
@@ -37,7 +40,7 @@ public class CaptionerBundleTest {
   private static final String WORDS = "<pad>\n<start>\n<end>\ndog\n";
 
   @Test
-  public void filesAssetsAndUrisGiveTheSame() throws Exception {
+  public void filesAssetsAndUrisGiveTheSameBundle() throws Exception {
     File file = Fixtures.asset("sparse.tflite");
     byte[] content = Files.readAllBytes(file.toPath());
     AssetManager assets = RuntimeEnvironment.getApplication().getAssets();
@@ -49,7 +52,7 @@ public class CaptionerBundleTest {
             CaptionerBundle.fromUri(Fixtures.resolver(), Fixtures.offer(content)))) {
       assertEquals(content.length, bundle.bytes());
       ByteBuffer model = bundle.model();
-      assertTrue("on the heap", model instanceof MappedByteBuffer && model.isReadOnly());
+      assertTrue("not mapped", model instanceof MappedByteBuffer && model.isReadOnly());
       assertEquals(ByteBuffer.wrap(content), model);
       assertEquals(0, bundle.model().position());
       assertTrue(bundle.vocabulary().contains("<end>"));
@@ -58,7 +61,7 @@ public class CaptionerBundleTest {
   }
 
   @Test
-  public void vocabularyAndDescriptionComeBack() throws Exception {
+  public void readsVocabularyAndDescription() throws Exception {
     CaptionerBundle bundle = read(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, WORDS));
     assertEquals(Arrays.asList("<pad>", "<start>", "<end>", "dog"), bundle.vocabulary());
     assertEquals(DESCRIPTION, bundle.description().json());
@@ -67,11 +70,11 @@ public class CaptionerBundleTest {
   }
 
   @Test
-  public void everyWayOfBeingWrongHasItsReason() throws Exception {
-    assertEquals(Reason.NOT_A_MODEL, reason("a text, no model".getBytes(StandardCharsets.UTF_8)));
+  public void reportsTheReasonForEachInvalidBundle() throws Exception {
+    assertEquals(Reason.NOT_A_MODEL, reason("a text, not a model".getBytes(StandardCharsets.UTF_8)));
     assertEquals(Reason.NOT_A_MODEL, reason("abc".getBytes(StandardCharsets.UTF_8)));
     assertEquals(Reason.NOT_A_MODEL, reason(Fixtures.bytes("colour.jpg")));
-    assertEquals(Reason.CUT_SHORT, reason(new byte[0]));
+    assertEquals(Reason.TRUNCATED, reason(new byte[0]));
     assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.bundle(Fixtures.GRAPH, null, null)));
     assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.bundle(Fixtures.GRAPH, null, WORDS)));
     assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, null)));
@@ -99,30 +102,44 @@ public class CaptionerBundleTest {
   }
 
   @Test
-  public void aModelWithoutArchiveHasNoDescription() throws Exception {
+  public void modelWithoutArchiveHasNoDescription() throws Exception {
     assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.graph(Fixtures.bytes("echo.tflite"))));
     byte[] sparse = Files.readAllBytes(Fixtures.asset("sparse.tflite").toPath());
     assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.graph(sparse)));
   }
 
   @Test
-  public void aFileThatWasCutAnywhereIsCutShort() throws Exception {
+  public void truncatedFilesAreRecognized() throws Exception {
     for (File file : Arrays.asList(Fixtures.file("echo.tflite"), Fixtures.asset("sparse.tflite"))) {
       byte[] whole = Files.readAllBytes(file.toPath());
       int graph = Fixtures.graph(whole).length;
-      int step = Math.max(1, whole.length / 200);
-      for (int length = 8; length < whole.length; length += length >= graph - 64 ? 1 : step) {
-        // Up to the first bytes of the archive, what is there might be a model that never had one.
+      // Every length around the start and the end of the archive, and a sample of the others.
+      SortedSet<Integer> lengths = new TreeSet<>(Collections.reverseOrder());
+      for (int i = 0; i < 300; i++) {
+        lengths.addAll(Arrays.asList(whole.length - 1 - i, graph - 64 + i));
+      }
+      for (int length = 8; length < whole.length; length += Math.max(1, whole.length / 200)) {
+        lengths.add(length);
+      }
+      lengths.removeIf(length -> length < 8 || length >= whole.length);
+      File cut = Fixtures.write(whole);
+      for (int length : lengths) {
+        try (RandomAccessFile truncated = new RandomAccessFile(cut, "rw")) {
+          truncated.setLength(length);
+        }
+        // A file cut before the archive's signature may be a model that never had an archive.
         if (length < graph - 16 || length >= graph + 4) {
-          byte[] cut = Arrays.copyOf(whole, length);
-          assertEquals(file + " cut at " + length, Reason.CUT_SHORT, reason(cut));
+          BundleException error =
+              assertThrows(BundleException.class, () -> CaptionerBundle.fromFile(cut));
+          assertEquals(file + " cut at " + length, Reason.TRUNCATED, error.reason());
         }
       }
+      assertTrue(cut.delete());
     }
   }
 
   @Test
-  public void aDamagedByteIsRefusedWherePythonRefusesIt() throws Exception {
+  public void rejectsTheSameDamagedBytesAsPython() throws Exception {
     JSONObject damage = Fixtures.object("damage.json");
     byte[] whole = Fixtures.bytes(damage.getString("bundle"));
     String verdicts = damage.getString("verdicts");
@@ -141,14 +158,14 @@ public class CaptionerBundleTest {
     assertTrue(refused > 500);
   }
 
-  /** As Python's read_bundle, which looks at archive and version and leaves the rest to who runs it. */
+  /** Like Python's read_bundle, which checks only the archive and the format version. */
   private static char verdict(byte[] content) throws BundleException {
     try {
-      BundleArchive archive = BundleArchive.at(ByteBuffer.wrap(content));
+      BundleArchive archive = BundleArchive.find(ByteBuffer.wrap(content));
       if (archive == null) {
         return 'r';
       }
-      JsonText.parse(JsonText.decode(archive.read("captioner.json", 4 << 20)));
+      JsonParser.parse(JsonParser.decode(archive.read("captioner.json", 4 << 20)));
       return archive.contains("vocabulary.txt") && !Vocabulary.of(archive.read("vocabulary.txt", 16 << 20)).isEmpty()
           ? '.'
           : 'n';
@@ -158,61 +175,61 @@ public class CaptionerBundleTest {
   }
 
   @Test
-  public void whatWouldFillTheMemoryIsRefused() throws Exception {
+  public void rejectsOversizedParts() throws Exception {
     assertEquals(Reason.DAMAGED, reason(repeated(" ", 5 << 20)));
     assertEquals(Reason.DAMAGED, reason(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, repeated("a\n", 9 << 20))));
-    // Says that it is small, and is not.
-    byte[] bomb = Fixtures.bundle(Fixtures.GRAPH, repeated(" ", 20 << 20), WORDS);
+    // The declared size is small, the actual size is not.
+    byte[] bomb = Fixtures.bundle(Fixtures.GRAPH, repeated(" ", 5 << 20), WORDS);
     ByteBuffer fields = ByteBuffer.wrap(bomb).order(ByteOrder.LITTLE_ENDIAN);
     int directory = fields.getInt(bomb.length - 6) + Fixtures.GRAPH.length;
     assertEquals(0x02014b50, fields.getInt(directory));
     fields.putInt(directory + 24, 1000);
     assertEquals(Reason.DAMAGED, reason(bomb));
-    // Sixteen million lines are as long as they may be, and cost what the file does.
+    // Just below the limit of 16 MB.
     String lines = repeated("\n", 15 << 20);
     assertEquals(15 << 20, read(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, lines)).vocabulary().size());
   }
 
   @Test
-  public void whatIsNoFileIsAnIoException() throws Exception {
+  public void unreadableSourcesThrowIoException() throws Exception {
     assertThrows(FileNotFoundException.class, () -> CaptionerBundle.fromFile(new File("absent.tflite")));
     assertThrows(IOException.class, () -> CaptionerBundle.fromFile(new File("target")));
     AssetManager assets = RuntimeEnvironment.getApplication().getAssets();
     assertThrows(IOException.class, () -> CaptionerBundle.fromAsset(assets, "absent.tflite"));
     Uri absent = Uri.fromFile(new File("absent.tflite"));
     assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), absent));
-    Uri denied =
+    Uri isAccessDenied =
         Fixtures.offer(
             () -> {
-              throw new SecurityException("not yours");
+              throw new SecurityException("access denied");
             });
     IOException error =
-        assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), denied));
+        assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), isAccessDenied));
     assertTrue(error.getCause() instanceof SecurityException);
   }
 
   @Test
-  public void aProvidersFileIsMappedWhereItIs() throws Exception {
+  public void providerFilesAreMappedWithoutACopy() throws Exception {
     File file = Fixtures.asset("sparse.tflite");
     List<String> before = copies();
     List<String> during = new ArrayList<>();
     Uri uri =
-        Provider.offer(
+        TestProvider.offer(
             each -> {
               during.addAll(copies());
               return ParcelFileDescriptor.open(file, ParcelFileDescriptor.MODE_READ_ONLY);
             });
     CaptionerBundle bundle = CaptionerBundle.fromUri(Fixtures.resolver(), uri);
     assertEquals(ByteBuffer.wrap(Files.readAllBytes(file.toPath())), bundle.model());
-    assertEquals("opened more than once, or copied", before, during);
+    assertEquals("copied, or opened more than once", before, during);
   }
 
   @Test
-  public void whatAProviderRefusesIsAnIoException() {
+  public void providerExceptionsBecomeIoExceptions() {
     for (RuntimeException refusal :
-        new RuntimeException[] {new SecurityException("not yours"), new IllegalStateException("a defect")}) {
+        new RuntimeException[] {new SecurityException("access denied"), new IllegalStateException("a bug")}) {
       Uri uri =
-          Provider.offer(
+          TestProvider.offer(
               each -> {
                 throw refusal;
               });
@@ -220,14 +237,14 @@ public class CaptionerBundleTest {
           assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), uri));
       assertSame(refusal, error.getCause());
     }
-    Uri nothing = Provider.offer(each -> null);
+    Uri nothing = TestProvider.offer(each -> null);
     assertThrows(IOException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), nothing));
   }
 
   @Test
-  public void aStreamThatIsNoModelIsNotReadToItsEnd() {
+  public void otherStreamsAreNotReadToTheEnd() {
     long[] read = {0};
-    Uri film =
+    Uri video =
         Fixtures.offer(
             () ->
                 new InputStream() {
@@ -238,13 +255,13 @@ public class CaptionerBundleTest {
                   }
                 });
     BundleException error =
-        assertThrows(BundleException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), film));
+        assertThrows(BundleException.class, () -> CaptionerBundle.fromUri(Fixtures.resolver(), video));
     assertEquals(Reason.NOT_A_MODEL, error.reason());
     assertTrue(read[0] < 1 << 20);
   }
 
   @Test
-  public void nothingIsLeftOfACopy() throws Exception {
+  public void temporaryCopiesAreDeleted() throws Exception {
     List<String> before = copies();
     byte[] content = Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION, WORDS);
     CaptionerBundle.fromUri(Fixtures.resolver(), Fixtures.offer(content));
@@ -279,6 +296,10 @@ public class CaptionerBundleTest {
   }
 
   private static String repeated(String text, int times) {
-    return String.join("", Collections.nCopies(times, text));
+    StringBuilder result = new StringBuilder(text.length() * times);
+    for (int i = 0; i < times; i++) {
+      result.append(text);
+    }
+    return result.toString();
   }
 }

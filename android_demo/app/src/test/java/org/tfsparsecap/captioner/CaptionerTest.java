@@ -25,33 +25,33 @@ import org.junit.runner.RunWith;
 import org.robolectric.RobolectricTestRunner;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
-/** The library of TFLite that apps get, on the desktop. */
+/** Runs TFLite's Android library on the desktop. */
 @RunWith(RobolectricTestRunner.class)
 public class CaptionerTest {
-  private static final int NOTHING_FOUND = 255;
+  private static final int NO_CAPTION_SCORE = 255;
 
   @Test
-  public void theAppsModelsSayWhatTheySayInPython() throws Exception {
+  public void captionsEqualPythons() throws Exception {
     JSONObject models = Fixtures.object("captions.json");
-    Set<String> said = new HashSet<>();
+    Set<String> distinct = new HashSet<>();
     for (Iterator<String> names = models.keys(); names.hasNext(); ) {
       String name = names.next();
       File file = Fixtures.asset(name);
       JSONObject model = models.getJSONObject(name);
-      String again = name + " is not the model that fixtures.py captioned with: run it again";
+      String again = name + " has changed: run fixtures.py again";
       assertEquals(again, model.getString("sha256"), Fixtures.sha256(file));
       try (Captioner captioner = new Captioner(CaptionerBundle.fromFile(file), 2)) {
-        JSONObject pictures = model.getJSONObject("captions");
-        for (Iterator<String> each = pictures.keys(); each.hasNext(); ) {
-          String picture = each.next();
-          List<Caption> captions = captioner.caption(Fixtures.bitmap(picture)).captions();
+        JSONObject images = model.getJSONObject("captions");
+        for (Iterator<String> each = images.keys(); each.hasNext(); ) {
+          String image = each.next();
+          List<Caption> captions = captioner.caption(Fixtures.bitmap(image)).captions();
           assertCaptions(
-              name + " on " + picture, pictures.getJSONArray(picture), captions, model.getDouble("score_error"));
-          said.add(captions.get(0).text());
+              name + " on " + image, images.getJSONArray(image), captions, model.getDouble("score_error"));
+          distinct.add(captions.get(0).text());
         }
       }
     }
-    assertTrue("the same for all pictures: " + said, said.size() > 3);
+    assertTrue("same caption for all images: " + distinct, distinct.size() > 3);
   }
 
   private static void assertCaptions(String where, JSONArray expected, List<Caption> captions, double error)
@@ -60,7 +60,7 @@ public class CaptionerTest {
     for (int i = 0; i < captions.size(); i++) {
       double score = expected.getJSONObject(i).getDouble("score");
       assertEquals(where, score, captions.get(i).logProbability(), error);
-      // Captions that are nearly equally likely may change places.
+      // Captions of nearly equal probability may be in either order.
       boolean tied = tie(expected, i, i - 1, error) || tie(expected, i, i + 1, error);
       if (!tied) {
         assertEquals(where, expected.getJSONObject(i).getString("text"), captions.get(i).text());
@@ -76,10 +76,10 @@ public class CaptionerTest {
   }
 
   @Test
-  public void captionsAreReadFromTheGraphsTokens() throws Exception {
+  public void decodesTheGraphsOutput() throws Exception {
     try (Captioner captioner = new Captioner(echo(), 1)) {
-      Captioning captioning =
-          captioner.caption(picture(new int[][] {{4, 5, 2, 0}, {5, 2, 0, 0}, {2, 0, 0, 0}}, 24, 32, 48));
+      CaptioningResult captioning =
+          captioner.caption(image(new int[][] {{4, 5, 2, 0}, {5, 2, 0, 0}, {2, 0, 0, 0}}, 24, 32, 48));
       List<Caption> captions = captioning.captions();
       assertEquals(Arrays.asList("a dog", "dog", ""), texts(captions));
       assertEquals(-1.5f, captions.get(0).logProbability(), 0);
@@ -92,33 +92,33 @@ public class CaptionerTest {
   }
 
   @Test
-  public void aBeamThatFoundNothingIsLeftOut() throws Exception {
+  public void skipsBeamsWithoutCaption() throws Exception {
     try (Captioner captioner = new Captioner(echo(), 1)) {
       int[][] tokens = {{4, 2, 0, 0}, {5, 2, 0, 0}, {4, 5, 2, 0}};
       assertEquals(
           Arrays.asList("a", "a dog"),
-          texts(captioner.caption(picture(tokens, 16, NOTHING_FOUND, 48)).captions()));
-      Bitmap none = picture(tokens, NOTHING_FOUND, NOTHING_FOUND, NOTHING_FOUND);
+          texts(captioner.caption(image(tokens, 16, NO_CAPTION_SCORE, 48)).captions()));
+      Bitmap none = image(tokens, NO_CAPTION_SCORE, NO_CAPTION_SCORE, NO_CAPTION_SCORE);
       assertTrue(captioner.caption(none).captions().isEmpty());
-      Bitmap lowest = picture(tokens, 16, 32, 48);
-      lowest.setPixel(0, 2, Color.rgb(4, 48, NOTHING_FOUND));
+      Bitmap lowest = image(tokens, 16, 32, 48);
+      lowest.setPixel(0, 2, Color.rgb(4, 48, NO_CAPTION_SCORE));
       assertEquals(Arrays.asList("a", "dog"), texts(captioner.caption(lowest).captions()));
     }
   }
 
   @Test
-  public void aTokenBeyondTheVocabularyIsDamage() throws Exception {
+  public void tokenOutsideTheVocabularyIsDamage() throws Exception {
     try (Captioner captioner = new Captioner(echo(), 1)) {
-      Bitmap beyond = picture(new int[][] {{4, 8, 2, 0}, {5, 2, 0, 0}, {5, 2, 0, 0}}, 16, 32, 48);
+      Bitmap beyond = image(new int[][] {{4, 8, 2, 0}, {5, 2, 0, 0}, {5, 2, 0, 0}}, 16, 32, 48);
       assertEquals(Reason.DAMAGED, assertThrows(BundleException.class, () -> captioner.caption(beyond)).reason());
-      // And it goes on.
-      Bitmap good = picture(new int[][] {{4, 2, 0, 0}, {5, 2, 0, 0}, {5, 2, 0, 0}}, 16, 32, 48);
+      // The captioner still works.
+      Bitmap good = image(new int[][] {{4, 2, 0, 0}, {5, 2, 0, 0}, {5, 2, 0, 0}}, 16, 32, 48);
       assertEquals("a", captioner.caption(good).captions().get(0).text());
     }
   }
 
   @Test
-  public void eachPictureIsSeenAnewAndNotKept() throws Exception {
+  public void imagesDoNotAffectEachOther() throws Exception {
     File file = Fixtures.asset("sparse.tflite");
     try (Captioner captioner = new Captioner(CaptionerBundle.fromFile(file), 1)) {
       List<Caption> first = captioner.caption(Fixtures.bitmap("scene_0.png")).captions();
@@ -130,12 +130,12 @@ public class CaptionerTest {
   }
 
   @Test
-  public void whatTheRuntimeCannotRunIsSaid() throws Exception {
+  public void reportsModelsThatCannotRun() throws Exception {
     assertEquals(Reason.NOT_RUNNABLE, reason("future_operator.tflite"));
     assertEquals(Reason.TAKES_FEATURES, reason("features.tflite"));
     assertEquals(Reason.DAMAGED, reason("silent.tflite"));
     assertEquals(Reason.DAMAGED, reason("other_signature.tflite"));
-    // A head of a model and nothing behind it but an archive.
+    // Only the header of a model, followed by an archive.
     String description = echo().description().json();
     File hollow = Fixtures.write(Fixtures.bundle(Fixtures.GRAPH, description, "a\n"));
     assertEquals(Reason.NOT_RUNNABLE, reason(hollow));
@@ -146,33 +146,33 @@ public class CaptionerTest {
   }
 
   @Test
-  public void threadsMustBeSome() throws Exception {
+  public void rejectsZeroThreads() throws Exception {
     CaptionerBundle bundle = echo();
     assertThrows(IllegalArgumentException.class, () -> new Captioner(bundle, 0));
   }
 
   @Test
-  public void closedItSaysSo() throws Exception {
+  public void closedCaptionerThrows() throws Exception {
     Captioner captioner = new Captioner(echo(), 1);
-    Bitmap picture = picture(new int[][] {{4, 2, 0, 0}, {5, 2, 0, 0}, {5, 2, 0, 0}}, 16, 32, 48);
-    captioner.caption(picture);
+    Bitmap image = image(new int[][] {{4, 2, 0, 0}, {5, 2, 0, 0}, {5, 2, 0, 0}}, 16, 32, 48);
+    captioner.caption(image);
     captioner.close();
     captioner.close();
-    assertThrows(IllegalStateException.class, () -> captioner.caption(picture));
+    assertThrows(IllegalStateException.class, () -> captioner.caption(image));
     assertEquals(4, captioner.bundle().description().imageSize());
   }
 
   @Test
-  public void severalThreadsWaitForEachOther() throws Exception {
+  public void concurrentCallsAreSerialized() throws Exception {
     ExecutorService threads = Executors.newFixedThreadPool(3);
     CaptionerBundle bundle = CaptionerBundle.fromFile(Fixtures.asset("sparse.tflite"));
     try (Captioner captioner = new Captioner(bundle, 1)) {
-      Bitmap[] pictures = {Fixtures.bitmap("scene_0.png"), Fixtures.bitmap("scene_3.png")};
+      Bitmap[] images = {Fixtures.bitmap("scene_0.png"), Fixtures.bitmap("scene_3.png")};
       List<List<Caption>> expected =
-          Arrays.asList(captioner.caption(pictures[0]).captions(), captioner.caption(pictures[1]).captions());
-      List<Future<Captioning>> results =
+          Arrays.asList(captioner.caption(images[0]).captions(), captioner.caption(images[1]).captions());
+      List<Future<CaptioningResult>> results =
           IntStream.range(0, 12)
-              .mapToObj(i -> threads.submit(() -> captioner.caption(pictures[i % 2])))
+              .mapToObj(i -> threads.submit(() -> captioner.caption(images[i % 2])))
               .collect(Collectors.toList());
       for (int i = 0; i < results.size(); i++) {
         assertEquals(expected.get(i % 2), results.get(i).get().captions());
@@ -182,8 +182,8 @@ public class CaptionerTest {
     }
   }
 
-  /** A picture for the graph that says what its picture tells it to: see Echo in bundle_fixtures.py. */
-  private static Bitmap picture(int[][] tokens, int... scores) {
+  /** An image whose pixels determine the output of the Echo graph, see bundle_fixtures.py. */
+  private static Bitmap image(int[][] tokens, int... scores) {
     Bitmap bitmap = Bitmap.createBitmap(4, 4, Bitmap.Config.ARGB_8888);
     bitmap.eraseColor(Color.BLACK);
     for (int beam = 0; beam < tokens.length; beam++) {

@@ -28,9 +28,9 @@ import org.json.JSONObject;
 import org.robolectric.RuntimeEnvironment;
 import org.robolectric.Shadows;
 
-/** What Python's fixtures.py wrote, and small helpers. */
+/** Files written by fixtures.py, and helpers. */
 final class Fixtures {
-  /** How the head of a graph looks; the reader of bundles does not look further where an archive follows. */
+  /** Header of a graph; the bundle reader does not check the rest if an archive follows. */
   static final byte[] GRAPH = graphHead();
 
   private Fixtures() {}
@@ -60,7 +60,7 @@ final class Fixtures {
     return objects;
   }
 
-  /** A model of the app, as it lies among its assets. */
+  /** A model that is packaged in the app. */
   static File asset(String name) {
     return new File("target/assets", name);
   }
@@ -70,7 +70,7 @@ final class Fixtures {
     return String.format("%064x", new BigInteger(1, digest));
   }
 
-  /** A PNG without transparency, pixel by pixel as it is in the file. */
+  /** An opaque PNG, with the pixels of the file. */
   static Bitmap bitmap(String name) throws IOException {
     byte[] content = bytes(name);
     return BitmapFactory.decodeByteArray(content, 0, content.length);
@@ -93,7 +93,7 @@ final class Fixtures {
     return bytes.array();
   }
 
-  /** The largest difference between bytes of two pictures. */
+  /** The largest difference between the bytes of two images. */
   static int difference(byte[] one, byte[] other) {
     int largest = Math.abs(one.length - other.length) == 0 ? 0 : 256;
     for (int i = 0; i < Math.min(one.length, other.length); i++) {
@@ -106,25 +106,25 @@ final class Fixtures {
     return RuntimeEnvironment.getApplication().getContentResolver();
   }
 
-  /** A URI that gives this content each time that it is opened. */
+  /** A URI that returns this content whenever it is opened. */
   static Uri offer(byte[] content) {
     return offer(() -> new ByteArrayInputStream(content));
   }
 
   static Uri offer(Supplier<InputStream> streams) {
-    Uri uri = Uri.parse("content://pictures/" + System.nanoTime());
+    Uri uri = Uri.parse("content://images/" + System.nanoTime());
     Shadows.shadowOf(resolver()).registerInputStreamSupplier(uri, streams::get);
     return uri;
   }
 
-  /** A bundle of these parts; null leaves one out. */
+  /** A bundle of these parts; null omits one. */
   static byte[] bundle(byte[] graph, String description, String vocabulary) throws IOException {
     ByteArrayOutputStream content = new ByteArrayOutputStream();
     content.write(graph);
     ZipOutputStream archive = new ZipOutputStream(content);
     add(archive, "captioner.json", description);
     add(archive, "vocabulary.txt", vocabulary);
-    // An archive without files has no end record here.
+    // Java writes no end record for an empty archive.
     if (description == null && vocabulary == null) {
       add(archive, "labels.txt", "dog");
     }
@@ -139,12 +139,12 @@ final class Fixtures {
     }
   }
 
-  /** The graph of a bundle: what lies in front of its archive. */
+  /** The graph of a bundle: everything before its archive. */
   static byte[] graph(byte[] bundle) {
     ByteBuffer bytes = ByteBuffer.wrap(bundle);
-    for (int at = 0; ; at++) {
-      if (bytes.getInt(at) == 0x504b0304) {
-        byte[] graph = new byte[at];
+    for (int pos = 0; ; pos++) {
+      if (bytes.getInt(pos) == 0x504b0304) {
+        byte[] graph = new byte[pos];
         bytes.get(graph);
         return graph;
       }

@@ -21,14 +21,17 @@ import org.junit.Test;
 import org.junit.runner.RunWith;
 import org.robolectric.RobolectricTestRunner;
 
-/** What a photo of 48 megapixels costs: {@code mvn -f android_demo/pom.xml test -Dtest=LargePhotoTest}. */
+/**
+ * Memory for a photo of 48 megapixels: {@code mvn -f android_demo/pom.xml test
+ * -Dtest=LargePhotoTest}.
+ */
 @RunWith(RobolectricTestRunner.class)
 public class LargePhotoTest {
-  /** What the app asks for to show a photo; to caption it, it takes half of that. */
+  /** The size that the app displays; captioning needs half of it. */
   private static final int SIDE = 448;
   private static final int ROTATE_90 = 6;
-  private static final int LARGEST_BITMAP = 20 << 20;
-  private static final long LARGEST_HEAP = 4 << 20;
+  private static final int MAX_BITMAP = 20 << 20;
+  private static final long MAX_HEAP = 4 << 20;
 
   private static File upright;
   private static File turned;
@@ -53,7 +56,7 @@ public class LargePhotoTest {
   }
 
   @Test
-  public void isReadInLittleMemory() throws Exception {
+  public void readingNeedsLittleMemory() throws Exception {
     measure("48 MP upright", upright, 2000, 1500);
     measure("48 MP turned", turned, 1500, 2000);
   }
@@ -65,24 +68,24 @@ public class LargePhotoTest {
     long before = allocated();
     Bitmap bitmap = PhotoReader.read(Fixtures.resolver(), uri, SIDE);
     PillowScaler.scale(bitmap, SIDE, pixels);
-    // All that was ever taken, so that there was no moment with more.
+    // All allocations, an upper bound of the peak.
     long heap = allocated() - before;
     System.out.printf(
         "MEASURED %s: Java heap at most %d KB, bitmap %d KB%n",
         what, heap >> 10, bitmap.getAllocationByteCount() >> 10);
     assertEquals(width, bitmap.getWidth());
     assertEquals(height, bitmap.getHeight());
-    assertTrue("bitmap", bitmap.getAllocationByteCount() <= LARGEST_BITMAP);
-    assertTrue("heap " + heap, heap <= LARGEST_HEAP);
+    assertTrue("bitmap", bitmap.getAllocationByteCount() <= MAX_BITMAP);
+    assertTrue("heap " + heap, heap <= MAX_HEAP);
   }
 
-  /** Bytes of the Java heap that this thread has taken since it began. */
+  /** Bytes that this thread has allocated on the Java heap so far. */
   private static long allocated() {
     ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
     return threads.getThreadAllocatedBytes(Thread.currentThread().getId());
   }
 
-  /** A JPEG with an EXIF block of one entry. */
+  /** Inserts an EXIF block with one entry into a JPEG. */
   private static byte[] withOrientation(byte[] jpeg, int orientation) {
     ByteBuffer result = ByteBuffer.allocate(jpeg.length + 36);
     result.put(jpeg, 0, 2).putShort((short) 0xffe1).putShort((short) 34);

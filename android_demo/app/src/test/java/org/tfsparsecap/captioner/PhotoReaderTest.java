@@ -29,11 +29,11 @@ import org.tfsparsecap.captioner.PhotoException.Reason;
 @RunWith(RobolectricTestRunner.class)
 public class PhotoReaderTest {
   @Test
-  public void oddPicturesHaveThePixelsThatPythonReads() throws Exception {
-    int pictures = 0;
+  public void pixelsOfAllFormatsEqualPythons() throws Exception {
+    int images = 0;
     StringBuilder wrong = new StringBuilder();
-    for (JSONObject odd : Fixtures.objects("oddities.json")) {
-      String name = odd.getString("picture");
+    for (JSONObject odd : Fixtures.objects("formats.json")) {
+      String name = odd.getString("image");
       int side = odd.getInt("side");
       Bitmap bitmap = PhotoReader.read(Fixtures.resolver(), Uri.fromFile(Fixtures.file(name)), side);
       byte[] expected = Fixtures.rgb(Fixtures.bitmap(odd.getString("expected")));
@@ -44,14 +44,14 @@ public class PhotoReaderTest {
       assertEquals(name, Bitmap.Config.ARGB_8888, bitmap.getConfig());
       assertFalse(name, bitmap.hasAlpha());
       new Canvas(Bitmap.createBitmap(9, 9, Bitmap.Config.ARGB_8888)).drawBitmap(bitmap, 0, 0, null);
-      pictures++;
+      images++;
     }
     assertEquals("", wrong.toString());
-    assertTrue(pictures > 35);
+    assertTrue(images > 35);
   }
 
   @Test
-  public void orientationTurnsWidthIntoHeight() throws Exception {
+  public void appliesExifOrientation() throws Exception {
     for (int orientation = 1; orientation <= 8; orientation++) {
       Bitmap bitmap = read(Fixtures.bytes("turned_" + orientation + ".jpg"));
       assertEquals("orientation " + orientation, orientation < 5 ? 53 : 37, bitmap.getWidth());
@@ -60,7 +60,7 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void aBrokenExifBlockSaysNothingOfThePixels() throws Exception {
+  public void ignoresMalformedExif() throws Exception {
     byte[] photo = Fixtures.bytes("turned_6.jpg");
     int exif = new String(photo, StandardCharsets.ISO_8859_1).indexOf("Exif");
     byte[] broken = photo.clone();
@@ -69,35 +69,35 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void whatIsNoPictureIsSaid() throws Exception {
+  public void rejectsFilesThatAreNotImages() throws Exception {
     assertEquals(Reason.EMPTY, reason(new byte[0]));
-    assertEquals(Reason.NOT_A_PICTURE, reason("a text".getBytes(StandardCharsets.UTF_8)));
-    byte[] film = Arrays.copyOf("\0\0\0 ftypisom\0\0\2\0isomiso2avc1mp41".getBytes(StandardCharsets.US_ASCII), 9999);
-    assertEquals(Reason.NOT_A_PICTURE, reason(film));
-    assertEquals(Reason.NOT_A_PICTURE, reason(Arrays.copyOf(Fixtures.bytes("colour.jpg"), 300)));
-    assertEquals(Reason.NOT_A_PICTURE, reason(Arrays.copyOf(Fixtures.bytes("grey.png"), 12)));
+    assertEquals(Reason.NOT_AN_IMAGE, reason("a text".getBytes(StandardCharsets.UTF_8)));
+    byte[] video = Arrays.copyOf("\0\0\0 ftypisom\0\0\2\0isomiso2avc1mp41".getBytes(StandardCharsets.US_ASCII), 9999);
+    assertEquals(Reason.NOT_AN_IMAGE, reason(video));
+    assertEquals(Reason.NOT_AN_IMAGE, reason(Arrays.copyOf(Fixtures.bytes("colour.jpg"), 300)));
+    assertEquals(Reason.NOT_AN_IMAGE, reason(Arrays.copyOf(Fixtures.bytes("grey.png"), 12)));
   }
 
   @Test
-  public void aPhotoThatIsNotThereIsGone() {
+  public void reportsMissingPhotos() {
     assertEquals(Reason.GONE, reason(Uri.fromFile(new File("absent.jpg"))));
-    assertEquals(Reason.GONE, reason(Provider.offer(uri -> {
+    assertEquals(Reason.GONE, reason(TestProvider.offer(uri -> {
       throw new FileNotFoundException("deleted");
     })));
-    assertEquals(Reason.GONE, reason(Provider.offer(uri -> null)));
-    assertEquals(Reason.GONE, reason(Provider.offer(uri -> {
-      throw new IllegalStateException("another program's defect");
+    assertEquals(Reason.GONE, reason(TestProvider.offer(uri -> null)));
+    assertEquals(Reason.GONE, reason(TestProvider.offer(uri -> {
+      throw new IllegalStateException("a bug of another app");
     })));
   }
 
   @Test
-  public void aPhotoThatMayNotBeReadIsDenied() {
-    PhotoException denied = failure(Provider.offer(uri -> {
-      throw new SecurityException("not yours");
+  public void reportsDeniedAccess() {
+    PhotoException isAccessDenied = failure(TestProvider.offer(uri -> {
+      throw new SecurityException("access denied");
     }));
-    assertEquals(Reason.DENIED, denied.reason());
-    assertTrue(denied.getCause() instanceof SecurityException);
-    assertEquals(Reason.DENIED, reason(Provider.offer(uri -> {
+    assertEquals(Reason.DENIED, isAccessDenied.reason());
+    assertTrue(isAccessDenied.getCause() instanceof SecurityException);
+    assertEquals(Reason.DENIED, reason(TestProvider.offer(uri -> {
       FileNotFoundException error = new FileNotFoundException("open failed: EACCES (Permission denied)");
       error.initCause(new ErrnoException("open", OsConstants.EACCES));
       throw error;
@@ -105,20 +105,20 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void aPhotoThatIsDeletedWhileItLoadsIsGone() throws Exception {
+  public void reportsPhotosDeletedWhileReading() throws Exception {
     byte[] photo = large(1200, 900);
     for (int opened : new int[] {1, 2, 3}) {
       for (int bytes : new int[] {0, 10, photo.length / 2}) {
         int[] count = {0};
         Uri uri =
-            Fixtures.offer(() -> ++count[0] < opened ? new ByteArrayInputStream(photo) : new Torn(photo, bytes));
-        assertEquals("opening " + opened + " torn after " + bytes, Reason.GONE, reason(uri));
+            Fixtures.offer(() -> ++count[0] < opened ? new ByteArrayInputStream(photo) : new FailingStream(photo, bytes));
+        assertEquals("opening " + opened + " failed after " + bytes, Reason.GONE, reason(uri));
       }
     }
   }
 
   @Test
-  public void thePictureOutlivesItsStreamsAndTheyAreClosed() throws Exception {
+  public void closesAllStreams() throws Exception {
     int[] open = {0, 0};
     byte[] photo = Fixtures.bytes("colour.jpg");
     Uri uri =
@@ -138,15 +138,15 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void tooLittleMemoryIsTriedWithLessAndThenSaid() throws Exception {
+  public void retriesWithSmallerSizeWhenOutOfMemory() throws Exception {
     byte[] photo = large(400, 300);
-    Bitmap small = PhotoReader.read(Fixtures.resolver(), shortOfMemory(photo, 2), 4096);
+    Bitmap small = PhotoReader.read(Fixtures.resolver(), outOfMemoryPhoto(photo, 2), 4096);
     assertSize(100, 75, small);
-    assertEquals(Reason.OUT_OF_MEMORY, reason(shortOfMemory(photo, 99)));
+    assertEquals(Reason.OUT_OF_MEMORY, reason(outOfMemoryPhoto(photo, 99)));
   }
 
-  /** A photo that there is too little memory for, the first times that it is decoded. */
-  private static Uri shortOfMemory(byte[] photo, int times) {
+  /** A photo for which the first decoding attempts run out of memory. */
+  private static Uri outOfMemoryPhoto(byte[] photo, int times) {
     int[] opened = {0};
     int beforeDecoding = 2;
     return Fixtures.offer(
@@ -160,7 +160,7 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void jpegsAreReducedAsLongAsThereAreTwiceThePixels() throws Exception {
+  public void reducesJpegsToTwiceTheRequestedSide() throws Exception {
     byte[] photo = large(1200, 900);
     assertSize(1200, 900, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 226));
     assertSize(600, 450, PhotoReader.read(Fixtures.resolver(), Fixtures.offer(photo), 225));
@@ -171,7 +171,7 @@ public class PhotoReaderTest {
   }
 
   @Test
-  public void aSmallPictureStaysAsItIs() throws Exception {
+  public void keepsSmallImages() throws Exception {
     Bitmap one = Bitmap.createBitmap(1, 1, Bitmap.Config.ARGB_8888);
     one.eraseColor(Color.rgb(10, 20, 30));
     Bitmap read = read(compressed(one, Bitmap.CompressFormat.PNG));
@@ -183,23 +183,23 @@ public class PhotoReaderTest {
     assertEquals(width + " x " + height, bitmap.getWidth() + " x " + bitmap.getHeight());
   }
 
-  /** A stream that breaks. */
-  private static final class Torn extends InputStream {
+  /** A stream that fails after some bytes. */
+  private static final class FailingStream extends InputStream {
     private final byte[] content;
     private final int end;
-    private int at;
+    private int pos;
 
-    Torn(byte[] content, int end) {
+    FailingStream(byte[] content, int end) {
       this.content = content;
       this.end = end;
     }
 
     @Override
     public int read() throws IOException {
-      if (at == end) {
-        throw new IOException("the card was pulled out");
+      if (pos == end) {
+        throw new IOException("the stream failed");
       }
-      return content[at++] & 255;
+      return content[pos++] & 255;
     }
   }
 

@@ -16,28 +16,28 @@ import org.robolectric.RobolectricTestRunner;
 @RunWith(RobolectricTestRunner.class)
 public class PillowScalerTest {
   @Test
-  public void givesTheBytesOfPillow() throws Exception {
-    int pictures = 0;
+  public void outputIsIdenticalToPillow() throws Exception {
+    int images = 0;
     for (JSONObject scaling : Fixtures.objects("scalings.json")) {
-      String name = scaling.getString("picture");
+      String name = scaling.getString("image");
       byte[] scaled = Fixtures.scaled(Fixtures.bitmap(name), scaling.getInt("side"));
       byte[] expected = Fixtures.rgb(Fixtures.bitmap(scaling.getString("expected")));
       assertArrayEquals(name, expected, scaled);
-      pictures++;
+      images++;
     }
-    assertEquals(12, pictures);
+    assertEquals(12, images);
   }
 
   @Test
-  public void differsFromAndroidsOwnScaling() throws Exception {
+  public void differsFromAndroidsScaling() throws Exception {
     Bitmap noise = Fixtures.bitmap("scaling_97x61.png");
     byte[] ours = Fixtures.scaled(noise, 48);
     byte[] androids = Fixtures.rgb(Bitmap.createScaledBitmap(noise, 48, 48, true));
-    assertTrue("this test's noise tells no scalings apart", Fixtures.difference(ours, androids) > 20);
+    assertTrue("the test image does not distinguish the scalings", Fixtures.difference(ours, androids) > 20);
   }
 
   @Test
-  public void readsEveryConfig() throws Exception {
+  public void readsAllBitmapConfigs() throws Exception {
     Bitmap noise = Fixtures.bitmap("scaling_37x53.png");
     byte[] expected = Fixtures.scaled(noise, 24);
     for (Bitmap.Config config : new Bitmap.Config[] {Bitmap.Config.RGB_565, Bitmap.Config.RGBA_F16}) {
@@ -47,7 +47,7 @@ public class PillowScalerTest {
   }
 
   @Test
-  public void putsWhiteBehindWhatIsTransparent() {
+  public void blendsTransparentPixelsWithWhite() {
     Bitmap clear = Bitmap.createBitmap(5, 5, Bitmap.Config.ARGB_8888);
     clear.eraseColor(Color.argb(51, 255, 0, 0));
     byte[] scaled = Fixtures.scaled(clear, 2);
@@ -57,7 +57,7 @@ public class PillowScalerTest {
   }
 
   @Test
-  public void writesFromTheBuffersPositionOn() throws Exception {
+  public void writesAtTheBufferPosition() throws Exception {
     Bitmap noise = Fixtures.bitmap("scaling_37x53.png");
     ByteBuffer buffer = ByteBuffer.allocateDirect(7 + 3 * 24 * 24);
     buffer.position(7);
@@ -70,7 +70,7 @@ public class PillowScalerTest {
   }
 
   @Test
-  public void refusesARecycledBitmap() {
+  public void rejectsRecycledBitmap() {
     Bitmap bitmap = Bitmap.createBitmap(5, 5, Bitmap.Config.ARGB_8888);
     bitmap.recycle();
     assertThrows(IllegalArgumentException.class, () -> Fixtures.scaled(bitmap, 2));

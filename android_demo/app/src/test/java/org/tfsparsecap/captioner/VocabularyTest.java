@@ -11,7 +11,7 @@ import org.junit.Test;
 
 public class VocabularyTest {
   @Test
-  public void linesAreTokens() throws Exception {
+  public void splitsLinesIntoTokens() throws Exception {
     assertEquals(Arrays.asList("a", "schläft", "", "\ud83d\udc36\u2028s"), of("a\nschläft\n\n\ud83d\udc36\u2028s\n"));
     assertEquals(Arrays.asList("a", "dog"), of("a\ndog"));
     assertEquals(Arrays.asList("a\r", "dog\r"), of("a\r\ndog\r\n"));
@@ -20,7 +20,7 @@ public class VocabularyTest {
   }
 
   @Test
-  public void cannotBeChangedAndHasItsBounds() throws Exception {
+  public void isUnmodifiableAndChecksBounds() throws Exception {
     List<String> tokens = of("a\ndog\n");
     assertThrows(UnsupportedOperationException.class, () -> tokens.set(0, "b"));
     assertThrows(UnsupportedOperationException.class, () -> tokens.remove(0));
@@ -29,7 +29,7 @@ public class VocabularyTest {
   }
 
   @Test
-  public void refusesWhatIsNoUtf8() {
+  public void rejectsInvalidUtf8() {
     for (byte[] text : new byte[][] {{'a', '\n', (byte) 0xff}, {(byte) 0xe2, (byte) 0x82}}) {
       BundleException error = assertThrows(BundleException.class, () -> Vocabulary.of(text));
       assertEquals(BundleException.Reason.DAMAGED, error.reason());

@@ -21,60 +21,51 @@ import org.junit.Test;
 import org.robolectric.RuntimeEnvironment;
 import org.robolectric.shadows.ShadowAccessibilityManager;
 
-/** Every view of every screen can be found, read and hit, whatever the phone's settings. */
+/**
+ * Checks the accessibility of all views on all screens with different phone settings, and that they
+ * are drawn.
+ */
 public final class AccessibilityTest extends ScreenTest {
   @Test
-  public void onAnOrdinaryPhone() throws IOException {
+  public void phone() throws IOException {
     checkScreens();
   }
 
   @Test
-  public void inTheDark() throws IOException {
-    RuntimeEnvironment.setQualifiers("+night");
+  public void darkThemeRightToLeft() throws IOException {
+    RuntimeEnvironment.setQualifiers("ar-ldrtl-w411dp-h891dp-night-xhdpi");
     checkScreens();
   }
 
   @Test
-  public void inGerman() throws IOException {
-    RuntimeEnvironment.setQualifiers("de-rDE-w411dp-h891dp-xhdpi");
-    checkScreens();
-  }
-
-  @Test
-  public void fromRightToLeft() throws IOException {
-    RuntimeEnvironment.setQualifiers("ar-ldrtl-w411dp-h891dp-xhdpi");
-    checkScreens();
-  }
-
-  @Test
-  public void withTheLargestFontOnASmallPhone() throws IOException {
+  public void germanWithLargestFontOnASmallPhone() throws IOException {
     RuntimeEnvironment.setQualifiers("de-rDE-w320dp-h533dp-hdpi");
     RuntimeEnvironment.setFontScale(2);
     checkScreens();
   }
 
   @Test
-  public void inLandscapeWithLargeFonts() throws IOException {
+  public void landscapeWithLargeFonts() throws IOException {
     RuntimeEnvironment.setQualifiers("w640dp-h360dp-land-xhdpi");
     RuntimeEnvironment.setFontScale(1.5f);
     checkScreens();
   }
 
   @Test
-  public void onATablet() throws IOException {
+  public void tablet() throws IOException {
     RuntimeEnvironment.setQualifiers("w1280dp-h800dp-land-mdpi");
     checkScreens();
   }
 
   @Test
-  public void aNewCaptionIsAnnounced() {
+  public void newCaptionIsAnnouncedOnce() {
     AccessibilityManager manager = app.getSystemService(AccessibilityManager.class);
     ShadowAccessibilityManager talkBack = shadowOf(manager);
     talkBack.setEnabled(true);
     talkBack.setTouchExplorationEnabled(true);
-    app.engine.holdBack();
-    MainActivity screen = open(MainActivity.class, share(album.photo(Samples.TRIANGLE))).get();
-    await(() -> viewModel(screen).state().picture() != null, "the photo");
+    app.engine.block();
+    MainActivity screen = open(MainActivity.class, share(album.photo(SamplePhotos.TRIANGLE))).get();
+    await(() -> viewModel(screen).state().image() != null, "the photo");
     View caption = screen.findViewById(R.id.caption);
     assertEquals(View.ACCESSIBILITY_LIVE_REGION_POLITE, caption.getAccessibilityLiveRegion());
     List<Integer> changes = new ArrayList<>();
@@ -88,13 +79,13 @@ public final class AccessibilityTest extends ScreenTest {
             super.sendAccessibilityEventUnchecked(host, event);
           }
         });
-    app.engine.letThrough(1);
+    app.engine.release(1);
     awaitCaptions(screen);
     await(() -> !changes.isEmpty(), "the announcement");
     int before = changes.size();
-    viewModel(screen).notice(Problem.NO_CAMERA); // something else changes
+    viewModel(screen).notice(Problem.NO_CAMERA); // an unrelated change
     shadowOf(android.os.Looper.getMainLooper()).idleFor(1, java.util.concurrent.TimeUnit.SECONDS);
-    assertEquals("said once", before, changes.size());
+    assertEquals("announced once", before, changes.size());
     View notice = screen.findViewById(R.id.notice_text);
     assertEquals(View.ACCESSIBILITY_LIVE_REGION_ASSERTIVE, notice.getAccessibilityLiveRegion());
   }
@@ -102,48 +93,49 @@ public final class AccessibilityTest extends ScreenTest {
   @Test
   public void captionsAreMarkedAsEnglish() {
     RuntimeEnvironment.setQualifiers("de-rDE-w411dp-h891dp-xhdpi");
-    MainActivity screen = openWith(Samples.TRIANGLE).get();
+    MainActivity screen = openWith(SamplePhotos.TRIANGLE).get();
     Spanned caption = (Spanned) ((TextView) screen.findViewById(R.id.caption)).getText();
     LocaleSpan[] marks = caption.getSpans(0, caption.length(), LocaleSpan.class);
     assertEquals(1, marks.length);
     assertEquals("en", marks[0].getLocale().getLanguage());
   }
 
-  /** Each screen with as much on it as there can be, and each with a problem. */
+  /** Opens each screen with as much content as possible, and with a problem. */
   private void checkScreens() throws IOException {
     Checks checks = new Checks();
     checks.check("welcome", open().get());
-    MainActivity several = openWith(Samples.HEART_STAR, Samples.CROSS_HEART).get();
+    MainActivity several = openWith(SamplePhotos.HEART_STAR, SamplePhotos.CROSS_HEART).get();
     checks.check("several", several);
     viewModel(several).notice(Problem.NO_SPEECH_ENGINE);
-    settle();
+    idleMainLooper();
     checks.check("notice", several);
     Uri empty = album.add("empty.jpg", new byte[0]);
-    MainActivity trouble = open(MainActivity.class, share(empty)).get();
-    awaitCaptions(trouble);
-    checks.check("trouble", trouble);
-    ModelsActivity models = openModels(album.photo(Samples.TRIANGLE)).get();
+    MainActivity problem = open(MainActivity.class, share(empty)).get();
+    awaitCaptions(problem);
+    checks.check("problem", problem);
+    ModelsActivity models = openModels(album.photo(SamplePhotos.TRIANGLE)).get();
     models(models).open(
         album.add(
             "a bundle with a long name of my own.tflite",
-            Files.readAllBytes(Samples.model("shapes_dense").toPath())));
+            Files.readAllBytes(SamplePhotos.model("shapes_dense").toPath())));
     awaitMeasured(models);
     checks.check("models", models);
     AboutActivity about = open(AboutActivity.class, new Intent()).get();
-    await(() -> app.engine.closed == app.engine.opened - 1, "the model's section");
-    settle();
+    await(() -> app.engine.closed == app.engine.opened - 1, "the model section");
+    idleMainLooper();
     checks.check("about", about);
     assertTrue(String.join("\n", checks.found), checks.found.isEmpty());
-    assertTrue("views were looked at: " + checks.clickable, checks.clickable >= 20);
+    assertTrue("clickable views: " + checks.clickable, checks.clickable >= 20);
   }
 
-  /** Looks at views and writes down what is wrong with them. */
+  /** Collects the violations of all screens. */
   private static final class Checks {
     final List<String> found = new ArrayList<>();
     int clickable;
 
     void check(String name, Activity screen) {
       new ViewChecks(name, screen, found).check(screen.getWindow().getDecorView());
+      ScreenshotsTest.draw(screen);
       clickable += ViewChecks.clickable(screen.getWindow().getDecorView());
     }
   }

@@ -10,11 +10,11 @@ import java.util.zip.ZipEntry;
 import java.util.zip.ZipInputStream;
 import java.util.zip.ZipOutputStream;
 
-/** Bundles with other descriptions. */
+/** Changes descriptions of bundles. */
 final class Bundles {
   private Bundles() {}
 
-  /** The same graph and words, and what a change makes of captioner.json. */
+  /** Replaces captioner.json with the result of {@code change}. */
   static byte[] withDescription(byte[] bundle, UnaryOperator<String> change) {
     int archive = indexOf(bundle, new byte[] {'P', 'K', 3, 4});
     ByteArrayOutputStream changed = new ByteArrayOutputStream();
@@ -43,11 +43,11 @@ final class Bundles {
   }
 
   private static int indexOf(byte[] content, byte[] wanted) {
-    for (int at = 0; at <= content.length - wanted.length; at++) {
-      if (Arrays.equals(Arrays.copyOfRange(content, at, at + wanted.length), wanted)) {
-        return at;
+    for (int pos = 0; pos <= content.length - wanted.length; pos++) {
+      if (Arrays.equals(Arrays.copyOfRange(content, pos, pos + wanted.length), wanted)) {
+        return pos;
       }
     }
-    throw new AssertionError("not there");
+    throw new AssertionError("signature not found");
   }
 }

@@ -22,19 +22,19 @@ import java.util.concurrent.TimeUnit;
 import org.junit.Test;
 import org.robolectric.android.controller.ActivityController;
 
-/** Photos from the camera app. */
+/** Photos taken with the camera app. */
 public final class CameraTest extends ScreenTest {
   @Test
-  public void noPermissionIsAskedFor() throws PackageManager.NameNotFoundException {
+  public void requestsNoPermission() throws PackageManager.NameNotFoundException {
     PackageInfo info =
         app.getPackageManager().getPackageInfo(app.getPackageName(), PackageManager.GET_PERMISSIONS);
     assertTrue(info.requestedPermissions == null || info.requestedPermissions.length == 0);
   }
 
   @Test
-  public void theCameraAppMayWriteOneFileAndNobodyElseAnything() {
+  public void grantsTheCameraAppAccessToOneFile() {
     MainActivity screen = open().get();
-    click(screen, R.id.take);
+    click(screen, R.id.take_photo);
     Intent asked = shadowOf(screen).getNextStartedActivityForResult().intent;
     assertEquals(MediaStore.ACTION_IMAGE_CAPTURE, asked.getAction());
     Uri into = asked.getParcelableExtra(MediaStore.EXTRA_OUTPUT, Uri.class);
@@ -48,81 +48,81 @@ public final class CameraTest extends ScreenTest {
   }
 
   @Test
-  public void aPhotoIsCaptionedAndDeletedWhenAnotherTakesItsPlace() throws IOException {
+  public void photoIsCaptionedAndDeletedWhenReplaced() throws IOException {
     MainActivity screen = open().get();
-    takePhoto(screen, Samples.CROSS_HEART);
+    takePhoto(screen, SamplePhotos.CROSS_HEART);
     awaitCaptions(screen);
-    assertEquals(sentence(Samples.CROSS_HEART), text(screen, R.id.caption));
-    assertEquals(1, kept().length);
-    click(screen, R.id.choose);
-    answer(screen, Activity.RESULT_OK, new Intent().setData(album.photo(Samples.TRIANGLE)));
+    assertEquals(expectedCaption(SamplePhotos.CROSS_HEART), text(screen, R.id.caption));
+    assertEquals(1, cameraFiles().length);
+    click(screen, R.id.choose_photos);
+    answer(screen, Activity.RESULT_OK, new Intent().setData(album.photo(SamplePhotos.TRIANGLE)));
     awaitCaptions(screen);
-    assertEquals(0, kept().length);
+    assertEquals(0, cameraFiles().length);
   }
 
   @Test
-  public void aPhotoIsDeletedWhenTheAppIsLeft() throws IOException {
+  public void photoIsDeletedWhenTheScreenFinishes() throws IOException {
     ActivityController<MainActivity> controller = open();
-    takePhoto(controller.get(), Samples.CROSS_HEART);
+    takePhoto(controller.get(), SamplePhotos.CROSS_HEART);
     awaitCaptions(controller.get());
     controller.get().finish();
     controller.pause().stop().destroy();
-    assertEquals(0, kept().length);
+    assertEquals(0, cameraFiles().length);
   }
 
   @Test
-  public void whoTakesNoPhotoKeepsWhatWasThereAndNoFile() throws IOException {
+  public void cancellingTheCameraKeepsThePreviousPhoto() throws IOException {
     MainActivity screen = open().get();
-    takePhoto(screen, Samples.CROSS_HEART);
+    takePhoto(screen, SamplePhotos.CROSS_HEART);
     awaitCaptions(screen);
-    click(screen, R.id.take);
+    click(screen, R.id.take_photo);
     answer(screen, Activity.RESULT_CANCELED, null);
-    assertEquals(sentence(Samples.CROSS_HEART), text(screen, R.id.caption));
+    assertEquals(expectedCaption(SamplePhotos.CROSS_HEART), text(screen, R.id.caption));
     assertFalse(isShown(screen, R.id.notice));
-    assertEquals(1, kept().length);
+    assertEquals(1, cameraFiles().length);
   }
 
   @Test
-  public void aCameraThatWritesNothingIsToldApart() {
+  public void reportsCameraWithoutPhoto() {
     MainActivity screen = open().get();
-    click(screen, R.id.take);
+    click(screen, R.id.take_photo);
     answer(screen, Activity.RESULT_OK, null);
-    assertEquals(screen.getString(R.string.problem_camera_gave_nothing), notice(screen));
-    assertEquals(0, kept().length);
+    assertEquals(screen.getString(R.string.problem_camera_no_photo), notice(screen));
+    assertEquals(0, cameraFiles().length);
   }
 
   @Test
-  public void withoutACameraAppItSaysSo() {
+  public void reportsMissingCameraApp() {
     shadowOf(app).checkActivities(true);
     MainActivity screen = open().get();
-    click(screen, R.id.take);
+    click(screen, R.id.take_photo);
     assertEquals(screen.getString(R.string.problem_no_camera), notice(screen));
-    assertEquals(0, kept().length);
+    assertEquals(0, cameraFiles().length);
   }
 
   @Test
-  public void withoutRoomForAPhotoItSaysSo() throws IOException {
-    // Where the folder should be lies a file: nothing can be written there.
+  public void reportsInsufficientStorage() throws IOException {
+    // A file in place of the folder, so that nothing can be written there.
     assertTrue(CameraFiles.folder(app).createNewFile());
     MainActivity screen = open().get();
-    click(screen, R.id.take);
-    assertEquals(screen.getString(R.string.problem_camera_no_room), notice(screen));
+    click(screen, R.id.take_photo);
+    assertEquals(screen.getString(R.string.problem_camera_no_storage), notice(screen));
   }
 
   @Test
-  public void aPhotoThatIsTakenWhileTheAppIsKilledArrives() throws IOException {
+  public void photoTakenWhileTheAppIsKilledIsCaptioned() throws IOException {
     ActivityController<MainActivity> controller = open();
-    click(controller.get(), R.id.take);
+    click(controller.get(), R.id.take_photo);
     Intent asked = shadowOf(controller.get()).getNextStartedActivityForResult().intent;
     MainActivity next = killAndRestore(controller).get();
-    write(asked, Samples.CROSS_HEART);
+    write(asked, SamplePhotos.CROSS_HEART);
     next.onActivityResult(MainActivity.TAKE, Activity.RESULT_OK, null);
     awaitCaptions(next);
-    assertEquals(sentence(Samples.CROSS_HEART), text(next, R.id.caption));
+    assertEquals(expectedCaption(SamplePhotos.CROSS_HEART), text(next, R.id.caption));
   }
 
   @Test
-  public void whatAKilledAppLeftIsDeletedLater() throws IOException {
+  public void oldPhotosOfAKilledProcessAreDeleted() throws IOException {
     File folder = CameraFiles.folder(app);
     assertTrue(folder.mkdirs());
     File old = new File(folder, "old.jpg");
@@ -130,12 +130,12 @@ public final class CameraTest extends ScreenTest {
     assertTrue(old.createNewFile() && young.createNewFile());
     assertTrue(old.setLastModified(System.currentTimeMillis() - TimeUnit.DAYS.toMillis(2)));
     open();
-    await(() -> !old.exists(), "the old photo to go");
+    await(() -> !old.exists(), "the old photo to be deleted");
     assertTrue(young.exists());
   }
 
   @Test
-  public void theProviderGivesNothingElse() {
+  public void providerExposesNoOtherFiles() {
     Uri outside =
         Uri.parse("content://" + CameraFiles.AUTHORITY + "/..%2f..%2fshared_prefs%2fsettings.xml");
     Uri unknown = Uri.parse("content://" + CameraFiles.AUTHORITY + "/unknown.jpg");
@@ -147,20 +147,20 @@ public final class CameraTest extends ScreenTest {
   }
 
   private void takePhoto(MainActivity screen, String photo) throws IOException {
-    click(screen, R.id.take);
+    click(screen, R.id.take_photo);
     write(shadowOf(screen).peekNextStartedActivityForResult().intent, photo);
     answer(screen, Activity.RESULT_OK, null);
   }
 
-  /** As a camera app does. */
+  /** Writes a photo as a camera app does. */
   private void write(Intent asked, String photo) throws IOException {
     Uri into = asked.getParcelableExtra(MediaStore.EXTRA_OUTPUT, Uri.class);
     try (OutputStream out = app.getContentResolver().openOutputStream(into)) {
-      out.write(Samples.bytes(photo));
+      out.write(SamplePhotos.bytes(photo));
     }
   }
 
-  private String[] kept() {
+  private String[] cameraFiles() {
     String[] files = CameraFiles.folder(app).list();
     return files == null ? new String[0] : files;
   }

@@ -17,11 +17,11 @@ import org.junit.Test;
 import org.robolectric.RuntimeEnvironment;
 import org.robolectric.android.controller.ActivityController;
 
-/** The models side by side. */
+/** The comparison of models. */
 public final class ModelsTest extends ScreenTest {
   @Test
-  public void theBarOfTheFirstScreenLeadsHereWithThePhoto() {
-    MainActivity main = openWith(Samples.HEART_STAR).get();
+  public void menuOpensTheScreenWithThePhoto() {
+    MainActivity main = openWith(SamplePhotos.HEART_STAR).get();
     shadowOf(main).clickMenuItem(R.id.menu_models);
     Intent next = shadowOf(main).getNextStartedActivity();
     assertEquals(ModelsActivity.class.getName(), next.getComponent().getClassName());
@@ -29,8 +29,8 @@ public final class ModelsTest extends ScreenTest {
   }
 
   @Test
-  public void bothModelsAreShownWithSizeTimeAndCaption() {
-    ModelsActivity screen = openModels(album.photo(Samples.HEART_CROSS)).get();
+  public void showsSizeLatencyAndCaptionOfBothModels() {
+    ModelsActivity screen = openModels(album.photo(SamplePhotos.HEART_CROSS)).get();
     LinearLayout cards = screen.findViewById(R.id.cards);
     assertEquals(2, cards.getChildCount());
     assertEquals("side by side", LinearLayout.HORIZONTAL, cards.getOrientation());
@@ -45,76 +45,76 @@ public final class ModelsTest extends ScreenTest {
     assertTrue(text(sparse, R.id.model_time).matches("[0-9.]+ ms on this phone"));
     assertTrue(text(dense, R.id.model_time).matches("[0-9.]+ ms on this phone"));
     assertEquals(
-        Samples.captions(Samples.HEART_CROSS, "sparse").get(0), lower(sparse, R.id.model_caption));
+        SamplePhotos.captions(SamplePhotos.HEART_CROSS, "sparse").get(0), lower(sparse, R.id.model_caption));
     assertEquals(
-        Samples.captions(Samples.HEART_CROSS, "dense").get(0), lower(dense, R.id.model_caption));
+        SamplePhotos.captions(SamplePhotos.HEART_CROSS, "dense").get(0), lower(dense, R.id.model_caption));
     assertTrue(
         text(screen, R.id.summary),
         text(screen, R.id.summary)
-            .matches("On this phone the sparse model is [0-9.]+ times as fast .* 2.5 times as small\\."));
+            .matches("On this phone the sparse model is [0-9.]+ times as fast .* 2.5 times as large\\."));
   }
 
   @Test
-  public void theDenseTwinOfTheAppSaysThatItsZerosAreStored() {
+  public void showsThatTheDenseModelStoresZeros() {
     app.engine.builtIn.put(ModelChoice.DENSE, new File("target/assets/dense.tflite"));
     ModelsActivity screen = openModels(null).get();
     String zeros = text(card(screen, 1), R.id.model_sparsity);
-    assertEquals("95% of its weights are zero but stored and computed", zeros);
+    assertEquals("95% of its weights are zero, but stored and computed", zeros);
   }
 
   @Test
-  public void anAppThatWasBuiltWithADenseModelDoesNotCallItSparse() {
+  public void denseBuiltInModelIsNotCalledSparse() {
     app.builtIn = EnumSet.of(ModelChoice.SPARSE);
-    app.engine.builtIn.put(ModelChoice.SPARSE, Samples.model("shapes_dense"));
+    app.engine.builtIn.put(ModelChoice.SPARSE, SamplePhotos.model("shapes_dense"));
     ModelsActivity screen = openModels(null).get();
     assertEquals("Built-in model", text(card(screen, 0), R.id.model_title));
   }
 
   @Test
-  public void timesAreTheMiddleOfSeveralRunsAfterAWarmUp() {
-    openModels(album.photo(Samples.TRIANGLE));
-    assertEquals("two models, two runs to warm up and nine", 22, app.engine.captioned.size());
-    assertEquals("one after the other", app.engine.opened, app.engine.closed);
+  public void measuresSeveralRunsAfterAWarmUp() {
+    openModels(album.photo(SamplePhotos.TRIANGLE));
+    assertEquals("two models, two warm-up runs and nine measured ones", 22, app.engine.captioned.size());
+    assertEquals("not closed", app.engine.opened, app.engine.closed);
   }
 
   @Test
-  public void withLargeFontsTheModelsAreBelowEachOther() {
+  public void modelsAreStackedWithLargeFonts() {
     RuntimeEnvironment.setFontScale(1.7f);
-    ModelsActivity screen = openModels(album.photo(Samples.TRIANGLE)).get();
+    ModelsActivity screen = openModels(album.photo(SamplePhotos.TRIANGLE)).get();
     LinearLayout cards = screen.findViewById(R.id.cards);
     assertEquals(LinearLayout.VERTICAL, cards.getOrientation());
   }
 
   @Test
-  public void choosingTheDenseModelCaptionsThePhotosOfTheFirstScreenAgain() {
-    ActivityController<MainActivity> main = openWith(Samples.HEART_CROSS);
+  public void choosingAModelCaptionsThePhotosAgain() {
+    ActivityController<MainActivity> main = openWith(SamplePhotos.HEART_CROSS);
     main.pause().stop();
     ModelsActivity screen =
         openModels(viewModel(main.get()).state().selected().uri()).get();
     View dense = card(screen, 1);
-    assertTrue(isShown(card(screen, 0), R.id.model_used));
+    assertTrue(isShown(card(screen, 0), R.id.model_in_use));
     assertFalse(isShown(card(screen, 0), R.id.model_use));
     dense.findViewById(R.id.model_use).performClick();
-    assertTrue(isShown(dense, R.id.model_used));
+    assertTrue(isShown(dense, R.id.model_in_use));
     assertTrue(isShown(card(screen, 0), R.id.model_use));
     main.restart().start().resume();
-    String dense1 = Samples.captions(Samples.HEART_CROSS, "dense").get(0);
+    String dense1 = SamplePhotos.captions(SamplePhotos.HEART_CROSS, "dense").get(0);
     await(
         () -> viewModel(main.get()).state().selected().caption().equals(dense1),
         "the dense model's caption");
-    assertEquals("remembered", "DENSE", app.settings().getString("model", ""));
+    assertEquals("not saved", "DENSE", app.settings().getString("model", ""));
   }
 
   @Test
-  public void withOneModelItSaysHowToGetASecond() {
+  public void oneModelAloneIsMeasured() {
     app.builtIn = EnumSet.of(ModelChoice.SPARSE);
-    ModelsActivity screen = openModels(album.photo(Samples.TRIANGLE)).get();
+    ModelsActivity screen = openModels(album.photo(SamplePhotos.TRIANGLE)).get();
     assertEquals(screen.getString(R.string.summary_one_model), text(screen, R.id.summary));
     assertTrue(text(card(screen, 0), R.id.model_time).contains("ms on this phone"));
   }
 
   @Test
-  public void withoutAPhotoItAsksForOneAndMeasuresNothing() {
+  public void asksForAPhotoAndMeasuresNothingWithoutOne() {
     ModelsActivity screen = openModels(null).get();
     assertEquals(screen.getString(R.string.summary_choose_photo), text(screen, R.id.summary));
     assertEquals("", text(card(screen, 0), R.id.model_time));
@@ -123,8 +123,8 @@ public final class ModelsTest extends ScreenTest {
   }
 
   @Test
-  public void aPhotoThatIsGoneIsToldAndTheModelsAreShownAllTheSame() {
-    android.net.Uri photo = album.photo(Samples.TRIANGLE);
+  public void reportsMissingPhotoAndShowsTheModels() {
+    android.net.Uri photo = album.photo(SamplePhotos.TRIANGLE);
     album.delete(photo);
     ModelsActivity screen = openModels(photo).get();
     assertEquals(screen.getString(R.string.problem_photo_gone), notice(screen));
@@ -132,9 +132,9 @@ public final class ModelsTest extends ScreenTest {
   }
 
   @Test
-  public void aModelThatDoesNotWorkSaysSoAndCannotBeChosen() {
-    app.engine.builtIn.put(ModelChoice.DENSE, Samples.engines("future_operator.tflite"));
-    ModelsActivity screen = openModels(album.photo(Samples.TRIANGLE)).get();
+  public void unusableModelIsReportedAndCannotBeChosen() {
+    app.engine.builtIn.put(ModelChoice.DENSE, SamplePhotos.captionerFixture("future_operator.tflite"));
+    ModelsActivity screen = openModels(album.photo(SamplePhotos.TRIANGLE)).get();
     assertEquals(
         screen.getString(R.string.problem_model_not_runnable),
         text(card(screen, 1), R.id.model_time));
@@ -142,22 +142,22 @@ public final class ModelsTest extends ScreenTest {
   }
 
   @Test
-  public void turningThePhoneMeasuresNothingAgain() {
-    ActivityController<ModelsActivity> controller = openModels(album.photo(Samples.TRIANGLE));
+  public void rotationDoesNotMeasureAgain() {
+    ActivityController<ModelsActivity> controller = openModels(album.photo(SamplePhotos.TRIANGLE));
     String time = text(card(controller.get(), 0), R.id.model_time);
     int runs = app.engine.captioned.size();
     RuntimeEnvironment.setQualifiers("w891dp-h411dp-land-xhdpi");
     controller.configurationChange();
     controller.visible();
-    settle();
+    idleMainLooper();
     assertEquals(time, text(card(controller.get(), 0), R.id.model_time));
     assertEquals(runs, app.engine.captioned.size());
   }
 
   @Test
-  public void theArrowLeadsBack() {
+  public void backArrowFinishesTheScreen() {
     ModelsActivity screen = openModels(null).get();
-    android.widget.Toolbar bar = screen.findViewById(R.id.bar);
+    android.widget.Toolbar bar = screen.findViewById(R.id.toolbar);
     assertEquals(screen.getString(R.string.back), bar.getNavigationContentDescription());
     assertNull(shadowOf(screen).getNextStartedActivity());
     for (int i = 0; i < bar.getChildCount(); i++) {

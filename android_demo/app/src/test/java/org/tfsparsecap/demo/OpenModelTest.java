@@ -26,10 +26,13 @@ import org.junit.Test;
 import org.robolectric.android.controller.ActivityController;
 import org.robolectric.shadows.ShadowAlertDialog;
 
-/** Bundles from the phone's storage: good ones are used from then on, bad ones change nothing. */
+/**
+ * Bundles opened from the phone's storage: good ones are used from then on, bad ones change
+ * nothing.
+ */
 public final class OpenModelTest extends ScreenTest {
   @Test
-  public void documentsOfEveryTypeAreOffered() {
+  public void asksForDocumentsOfAnyType() {
     ModelsActivity screen = openModels(null).get();
     click(screen, R.id.open_model);
     Intent asked = shadowOf(screen).getNextStartedActivityForResult().intent;
@@ -39,7 +42,7 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   @Test
-  public void withoutAnAppForFilesItSaysSo() {
+  public void reportsMissingFilePicker() {
     ModelsActivity screen = openModels(null).get();
     shadowOf(app).checkActivities(true);
     click(screen, R.id.open_model);
@@ -47,71 +50,71 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   @Test
-  public void aGoodBundleIsCopiedMeasuredAndUsedFromThenOn() throws IOException {
-    ModelsActivity screen = openModels(album.photo(Samples.HEART_CROSS)).get();
+  public void validBundleIsCopiedMeasuredAndUsed() throws IOException {
+    ModelsActivity screen = openModels(album.photo(SamplePhotos.HEART_CROSS)).get();
     open(screen, album.add("mine.tflite", dense()));
     assertEquals(screen.getString(R.string.problem_model_opened), notice(screen));
-    assertEquals(ModelChoice.OWN, app.models().chosen());
+    assertEquals(ModelChoice.USER, app.models().chosen());
     assertArrayEquals(dense(), Files.readAllBytes(own().toPath()));
     assertEquals(3, children(screen, R.id.cards).size());
     TextView title = children(screen, R.id.cards).get(2).findViewById(R.id.model_title);
     assertEquals("Your model: mine.tflite", title.getText().toString());
 
-    // Another process, later: the file that was opened is gone, the copy is not.
+    // As in a later process: the original is gone, the copy exists.
     ModelStore later =
         new ModelStore(app, app.engine, app.builtIn, app.settings(), folder -> Long.MAX_VALUE);
-    assertEquals(ModelChoice.OWN, later.chosen());
-    MainActivity main = openWith(Samples.HEART_CROSS).get();
-    String expected = Samples.captions(Samples.HEART_CROSS, "dense").get(0);
+    assertEquals(ModelChoice.USER, later.chosen());
+    MainActivity main = openWith(SamplePhotos.HEART_CROSS).get();
+    String expected = SamplePhotos.captions(SamplePhotos.HEART_CROSS, "dense").get(0);
     assertEquals(expected, viewModel(main).state().selected().caption());
   }
 
   @Test
-  public void anotherBundleTakesItsPlaceAndCaptionsAreMadeAgain() throws IOException {
-    ActivityController<MainActivity> main = openWith(Samples.HEART_CROSS);
+  public void newBundleReplacesTheOldOneAndPhotosAreCaptionedAgain() throws IOException {
+    ActivityController<MainActivity> main = openWith(SamplePhotos.HEART_CROSS);
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("first.tflite", dense()));
     main.pause().stop().restart().start().resume();
-    awaitCaption(main.get(), Samples.captions(Samples.HEART_CROSS, "dense").get(0));
+    awaitCaption(main.get(), SamplePhotos.captions(SamplePhotos.HEART_CROSS, "dense").get(0));
     click(screen, R.id.notice_done);
     open(screen, album.add("second.tflite", sparse()));
-    assertEquals("second.tflite", app.models().ownName());
+    assertEquals("second.tflite", app.models().userModelName());
     main.pause().stop().restart().start().resume();
-    awaitCaption(main.get(), Samples.captions(Samples.HEART_CROSS, "sparse").get(0));
-    assertEquals("one of the person's own", 1, own().getParentFile().list().length);
+    awaitCaption(main.get(), SamplePhotos.captions(SamplePhotos.HEART_CROSS, "sparse").get(0));
+    assertEquals("only one user model", 1, own().getParentFile().list().length);
   }
 
   @Test
-  public void theWayBackToTheModelOfTheApp() {
-    ModelsActivity screen = openModels(album.photo(Samples.TRIANGLE)).get();
+  public void removingTheUserModelNeedsConfirmationAndRestoresTheBuiltInOne() {
+    ModelsActivity screen = openModels(album.photo(SamplePhotos.TRIANGLE)).get();
     open(screen, album.add("mine.tflite", dense()));
     children(screen, R.id.cards).get(2).findViewById(R.id.model_remove).performClick();
     AlertDialog question = ShadowAlertDialog.getLatestAlertDialog();
     assertTrue(question.isShowing());
-    assertEquals(ModelChoice.OWN, app.models().chosen());
+    assertEquals(ModelChoice.USER, app.models().chosen());
     question.getButton(AlertDialog.BUTTON_NEGATIVE).performClick();
-    settle();
+    idleMainLooper();
     assertTrue(own().exists());
     children(screen, R.id.cards).get(2).findViewById(R.id.model_remove).performClick();
     ShadowAlertDialog.getLatestAlertDialog().getButton(AlertDialog.BUTTON_POSITIVE).performClick();
-    settle();
+    idleMainLooper();
     assertFalse(own().exists());
     assertEquals(ModelChoice.SPARSE, app.models().chosen());
     assertEquals(2, children(screen, R.id.cards).size());
   }
 
   @Test
-  public void removingOnesOwnThatIsNotInUseLeavesTheOneThatIs() {
+  public void removingAnUnusedUserModelKeepsTheModelInUse() {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
     children(screen, R.id.cards).get(1).findViewById(R.id.model_use).performClick();
-    models(screen).answerToRemove(true);
+    models(screen).onRemovalAnswer(true);
     assertFalse(own().exists());
     assertEquals(ModelChoice.DENSE, app.models().chosen());
   }
 
   @Test
-  public void turningThePhoneAsksTheSameQuestionAgain() {
+  public void rotationKeepsTheConfirmationDialog() {
     ActivityController<ModelsActivity> controller = openModels(null);
     open(controller.get(), album.add("mine.tflite", dense()));
     View card = children(controller.get(), R.id.cards).get(2);
@@ -119,19 +122,19 @@ public final class OpenModelTest extends ScreenTest {
     AlertDialog before = ShadowAlertDialog.getLatestAlertDialog();
     controller.recreate();
     controller.visible();
-    settle();
+    idleMainLooper();
     AlertDialog after = ShadowAlertDialog.getLatestAlertDialog();
     assertNotSame(before, after);
     assertFalse(before.isShowing());
     assertTrue(after.isShowing());
     after.cancel();
-    settle();
+    idleMainLooper();
     assertTrue(own().exists());
-    assertFalse(models(controller.get()).state().asking());
+    assertFalse(models(controller.get()).state().confirmingRemoval());
   }
 
   @Test
-  public void theModelOfTheAppCanBeUsedWithoutRemovingOnesOwn() {
+  public void builtInModelCanBeUsedWithoutRemovingTheUserModel() {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
     children(screen, R.id.cards).get(0).findViewById(R.id.model_use).performClick();
@@ -140,36 +143,36 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   @Test
-  public void whileABundleIsOpenedTheScreenWaitsForNothing() throws InterruptedException {
+  public void openingABundleDoesNotBlockTheMainThread() throws InterruptedException {
     ModelsActivity screen = openModels(null).get();
     int opened = app.engine.opened;
-    app.engine.holdBack();
+    app.engine.block();
     models(screen).open(album.add("mine.tflite", dense()));
     await(() -> app.engine.opened > opened, "the bundle to be tried");
     Thread other =
         new Thread(
             () -> {
               app.models().choose(ModelChoice.DENSE);
-              app.models().sweep();
+              app.models().deleteLeftovers();
             });
     other.start();
     other.join(5000);
     boolean waits = other.isAlive();
-    app.engine.letThrough(100);
+    app.engine.release(100);
     assertFalse(waits);
     awaitMeasured(screen);
-    assertEquals("its copy was not swept away", ModelChoice.OWN, app.models().chosen());
+    assertEquals("its copy was not deleted", ModelChoice.USER, app.models().chosen());
   }
 
   @Test
-  public void badBundlesAreToldApartAndChangeNothing() throws IOException {
+  public void invalidBundlesAreReportedAndChangeNothing() throws IOException {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
     byte[] sparse = sparse();
-    assertRefused(screen, Arrays.copyOf(sparse, sparse.length / 2), R.string.problem_model_cut_short);
+    assertRefused(screen, Arrays.copyOf(sparse, sparse.length / 2), R.string.problem_model_truncated);
     assertRefused(screen, Arrays.copyOfRange(sparse, 5, 99), R.string.problem_model_not_a_model);
-    assertRefused(screen, new byte[0], R.string.problem_model_cut_short);
-    assertRefused(screen, Samples.bytes(Samples.TRIANGLE), R.string.problem_model_not_a_model);
+    assertRefused(screen, new byte[0], R.string.problem_model_truncated);
+    assertRefused(screen, SamplePhotos.bytes(SamplePhotos.TRIANGLE), R.string.problem_model_not_a_model);
     assertRefused(screen, newer(sparse), R.string.problem_model_newer_format);
     assertRefused(screen, bytes("features.tflite"), R.string.problem_model_takes_features);
     assertRefused(screen, bytes("future_operator.tflite"), R.string.problem_model_not_runnable);
@@ -178,14 +181,14 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   @Test
-  public void aFilmIsRefusedBeforeItIsCopied() throws IOException {
+  public void videoIsRejectedBeforeItIsCopied() throws IOException {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
-    Uri film = Uri.parse("content://org.example.films/holidays.mp4");
+    Uri video = Uri.parse("content://org.example.videos/holidays.mp4");
     AtomicLong read = new AtomicLong();
     shadowOf(app.getContentResolver())
         .registerInputStreamSupplier(
-            film,
+            video,
             () ->
                 new InputStream() {
                   @Override
@@ -193,22 +196,22 @@ public final class OpenModelTest extends ScreenTest {
                     return read.incrementAndGet() > 1 << 20 ? -1 : 'f';
                   }
                 });
-    assertRefused(screen, film, R.string.problem_model_not_a_model);
+    assertRefused(screen, video, R.string.problem_model_not_a_model);
     assertTrue("read " + read, read.get() <= 8192);
   }
 
   @Test
-  public void aDocumentThatCannotBeReadChangesNothing() throws IOException {
+  public void unreadableDocumentsChangeNothing() throws IOException {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
     Uri locked = album.add("locked.tflite", sparse());
-    album.lock(locked);
+    album.denyAccess(locked);
     assertRefused(screen, locked, R.string.problem_model_unreadable);
     Uri gone = album.add("gone.tflite", sparse());
     album.delete(gone);
     assertRefused(screen, gone, R.string.problem_model_unreadable);
     Uri cutOff = album.add("cut_off.tflite", sparse());
-    album.deleteAfter(cutOff, 1); // its size is asked for, then it goes
+    album.deleteAfter(cutOff, 1); // deleted after its size was read
     assertRefused(screen, cutOff, R.string.problem_model_unreadable);
     Uri broken = Uri.parse("content://org.example.broken/model.tflite");
     shadowOf(app.getContentResolver())
@@ -221,31 +224,31 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   @Test
-  public void withoutRoomItSaysHowMuchIsNeededAndChangesNothing() throws IOException {
+  public void insufficientStorageIsReportedAndChangesNothing() throws IOException {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
     app.freeBytes = (8 << 20) + 100_000;
-    String kept = " " + screen.getString(R.string.problem_model_kept);
+    String cameraFiles = " " + screen.getString(R.string.problem_model_kept);
     click(screen, R.id.notice_done);
     open(screen, album.add("large.tflite", sparse()));
     assertEquals(
-        screen.getString(R.string.problem_model_no_room, "8.7 MB", "8.5 MB") + kept,
+        screen.getString(R.string.problem_model_no_storage, "8.7 MB", "8.5 MB") + cameraFiles,
         notice(screen));
     assertUnchanged();
-    Uri streamed = Uri.parse("content://org.example.cloud/large.tflite"); // tells no size
+    Uri streamed = Uri.parse("content://org.example.cloud/large.tflite"); // of unknown size
     shadowOf(app.getContentResolver())
         .registerInputStreamSupplier(streamed, () -> new ByteArrayInputStream(sparse()));
     click(screen, R.id.notice_done);
     open(screen, streamed);
     assertEquals(
-        screen.getString(R.string.problem_model_no_room_for_all, "8.5 MB") + kept,
+        screen.getString(R.string.problem_model_no_storage_size_unknown, "8.5 MB") + cameraFiles,
         notice(screen));
     assertUnchanged();
   }
 
   @Test
-  public void whatWasBeingOpenedWhenTheProcessWasKilledIsToldAndSweptAway() throws IOException {
-    app.engine.holdBack();
+  public void interruptedOpeningIsReportedAndItsCopyDeleted() throws IOException {
+    app.engine.block();
     Intent intent = ModelsActivity.intent(app, null);
     ActivityController<ModelsActivity> controller = open(ModelsActivity.class, intent);
     models(controller.get()).open(album.add("mine.tflite", dense()));
@@ -260,22 +263,22 @@ public final class OpenModelTest extends ScreenTest {
             + " "
             + app.getString(R.string.problem_model_kept),
         notice(next));
-    app.engine.letThrough(100);
+    app.engine.release(100);
     awaitMeasured(controller.get());
 
     File half = new File(own().getParentFile(), "incoming.tflite");
     Files.write(half.toPath(), new byte[10]);
     open();
-    await(() -> !half.exists(), "the half copy to go");
+    await(() -> !half.exists(), "the incomplete copy to be deleted");
   }
 
   @Test
-  public void onesOwnBundleThatIsDamagedLaterGivesWayToTheModelOfTheApp() throws IOException {
+  public void fallsBackToABuiltInModelIfTheUserModelIsDamaged() throws IOException {
     ModelsActivity screen = openModels(null).get();
     open(screen, album.add("mine.tflite", dense()));
     Files.write(own().toPath(), Arrays.copyOf(dense(), 1000));
-    MainActivity main = openWith(Samples.TRIANGLE).get();
-    assertEquals(sentence(Samples.TRIANGLE), text(main, R.id.caption));
+    MainActivity main = openWith(SamplePhotos.TRIANGLE).get();
+    assertEquals(expectedCaption(SamplePhotos.TRIANGLE), text(main, R.id.caption));
     assertTrue(notice(main).endsWith(main.getString(R.string.problem_model_fallback)));
   }
 
@@ -289,7 +292,7 @@ public final class OpenModelTest extends ScreenTest {
     assertRefused(screen, album.add("bad.tflite", content), why);
   }
 
-  /** The sentence, and the model that was in use before is so still, with its file and its name. */
+  /** The message is shown, and the user's previous model stays in use. */
   private void assertRefused(ModelsActivity screen, Uri document, int why) throws IOException {
     click(screen, R.id.notice_done);
     open(screen, document);
@@ -300,10 +303,10 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   private void assertUnchanged() throws IOException {
-    assertEquals(ModelChoice.OWN, app.models().chosen());
-    assertEquals("mine.tflite", app.models().ownName());
+    assertEquals(ModelChoice.USER, app.models().chosen());
+    assertEquals("mine.tflite", app.models().userModelName());
     assertArrayEquals(dense(), Files.readAllBytes(own().toPath()));
-    assertEquals("nothing is left over", 1, own().getParentFile().list().length);
+    assertEquals("leftover files", 1, own().getParentFile().list().length);
   }
 
   private void awaitCaption(MainActivity screen, String caption) {
@@ -311,7 +314,7 @@ public final class OpenModelTest extends ScreenTest {
   }
 
   private File own() {
-    return new File(new File(app.getFilesDir(), "models"), "own.tflite");
+    return new File(new File(app.getFilesDir(), "models"), "user.tflite");
   }
 
   private static byte[] sparse() {
@@ -324,17 +327,17 @@ public final class OpenModelTest extends ScreenTest {
 
   private static byte[] content(String model) {
     try {
-      return Files.readAllBytes(Samples.model(model).toPath());
+      return Files.readAllBytes(SamplePhotos.model(model).toPath());
     } catch (IOException error) {
       throw new AssertionError(error);
     }
   }
 
   private static byte[] bytes(String name) throws IOException {
-    return Files.readAllBytes(Samples.engines(name).toPath());
+    return Files.readAllBytes(SamplePhotos.captionerFixture(name).toPath());
   }
 
-  /** The same length, so that the archive stays whole; its checksum is another matter, so it is not used. */
+  /** Keeps the length, so that the archive stays valid. */
   private static byte[] renamed(byte[] bundle, String from, String to) {
     String text = new String(bundle, StandardCharsets.ISO_8859_1);
     return text.replace(from, to).getBytes(StandardCharsets.ISO_8859_1);

@@ -18,7 +18,7 @@ import java.util.Set;
 import org.robolectric.Robolectric;
 import org.robolectric.RuntimeEnvironment;
 
-/** Another app that has photos and files. */
+/** Another app with photos and files. */
 public final class PhotoAlbum extends ContentProvider {
   static final String AUTHORITY = "org.example.album";
 
@@ -30,12 +30,12 @@ public final class PhotoAlbum extends ContentProvider {
     return Robolectric.buildContentProvider(PhotoAlbum.class).create(AUTHORITY).get();
   }
 
-  /** One of the drawn photos. */
+  /** Adds one of the sample photos. */
   Uri photo(String name) {
-    return add(name, Samples.bytes(name));
+    return add(name, SamplePhotos.bytes(name));
   }
 
-  /** Any file. */
+  /** Adds a file. */
   Uri add(String name, byte[] content) {
     try {
       File file = new File(RuntimeEnvironment.getApplication().getNoBackupFilesDir(), name);
@@ -51,13 +51,13 @@ public final class PhotoAlbum extends ContentProvider {
     files.remove(uri.getLastPathSegment());
   }
 
-  /** It is there for so many openings, and then deleted. */
+  /** Deletes the file after it was opened a number of times. */
   void deleteAfter(Uri uri, int times) {
     openings.put(uri.getLastPathSegment(), times);
   }
 
-  /** From now on this app may not read it. */
-  void lock(Uri uri) {
+  /** Denies access from now on. */
+  void denyAccess(Uri uri) {
     locked.add(uri.getLastPathSegment());
   }
 

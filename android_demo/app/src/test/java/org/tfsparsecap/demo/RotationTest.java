@@ -13,124 +13,124 @@ import org.junit.Test;
 import org.robolectric.RuntimeEnvironment;
 import org.robolectric.android.controller.ActivityController;
 
-/** Turning the phone, and a process that is killed, lose nothing. */
+/** Nothing is lost when the phone is rotated or the process is killed. */
 public final class RotationTest extends ScreenTest {
   private static final String LANDSCAPE = "w891dp-h411dp-land-xhdpi";
 
   @Test
-  public void turningThePhoneKeepsEverythingAndCaptionsNothingAgain() {
+  public void rotationKeepsPhotosAndCaptions() {
     ActivityController<MainActivity> controller =
-        openWith(Samples.HEART_STAR, Samples.CROSS_HEART, Samples.TRIANGLE);
-    children(controller.get(), R.id.strip).get(1).performClick();
-    await(() -> viewModel(controller.get()).state().picture() != null, "the second photo");
+        openWith(SamplePhotos.HEART_STAR, SamplePhotos.CROSS_HEART, SamplePhotos.TRIANGLE);
+    children(controller.get(), R.id.thumbnails).get(1).performClick();
+    await(() -> viewModel(controller.get()).state().image() != null, "the second photo");
     MainActivity before = controller.get();
-    CaptionViewModel kept = viewModel(before);
+    MainViewModel cameraFiles = viewModel(before);
     int captioned = app.engine.captioned.size();
-    turn(controller);
+    rotate(controller);
     MainActivity after = controller.get();
     assertNotSame(before, after);
-    assertSame(kept, viewModel(after));
-    settle();
-    assertEquals(sentence(Samples.CROSS_HEART), text(after, R.id.caption));
-    assertEquals(3, children(after, R.id.strip).size());
-    assertTrue(children(after, R.id.strip).get(1).isSelected());
-    assertTrue(isShown(after, R.id.others));
+    assertSame(cameraFiles, viewModel(after));
+    idleMainLooper();
+    assertEquals(expectedCaption(SamplePhotos.CROSS_HEART), text(after, R.id.caption));
+    assertEquals(3, children(after, R.id.thumbnails).size());
+    assertTrue(children(after, R.id.thumbnails).get(1).isSelected());
+    assertTrue(isShown(after, R.id.alternatives));
     assertEquals(captioned, app.engine.captioned.size());
     assertEquals(1, app.engine.opened);
     assertEquals(0, app.engine.closed);
   }
 
   @Test
-  public void aCaptionThatIsUnderWayArrivesAfterTheTurn() {
-    app.engine.holdBack();
+  public void captionInProgressArrivesAfterRotation() {
+    app.engine.block();
     ActivityController<MainActivity> controller =
-        open(MainActivity.class, share(album.photo(Samples.TRIANGLE)));
-    await(() -> viewModel(controller.get()).state().picture() != null, "the photo");
-    turn(controller);
-    assertEquals(app.getString(R.string.looking), text(controller.get(), R.id.caption));
-    app.engine.letThrough(10);
+        open(MainActivity.class, share(album.photo(SamplePhotos.TRIANGLE)));
+    await(() -> viewModel(controller.get()).state().image() != null, "the photo");
+    rotate(controller);
+    assertEquals(app.getString(R.string.describing), text(controller.get(), R.id.caption));
+    app.engine.release(10);
     awaitCaptions(controller.get());
-    assertEquals(sentence(Samples.TRIANGLE), text(controller.get(), R.id.caption));
-    assertEquals(Collections.singletonList(Samples.TRIANGLE), app.engine.captioned);
+    assertEquals(expectedCaption(SamplePhotos.TRIANGLE), text(controller.get(), R.id.caption));
+    assertEquals(Collections.singletonList(SamplePhotos.TRIANGLE), app.engine.captioned);
   }
 
   @Test
-  public void turningDoesNotTakeTheSharedPhotoASecondTime() {
-    ActivityController<MainActivity> controller = openWith(Samples.TRIANGLE);
+  public void rotationDoesNotReceiveTheSharedPhotoAgain() {
+    ActivityController<MainActivity> controller = openWith(SamplePhotos.TRIANGLE);
     long id = viewModel(controller.get()).state().selected().id();
-    turn(controller);
+    rotate(controller);
     assertEquals(id, viewModel(controller.get()).state().selected().id());
   }
 
   @Test
-  public void turningKeepsTheNotice() {
+  public void rotationKeepsTheNotice() {
     ActivityController<MainActivity> controller = open();
     viewModel(controller.get()).notice(Problem.NO_CAMERA);
-    turn(controller);
+    rotate(controller);
     assertEquals(app.getString(R.string.problem_no_camera), notice(controller.get()));
   }
 
   @Test
-  public void leavingTheScreenClosesTheModel() {
-    ActivityController<MainActivity> controller = openWith(Samples.TRIANGLE);
+  public void finishingClosesTheModel() {
+    ActivityController<MainActivity> controller = openWith(SamplePhotos.TRIANGLE);
     controller.get().finish();
     controller.pause().stop().destroy();
     await(() -> app.engine.closed == app.engine.opened, "the model to be closed");
   }
 
   @Test
-  public void afterTheProcessWasKilledPhotosAndCaptionsAreThereAndNotMadeAgain() {
+  public void photosAndCaptionsAreRestoredInANewProcess() {
     ActivityController<MainActivity> controller =
-        openWith(Samples.HEART_STAR, Samples.CROSS_HEART);
-    children(controller.get(), R.id.strip).get(1).performClick();
-    settle();
+        openWith(SamplePhotos.HEART_STAR, SamplePhotos.CROSS_HEART);
+    children(controller.get(), R.id.thumbnails).get(1).performClick();
+    idleMainLooper();
     ArrayList<String> captioned = new ArrayList<>(app.engine.captioned);
     MainActivity next = killAndRestore(controller).get();
-    assertEquals("at once", sentence(Samples.CROSS_HEART), text(next, R.id.caption));
-    await(() -> viewModel(next).state().picture() != null, "the photo to be read again");
-    await(() -> viewModel(next).state().photos().get(0).thumbnail() != null, "its neighbour");
-    assertEquals(2, children(next, R.id.strip).size());
-    assertTrue(children(next, R.id.strip).get(1).isSelected());
-    String percent = Math.round(100 * Samples.confidence(Samples.CROSS_HEART)) + "%";
-    assertEquals("Quite sure · " + percent, text(next, R.id.sure));
-    assertTrue(isShown(next, R.id.others_card));
+    assertEquals("immediately", expectedCaption(SamplePhotos.CROSS_HEART), text(next, R.id.caption));
+    await(() -> viewModel(next).state().image() != null, "the photo to be read again");
+    await(() -> viewModel(next).state().photos().get(0).thumbnail() != null, "the other photo");
+    assertEquals(2, children(next, R.id.thumbnails).size());
+    assertTrue(children(next, R.id.thumbnails).get(1).isSelected());
+    String percent = Math.round(100 * SamplePhotos.confidence(SamplePhotos.CROSS_HEART)) + "%";
+    assertEquals("Quite sure · " + percent, text(next, R.id.confidence));
+    assertTrue(isShown(next, R.id.alternatives_card));
     assertEquals(captioned, app.engine.captioned);
   }
 
   @Test
-  public void aPhotoThatCannotBeReadAfterTheKillKeepsItsCaption() {
-    Uri photo = album.photo(Samples.HEART_STAR);
+  public void unreadablePhotoKeepsItsCaptionInANewProcess() {
+    Uri photo = album.photo(SamplePhotos.HEART_STAR);
     ActivityController<MainActivity> controller = open(MainActivity.class, share(photo));
     awaitCaptions(controller.get());
-    album.lock(photo); // what was granted ends with the process
+    album.denyAccess(photo); // grants end with the process
     MainActivity next = killAndRestore(controller).get();
-    await(() -> viewModel(next).state().selected().problem() != null, "the sentence");
-    assertEquals(sentence(Samples.HEART_STAR), text(next, R.id.caption));
+    await(() -> viewModel(next).state().selected().problem() != null, "the message");
+    assertEquals(expectedCaption(SamplePhotos.HEART_STAR), text(next, R.id.caption));
     assertEquals(
         next.getString(R.string.problem_photo_denied)
             + " "
-            + next.getString(R.string.problem_photo_from_before),
+            + next.getString(R.string.problem_earlier_caption),
         text(next, R.id.problem));
-    assertTrue("can still be copied", isShown(next, R.id.copy));
+    assertTrue("copy button", isShown(next, R.id.copy));
     assertFalse(isShown(next, R.id.photo));
   }
 
   @Test
-  public void whatWasNotCaptionedWhenTheProcessWasKilledIsCaptionedNow() {
-    app.engine.holdBack();
+  public void uncaptionedPhotosAreCaptionedInANewProcess() {
+    app.engine.block();
     ActivityController<MainActivity> controller =
-        open(MainActivity.class, share(album.photo(Samples.TRIANGLE)));
-    await(() -> viewModel(controller.get()).state().picture() != null, "the photo");
+        open(MainActivity.class, share(album.photo(SamplePhotos.TRIANGLE)));
+    await(() -> viewModel(controller.get()).state().image() != null, "the photo");
     MainActivity next = killAndRestore(controller).get();
-    app.engine.letThrough(10);
+    app.engine.release(10);
     awaitCaptions(next);
-    assertEquals(sentence(Samples.TRIANGLE), text(next, R.id.caption));
+    assertEquals(expectedCaption(SamplePhotos.TRIANGLE), text(next, R.id.caption));
   }
 
-  private static void turn(ActivityController<MainActivity> controller) {
+  private static void rotate(ActivityController<MainActivity> controller) {
     RuntimeEnvironment.setQualifiers(LANDSCAPE);
     controller.configurationChange();
     controller.visible();
-    settle();
+    idleMainLooper();
   }
 }

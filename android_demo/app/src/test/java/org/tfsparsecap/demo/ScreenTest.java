@@ -28,11 +28,11 @@ import org.robolectric.android.controller.ActivityController;
 import org.robolectric.annotation.Config;
 import org.robolectric.shadows.ShadowActivity.IntentForResult;
 
-/** What tests of screens share: the app in a test phone, another app that has photos, fingers and eyes. */
+/** Base of the screen tests: the app on a simulated phone, and another app with photos. */
 @RunWith(RobolectricTestRunner.class)
 @Config(sdk = 34, application = TestApplication.class, qualifiers = "w411dp-h891dp-xhdpi")
 public abstract class ScreenTest {
-  private static final long PATIENCE_MILLISECONDS = 30_000;
+  private static final long TIMEOUT_MS = 30_000;
 
   private final List<ActivityController<?>> controllers = new ArrayList<>();
   PhotoAlbum album;
@@ -54,7 +54,7 @@ public abstract class ScreenTest {
     }
   }
 
-  /** Opens the app as from the launcher. */
+  /** Opens the app from the launcher. */
   ActivityController<MainActivity> open() {
     return open(MainActivity.class, new Intent(Intent.ACTION_MAIN));
   }
@@ -65,7 +65,7 @@ public abstract class ScreenTest {
     return controller.setup();
   }
 
-  /** Opens the app with photos that another app shares, and waits for their captions. */
+  /** Opens the app with photos shared by another app, and waits for their captions. */
   ActivityController<MainActivity> openWith(String... photos) {
     Uri[] uris = new Uri[photos.length];
     for (int i = 0; i < photos.length; i++) {
@@ -76,7 +76,7 @@ public abstract class ScreenTest {
     return controller;
   }
 
-  /** Opens the screen of the models for one of the photos, and waits until all is measured. */
+  /** Opens the models screen for a photo, and waits for the measurements. */
   ActivityController<ModelsActivity> openModels(Uri photo) {
     Intent intent = ModelsActivity.intent(app, photo);
     ActivityController<ModelsActivity> controller = open(ModelsActivity.class, intent);
@@ -95,7 +95,7 @@ public abstract class ScreenTest {
         .putParcelableArrayListExtra(Intent.EXTRA_STREAM, new ArrayList<>(Arrays.asList(uris)));
   }
 
-  /** The same screen in a new process, from what was saved before the old one was killed. */
+  /** Restores a screen in a new process from the state saved before the old one was killed. */
   <T extends Activity> ActivityController<T> killAndRestore(ActivityController<T> controller) {
     Bundle saved = new Bundle();
     controller.pause().stop().saveInstanceState(saved);
@@ -124,7 +124,7 @@ public abstract class ScreenTest {
           return !photos.isEmpty();
         },
         "captions");
-    settle();
+    idleMainLooper();
   }
 
   void awaitMeasured(ModelsActivity screen) {
@@ -139,54 +139,54 @@ public abstract class ScreenTest {
           return !state.opening();
         },
         "all models measured");
-    settle();
+    idleMainLooper();
   }
 
-  static CaptionViewModel viewModel(MainActivity screen) {
-    return (CaptionViewModel) screen.onRetainNonConfigurationInstance();
+  static MainViewModel viewModel(MainActivity screen) {
+    return (MainViewModel) screen.onRetainNonConfigurationInstance();
   }
 
   static ModelsViewModel models(ModelsActivity screen) {
     return (ModelsViewModel) screen.onRetainNonConfigurationInstance();
   }
 
-  /** Waits, while the main thread goes on, until something is so. */
+  /** Runs the main thread until a condition is true. */
   static void await(BooleanSupplier condition, String what) {
-    long end = System.currentTimeMillis() + PATIENCE_MILLISECONDS;
+    long end = System.currentTimeMillis() + TIMEOUT_MS;
     while (!condition.getAsBoolean()) {
       if (System.currentTimeMillis() > end) {
-        fail("waited in vain for " + what);
+        fail("timeout: " + what);
       }
       try {
         Thread.sleep(2);
       } catch (InterruptedException stopped) {
         throw new AssertionError(stopped);
       }
-      settle();
+      idleMainLooper();
     }
   }
 
-  static void settle() {
+  static void idleMainLooper() {
     shadowOf(Looper.getMainLooper()).idle();
   }
 
   static void click(Activity screen, int view) {
     View clicked = screen.findViewById(view);
-    assertTrue("can be seen: " + screen.getResources().getResourceName(view), clicked.isShown());
-    assertTrue("takes a click", clicked.isClickable() && clicked.isEnabled());
+    assertTrue("not visible: " + screen.getResources().getResourceName(view), clicked.isShown());
+    assertTrue("not clickable", clicked.isClickable() && clicked.isEnabled());
     clicked.performClick();
-    settle();
+    idleMainLooper();
   }
 
-  /** What a view says, empty where it is not to be seen. */
+  /** The text of a view; empty if it is not visible. */
   static String text(Activity screen, int view) {
     TextView found = screen.findViewById(view);
     return found.isShown() ? found.getText().toString() : "";
   }
 
-  /** The caption that Python gives, as the screen writes it. */
-  static String sentence(String photo) {
-    String caption = Samples.caption(photo);
+  /** The caption from Python, as the screen shows it. */
+  static String expectedCaption(String photo) {
+    String caption = SamplePhotos.caption(photo);
     return caption.substring(0, 1).toUpperCase(Locale.ROOT) + caption.substring(1);
   }
 
@@ -207,10 +207,10 @@ public abstract class ScreenTest {
     return children;
   }
 
-  /** Answers what the screen last asked another app for. */
+  /** Returns a result for the last intent that the screen sent to another app. */
   void answer(Activity screen, int result, Intent answer) {
     IntentForResult asked = shadowOf(screen).getNextStartedActivityForResult();
     shadowOf(screen).receiveResult(asked.intent, result, answer);
-    settle();
+    idleMainLooper();
   }
 }

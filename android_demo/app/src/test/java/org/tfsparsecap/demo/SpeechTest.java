@@ -19,14 +19,14 @@ import org.robolectric.android.controller.ActivityController;
 import org.robolectric.annotation.Config;
 import org.robolectric.shadows.ShadowTextToSpeech;
 
-/** Captions are read aloud by the phone's engine, or it is said why not. */
+/** Reading captions aloud with the phone's text-to-speech engine. */
 @Config(application = SpeechTest.SpeakingApplication.class)
 public final class SpeechTest extends ScreenTest {
-  /** With the app's own voice. */
+  /** Uses the real speaker. */
   public static final class SpeakingApplication extends TestApplication {
     @Override
-    Voice makeVoice() {
-      return new SpeechVoice(this);
+    Speaker createSpeaker() {
+      return new TtsSpeaker(this);
     }
   }
 
@@ -36,63 +36,63 @@ public final class SpeechTest extends ScreenTest {
   }
 
   @Test
-  public void theButtonSpeaksTheCaptionInEnglish() {
-    MainActivity screen = openWith(Samples.HEART_STAR).get();
-    assertNull("no engine is started before it is needed", lastEngine());
+  public void buttonReadsTheCaptionInEnglish() {
+    MainActivity screen = openWith(SamplePhotos.HEART_STAR).get();
+    assertNull("engine started too early", lastEngine());
     click(screen, R.id.speak);
     start(TextToSpeech.SUCCESS);
-    assertEquals(Collections.singletonList(Samples.caption(Samples.HEART_STAR)), spoken());
+    assertEquals(Collections.singletonList(SamplePhotos.caption(SamplePhotos.HEART_STAR)), spoken());
     assertEquals(Locale.ENGLISH, shadowOf(lastEngine()).getCurrentLanguage());
   }
 
   @Test
-  public void theSwitchSpeaksNowAndEveryNewCaptionAndIsRemembered() {
-    ActivityController<MainActivity> controller = openWith(Samples.HEART_STAR, Samples.TRIANGLE);
+  public void switchReadsAllCaptionsAndPersists() {
+    ActivityController<MainActivity> controller = openWith(SamplePhotos.HEART_STAR, SamplePhotos.TRIANGLE);
     MainActivity screen = controller.get();
-    assertFalse(aloud(screen).isChecked());
-    click(screen, R.id.aloud);
+    assertFalse(readAloud(screen).isChecked());
+    click(screen, R.id.read_aloud);
     start(TextToSpeech.SUCCESS);
-    children(screen, R.id.strip).get(1).performClick();
-    settle();
+    children(screen, R.id.thumbnails).get(1).performClick();
+    idleMainLooper();
     assertEquals(2, spoken().size());
-    assertEquals(Samples.caption(Samples.TRIANGLE), spoken().get(1));
+    assertEquals(SamplePhotos.caption(SamplePhotos.TRIANGLE), spoken().get(1));
     controller.get().finish();
     controller.pause().stop().destroy();
 
-    MainActivity next = open(MainActivity.class, share(album.photo(Samples.CROSS_HEART))).get();
+    MainActivity next = open(MainActivity.class, share(album.photo(SamplePhotos.CROSS_HEART))).get();
     awaitCaptions(next);
-    assertTrue(aloud(next).isChecked());
+    assertTrue(readAloud(next).isChecked());
     start(TextToSpeech.SUCCESS);
-    assertEquals(Samples.caption(Samples.CROSS_HEART), spoken().get(0));
+    assertEquals(SamplePhotos.caption(SamplePhotos.CROSS_HEART), spoken().get(0));
   }
 
   @Test
-  public void switchedOffItIsSilent() {
-    MainActivity screen = openWith(Samples.HEART_STAR, Samples.TRIANGLE).get();
-    click(screen, R.id.aloud);
+  public void switchingOffStopsReading() {
+    MainActivity screen = openWith(SamplePhotos.HEART_STAR, SamplePhotos.TRIANGLE).get();
+    click(screen, R.id.read_aloud);
     start(TextToSpeech.SUCCESS);
-    click(screen, R.id.aloud);
+    click(screen, R.id.read_aloud);
     assertTrue(shadowOf(lastEngine()).isStopped());
-    children(screen, R.id.strip).get(1).performClick();
-    settle();
+    children(screen, R.id.thumbnails).get(1).performClick();
+    idleMainLooper();
     assertEquals(1, spoken().size());
   }
 
   @Test
-  public void turningThePhoneDoesNotInterrupt() {
-    ActivityController<MainActivity> controller = openWith(Samples.HEART_STAR);
+  public void rotationDoesNotInterruptReading() {
+    ActivityController<MainActivity> controller = openWith(SamplePhotos.HEART_STAR);
     click(controller.get(), R.id.speak);
     start(TextToSpeech.SUCCESS);
     controller.recreate();
-    settle();
+    idleMainLooper();
     assertFalse(shadowOf(lastEngine()).isShutdown());
     assertFalse(shadowOf(lastEngine()).isStopped());
     assertEquals(1, spoken().size());
   }
 
   @Test
-  public void leavingTheAppSilencesIt() {
-    ActivityController<MainActivity> controller = openWith(Samples.HEART_STAR);
+  public void leavingTheAppStopsReading() {
+    ActivityController<MainActivity> controller = openWith(SamplePhotos.HEART_STAR);
     click(controller.get(), R.id.speak);
     start(TextToSpeech.SUCCESS);
     controller.pause().stop();
@@ -103,20 +103,20 @@ public final class SpeechTest extends ScreenTest {
   }
 
   @Test
-  public void withoutAnEngineASentenceSaysSoAndTheSwitchGoesBack() {
-    MainActivity screen = openWith(Samples.HEART_STAR).get();
-    click(screen, R.id.aloud);
-    assertTrue(aloud(screen).isChecked());
+  public void missingEngineIsReportedAndTheSwitchTurnedOff() {
+    MainActivity screen = openWith(SamplePhotos.HEART_STAR).get();
+    click(screen, R.id.read_aloud);
+    assertTrue(readAloud(screen).isChecked());
     start(TextToSpeech.ERROR);
     assertEquals(screen.getString(R.string.problem_no_speech_engine), notice(screen));
-    assertFalse(aloud(screen).isChecked());
-    assertFalse(app.settings().getBoolean("aloud", true));
-    assertEquals(sentence(Samples.HEART_STAR), text(screen, R.id.caption));
+    assertFalse(readAloud(screen).isChecked());
+    assertFalse(app.settings().getBoolean("read_aloud", true));
+    assertEquals(expectedCaption(SamplePhotos.HEART_STAR), text(screen, R.id.caption));
   }
 
   @Test
-  public void anEngineThatIsInstalledLaterIsUsed() {
-    MainActivity screen = openWith(Samples.HEART_STAR).get();
+  public void engineInstalledLaterIsUsed() {
+    MainActivity screen = openWith(SamplePhotos.HEART_STAR).get();
     click(screen, R.id.speak);
     start(TextToSpeech.ERROR);
     TextToSpeech first = lastEngine();
@@ -127,37 +127,37 @@ public final class SpeechTest extends ScreenTest {
   }
 
   @Test
-  public void withoutAnEnglishVoiceASentenceSaysSo() {
+  public void reportsMissingEnglishVoice() {
     ShadowTextToSpeech.reset();
-    MainActivity screen = openWith(Samples.HEART_STAR).get();
+    MainActivity screen = openWith(SamplePhotos.HEART_STAR).get();
     click(screen, R.id.speak);
     start(TextToSpeech.SUCCESS);
     assertEquals(screen.getString(R.string.problem_no_voice), notice(screen));
   }
 
   @Test
-  public void anEngineThatBreaksOffIsReplacedByANewOne() {
-    MainActivity screen = openWith(Samples.HEART_STAR).get();
+  public void failedEngineIsReplaced() {
+    MainActivity screen = openWith(SamplePhotos.HEART_STAR).get();
     click(screen, R.id.speak);
     start(TextToSpeech.SUCCESS);
     TextToSpeech first = lastEngine();
     shadowOf(first).getUtteranceProgressListener().onError("caption", TextToSpeech.ERROR_NETWORK);
-    settle();
+    idleMainLooper();
     assertEquals(screen.getString(R.string.problem_speech_failed), notice(screen));
     assertTrue(shadowOf(first).isShutdown());
     click(screen, R.id.speak);
     assertNotSame(first, lastEngine());
     start(TextToSpeech.SUCCESS);
-    // What the engine of before says now concerns nobody.
+    // Callbacks of the previous engine are ignored.
     shadowOf(first).getUtteranceProgressListener().onError("caption", TextToSpeech.ERROR_NETWORK);
-    settle();
+    idleMainLooper();
     assertFalse(shadowOf(lastEngine()).isShutdown());
   }
 
   private static void start(int status) {
-    assertNotNull("an engine was asked for", lastEngine());
+    assertNotNull("no engine was requested", lastEngine());
     shadowOf(lastEngine()).getOnInitListener().onInit(status);
-    settle();
+    idleMainLooper();
   }
 
   private static TextToSpeech lastEngine() {
@@ -168,7 +168,7 @@ public final class SpeechTest extends ScreenTest {
     return shadowOf(lastEngine()).getSpokenTextList();
   }
 
-  private static Switch aloud(MainActivity screen) {
-    return screen.findViewById(R.id.aloud);
+  private static Switch readAloud(MainActivity screen) {
+    return screen.findViewById(R.id.read_aloud);
   }
 }

@@ -7,15 +7,15 @@ import java.util.List;
 import java.util.Set;
 import java.util.function.Consumer;
 
-/** The app around small captioners of drawn scenes, with a voice that is written down. */
+/** The app with small captioners of drawn scenes and a recording speaker. */
 public class TestApplication extends CaptionApplication {
   final TestEngine engine = new TestEngine(this);
-  final TestVoice voice = new TestVoice();
+  final TestSpeaker speaker = new TestSpeaker();
   Set<ModelChoice> builtIn = EnumSet.of(ModelChoice.SPARSE, ModelChoice.DENSE);
   long freeBytes = Long.MAX_VALUE;
 
   @Override
-  Engine makeEngine() {
+  Engine createEngine() {
     return engine;
   }
 
@@ -25,8 +25,8 @@ public class TestApplication extends CaptionApplication {
   }
 
   @Override
-  Voice makeVoice() {
-    return voice;
+  Speaker createSpeaker() {
+    return speaker;
   }
 
   @Override
@@ -34,13 +34,13 @@ public class TestApplication extends CaptionApplication {
     return freeBytes;
   }
 
-  /** Writes down what it should say. */
-  static final class TestVoice implements Voice {
-    final List<String> said = new ArrayList<>();
+  /** Records the texts to read aloud. */
+  static final class TestSpeaker implements Speaker {
+    final List<String> spoken = new ArrayList<>();
 
     @Override
-    public void speak(String text, Consumer<Problem> trouble) {
-      said.add(text);
+    public void speak(String text, Consumer<Problem> onProblem) {
+      spoken.add(text);
     }
 
     @Override

@@ -12,47 +12,47 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
 import org.tfsparsecap.captioner.BundleException;
-import org.tfsparsecap.captioner.Captioning;
+import org.tfsparsecap.captioner.CaptioningResult;
 import org.tfsparsecap.captioner.PhotoException;
 
-/** The real engine with drawn scenes' models in it; counts, and waits or fails where a test says so. */
+/** The real engine with small models; counts calls, and blocks or fails on request. */
 final class TestEngine implements Engine {
-  /** Photos that were captioned, in order, by the last part of their addresses. */
+  /** The captioned photos in order, by the last segment of their URIs. */
   final List<String> captioned = Collections.synchronizedList(new ArrayList<>());
-  /** Files that are used in place of the built-in models. */
+  /** Files that replace the built-in models. */
   final Map<ModelChoice, File> builtIn = new EnumMap<>(ModelChoice.class);
-  /** Thrown when the next picture is captioned. */
+  /** Thrown by the next caption. */
   volatile Throwable failure;
-  /** Times that are told are left out, as the computer that tests run on is no phone. */
-  volatile boolean timed = true;
-  /** Finds no words. */
-  volatile boolean silent;
+  /** False hides the measured latencies. */
+  volatile boolean reportTimes = true;
+  /** Whether the model finds no captions. */
+  volatile boolean noCaptions;
   volatile int opened;
   volatile int closed;
 
-  private final LiteEngine real;
+  private final TFLiteEngine real;
   private volatile Semaphore gate;
-  private volatile String lastRead = "";
+  private volatile String lastImage = "";
 
   TestEngine(Context context) {
-    real = new LiteEngine(new android.content.ContextWrapper(context) {
+    real = new TFLiteEngine(new android.content.ContextWrapper(context) {
       @Override
       public Context getApplicationContext() {
         return getBaseContext();
       }
     });
-    builtIn.put(ModelChoice.SPARSE, Samples.model("shapes_sparse"));
-    builtIn.put(ModelChoice.DENSE, Samples.model("shapes_dense"));
+    builtIn.put(ModelChoice.SPARSE, SamplePhotos.model("shapes_sparse"));
+    builtIn.put(ModelChoice.DENSE, SamplePhotos.model("shapes_dense"));
   }
 
-  /** From now on a picture is captioned only when it is let through. */
-  void holdBack() {
+  /** Blocks captions until they are released. */
+  void block() {
     gate = new Semaphore(0);
   }
 
-  /** Lets pictures through. */
-  void letThrough(int pictures) {
-    gate.release(pictures);
+  /** Releases this number of captions. */
+  void release(int images) {
+    gate.release(images);
   }
 
   @Override
@@ -66,16 +66,16 @@ final class TestEngine implements Engine {
     opened++;
     return new Model() {
       @Override
-      public ModelFacts facts() {
-        return model.facts();
+      public ModelInfo info() {
+        return model.info();
       }
 
       @Override
-      public Captioning caption(Bitmap picture) throws BundleException {
+      public CaptioningResult caption(Bitmap image) throws BundleException {
         if (gate != null) {
           gate.acquireUninterruptibly();
         }
-        captioned.add(lastRead);
+        captioned.add(lastImage);
         Throwable thrown = failure;
         failure = null;
         if (thrown instanceof Error) {
@@ -85,10 +85,10 @@ final class TestEngine implements Engine {
         } else if (thrown != null) {
           throw (RuntimeException) thrown;
         }
-        Captioning captioning = model.caption(picture);
-        return new Captioning(
-            silent ? Collections.emptyList() : captioning.captions(),
-            timed ? captioning.runMilliseconds() : Float.NaN,
+        CaptioningResult captioning = model.caption(image);
+        return new CaptioningResult(
+            noCaptions ? Collections.emptyList() : captioning.captions(),
+            reportTimes ? captioning.runMilliseconds() : Float.NaN,
             captioning.totalMilliseconds());
       }
 
@@ -102,7 +102,7 @@ final class TestEngine implements Engine {
 
   @Override
   public Bitmap read(Uri photo, int side) throws PhotoException {
-    lastRead = photo.getLastPathSegment();
+    lastImage = photo.getLastPathSegment();
     return real.read(photo, side);
   }
 }

@@ -18,9 +18,9 @@ import org.w3c.dom.Element;
 import org.w3c.dom.NodeList;
 import org.xml.sax.SAXException;
 
-/** Every string has its translation, with the same places to fill. */
+/** Every string is translated, with the same placeholders. */
 public final class TranslationsTest {
-  private static final Pattern PLACE = Pattern.compile("%[0-9]+\\$[sd]");
+  private static final Pattern PLACEHOLDER = Pattern.compile("%[0-9]+\\$[sd]");
 
   @Test
   public void germanIsComplete() throws Exception {
@@ -28,14 +28,14 @@ public final class TranslationsTest {
     Map<String, String> german = strings("values-de");
     assertEquals(english.keySet(), german.keySet());
     for (String name : english.keySet()) {
-      assertEquals(name, places(english.get(name)), places(german.get(name)));
+      assertEquals(name, placeholders(english.get(name)), placeholders(german.get(name)));
       assertFalse(name, german.get(name).trim().isEmpty());
     }
     assertNotEquals(english.get("welcome"), german.get("welcome"));
   }
 
   @Test
-  public void everyProblemIsASentence() throws Exception {
+  public void everyProblemEndsWithAPeriod() throws Exception {
     for (String folder : new String[] {"values", "values-de"}) {
       Map<String, String> strings = strings(folder);
       for (Problem problem : Problem.values()) {
@@ -46,13 +46,13 @@ public final class TranslationsTest {
     }
   }
 
-  private static TreeSet<String> places(String text) {
-    TreeSet<String> places = new TreeSet<>();
-    Matcher matcher = PLACE.matcher(text);
+  private static TreeSet<String> placeholders(String text) {
+    TreeSet<String> placeholders = new TreeSet<>();
+    Matcher matcher = PLACEHOLDER.matcher(text);
     while (matcher.find()) {
-      places.add(matcher.group());
+      placeholders.add(matcher.group());
     }
-    return places;
+    return placeholders;
   }
 
   private static Map<String, String> strings(String folder)

@@ -17,11 +17,11 @@ import android.widget.ScrollView;
 import android.widget.TextView;
 import java.util.List;
 
-/** Looks for views that somebody cannot find, read or hit. */
+/** Finds violations of accessibility guidelines. */
 final class ViewChecks {
-  private static final float SMALLEST_DP = 48;
+  private static final float MIN_TOUCH_TARGET_DP = 48;
   // WCAG 2, level AA.
-  private static final double LEAST_CONTRAST = 4.5;
+  private static final double MIN_CONTRAST = 4.5;
 
   private final String screen;
   private final Activity activity;
@@ -33,7 +33,7 @@ final class ViewChecks {
     this.found = found;
   }
 
-  /** How many views can be clicked. */
+  /** Number of clickable views. */
   static int clickable(View view) {
     int count = view.isClickable() && view.isShown() ? 1 : 0;
     if (view instanceof ViewGroup) {
@@ -54,7 +54,7 @@ final class ViewChecks {
     if (view instanceof ImageView || view instanceof PhotoView) {
       boolean ignored = view.getImportantForAccessibility() == View.IMPORTANT_FOR_ACCESSIBILITY_NO;
       if (!ignored && !isLabelled(view)) {
-        say(view, "is a picture without a description");
+        report(view, "is an image without a description");
       }
     }
     if (view instanceof TextView && ((TextView) view).getText().length() > 0) {
@@ -72,11 +72,11 @@ final class ViewChecks {
     float density = activity.getResources().getDisplayMetrics().density;
     float width = view.getWidth() / density;
     float height = view.getHeight() / density;
-    if (width < SMALLEST_DP - 0.5f || height < SMALLEST_DP - 0.5f) {
-      say(view, "is too small to hit: " + width + " x " + height + " dp");
+    if (width < MIN_TOUCH_TARGET_DP - 0.5f || height < MIN_TOUCH_TARGET_DP - 0.5f) {
+      report(view, "is too small to touch: " + width + " x " + height + " dp");
     }
     if (!isLabelled(view)) {
-      say(view, "can be clicked and says nothing");
+      report(view, "is clickable and has no label");
     }
   }
 
@@ -89,29 +89,29 @@ final class ViewChecks {
   private void checkText(TextView view) {
     Layout layout = view.getLayout();
     if (layout == null) {
-      say(view, "has no layout");
+      report(view, "has no layout");
       return;
     }
     for (int line = 0; line < layout.getLineCount(); line++) {
       if (layout.getEllipsisCount(line) > 0) {
-        say(view, "is cut short: " + view.getText());
+        report(view, "is truncated: " + view.getText());
       }
-      int room = view.getWidth() - view.getCompoundPaddingLeft() - view.getCompoundPaddingRight();
-      // A word that is longer than the line sticks out; the space behind a line does not matter.
-      if (layout.getLineMax(line) > room + 1) {
-        say(view, "is wider than its place: " + view.getText());
+      int available = view.getWidth() - view.getCompoundPaddingLeft() - view.getCompoundPaddingRight();
+      // A word longer than the line overflows; trailing spaces do not matter.
+      if (layout.getLineMax(line) > available + 1) {
+        report(view, "is wider than its view: " + view.getText());
       }
     }
-    int room =
+    int available =
         view.getHeight() - view.getCompoundPaddingTop() - view.getCompoundPaddingBottom();
-    if (layout.getHeight() > room + 1) {
-      say(view, "is higher than its place: " + view.getText());
+    if (layout.getHeight() > available + 1) {
+      report(view, "is taller than its view: " + view.getText());
     }
-    Integer ground = ground(view);
-    if (ground == null) {
-      say(view, "stands on no colour");
-    } else if (contrast(view.getCurrentTextColor(), ground) < LEAST_CONTRAST) {
-      say(view, "has a contrast of " + contrast(view.getCurrentTextColor(), ground));
+    Integer background = background(view);
+    if (background == null) {
+      report(view, "has no background colour");
+    } else if (contrast(view.getCurrentTextColor(), background) < MIN_CONTRAST) {
+      report(view, "has a contrast of " + contrast(view.getCurrentTextColor(), background));
     }
   }
 
@@ -123,15 +123,15 @@ final class ViewChecks {
     }
     View around = (View) parent;
     if (view.getLeft() < 0 || view.getRight() > around.getWidth()) {
-      say(view, "sticks out at a side");
+      report(view, "overflows horizontally");
     }
     if (view.getTop() < 0 || view.getBottom() > around.getHeight()) {
-      say(view, "sticks out above or below");
+      report(view, "overflows vertically");
     }
   }
 
-  /** The colour that is behind a view's text; null where none is found. */
-  private static Integer ground(View view) {
+  /** The background colour behind a view's text; null if there is none. */
+  private static Integer background(View view) {
     for (Object each = view; each instanceof View; each = ((View) each).getParent()) {
       Integer colour = colour(((View) each).getBackground());
       if (colour != null && Color.alpha(colour) == 255) {
@@ -162,7 +162,7 @@ final class ViewChecks {
     return (light + 0.05) / (dark + 0.05);
   }
 
-  private void say(View view, String what) {
+  private void report(View view, String what) {
     String name;
     try {
       name = activity.getResources().getResourceEntryName(view.getId());

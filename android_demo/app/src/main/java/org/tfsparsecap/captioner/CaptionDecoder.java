@@ -1,0 +1,52 @@
+package org.tfsparsecap.captioner;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import org.tfsparsecap.captioner.BundleException.Reason;
+
+/** Decodes token ids to captions. */
+final class CaptionDecoder {
+  private final List<String> vocabulary;
+  private final TokenJoin join;
+  private final int endId;
+  private final Set<Integer> skippedIds;
+
+  CaptionDecoder(CaptionerBundle bundle) {
+    this(bundle.vocabulary(), bundle.description());
+  }
+
+  CaptionDecoder(List<String> vocabulary, BundleDescription description) {
+    this.vocabulary = vocabulary;
+    join = description.join();
+    endId = description.endId();
+    skippedIds = description.skippedIds();
+  }
+
+  /**
+   * @param tokenIds a row of the graph's output.
+   * @param logProbability score of the row.
+   * @throws BundleException a token id is not in the vocabulary.
+   */
+  Caption caption(int[] tokenIds, float logProbability) throws BundleException {
+    int length = 0;
+    while (length < tokenIds.length && tokenIds[length] != endId) {
+      length++;
+    }
+    List<String> said = new ArrayList<>();
+    for (int i = 0; i < length; i++) {
+      int token = tokenIds[i];
+      if (token < 0 || token >= vocabulary.size()) {
+        throw new BundleException(
+            Reason.DAMAGED, "the graph returned token " + token + ", the vocabulary has " + vocabulary.size());
+      }
+      if (!skippedIds.contains(token)) {
+        said.add(vocabulary.get(token));
+      }
+    }
+    // The end token counts as a prediction; a caption of maximum length has none.
+    int choices = Math.max(1, Math.min(length + 1, tokenIds.length));
+    float confidence = (float) Math.min(1, Math.exp(logProbability / choices));
+    return new Caption(join.join(said), logProbability, confidence);
+  }
+}

@@ -1,0 +1,38 @@
+package org.tfsparsecap.captioner;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+
+/** The captions of one image, with timings. Immutable. */
+public final class CaptioningResult {
+  private final List<Caption> captions;
+  private final float runMilliseconds;
+  private final float totalMilliseconds;
+
+  /**
+   * @param captions best first; copied.
+   * @param runMilliseconds time in the interpreter.
+   * @param totalMilliseconds total time.
+   */
+  public CaptioningResult(List<Caption> captions, float runMilliseconds, float totalMilliseconds) {
+    this.captions = Collections.unmodifiableList(new ArrayList<>(captions));
+    this.runMilliseconds = runMilliseconds;
+    this.totalMilliseconds = totalMilliseconds;
+  }
+
+  /** The captions, best first; unmodifiable. Empty only if the model found none. */
+  public List<Caption> captions() {
+    return captions;
+  }
+
+  /** Milliseconds in the interpreter. */
+  public float runMilliseconds() {
+    return runMilliseconds;
+  }
+
+  /** Milliseconds in total: resizing, interpreter, decoding. */
+  public float totalMilliseconds() {
+    return totalMilliseconds;
+  }
+}
