@@ -30,15 +30,18 @@ need() {
     fi
 }
 
-# Unpacks the classes and native libraries of TFLite's Android archives.
+# Unpacks the classes and native libraries of TFLite's Android archives, unless they have not changed.
 runtime() {
-    local package
+    local package digest
+    digest=$(sha256sum "$aar"/*.aar)
+    if [[ -f $aar/digest && $digest == "$(<"$aar/digest")" ]]; then return; fi
+    rm -rf "$here"/runtime/target/classes "$here"/runtime/target/runtime-*.jar
     mkdir -p "$here/runtime/target/classes"
-    rm -f "$here"/runtime/target/runtime-*.jar
     for package in tensorflow-lite tensorflow-lite-api; do
         unzip -qo "$aar/$package.aar" -d "$aar/$package"
         unzip -qo "$aar/$package/classes.jar" -d "$here/runtime/target/classes"
     done
+    printf '%s\n' "$digest" >"$aar/digest"
 }
 
 # Provides the models as assets: the user's bundles, or those in models/.
