@@ -32,13 +32,13 @@ public class PhotoReaderTest {
   public void pixelsOfAllFormatsEqualPythons() throws Exception {
     int images = 0;
     StringBuilder wrong = new StringBuilder();
-    for (JSONObject odd : Fixtures.objects("formats.json")) {
-      String name = odd.getString("image");
-      int side = odd.getInt("side");
+    for (JSONObject testCase : Fixtures.objects("formats.json")) {
+      String name = testCase.getString("image");
+      int side = testCase.getInt("side");
       Bitmap bitmap = PhotoReader.read(Fixtures.resolver(), Uri.fromFile(Fixtures.file(name)), side);
-      byte[] expected = Fixtures.rgb(Fixtures.bitmap(odd.getString("expected")));
+      byte[] expected = Fixtures.rgb(Fixtures.bitmap(testCase.getString("expected")));
       int difference = Fixtures.difference(expected, Fixtures.scaled(bitmap, side));
-      if (difference > odd.getInt("error")) {
+      if (difference > testCase.getInt("error")) {
         wrong.append(name).append(" differs by ").append(difference).append('\n');
       }
       assertEquals(name, Bitmap.Config.ARGB_8888, bitmap.getConfig());
