@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and nothing but a file is written over."""
+"""Files are written atomically, and only regular files are overwritten."""
 
 import os
 
@@ -22,7 +22,7 @@ def test_a_file_is_replaced_only_when_the_new_one_is_complete(tmp_path):
 def test_folders_and_devices_are_not_overwritten(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    for name, what in (("folder", "a folder"), ("pipe", "no file")):
+    for name, what in (("folder", "a folder"), ("pipe", "not a regular file")):
         with pytest.raises(InputError, match=f"cannot write .*{name}: it is {what}; choose another name"):
             atomic_write(tmp_path / name, "x")
     assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 2

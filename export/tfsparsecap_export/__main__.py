@@ -14,9 +14,9 @@ _DESCRIPTION = """\
 Writes a trained captioner as one self-contained, sparse TensorFlow Lite file.
 
 The file takes an image (uint8, S x S, RGB) and returns token ids and scores of the best captions. Its graph
-contains preprocessing, encoder and beam search; vocabulary and description are in a zip archive behind the
-graph (try unzip -l FILE). The file is compared with the Keras model first and is only written if both agree.
-The loss of CIDEr due to int8 is measured on validation images; layers that lose too much stay float.
+contains preprocessing, encoder and beam search; vocabulary and description are in a zip archive after the
+graph (try unzip -l FILE). The file is written only if its outputs agree with the Keras model's. The loss of
+CIDEr due to int8 is measured on validation images; layers that lose too much stay float.
 
 formats:
   auto     a layer pruned in (16, 1) blocks becomes int8 1x16 blocks, an unstructured one compressed rows if
@@ -47,7 +47,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
     add(
         "--tflite",
-        "run folder of a training (runs/NAME), or a .keras file with any model",
+        "run folder (runs/NAME), or a .keras file with any model",
         metavar="RUN",
         type=Path,
         required=True,
@@ -111,8 +111,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add(
         "--costs",
-        "file with the costs of the kernels, from python -m tfsparsecap_export.benchmark --calibrate; shipped"
-        " for those of the package (default: this machine's if it was calibrated)",
+        "file with the costs of the kernels, from python -m tfsparsecap_export.benchmark --calibrate, or"
+        " 'shipped' for the costs in the package (default: this machine's if it was calibrated)",
         metavar="FILE",
     )
     add("--json", "print the report as JSON instead of a table", action="store_true")

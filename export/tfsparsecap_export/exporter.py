@@ -128,7 +128,7 @@ def export_model(
             raise InputError(f"captions and inputs are options for captioners; {model.name} is not one")
         job = _ModelJob(model, batch)
     if samples is None:
-        samples, sample_source = synthetic_samples(job.inputs, 8), "made-up inputs"
+        samples, sample_source = synthetic_samples(job.inputs, 8), "synthetic inputs"
     with _float32_computation(model):
         graph.check_weights(model)
         outputs.check_deterministic(model, samples[0])

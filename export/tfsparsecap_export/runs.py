@@ -112,27 +112,27 @@ def validation_samples(
     """
     config = run.config
     if config is None:
-        return None, "made-up inputs"
+        return None, "synthetic inputs"
     if config.data.folder is None and config.data.kind != "scenes":
-        return None, "made-up inputs, because the run has no data folder"
+        return None, "synthetic inputs, because the run has no data folder"
     for folder in (config.data.folder, config.data.features if "features" in inputs else None):
         if folder is not None and not Path(folder).expanduser().is_dir():
-            return None, f"made-up inputs, because {folder} does not exist"
+            return None, f"synthetic inputs, because {folder} does not exist"
     samples, references = [], []
     try:
         records = load_data(config).split("validation")
         chosen = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
         read = _reader(config, chosen, inputs) if chosen else None
     except InputError as error:
-        return None, f"made-up inputs, because {error}"
+        return None, f"synthetic inputs, because {error}"
     for index, record in enumerate(chosen):
         try:
             samples.append(read(index))
         except InputError:
-            continue  # training has reported this image; the others are enough here
+            continue  # training has reported this image; the others are sufficient
         references.append(record.captions)
     if not samples:
-        return None, "made-up inputs, because no validation image can be read"
+        return None, "synthetic inputs, because no validation image can be read"
     return CaptionedSamples(samples, references, run.tokenizer.words.decode), "validation images"
 
 

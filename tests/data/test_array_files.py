@@ -59,7 +59,7 @@ def test_other_rows_are_not_read(tmp_path):
     path = tmp_path / "large.npy"
     with path.open("wb") as file:
         file.write(npy(np.zeros([1, 4]))[:-32].replace(b"(1, 4), }         ", b"(1000000000, 4), }"))
-        file.truncate(128 + 32 * 10**9)  # takes no room on the disk
+        file.truncate(128 + 32 * 10**9)  # takes no space on the disk
     with open_array(path) as opened:
         assert opened.shape == (10**9, 4)
         assert opened.first(2).tolist() == [[0.0] * 4] * 2
@@ -71,7 +71,7 @@ def test_other_rows_are_not_read(tmp_path):
         (b"", "is damaged .it ends too early"),
         (npy(VALUES)[:50], "is damaged .it ends too early"),
         (npy(VALUES)[:-1], "is truncated, 407 of 408 bytes"),
-        (b"PK\x03\x04 a zip file with the wrong name", r"is damaged .it does not begin as a \.npy file"),
+        (b"PK\x03\x04 a zip file with the wrong name", r"is damaged .it does not begin like a \.npy file"),
         (npy(VALUES, (2, 0))[:8] + b"\xff" * 40, "is damaged .its header has 4294967295 bytes"),
         (np.lib.format.magic(9, 0) + npy(VALUES, (2, 0))[8:], "is damaged"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}"), r"shape is \(-1, 4\)"),
@@ -111,7 +111,7 @@ def test_damaged_zip_files_are_reported(tmp_path):
             opened.first(7)
     np.savez(path, feat=VALUES)
     stored = bytearray(path.read_bytes())
-    stored[250] ^= 1  # a value; only the checksum tells
+    stored[250] ^= 1  # a value; only the checksum detects it
     path.write_bytes(stored)
     with pytest.raises(InputError, match="Bad CRC-32"), open_array(path) as opened:
         opened.first(7)

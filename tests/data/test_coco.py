@@ -1,4 +1,4 @@
-"""MS-COCO's caption files in the forms in which people have them."""
+"""MS-COCO's caption files in all formats in which they are distributed."""
 
 import json
 
@@ -244,7 +244,7 @@ def test_bad_entries_of_ms_cocos_own_format_are_listed(tmp_path):
     data = coco.load(tmp_path, images="ignore")
     assert found(data) == {"1": (("one",), "train"), "3": (("three",), "validation")}
     assert [str(entry).removeprefix(f"{tmp_path}/") for entry in data.skipped] == [
-        "captions_train2014.json images[2]: the image 1 is there already",
+        "captions_train2014.json images[2]: the image 1 appears twice",
         "captions_train2014.json images[3]: it has no image number 'id'",
         "captions_train2014.json images[4]: it has no image number 'id'",
         "captions_train2014.json images[5]: it has no image name 'file_name'",

@@ -1,4 +1,4 @@
-"""Flickr folders in the forms in which people have them."""
+"""Flickr folders in all layouts in which they are distributed."""
 
 import unicodedata
 
@@ -151,7 +151,7 @@ def test_names_in_both_unicode_normal_forms_match(tmp_path):
 def test_split_files_with_missing_images(folder):
     for name in ("1.jpg", "2.jpg"):
         (folder / "Images" / name).unlink()
-    with pytest.raises(InputError, match=r"Flickr_8k.trainImages.txt names 2 images .*\(1.jpg, 2.jpg\)"):
+    with pytest.raises(InputError, match=r"Flickr_8k.trainImages.txt lists 2 images .*\(1.jpg, 2.jpg\)"):
         flickr.load(folder)
     data = flickr.load(folder, absent_images="skip")
     assert len(data.split("train")) == 2

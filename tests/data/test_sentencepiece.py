@@ -1,4 +1,4 @@
-"""SentencePiece models: the published one, ones written here by hand, and files that are none."""
+"""SentencePiece models: the published one, hand-written ones, and files that are not models."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ from tfsparsecap.errors import InputError
 
 UNIGRAM, BPE, WORD, CHAR = 1, 2, 3, 4
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
-# As SentencePiece numbers them where nobody says otherwise, but with padding.
+# SentencePiece's default ids, and padding.
 USUAL = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL), ("<pad>", CONTROL)]
 NAMES = {45: "<unk>", 46: "<s>", 47: "</s>", 48: "<pad>"}
 
@@ -86,7 +86,7 @@ def test_captions_are_encoded_to_the_token_ids_of_the_original(published, expect
         [2, *beam["token_ids"]] for image in expected.values() for beam in image.values() if "caption" in beam
     ]
     rows += [image["teacher_forced_input_ids"] for image in expected.values()]
-    # A word that the vocabulary has not, where the original's captioner said "unknown".
+    # "zebrafish" is not in the vocabulary; it replaces the unknown tokens of the original captioner.
     texts = [" ".join("zebrafish" if id == 1 else published.decode([id]) for id in row[1:]) for row in rows]
     assert published.encode(tf.constant(texts)).to_list() == rows
     tokens, targets = published.encode_padded(tf.constant(texts), 16)
@@ -95,7 +95,7 @@ def test_captions_are_encoded_to_the_token_ids_of_the_original(published, expect
         assert answers == (row[1:] + [0] * 16)[:16]
 
 
-def test_published_captions_come_back(published, folder):
+def test_published_captions_are_decoded_unchanged(published, folder):
     captions = [
         entry["caption"]
         for entry in json.loads((folder / "published_test_captions.json").read_text(encoding="utf-8"))
@@ -116,7 +116,7 @@ def test_raw_captions_become_karpathys_tokens(published, shared):
     wanted = []
     for sentence in sentences:
         row = [ids.get("▁" + word, 1) for word in sentence["tokens"]]
-        # SentencePiece makes one unknown word of several in a row.
+        # SentencePiece merges consecutive unknown words into one.
         row = [id for place, id in enumerate(row) if row[place - 1 : place] != [1] or id != 1]
         wanted.append([2, *row, 3])
     assert published.encode(tf.constant([sentence["raw"] for sentence in sentences])).to_list() == wanted
@@ -154,7 +154,7 @@ def test_a_unigram_model_with_other_ids():
     special = tokenizer.unknown_id, tokenizer.start_id, tokenizer.end_id, tokenizer.pad_id
     assert special == (0, 1, 2, 3)
     texts = tf.constant(["a dog", "dogs a", "a Dog", ""])
-    # "▁dog" is likelier than "▁do" and "g"; a capital is no piece of this model.
+    # "▁dog" is likelier than "▁do" and "g"; this model has no capital letters.
     wanted = [[1, 4, 5, 2], [1, 5, 8, 4, 2], [1, 4, 9, 0, 10, 7, 2], [1, 2]]
     assert tokenizer.encode(texts).to_list() == wanted
     assert [tokenizer.decode(ids) for ids in wanted] == ["a dog", "dogs a", "a og", ""]
@@ -204,7 +204,7 @@ def test_a_model_without_a_special_piece_is_refused(left, use):
     special = [(piece, kind) for piece, kind in USUAL if piece != left]
     with pytest.raises(InputError, match=f"no {use} token.*train it again with --pad_id=0"):
         SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES, special))
-    # The same text as an ordinary piece is none.
+    # An ordinary piece with the same text is not a special piece.
     with pytest.raises(InputError, match=f"no {use} token"):
         SentencePieceTokenizer(model(UNIGRAM, [*UNIGRAM_PIECES, left], special))
 
@@ -222,7 +222,7 @@ def rules(nodes: dict[int, int], texts: bytes, size: int = 256) -> bytes:
 
 
 def test_normalisation_rules_are_applied():
-    # From the root 0 the letter Q leads to node 0 ^ 81, whose leaf is 81 ^ 1 = 80 and says: the text at 1.
+    # From the root 0 the letter Q leads to node 0 ^ 81, whose leaf 81 ^ 1 = 80 points to the text at 1.
     written = rules({0: node(0), 81: node(1, 81, leaf=True), 80: 1 << 31 | 1}, b"\0a dog\0")
     tokenizer = SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES, rules=written))
     assert tokenizer.encode(tf.constant(["Q"])).to_list() == [[1, 4, 5, 2]]
@@ -288,7 +288,7 @@ def test_damaged_models_never_crash(folder):
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "words.model"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="no SentencePiece model") as caught:
+    with pytest.raises(InputError, match="not a SentencePiece model") as caught:
         SentencePieceTokenizer.load(path)
     assert str(caught.value).startswith(f"{path}: ")
 

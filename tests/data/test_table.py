@@ -104,7 +104,7 @@ def test_bad_rows_are_listed(folder):
         "line 3: the image gone.png is missing",
         "line 4: the split 'holiday' is not train, validation or test",
         "line 5: it has more fields than columns: put the caption of e.png in quotes",
-        "line 6: it names no image",
+        "line 6: it has no image name",
         "b c é.png: it has no caption in captions.csv",
         "sub/d.png: it has no split in captions.csv while other images have one",
     ]

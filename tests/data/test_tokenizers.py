@@ -1,4 +1,4 @@
-"""Words in and out of the graph, however people write."""
+"""Splitting captions into words and encoding them, eagerly and in graphs."""
 
 import unicodedata
 

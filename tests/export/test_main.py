@@ -36,7 +36,7 @@ def run(finished, tmp_path):
 def test_a_run_is_exported_and_a_table_is_printed(run, capsys, vocabulary):
     export(["--tflite", str(run), "--beam", "2", "--samples", "3"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "1x16 blocks" in printed and "made-up inputs" in printed
+    assert "1x16 blocks" in printed and "synthetic inputs" in printed
     description, tokens = read_bundle(run / "model.tflite")
     assert tokens == vocabulary
     assert description["scores"] == {"CIDEr": 0.5}

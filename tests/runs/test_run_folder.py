@@ -167,5 +167,5 @@ def test_load_tokenizer_reads_words_digits_or_pieces(tmp_path):
     assert digits.words.vocabulary == saved.vocabulary
     # A SentencePiece model takes precedence, even a damaged one.
     (tmp_path / "sentencepiece.model").write_bytes(b"words")
-    with pytest.raises(InputError, match=r"sentencepiece.model: it is no SentencePiece model"):
+    with pytest.raises(InputError, match=r"sentencepiece.model: it is not a SentencePiece model"):
         folder.load_tokenizer()

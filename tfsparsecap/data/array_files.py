@@ -1,4 +1,4 @@
-"""Untrusted `.npy` and `.npz` files: their shape without reading the values, and their first rows."""
+"""Reading the shape and the first rows of arrays in untrusted `.npy` and `.npz` files."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ from tfsparsecap.files import BROKEN_ARRAYS
 #: Suffixes of the supported files.
 ENDINGS = (".npy", ".npz")
 
-# Bytes; most have 128. NumPy refuses longer ones, too, because parsing them may take very long.
+# In bytes; most headers have 128. NumPy also rejects longer ones, because parsing them may take very long.
 _LONGEST_HEADER = 10_000
 
 
@@ -61,7 +61,7 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
     Nothing is unpickled.
 
     Args:
-        path: of the file; its suffix tells the format.
+        path: the file, whose suffix determines the format.
 
     Raises:
         InputError: the file cannot be read, is damaged or truncated, contains Python objects or several
@@ -126,7 +126,7 @@ def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
 def _header_bytes(read: Callable[[int], bytes]) -> bytes:
     head = _exactly(read, 10)
     if not head.startswith(npy.MAGIC_PREFIX):
-        raise ValueError("it does not begin as a .npy file")
+        raise ValueError("it does not begin like a .npy file")
     if head[6] > 1:
         head += _exactly(read, 2)
     length = int.from_bytes(head[8:], "little")

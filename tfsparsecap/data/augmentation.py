@@ -73,7 +73,7 @@ class Augmentation:
         """Augments `"image"`, uint8 [B, S, S, 3], of `(inputs, targets)`; equal seeds give equal images.
 
         Args:
-            dataset: of batches.
+            dataset: dataset of batches.
             seed: any integers.
         """
         random = np.random.default_rng(seed)

@@ -50,14 +50,14 @@ def load(
     """Reads an MS-COCO folder, or another data set in one of its two formats.
 
     Karpathy's format (`dataset_coco.json`, `dataset_flickr8k.json`, `dataset_flickr30k.json`) contains the
-    splits. In MS-COCO's own format (`captions_train2014.json`, `captions_val2014.json`) the file name has the
-    split: the word `train`, `val` or `test`. Images without a split are split at random by `fractions` and
-    `seed`, and `notes` says so.
+    splits. In MS-COCO's own format (`captions_train2014.json`, `captions_val2014.json`) the file name
+    contains the split: the word `train`, `val` or `test`. Images without a split are split at random by
+    `fractions` and `seed`, and `notes` mentions it.
 
     The id of an image is its MS-COCO number (`"391895"`), as in the names of bottom-up features, or its file
-    name if it has none. Image files are searched at the path in the caption file, relative to `folder` or to
-    `images/` in it; then in those folders themselves, in `YEAR_FOLDERS` and in `flickr.IMAGE_FOLDERS`; also
-    under their names of 2017.
+    name if it has no number. Image files are searched for at the path in the caption file, relative to
+    `folder` or to `images/` in it; then in those folders themselves, in `YEAR_FOLDERS` and in
+    `flickr.IMAGE_FOLDERS`; also under their names of 2017.
 
     Args:
         folder: contains the caption files, and the images if they are needed.
@@ -66,10 +66,11 @@ def load(
         images: `"need"`: a record whose image file is missing is bad. `"ignore"`, for training from features:
             image files may be missing.
         restval: use the 30 504 images with this split for `"train"`, as usual, or `"skip"` them.
-        seed, fractions: of the random split: shares of train, validation and test.
-        on_bad_record: what to do with entries of another format, without captions, with an unknown split or
-            a missing image or given twice, and with captions that are empty or belong to no image: `"skip"`
-            (they are listed in `skipped`) or `"fail"`.
+        seed: seed of the random split.
+        fractions: fractions of train, validation and test in the random split.
+        on_bad_record: what to do with malformed or duplicate entries, entries without captions, with an
+            unknown split or with a missing image, and captions that are empty or belong to no image:
+            `"skip"` (they are listed in `skipped`) or `"fail"`.
 
     Raises:
         InputError: the folder or a file is missing or has another format; the choice of caption files is
@@ -169,13 +170,13 @@ def _caption_files(
             given[file] = None
         if not given:
             raise InputError(
-                f"data.captions is empty: name caption files of {folder}, or leave it out to find them"
+                f"data.captions is empty: give caption files in {folder}, or leave it out to find them"
             )
         return list(given)
     for pattern in (KARPATHY_FILE, "dataset_*.json", "annotations/captions_*.json", "captions_*.json"):
         files = sorted(path for path in folder.glob(pattern) if path.is_file())
         years = {year for path in files for year in _YEAR.findall(path.stem)}
-        # MS-COCO 2014 and 2017 have the same images, split into train and val in another way.
+        # MS-COCO 2014 and 2017 have the same images, split differently into train and val.
         if len(years) > 1 or (pattern == "dataset_*.json" and len(files) > 1):
             found = ", ".join(path.name for path in files)
             raise InputError(
@@ -261,7 +262,7 @@ def _official(file: Path, images: list[Any], annotations: list[Any], bad: BadRec
         try:
             image_id = _number(entry, "id")
             if image_id in captions:
-                raise _Unusable(f"the image {image_id} is there already")
+                raise _Unusable(f"the image {image_id} appears twice")
             captions[image_id] = []
             entries.append((where, image_id, _image_file(entry, "file_name")))
         except _Unusable as error:
@@ -311,7 +312,7 @@ def _number(entry: Any, key: str) -> str:
 
 def _image_file(entry: Any, name_key: str, folder_key: str | None = None) -> str:
     name = entry.get(name_key) if isinstance(entry, dict) else None
-    # Unprintable characters (NUL, half a surrogate pair) are in no file name and cannot be printed.
+    # No file name contains unprintable characters (NUL, half a surrogate pair).
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise _Unusable(f"it has no image name {name_key!r}")
     folder = entry.get(folder_key) or "" if folder_key else ""

@@ -82,7 +82,7 @@ def cached_features(
 
     Raises:
         InputError: no image can be read, one cannot be read and `on_bad_record` is `"fail"`, the disk is
-            full (nothing is left behind), or the features do not fit float16.
+            full (no partial files remain), or the features overflow float16.
 
     Example:
         >>> cache = cached_features(data.records, encoder, 224, ".cache")  # doctest: +SKIP
@@ -93,7 +93,7 @@ def cached_features(
     images = {record.image_id: record.image for record in records}
     if not images:
         raise InputError("there are no images to encode: use a split with images")
-    # Builds the encoder and tells its output shape.
+    # Builds the encoder and determines its output shape.
     probe = encoder(tf.zeros([1, image_size, image_size, 3]), training=False)
     if len(probe.shape) != 3:
         raise ValueError(
@@ -124,7 +124,7 @@ def cached_features(
                     "are not finite in float16: choose an encoder or a layer with outputs below 65504"
                 )
             names.extend(batch_names)
-            # Not through a memory map, which ends the process if the disk is full.
+            # Not through a memory map, which would crash the process if the disk is full.
             file.write(np.ascontiguousarray(features).data)
         if not names:
             raise InputError(f"none of the {len(images)} images can be read; {bad.skipped[0].why}")

@@ -60,18 +60,18 @@ def load(
     captions in `captions.txt` (CSV, header `image,caption`), a `.token` file (`name.jpg#0<tab>caption`) or
     Flickr30k's `results.csv` (`image_name| comment_number| comment`); splits in the official Flickr8k files
     or `train.txt`, `val.txt` and `test.txt`, one name per line. Without split files the images are split
-    90/5/5 at random by `seed`, and `notes` says so.
+    90/5/5 at random by `seed`, and `notes` mentions it.
 
     Args:
         folder: as downloaded and unpacked.
-        seed: of the random split.
+        seed: seed of the random split.
         on_bad_record: what to do with lines without a caption, captions of missing images and images without
             captions: `"skip"` (they are listed in `skipped`) or `"fail"`.
-        absent_images: what to do if split files name missing images, which usually means that a download is
+        absent_images: what to do if split files list missing images, which usually means that a download is
             incomplete or that the files belong to another data set: `"fail"` or `"skip"`.
 
     Raises:
-        InputError: the folder is missing, empty or has another format; split files name missing images.
+        InputError: the folder is missing, empty or has another format; split files list missing images.
 
     Example:
         >>> data = load("data/flickr8k")  # doctest: +SKIP
@@ -215,10 +215,10 @@ def _splits(
         absent = [name for name in names if name not in images]
         if absent and absent_images == "fail":
             raise InputError(
-                f"{path} names {len(absent)} images that are not in {folder} ({shown(absent)}): "
+                f"{path} lists {len(absent)} images that are not in {folder} ({shown(absent)}): "
                 "complete the download, or set data.absent_images=skip to train without them"
             )
-        bad.skipped.extend(Skipped(name, f"{path.name} names it but the image is missing") for name in absent)
+        bad.skipped.extend(Skipped(name, f"{path.name} lists it but the image is missing") for name in absent)
         for name in names:
             if splits.get(name, split) != split:
                 raise InputError(

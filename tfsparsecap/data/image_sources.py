@@ -16,9 +16,9 @@ from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 
-#: Largest size of all decoded images in memory, in bytes; above it they are read in every epoch.
+#: Decoded images are kept in memory up to this total size in bytes; above it, files are read in every epoch.
 MEMORY_LIMIT = 1 << 30
-# Files of region features whose values are checked before training; boxes in pixels are wrong in all.
+# Number of files of region features whose values are checked before training.
 _PROBED = 8
 
 
@@ -65,7 +65,7 @@ class ImageFileSource:
         self._kept = np.zeros((len(records), *shape), np.uint8) if fits else None
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             results = threads.map(self._try, range(len(records)))
-            # Shown after three seconds.
+            # The progress bar appears after three seconds.
             results = tqdm(results, total=len(records), desc="reading", unit="image", delay=3, leave=False)
             for index, (record, error) in enumerate(zip(records, results, strict=True)):
                 self.usable[index] = error is None

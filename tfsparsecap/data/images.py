@@ -56,7 +56,7 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
         uint8 [S, S, 3].
 
     Raises:
-        InputError: the file is missing, truncated, no image, or larger than 178 million pixels.
+        InputError: the file is missing, truncated, not an image, or larger than 178 million pixels.
 
     Example:
         >>> Image.new("L", (300, 200), 128).save("grey.png")

@@ -23,7 +23,7 @@ class TrainingBatches:
     Made by `training_batches`.
 
     Attributes:
-        source: of the images.
+        source: source of the images.
         tokens, targets: int32 [examples, T], see `Tokenizer.encode_padded`.
         record_of: int64 [examples], index of each caption's record.
         batch_size: examples per batch, over all devices.
@@ -50,16 +50,16 @@ class TrainingBatches:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches per epoch; examples that do not fill the last one are dropped, others in every epoch."""
+        """Batches per epoch; examples that do not fill a batch are dropped, different ones in each epoch."""
         return self.examples // self.batch_size
 
     def epoch(
         self, number: int, skip_steps: int = 0, context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:
-        """The batches of one epoch; the same ones in every call.
+        """The batches of one epoch; every call returns the same ones.
 
         Args:
-            number: of the epoch, from 0.
+            number: number of the epoch, from 0.
             skip_steps: steps to skip, for resuming in the middle of an epoch.
             context: from `strategy.distribute_datasets_from_function`; this process gets its part of every
                 batch.
@@ -78,7 +78,7 @@ class TrainingBatches:
             )
             rows = rows.reshape(len(rows), -1, share)[:, part * here : (part + 1) * here].reshape(-1, share)
             lengths = lengths.repeat(here)
-        # Augmentation draws random numbers batch by batch, so that skipped batches must be augmented, too.
+        # Augmentation draws random numbers batch by batch, so skipped batches must be augmented, too.
         late = skip_steps * here if self.augment is not None else 0
         early = skip_steps * here - late
         dataset = tf.data.Dataset.from_tensor_slices((rows[early:], lengths[early:]))
@@ -148,19 +148,19 @@ def training_batches(
     """Batches of (image, caption) pairs of a split; captions are tokenised here, once.
 
     Args:
-        source: of the records' images.
-        records: of the training split; every caption is an example.
-        tokenizer: the captioner's.
-        batch_size: `B`, over all devices.
-        max_length: `T`, tokens per caption including the end token; longer captions are cut.
-        augment: for image batches; features cannot be augmented.
-        seed: of the order and of the augmentation.
+        source: source of the records' images.
+        records: records of the training split; every caption is an example.
+        tokenizer: tokenizer of the captioner.
+        batch_size: `B`, across all devices.
+        max_length: `T`, tokens per caption including the end token; longer captions are truncated.
+        augment: augmentation of the images; cached features cannot be augmented.
+        seed: seed of the order and of the augmentation.
         lengths: batch captions of similar length together, padded to the shortest sufficient of these lengths
-            and `max_length`. Saves computation; the training step is traced once per length. Empty: all
+            and `max_length`. Saves computation; the training step is traced once per length. If empty, all
             batches have `T = max_length`.
 
     Raises:
-        InputError: there are fewer examples than `batch_size`, or features are to be augmented.
+        InputError: there are fewer examples than `batch_size`, or `augment` is given for features.
 
     Example:
         >>> records = data.split("train")  # doctest: +SKIP
@@ -215,15 +215,14 @@ def reward_batches(
     Targets are the indices of the records, int32 [B, 1], and -1 for images that cannot be read.
 
     Args:
-        source, records, batch_size, augment, seed: as of `training_batches`, a picture being an example.
-            Records without captions are left out.
+        source, records, batch_size, augment, seed: see `training_batches`; here each image is one example.
+            Records without captions are ignored.
 
     Returns:
-        Batches whose targets, int32 [B, 1], are the places among the records; -1 for a picture that turned
-        out to be unreadable. Their tokens mean nothing.
+        Batches whose `tokens` are all zero and have no meaning.
 
     Raises:
-        InputError: there are fewer pictures than `batch_size`.
+        InputError: there are fewer captioned images than `batch_size`, or `augment` is given for features.
 
     Example:
         >>> batches = reward_batches(source, records, batch_size=10)  # doctest: +SKIP
@@ -253,7 +252,7 @@ def image_batches(source: ImageSource, *, batch_size: int) -> tf.data.Dataset:
     """Batches of images in the order of their records, for decoding; the last one may be smaller.
 
     Args:
-        source: of the images; its `skipped` lists those that cannot be read.
+        source: source of the images; its `skipped` lists those that cannot be read.
         batch_size: `B`.
 
     Returns:
@@ -278,7 +277,7 @@ def image_batches(source: ImageSource, *, batch_size: int) -> tf.data.Dataset:
 
 @contextmanager
 def unwrap_input_errors() -> Iterator[None]:
-    """Raises an InputError of a data set as such, not as TensorFlow's error.
+    """Raises an InputError of a data set unchanged, not wrapped in an error of TensorFlow.
 
     Raises:
         InputError: `ImageSource.fetch` raised it while a data set was read in this context.

@@ -1,4 +1,4 @@
-"""Radix encoding: words as numbers of a few digits, so that a captioner needs hundreds of tokens only."""
+"""Radix encoding: words as numbers of a few digits, so that a captioner needs only hundreds of tokens."""
 
 import os
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ class RadixTokenizer(Tokenizer):
     Token 0 is padding, 1 to `base` are the digits 0 to `base - 1`, followed by start and end: `base + 3`
     tokens. The `W` words after the four special tokens have the numbers 0 to `W - 1`, all other words the
     number `W`. All words have the same number of digits, most significant first, as many as `W + 1` has in
-    this base. (The original implementation does so; `W` could have one digit less if `W + 1` is a power of
-    the base.)
+    this base. (This follows the original implementation; if `W + 1` is a power of the base, one digit fewer
+    would be enough.)
 
     Args:
         words: the tokenizer whose words are encoded; its special tokens must be its first four.
@@ -90,8 +90,8 @@ class RadixTokenizer(Tokenizer):
     def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Input tokens for teacher forcing and their targets.
 
-        A caption of more than `max_length - 1` digits is cut after the last word that fits completely, and
-        has no `end_id` among its targets.
+        A caption of more than `max_length - 1` digits is truncated after the last word that fits completely,
+        and has no `end_id` among its targets.
 
         Args:
             texts: string [B].
@@ -104,7 +104,7 @@ class RadixTokenizer(Tokenizer):
         length = max_length // self.digits * self.digits
         targets = encoded.to_tensor(default_value=self.pad_id, shape=[None, length])
         targets = tf.pad(targets, [[0, 0], [0, max_length - length]], constant_values=self.pad_id)
-        # Captions that were cut have at least `max_length` digits.
+        # Truncated captions have at least `max_length` digits.
         end = tf.cast(encoded.row_lengths(), tf.int32)[:, None] == tf.range(max_length)
         targets = tf.where(end, self.end_id, targets)
         starts = tf.fill([tf.shape(targets)[0], 1], self.start_id)
@@ -117,7 +117,7 @@ class RadixTokenizer(Tokenizer):
         if self.end_id in ids:
             ids = ids[: ids.index(self.end_id)]
         else:
-            # The caption was cut, perhaps inside a word, whose first digits would be another word.
+            # The caption may be truncated inside a word, whose first digits would be another word.
             ids = ids[: len(ids) // self.digits * self.digits]
         digits = [max(token - 1, 0) for token in ids]
         digits += [0] * (-len(digits) % self.digits)
@@ -132,9 +132,9 @@ class RadixTokenizer(Tokenizer):
     def to_words(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Ids of `words` of predicted digits.
 
-        Digits before the first `end_id` count; without one, all complete words. Tokens that are no digits
-        count as 0 (start: as a digit above the largest), as do missing digits before the end; numbers without
-        a word are the unknown word. Uses operations of TensorFlow Lite only.
+        Converts the digits before the first `end_id`; without one, all complete words. Tokens that are not
+        digits count as 0 (start: as a digit above the largest), as do missing digits before the end; numbers
+        that represent no word become the unknown word. Uses only operations that TensorFlow Lite supports.
 
         Args:
             token_ids: int32 [..., T], `T` static.
@@ -155,7 +155,7 @@ class RadixTokenizer(Tokenizer):
             tf.where(token_ids == self.end_id, tf.range(length), length), axis=-1, keepdims=True
         )
         ended = end < length
-        # A caption without end was cut, perhaps inside a word, whose first digits would be another word.
+        # A caption without end may be truncated inside a word, whose first digits would be another word.
         end = tf.where(ended, end, length // self.digits * self.digits)
         digits = tf.where(tf.range(length) < end, tf.maximum(token_ids - 1, 0), 0)
         missing = [[0, 0]] * (token_ids.shape.rank - 1) + [[0, groups * self.digits - length]]

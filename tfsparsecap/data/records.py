@@ -1,4 +1,4 @@
-"""What every data source returns: records, and the list of bad records; helpers of all sources."""
+"""Records and bad records, which every data source returns, and helpers for all sources."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ SPLIT_NAMES = {
     "test": "test",
 }
 
-#: Shares of train, validation and test where a data set has no splits.
+#: Fractions of train, validation and test if a data set has no splits.
 FRACTIONS = (0.90, 0.05, 0.05)
 
 OnBadRecord = Literal["skip", "fail"]
 
-# Characters of a name in a message.
+# Maximum number of characters of a name in a message.
 _LONGEST_NAME = 200
 
 
@@ -38,7 +38,7 @@ class Record:
     Attributes:
         image_id: name of the image in its data set.
         image: path of the file.
-        captions: as written by people.
+        captions: its reference captions.
         split: one of `SPLITS`.
     """
 
@@ -141,15 +141,15 @@ def seeded_splits(
 
     Args:
         image_ids: names of the images.
-        seed: of the shuffle.
+        seed: seed of the shuffle.
         source: file or folder without splits, for the note.
-        fractions: shares of train, validation and test.
+        fractions: fractions of train, validation and test.
 
     Returns:
         `image_id -> split`, and a note for the user.
 
     Raises:
-        InputError: the fractions are not three shares that add up to 1.
+        InputError: the fractions are not three numbers that add up to 1.
 
     Example:
         >>> splits, note = seeded_splits(["a", "b", "c"], 0, "captions.csv")
@@ -158,7 +158,7 @@ def seeded_splits(
     """
     if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
         raise InputError(
-            f"fractions {tuple(fractions)} are not three shares that add up to 1: give those of train, "
+            f"fractions {tuple(fractions)} are not three numbers that add up to 1: give those of train, "
             "validation and test, such as (0.90, 0.05, 0.05)"
         )
     ids = sorted(set(image_ids))
@@ -172,7 +172,7 @@ def seeded_splits(
 
 
 def check_folder(folder: Path, expected: str) -> None:
-    """Raises InputError if a data folder is missing or empty; `expected` says what belongs into it."""
+    """Raises InputError if a data folder is missing or empty; `expected` describes what it should contain."""
     if not folder.exists():
         raise InputError(f"there is no data folder {folder}: set the path to a folder with {expected}")
     if not folder.is_dir():
@@ -202,7 +202,7 @@ def read_lines(path: Path) -> list[str]:
 def shown(names: Iterable[str], limit: int = 3) -> str:
     """The first names of a list, for a message: `a, b, c and 4 more`.
 
-    Unprintable characters are replaced, very long names are cut.
+    Unprintable characters are replaced, and very long names are truncated.
     """
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""

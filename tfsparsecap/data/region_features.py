@@ -14,7 +14,7 @@ from tfsparsecap.data.flickr import SUFFIXES
 from tfsparsecap.data.records import BadRecords, OnBadRecord
 from tfsparsecap.errors import InputError
 
-#: How far boxes may exceed the image, as a share of its side, because detectors round to pixels.
+#: How far boxes may exceed the image, as a fraction of its side, because detectors round to pixels.
 BOX_TOLERANCE = 0.01
 
 # More threads help with slow disks only, because reading headers is mostly Python code.
@@ -28,7 +28,7 @@ class RegionFeatures:
 
     The layout is that of published bottom-up features: `FOLDER/cocobu_att/ID.npy` or `ID.npz` float
     [regions, D], `FOLDER/cocobu_fc/ID.npy` float [D] and `FOLDER/cocobu_box_relative/ID.npy` float
-    [regions, 4] (x_min, y_min, x_max, y_max as shares of the image's width and height). An `.npz` file
+    [regions, 4] (x_min, y_min, x_max, y_max as fractions of the image's width and height). An `.npz` file
     contains one array of any name. For an id that is a file name, such as `dog.jpg`, `dog.npy` works, too.
 
     The constructor reads the headers only and keeps a few bytes per image. `fetch` reads the values of one
@@ -115,7 +115,7 @@ class RegionFeatures:
         self.skipped = bad.skipped
         if not self.usable.any():
             raise InputError(
-                f"{folder} has usable features of none of the {len(self.image_ids)} images: check that they "
+                f"{folder} has usable features for none of the {len(self.image_ids)} images: check that they "
                 f"belong to this data set; the first: {self.skipped[0]}"
             )
 
@@ -226,8 +226,8 @@ class _Files:
     Args:
         folder: `FOLDER/cocobu_att` or the like.
         image_ids: ids of the images.
-        form: shape of the arrays, for messages; its commas tell the number of axes.
-        most: number of rows that are used; None is all.
+        form: shape of the arrays, for messages; its commas determine the number of axes.
+        most: number of rows that are used; None uses all.
     """
 
     def __init__(self, folder: Path, image_ids: list[str], form: str, most: int | None = None):
@@ -321,6 +321,6 @@ def _check_boxes(boxes: np.ndarray, path: str) -> None:
         row = int(wrong.argmax())
         numbers = ", ".join(f"{number:.5g}" for number in boxes[row])
         raise InputError(
-            f"{path} row {row} is [{numbers}], not a box x_min, y_min, x_max, y_max in "
-            "shares of the image from 0 to 1: divide pixels by its width and height, or leave the image out"
+            f"{path} row {row} is [{numbers}], not a box x_min, y_min, x_max, y_max in fractions "
+            "of the image from 0 to 1: divide pixels by its width and height, or leave the image out"
         )

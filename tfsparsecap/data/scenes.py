@@ -1,4 +1,4 @@
-"""Drawn images of coloured shapes with captions: a data set without download, learnt in minutes."""
+"""Synthetic images of coloured shapes with captions: a data set that needs no download, learnt in minutes."""
 
 import colorsys
 import csv
@@ -32,7 +32,7 @@ COLOURS = {
     "pink": (0.915, 0.45, 0.98),
 }
 SHAPES = ("circle", "square", "triangle", "star", "heart", "cross")
-#: Smallest and largest diameter of a shape, as shares of the image.
+#: Smallest and largest diameter of a shape, as fractions of the image.
 SIZES = {"small": (0.22, 0.27), "large": (0.36, 0.42)}
 
 #: Relation of the first thing to the second, the inverse relation, and both with "it".
@@ -124,10 +124,10 @@ def draw(
             a folder named after the arguments in the user's cache (`$XDG_CACHE_HOME` or `~/.cache`).
         train, validation, test: number of scenes of each split.
         image_size: side of the images in pixels, at least 32.
-        seed: of all random choices.
+        seed: seed of all random choices.
 
     Raises:
-        InputError: the folder has other contents, the disk is full (nothing is left behind), or an
+        InputError: the folder has other contents, the disk is full (no partial files remain), or an
             argument is too small.
 
     Example:
@@ -189,7 +189,7 @@ def paint(scene: Scene, image_size: int, random: np.random.Generator) -> Image.I
 
 
 def _places(scene: Scene, sizes: list[float], random: np.random.Generator) -> list[tuple[float, float]]:
-    """Centres (x, y) of the things, as shares of the image."""
+    """Centres (x, y) of the things, as fractions of the image."""
 
     def anywhere(size: float) -> float:
         return random.uniform(size / 2 + 0.02, 0.98 - size / 2)

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies, as of published captioners, tokenised in the TensorFlow graph."""
+"""SentencePiece vocabularies, which published captioners use, tokenised in the TensorFlow graph."""
 
 import os
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ _REMEDY = "train it again with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or u
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """The vocabulary in a SentencePiece model; ids are the model's own, the special ones too.
+    """The vocabulary in a SentencePiece model; all ids, including the special ones, are those of the model.
 
     All types of models work. For a model of type `word` captions are split by `split_words`; apostrophes are
     removed and hyphens become spaces unless some piece has one, as in Karpathy's tokens, on which published
@@ -67,7 +67,7 @@ class SentencePieceTokenizer(Tokenizer):
         model: the bytes of a `.model` file.
 
     Raises:
-        InputError: they are no SentencePiece model, it has no padding, start, end or unknown token, or a
+        InputError: they are not a SentencePiece model, it has no padding, start, end or unknown token, or a
             piece has a line break.
 
     Example:
@@ -97,7 +97,7 @@ class SentencePieceTokenizer(Tokenizer):
             self._model = text.SentencepieceTokenizer(model=model, add_bos=True, add_eos=True)
         except tf.errors.OpError as error:
             reason = error.message.partition("[Op:")[0].rpartition("}} ")[2].strip()
-            raise InputError(f"it is no SentencePiece model ({reason}): use a complete one") from error
+            raise InputError(f"it is not a SentencePiece model ({reason}): use a complete one") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SentencePieceTokenizer":
@@ -115,7 +115,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise InputError(f"{path}: {error}") from error
 
     def save_to(self, folder: str | os.PathLike) -> None:
-        # The model first: a folder with the vocabulary only would be read as one of words.
+        # The model first: a folder with only the vocabulary would be read as a word vocabulary.
         atomic_write(Path(folder) / SENTENCEPIECE, self.model)
         super().save_to(folder)
 
@@ -157,7 +157,7 @@ def _read(content: bytes) -> tuple[Any, list[str], list[bytes]]:
     """
     if len(content) > LARGEST:
         raise InputError(
-            f"it is larger than {LARGEST >> 20} MB, so it is no SentencePiece model: use another"
+            f"it is larger than {LARGEST >> 20} MB, so it is not a SentencePiece model: use another"
         )
     try:
         model = _Model.FromString(content)
@@ -168,9 +168,9 @@ def _read(content: bytes) -> tuple[Any, list[str], list[bytes]]:
         if not all(pieces):
             raise ValueError("empty piece")
     except (DecodeError, ValueError) as error:
-        raise InputError("it is no SentencePiece model, or a damaged one: use a complete one") from error
+        raise InputError("it is not a SentencePiece model, or a damaged one: use a complete one") from error
     if not pieces:
-        raise InputError("it is no SentencePiece model because it has no pieces: use a .model file")
+        raise InputError("it is not a SentencePiece model because it has no pieces: use a .model file")
     for token, piece in enumerate(pieces):
         if "\n" in piece or "\r" in piece:
             raise InputError(

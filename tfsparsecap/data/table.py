@@ -43,14 +43,15 @@ def load(
     A row of the table contains an image's path, one caption, and optionally its split (`train`, `validation`
     or `test`; also `val`, `dev` and `restval`). An image may have any number of rows. In JSONL every line is
     an object, and `captions` may contain a list instead of `caption`. If the split column is missing or
-    empty, the images are split at random by `fractions` and `seed`, and `notes` says so.
+    empty, the images are split at random by `fractions` and `seed`, and `notes` mentions it.
 
     Args:
         folder: paths in the table are relative to it, or to `Images/` or `images/` in it.
         table: the file, relative to `folder` or to the working directory; None takes the one of `TABLES` in
             `folder`.
         image_column, caption_column, split_column: names of the columns (in JSONL, of the keys).
-        seed, fractions: of the random split: shares of train, validation and test.
+        seed: seed of the random split.
+        fractions: fractions of train, validation and test in the random split.
         on_bad_record: what to do with rows without image or caption, with a missing image or an unknown
             split, and with images without captions: `"skip"` (they are listed in `skipped`) or `"fail"`.
 
@@ -152,7 +153,7 @@ def _csv_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> It
             continue
         name = (row[image_column] or "").strip()
         if not name:
-            bad.add(where, "it names no image")
+            bad.add(where, "it has no image name")
             continue
         surplus = row.pop(None, [])
         if surplus and caption_column == header[-1]:
@@ -182,7 +183,7 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         texts = [texts] if isinstance(texts, str) else texts
         split = row.get(split_column) or ""
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            bad.add(where, f"{caption_column!r} of {row[image_column]} is no string or list of strings")
+            bad.add(where, f"{caption_column!r} of {row[image_column]} is not a string or a list of strings")
         elif not isinstance(split, str):
             bad.add(where, f"{split_column!r} of {row[image_column]} is not a string")
         else:

@@ -26,7 +26,7 @@ _BETWEEN = r"[^\p{L}\p{M}\p{N}\p{So}]+"
 
 
 def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
-    """Normalised words of captions; works in and out of a graph.
+    """Normalised words of captions; works eagerly and in a graph.
 
     NFKC, case folding, and ASCII apostrophes and hyphens. A word is a sequence of letters, marks and digits,
     with apostrophes and hyphens inside (`dog's`, `t-shirt`); a number keeps its separators (`3.5`); an emoji
@@ -50,7 +50,7 @@ def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
 
 
 def join_words(captions: tf.Tensor) -> tf.Tensor:
-    """The words of captions by `split_words`, separated by spaces; works in and out of a graph.
+    """The words of captions by `split_words`, separated by spaces; works eagerly and in a graph.
 
     Args:
         captions: string [B], UTF-8 (broken bytes are replaced).
@@ -87,7 +87,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Token ids of captions; works in and out of a graph.
+        """Token ids of captions; works eagerly and in a graph.
 
         Args:
             texts: string [B].
@@ -128,8 +128,8 @@ class Tokenizer(abc.ABC):
     def encode_padded(self, texts: tf.Tensor, max_length: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Input tokens for teacher forcing and their targets.
 
-        A caption of more than `max_length - 1` tokens is cut and has no `end_id` among its targets, because
-        the model would learn to end captions in the middle of a sentence.
+        A caption of more than `max_length - 1` tokens is truncated and has no `end_id` among its targets;
+        otherwise the model would learn to end captions in the middle of a sentence.
 
         Args:
             texts: string [B].
@@ -284,7 +284,7 @@ class WordTokenizer(Tokenizer):
         return self.normalise_all([caption])[0]
 
     def normalise_all(self, captions: Sequence[str]) -> list[str]:
-        """`normalise` of many captions, a thousand times faster than one by one."""
+        """Normalises many captions at once, a thousand times faster than one by one."""
         if not captions:
             return []
         lines = join_words(tf.constant(list(captions), tf.string)).numpy()

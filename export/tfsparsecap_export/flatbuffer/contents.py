@@ -16,7 +16,7 @@ from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.model_file import schema
 from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, readable
 
-#: Operator and position among its inputs -> role of a constant there. A constant with several roles has the
+#: Operator and position among its inputs -> role of a constant there. A constant with several roles gets the
 #: first of them.
 _ROLES = {
     ("FULLY_CONNECTED", 1): FULLY_CONNECTED,
@@ -61,7 +61,7 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """An operator in one version: how often it occurs, and how often of that inside loops."""
+    """An operator in one version, how often it occurs, and how many of these are inside loops."""
 
     name: str
     version: int
@@ -76,13 +76,13 @@ class Contents:
     Attributes:
         path: the file.
         bytes: its size.
-        description: the content of `captioner.json`; None if the file is no bundle of this package.
+        description: the content of `captioner.json`; None if the file is not a bundle of this package.
         vocabulary: the tokens in the order of their ids; empty if the file has none.
         signatures: the functions that a program can call.
         constants: all constants, in the order of the file's buffers.
         parts: part of the file -> bytes; they add up to the whole file.
         files: associated file -> bytes in the file.
-        metadata: name -> bytes of what the converter or others left in the graph.
+        metadata: name -> bytes of each entry in the graph's metadata.
         operators: operators of the graph, including operator codes that nothing uses (count 0).
         model: the file's FlatBuffer.
     """
@@ -114,7 +114,7 @@ def read_contents(path: str | os.PathLike) -> Contents:
     """Reads what a .tflite file contains. Nothing in it is run, and constants are not copied.
 
     Raises:
-        InputError: the file is absent, is no .tflite file, or its graph or its associated files are damaged.
+        InputError: the file is missing or not a .tflite file, or its graph or associated files are damaged.
 
     Example:
         >>> contents = read_contents("scenes.tflite")
@@ -202,7 +202,7 @@ def looped_subgraphs(model: schema.ModelT) -> set[int]:
 
 
 def _associated(path: Path, content) -> tuple[dict[str, int], int, dict | None, list[str]]:
-    """The files behind the graph, the bytes of all of them, and a bundle's description and vocabulary."""
+    """The files after the graph, their total size in bytes, and a bundle's description and vocabulary."""
     end = flatfile.flatbuffer_end(content)
     try:
         with path.open("rb") as file:
@@ -242,9 +242,9 @@ def _data(model: schema.ModelT, buffer: int) -> np.ndarray:
 
 
 def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str, tuple[str, ...]]]]:
-    """For each tensor the roles in which it is read, and the operators that expand it before that."""
+    """For each tensor, the roles in which it is read and the operators that expand it first."""
     reads: list[set[tuple[str, tuple[str, ...]]]] = [set() for _ in graph.tensors]
-    for operator in reversed(graph.operators):  # in a file they are in the order in which they run
+    for operator in reversed(graph.operators):  # operators are stored in the order of execution
         name = flatfile.builtin_name(model, operator)
         if name in EXPANDING and operator.inputs.size and operator.outputs.size:
             expanded = reads[operator.outputs[0]] or {(OTHER, ())}
@@ -257,7 +257,7 @@ def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str,
 
 
 def _constants(model: schema.ModelT, looped: set[int]) -> tuple[Constant, ...]:
-    """All constants of a file; tensors and buffers that share data are one."""
+    """All constants of a file; tensors and buffers that share data count as one."""
     places = collections.defaultdict(list)
     for g, graph in enumerate(model.subgraphs):
         for tensor, reads in zip(graph.tensors, _reads(model, graph), strict=True):

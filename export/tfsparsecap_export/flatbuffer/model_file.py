@@ -117,11 +117,11 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
     """The schema's `ModelT` of a .tflite file.
 
     Every offset, length and index is checked before anything is copied, so that truncated and malicious files
-    are refused quickly. Constants that a large file stores behind its FlatBuffer become the data of their
+    are rejected quickly. Constants that a large file stores after its FlatBuffer become the data of their
     buffers. Vectors are views of `content`.
 
     Args:
-        content: bytes of the file; the associated files behind the FlatBuffer of a bundle are ignored.
+        content: bytes of the file; the associated files after the FlatBuffer of a bundle are ignored.
         where: name of the file in messages.
 
     Raises:
@@ -130,7 +130,7 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
     if content[4:8] != IDENTIFIER:
         raise InputError(f"{where} is not a .tflite file: bytes 4 to 7 are not TFL3; give an exported model")
     try:
-        _Walk(content)
+        _OffsetChecker(content)
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
         _attach_data_behind(model, content)
         _check_indices(model)
@@ -144,9 +144,9 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
 def flatbuffer_end(content: bytes | mmap.mmap) -> int:
     """End of the FlatBuffer in a file that `read_model` accepts.
 
-    Vectors in the options of operators are not followed, so some bytes of the graph may lie behind it.
+    Vectors in the options of operators are not followed, so some bytes of the graph may come after it.
     """
-    return _Walk(content).end
+    return _OffsetChecker(content).end
 
 
 def write_model(model: schema.ModelT) -> bytes:
@@ -190,11 +190,11 @@ def called_subgraphs(operator: schema.OperatorT) -> list[int]:
     return found
 
 
-class _Walk:
+class _OffsetChecker:
     """Follows every offset of a FlatBuffer once, before the generated code follows them unchecked.
 
-    A small malicious file whose offsets share tables could cause a lot of work. So tables and the bytes of
-    vectors and strings are counted, and more than the file can contain are refused.
+    A small malicious file whose offsets share tables could cause a lot of work. Therefore tables and the
+    bytes of vectors and strings are counted, and a file with more than it can contain is rejected.
     """
 
     def __init__(self, content: bytes | mmap.mmap):
@@ -265,7 +265,7 @@ class _Walk:
 
 
 def _attach_data_behind(model: schema.ModelT, content: bytes | mmap.mmap) -> None:
-    """Attaches constants and options that files larger than 2 GB store behind the FlatBuffer."""
+    """Attaches constants and options that files larger than 2 GB store after the FlatBuffer."""
     for buffer in model.buffers or []:
         if buffer.offset > 1:
             buffer.data = _behind(content, buffer.offset, buffer.size)

@@ -1,4 +1,4 @@
-"""How a constant is stored in a .tflite file: its type, its zeros, its sparsity, its bytes."""
+"""How a constant is stored in a .tflite file: its type, zeros, sparsity and size."""
 
 import dataclasses
 import math
@@ -28,19 +28,19 @@ class Constant:
     """One constant of a file. Tensors that share its data are one constant.
 
     Attributes:
-        name: of its tensor.
+        name: name of its tensor.
         role: "fully connected", "convolution", "matrix product", "recurrent", "table" or "other".
         shape: as in the file, [outputs, inputs] for a fully connected layer.
-        dtype: of the stored values.
+        dtype: type of the stored values.
         stored: "float32", "float16", "int8", "int8 per channel", …; for sparse weights that an operator reads
             directly "csr", "1x4", "int8 1x16", …; for others "sparse float16", ….
         behind: operators that expand it before others read it: "DENSIFY", "DEQUANTIZE" or both.
         sparse: whether zeros are left out of the file.
-        block: neighbouring values that are stored or left out together, 1 for single values.
+        block: number of neighbouring values that are stored or left out together, 1 for single values.
         weights: number of values, including zeros.
         nonzeros: number of values that are not zero.
-        value_bytes, index_bytes, scale_bytes: in the file. Indices or scales that several constants share
-            count for the first one.
+        value_bytes, index_bytes, scale_bytes: sizes in the file. Indices or scales that several constants
+            share count for the first one.
         in_loop: whether it is read inside a loop, that is for each word of a caption.
         problem: what is wrong with it, or "".
         buffers: indices of its buffers in the file.
@@ -70,7 +70,7 @@ class Constant:
 
     @property
     def sparsity(self) -> float:
-        """Share of zeros."""
+        """Fraction of zeros."""
         return 1 - self.nonzeros / self.weights if self.weights else 0.0
 
 
@@ -198,7 +198,7 @@ def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT) -
 def _check_indices(
     shape: tuple[int, ...], block_shape: list[int], sparsity: schema.SparsityParametersT, kept: int
 ) -> None:
-    """Raises ValueError if indices lie outside of the shape or do not fit the number of stored values."""
+    """Raises ValueError if indices are outside the shape or do not match the number of stored values."""
     places = 1
     for position, dimension in zip(_indices(sparsity.traversalOrder), sparsity.dimMetadata, strict=True):
         inside = position >= len(shape)
@@ -235,7 +235,7 @@ def _index_vectors(sparsity: schema.SparsityParametersT | None) -> list[np.ndarr
 
 
 def _bytes_of(count: int, dtype: str) -> int:
-    """Bytes of so many values; types of less than a byte fill the last byte."""
+    """Bytes of `count` values; values smaller than a byte are padded to whole bytes."""
     if dtype in _PACKED_BITS:
         return -(-count * _PACKED_BITS[dtype] // 8)
     return count * np.dtype(_NUMPY.get(dtype, np.uint8)).itemsize
@@ -249,7 +249,7 @@ def _chunks(data: np.ndarray, dtype: str) -> Iterator[np.ndarray]:
 
 
 def _count_nonzeros(data: np.ndarray, dtype: str, kept: int, quantization) -> int:
-    """Values that do not mean zero: in quantized constants the zero point means zero."""
+    """Number of values that do not represent zero, which in quantized constants is the zero point."""
     if dtype in _PACKED_BITS:
         bits = _PACKED_BITS[dtype]
         # Half bytes, or quarters: each is shifted to the low end.
@@ -259,12 +259,12 @@ def _count_nonzeros(data: np.ndarray, dtype: str, kept: int, quantization) -> in
     elif dtype in _WITHOUT_SIGN:
         parts = (chunk & _WITHOUT_SIGN[dtype] for chunk in _chunks(data, dtype))
     elif dtype in _NUMPY:
-        # A zero point per channel is always 0: TFLite's kernels take no other.
+        # A zero point per channel is always 0: TFLite's kernels support no other value.
         per_tensor = quantization is not None and np.size(quantization.zeroPoint) == 1
         zero = quantization.zeroPoint.item() if per_tensor and quantization.zeroPoint is not None else 0
         parts = (chunk if zero == 0 else chunk != zero for chunk in _chunks(data, dtype))
     else:
-        return kept  # strings and other values that are no numbers
+        return kept  # strings and other values that are not numbers
     return sum(int(np.count_nonzero(part)) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""The check before a file is written: on the runtime it must give what the Keras model gives."""
+"""The check before a file is written: on the runtime, its outputs must agree with the Keras model's."""
 
 import dataclasses
 import importlib.metadata
@@ -13,15 +13,15 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS
 from tfsparsecap_export.samples import Sample
 
-#: By whether all weights are float: largest difference, in nats per word, between the file's score of a
-#: caption and the Keras model's score of the same caption. Rounding to float16 changes scores by hundredths,
-#: to int8 by tenths; a kernel that reads garbage changes them by several nats.
+#: Whether all weights are float -> largest difference, in nats per word, between the file's and the Keras
+#: model's score of the same caption. Rounding to float16 changes scores by hundredths, to int8 by tenths; a
+#: kernel that reads garbage changes them by several nats.
 SCORE_ERROR = {True: 0.05, False: 0.6}
 #: Two captions, or two words after the same prefix, whose scores differ by fewer nats are a tie: either may
 #: come first. The second value is for weights that are rounded to float16.
 TIE, ROUNDED_TIE = 1e-3, 0.05
-#: By whether all weights are float: largest difference of another model's outputs, relative to the largest
-#: output.
+#: Whether all weights are float -> largest difference between the outputs of a model that is not a captioner,
+#: relative to the largest output.
 OUTPUT_ERROR = {True: 0.01, False: 0.1}
 
 
@@ -32,10 +32,10 @@ class Verification:
     Attributes:
         samples: number of inputs.
         source: where the inputs come from.
-        equal: share of the inputs whose best caption has the Keras model's token ids or ties with it; None
-            for a model that is no captioner.
-        equal_beams: share of all captions, including the other beams, with the same token ids, or None.
-        ties: captions that count as equal because both have the same score.
+        equal: fraction of the inputs whose best caption has the Keras model's token ids or ties with it; None
+            for a model that is not a captioner.
+        equal_beams: fraction of all captions, including the other beams, with the same token ids, or None.
+        ties: number of captions that count as equal because both have the same score.
         error: largest difference between the file's and the Keras model's score of a caption, in nats per
             word; for other models, of any output, relative to the largest output.
         runtime: what the file ran on.
@@ -63,7 +63,7 @@ def check_deterministic(model: keras.Model, sample: Sample) -> None:
         runs = [_keras_outputs(model, sample) for _ in range(2)]
     for one, other in zip(*map(tf.nest.flatten, runs), strict=True):
         one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-        # Threads add numbers in any order, which changes the last digits.
+        # The order in which threads add numbers varies, which changes the last digits.
         if not np.allclose(one, other, rtol=0, atol=1e-4 * max(1e-6, float(np.abs(one).max(initial=0)))):
             raise InputError(
                 f"{model.name} gives different outputs for the same input: export a model without layers"
@@ -97,14 +97,13 @@ def verify_captions(
         samples: inputs, each with a first axis of 1.
         beam, max_length: as in the export.
         all_float: whether all weights in the file are floating point numbers.
-        tolerance: share of the captions that may differ. By default none if all weights are float; with int8
-            weights any share, because the scores are checked.
+        tolerance: fraction of the captions that may differ. By default 0 if all weights are float, and 1 with
+            int8 weights, because the scores are checked.
         tie: nats within which two captions are equally good, see `TIE`.
         source: where the inputs come from, for the report.
 
     Raises:
-        InputError: the file does not load, gives NaN, or gives its captions other scores than the Keras
-            model.
+        InputError: the file does not load, gives NaN, or its scores differ from those of the Keras model.
         CaptionsDiffer: more captions differ than `tolerance` allows.
     """
     decode = Decoder(captioner, beam, max_length)
@@ -139,7 +138,7 @@ def verify_captions(
     if different / len(samples) > allowed + 1e-9:
         raise CaptionsDiffer(
             f"{different} of {len(samples)} captions of the exported file differ from the Keras model's:"
-            " nothing was written; allow a share with --tolerance, or try another --format"
+            " nothing was written; allow a fraction with --tolerance, or try another --format"
         )
     return Verification(
         samples=len(samples),
@@ -160,7 +159,7 @@ def verify_outputs(
     all_float: bool,
     source: str = "given inputs",
 ) -> Verification:
-    """Like `verify_captions` for a model that is no captioner: compares all outputs.
+    """Like `verify_captions` for a model that is not a captioner: compares all outputs.
 
     Raises:
         InputError: the file does not load, gives NaN, or its outputs differ too much from the Keras model's.
@@ -190,7 +189,7 @@ def runtime_name() -> str:
 
 
 def _runners(content: bytes, signature: str) -> list:
-    """Functions that run a file with the XNNPACK delegate, as is the default, and without it."""
+    """Functions that run a file with the XNNPACK delegate, which is the default, and without it."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     try:
@@ -215,8 +214,8 @@ def _predicted(outputs: dict[str, np.ndarray]) -> np.ndarray:
 def _score_gap(captioner: Captioner, sample: Sample, expected: np.ndarray, given: np.ndarray) -> float:
     """Nats by which the Keras model's scores of two captions differ.
 
-    Of the whole captions, or of the first words that differ, whichever is smaller: after a tie between two
-    words, greedy decoding may continue with very different captions.
+    This is the difference of the whole captions or of the first words that differ, whichever is smaller:
+    after a tie between two words, greedy decoding may produce very different captions.
     """
     own = _log_probabilities(captioner, sample, expected)
     other = _log_probabilities(captioner, sample, given)

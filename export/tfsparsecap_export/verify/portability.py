@@ -1,4 +1,4 @@
-"""What runtimes on phones refuse in a .tflite file, or compute wrongly without an error.
+"""Finds what runtimes on phones reject in a .tflite file, or compute wrongly without an error.
 
 Everything here was tested with a small layer of each kind of weights, on LiteRT 2.3 with and without XNNPACK,
 which is on by default, and on the library of TFLite 2.16.1 for Android.
@@ -15,8 +15,8 @@ from tfsparsecap_export.flatbuffer.stored import Constant
 
 #: The newest TFLite for Android on Maven Central, the one that apps use.
 ANDROID_RUNTIME = "TFLite 2.16.1"
-#: The newest version of each operator that its library accepts; operators that are not
-#: listed have version 1 only, and STABLEHLO operators that are not listed are missing.
+#: The newest version of each operator that its library accepts: version 1 for operators that are not listed;
+#: STABLEHLO operators that are not listed are missing.
 _NEWEST = {
     name: version
     for version, names in {
@@ -59,7 +59,7 @@ def warnings(contents: Contents) -> list[str]:
 
     Example:
         >>> warnings(read_contents("dynamic_range.tflite"))
-        ['TFLite 2.16.1, the newest for Android on Maven Central, refuses this file: it supports …']
+        ['TFLite 2.16.1, the newest for Android on Maven Central, rejects this file: it supports …']
     """
     found = [_of_operator(operator.name, operator.version) for operator in contents.operators]
     found += [
@@ -76,7 +76,7 @@ def warnings(contents: Contents) -> list[str]:
 
 
 def _of_operator(name: str, version: int) -> str:
-    refuses = f"{ANDROID_RUNTIME}, the newest for Android on Maven Central, refuses this file"
+    rejects = f"{ANDROID_RUNTIME}, the newest for Android on Maven Central, rejects this file"
     if name.startswith("CUSTOM "):
         custom = name.removeprefix("CUSTOM ")
         if custom.startswith("Flex"):
@@ -84,10 +84,10 @@ def _of_operator(name: str, version: int) -> str:
         return f"{custom} is a custom operator: an app must register it"
     newest = newest_version(name)
     if newest == 0:
-        return f"{refuses}: it has no {name}"
+        return f"{rejects}: it has no {name}"
     if version <= newest:
         return ""
-    sentence = f"{refuses}: it supports {name} up to version {newest}, the file has version {version}"
+    sentence = f"{rejects}: it supports {name} up to version {newest}, the file has version {version}"
     if name == "FULLY_CONNECTED":
         sentence += (
             " (int8 weights with a scale for each row): export it with tfsparsecap-export, or convert it with"

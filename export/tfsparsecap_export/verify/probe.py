@@ -84,7 +84,7 @@ def _read_samples(path: str) -> list[Sample]:
 
 
 def _memory(name: str) -> int | None:
-    """Bytes of an entry of Linux's process status: "VmRSS" is resident now, "VmHWM" at most so far."""
+    """Bytes of an entry of Linux's process status: "VmRSS" is resident memory, "VmHWM" its peak."""
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii")
         found = re.search(rf"{name}:\s+(\d+) kB", status)
@@ -98,7 +98,7 @@ def main(path: str, inputs: str, threads: str) -> None:
 
     samples = _read_samples(inputs)
     with contextlib.suppress(OSError):
-        # Resets VmHWM on Linux: importing may have used more memory for a moment.
+        # Resets VmHWM on Linux, because imports may have used more memory temporarily.
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _memory("VmRSS")
     doing = "load"

@@ -1,4 +1,4 @@
-"""The CIDEr that int8 weights cost, and which layers therefore stay float."""
+"""Measures the CIDEr that int8 weights cost, and chooses layers that stay float."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from tfsparsecap.metrics.scores import compute_scores
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.samples import Sample
 
-#: Share of the CIDEr that int8 may cost; above it, layers stay float.
+#: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
 MOST_LOSS = 0.01
 
 
@@ -50,7 +50,7 @@ class Quality:
 
     @property
     def loss(self) -> float:
-        """Share of the CIDEr that is lost; negative if int8 scores higher; 0 without a CIDEr."""
+        """Fraction of the CIDEr that is lost; negative if int8 scores higher; 0 without a CIDEr."""
         return 1 - self.cider / self.float_cider if self.cider is not None and self.float_cider else 0.0
 
     def as_dict(self) -> dict:
@@ -82,8 +82,8 @@ def choose_float_layers(
 ) -> Quality:
     """Finds the layers that must stay float so that int8 costs at most `MOST_LOSS`.
 
-    Greedy: while the loss is larger, each int8 layer is tried as float, and the one that gains most stays
-    float. If no CIDEr can be computed, as for a single image, all other layers stay int8.
+    The search is greedy: while the loss is larger, each int8 layer is tried as float, and the one that gains
+    most stays float. If no CIDEr can be computed, as for a single image, all other layers stay int8.
 
     Args:
         build: layers to keep float -> the file, and its int8 layers.
