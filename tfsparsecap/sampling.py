@@ -130,7 +130,11 @@ class Sampler:
 
     Args:
         captioner: any built `Captioner`.
-        samples, max_length, temperature, top_k, top_p: see `sample`.
+        samples: see `sample`.
+        max_length: see `sample`.
+        temperature: see `sample`.
+        top_k: see `sample`.
+        top_p: see `sample`.
         seed: see `sample`; None takes a new one for this sampler. Calls are numbered, so that each batch gets
             samples of its own; another sampler with the same seed repeats them all.
 

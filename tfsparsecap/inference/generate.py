@@ -77,7 +77,9 @@ class CaptionGenerator(ABC):
         """A function from the inputs of a batch of images to their captions, best first.
 
         Args:
-            beam, samples, sampling: as of `generate`; None takes the captioner's own setting.
+            beam: as of `generate`; None takes the captioner's own setting.
+            samples: as of `generate`.
+            sampling: `temperature`, `top_k`, `top_p` and `seed`, as of `generate`.
 
         Raises:
             InputError: the captioner does not support an option, or its value is out of range.
@@ -158,7 +160,11 @@ class CaptionGenerator(ABC):
         An image that cannot be read does not stop it: its `Captions` are empty and have an `error`.
 
         Args:
-            images, beam, samples, features, sampling: as of `generate`; `images` is an iterable.
+            images: an iterable of images, as of `generate`.
+            beam: as of `generate`.
+            samples: as of `generate`.
+            features: as of `generate`.
+            sampling: `temperature`, `top_k`, `top_p` and `seed`, as of `generate`.
         """
         sampling = {name: value for name, value in sampling.items() if value is not None}
         check_options(beam, samples, **sampling)

@@ -62,7 +62,9 @@ def all_scores_of(
         captions: of a split.
         metrics: any of `metrics.scores.METRICS`.
         training_captions: of the images that the captioner was trained on; `uniqueness` needs them.
-        spice_folder, fetch_spice, progress: see `metrics.scores.compute_scores`.
+        spice_folder: see `metrics.scores.compute_scores`.
+        fetch_spice: see `metrics.scores.compute_scores`.
+        progress: see `metrics.scores.compute_scores`.
 
     Returns:
         The scores, `exact_match`, the `caption_statistics`, `empty_captions` (the number of captions without

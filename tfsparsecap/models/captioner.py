@@ -27,7 +27,10 @@ class Captioner(keras.Model):
 
     Args:
         vocabulary_size: `V`, special tokens included.
-        start_id, end_id, pad_id: ids of the special tokens.
+        start_id: id of the token before the first word.
+        end_id: id of the token after the last word.
+        pad_id: id of the token that fills up shorter captions.
+        kwargs: of `keras.Model`, such as `name` and `dtype`.
 
     Example:
         >>> class MeanPool(Captioner):

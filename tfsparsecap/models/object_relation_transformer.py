@@ -37,9 +37,11 @@ class ObjectRelationTransformer(RegionCaptioner):
         layers: depth of encoder and decoder each.
         heads: number of heads in every attention.
         max_length: largest number of tokens in a caption.
-        share_encoder_layers, share_decoder_layers: index of the layer used at each depth, such as
-            `[0, 0, 0, 1, 1, 1]`; None gives each depth its own layer.
-        share_encoder_attention, share_decoder_attention: None, `"kv"` or `"qk"`, see `SharedAttention`.
+        share_encoder_layers: index of the layer used at each depth, such as `[0, 0, 0, 1, 1, 1]`; None gives
+            each depth its own layer.
+        share_decoder_layers: the same for the decoder.
+        share_encoder_attention: None, `"kv"` or `"qk"`, see `SharedAttention`.
+        share_decoder_attention: the same for the decoder.
         shared_caches: whether a layer used at several depths attends, when stepping, to the cached tokens of
             all these depths. The original implementation does so when decoding (not in teacher forcing), and
             published captions of models with shared layers depend on it.

@@ -28,10 +28,11 @@ class SoftAttention(AdditiveAttentionCaptioner):
     Args:
         vocabulary_size: number of tokens, special tokens included.
         cell: `"lstm"` or `"gru"`.
-        embedding_size, rnn_size, attention_size: units of the word embedding, the cell and the attention.
-        share_attention: None, or `"kv"` for one projection that gives keys and values (Share-KV of ACORT).
+        embedding_size: units of the word embedding.
+        rnn_size: units of the cell.
+        attention_size: units of the attention.
         dropout: rate in training on the hidden state before `output`, 0 to 1.
-        kwargs: `feature_size`, `encoder` and others, see `RegionCaptioner`.
+        kwargs: `feature_size`, `encoder`, `share_attention` and others, see `AdditiveAttentionCaptioner`.
 
     Raises:
         InputError: an unknown cell or sharing, or the size of the features is not known.

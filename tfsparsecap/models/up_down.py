@@ -51,8 +51,9 @@ class UpDown(AdditiveAttentionCaptioner):
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
-        embedding_size, rnn_size, attention_size: units of the word embedding, of each LSTM (and of the
-            embedded features), and of the attention.
+        embedding_size: units of the word embedding.
+        rnn_size: units of each LSTM and of the embedded features.
+        attention_size: units of the attention.
         output_layers: number of layers from the hidden state to the logits, at least 1; those before the last
             one have `rnn_size` units and a ReLU.
         dropout: rate in training on embedded words and features and before each output layer, 0 to 1.

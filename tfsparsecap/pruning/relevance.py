@@ -59,12 +59,11 @@ class Relevance(ValidationDriven, FixedMask):
         block_shape: (inputs, outputs) of a block; blocks are ranked by the mean magnitude of their weights,
             and single weights shrink.
         lower_bound: the value of the metric that is still good enough; with `mode="min"` it is an upper
-        bound.
+            bound.
         metric: its name in the logs of an epoch: `"val_accuracy"` in `fit`, `"validation_CIDEr"` in this
             package's trainings.
         mode: `"max"` if higher is better, `"min"` if lower is; `"auto"` decides by the name: losses and
-        errors
-            are better when low.
+            errors are better when low.
         pruning_percentage: share of the remaining weights to remove at a time, such as 0.1.
         weight_decay: the rate that it is reset to, 0 to below 1; None is the class's default. For `L1Pruning`
             it is the amount that a weight loses at each step, for the others the share of itself.
@@ -171,7 +170,8 @@ class Relevance(ValidationDriven, FixedMask):
         """A weight after one step of shrinking.
 
         Args:
-            weight, gradient: of equal shape, any float dtype.
+            weight: any float dtype.
+            gradient: of the shape and dtype of `weight`.
             strength: the weight decay, a scalar of their dtype.
         """
         return weight - strength * tf.exp(-tf.abs(gradient)) * weight
