@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
-from tfsparsecap.models.captioner import Captioner, Memory, State
+from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
 
 
 def beam_search(
@@ -82,10 +82,10 @@ def _search(
         "state": state,
     }
 
-    def proceed(loop):
+    def proceed(loop: dict[str, tf.Tensor]) -> tf.Tensor:
         return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
 
-    def advance(loop):
+    def advance(loop: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
         logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
         # The logarithm is taken of the best tokens only.
         probabilities, tokens = tf.math.top_k(tf.nn.softmax(logits), k=width)
@@ -138,7 +138,7 @@ class Decoder:
         >>> token_ids, scores = decode({"features": tf.zeros((2, 4, 8))})
     """
 
-    def __init__(self, captioner: Captioner, beam: int = 1, max_length: int = 20):
+    def __init__(self, captioner: Captioner, beam: int = 1, max_length: int = 20) -> None:
         self.captioner, self.beam, self.max_length = captioner, beam, max_length
         self._search = tf.function(self._decode, reduce_retracing=True, autograph=False)
 
@@ -151,7 +151,7 @@ class Decoder:
         """Number of graphs traced so far: one for each new input shape, which takes seconds."""
         return self._search.experimental_get_tracing_count()
 
-    def _decode(self, inputs):
+    def _decode(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor]:
         return beam_search(self.captioner, inputs, self.beam, self.max_length)
 
 

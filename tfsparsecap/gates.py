@@ -11,7 +11,8 @@ steps see the same weights.
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -24,7 +25,7 @@ INITIAL_LOGIT = 5.0
 
 
 @tf.custom_gradient
-def straight_through_round(probability: tf.Tensor):
+def straight_through_round(probability: tf.Tensor) -> tuple[tf.Tensor, Callable]:
     """Rounds probabilities to 0 or 1 (one half rounds down); the gradient passes unchanged.
 
     Args:
@@ -41,7 +42,7 @@ def straight_through_round(probability: tf.Tensor):
 
 
 @tf.custom_gradient
-def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor):
+def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Callable]:
     """Samples 1 with the given probability, else 0; the gradient passes unchanged (none to the seed).
 
     A sample uses 16 random bits: the probability is accurate to 2^-16, and exact at 0 and 1. This takes half
@@ -82,7 +83,7 @@ def fitting_block(rows: int, columns: int, block_shape: tuple[int, int]) -> tupl
     return math.gcd(rows, block_shape[0]), math.gcd(columns, block_shape[1])
 
 
-def as_block_shape(block_shape) -> tuple[int, int]:
+def as_block_shape(block_shape: Any) -> tuple[int, int]:
     """Checks a block shape: two positive integers, in Keras's (inputs, outputs) order.
 
     Raises:
@@ -129,8 +130,12 @@ class Gate(keras.layers.Layer):
     """
 
     def __init__(
-        self, block_shape=(1, 1), initial_logit: float = INITIAL_LOGIT, seed: int | None = None, **kwargs
-    ):
+        self,
+        block_shape: Sequence[int] = (1, 1),
+        initial_logit: float = INITIAL_LOGIT,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         # The layer that owns the weight has cast it already (mixed precision), so Keras must not cast it.
         super().__init__(autocast=False, **kwargs)
         self.block_shape = as_block_shape(block_shape)
@@ -147,7 +152,7 @@ class Gate(keras.layers.Layer):
         self.independent = False
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def build(self, weight_shape, rows: int | None = None) -> None:
+    def build(self, weight_shape: tuple[int, ...], rows: int | None = None) -> None:
         """Creates the logits for a weight of `weight_shape`.
 
         Args:
@@ -193,11 +198,11 @@ class Gate(keras.layers.Layer):
         """Number of weights behind one gate."""
         return self.block[0] * self.block[1]
 
-    def __call__(self, weight, **kwargs):
+    def __call__(self, weight: keras.Variable | tf.Tensor, **kwargs: Any) -> tf.Tensor:
         # Variables are read here, in the precision of the layer around, and not as inputs of this layer.
         return super().__call__(tf.convert_to_tensor(weight), **kwargs)
 
-    def call(self, weight, training=None):
+    def call(self, weight: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         return self._product(weight, tf.cast(self.mask(training), weight.dtype))
 
     def _product(self, weight: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -205,8 +210,8 @@ class Gate(keras.layers.Layer):
         through = self.closed_weights_learn
 
         @tf.custom_gradient
-        def product(weight, mask):
-            def backward(gradient):
+        def product(weight: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+            def backward(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 of_mask = self.block_sum(gradient * weight)
                 return (gradient if through else gradient * self.expand(mask)), of_mask
 
@@ -271,16 +276,16 @@ class Gate(keras.layers.Layer):
         opened = tf.reduce_sum(tf.cast(tf.convert_to_tensor(self.logits) > 0.0, tf.int32))
         return tf.cast(opened, tf.float32) * self.block_size
 
-    def save_own_variables(self, store) -> None:
+    def save_own_variables(self, store: dict[str, Any]) -> None:
         super().save_own_variables(store)
         # Keras does not save the state of random generators; a resumed training needs it for equal samples.
         store["seed_state"] = self.seed_generator.state.numpy()
 
-    def load_own_variables(self, store) -> None:
+    def load_own_variables(self, store: dict[str, Any]) -> None:
         self.logits.assign(store["0"])
         self.seed_generator.state.assign(store["seed_state"])
 
-    def compute_output_shape(self, weight_shape):
+    def compute_output_shape(self, weight_shape: tuple[int, ...]) -> tuple[int, ...]:
         return weight_shape
 
     def get_config(self) -> dict:
@@ -332,7 +337,7 @@ def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Itera
         yield
 
 
-def _in_compute_dtype(layer: keras.Layer, weight) -> tf.Tensor:
+def _in_compute_dtype(layer: keras.Layer, weight: keras.Variable | tf.Tensor) -> tf.Tensor:
     """A weight as `layer` itself reads it: the model around may compute in another precision."""
     raw = keras_internals.uncast_value(weight) if isinstance(weight, keras.Variable) else weight
     return tf.cast(raw, layer.compute_dtype)

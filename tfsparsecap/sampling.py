@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfsparsecap.decoding import _length, _repeat, check_length
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
-from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.captioner import Captioner, Inputs
 
 Seed: TypeAlias = int | tuple[int, int] | tf.Tensor | None
 
@@ -97,10 +97,10 @@ def sample(
             "state": state,
         }
 
-        def proceed(loop):
+        def proceed(loop: dict[str, tf.Tensor]) -> tf.Tensor:
             return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
 
-        def advance(loop):
+        def advance(loop: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
             position, ended = loop["position"], loop["ended"]
             logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
             tokens = _sample_tokens(logits, tf.random.fold_in(seed, position), temperature, top_k, top_p)
@@ -157,7 +157,7 @@ class Sampler:
         top_k: int | None = None,
         top_p: float | None = None,
         seed: Seed = None,
-    ):
+    ) -> None:
         _check(samples, max_length, temperature, top_k, top_p)
         self.captioner, self.samples, self.max_length = captioner, samples, max_length
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
@@ -177,7 +177,7 @@ class Sampler:
         """
         return self._sample({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
-    def _draw(self, inputs):
+    def _draw(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor]:
         token_ids, log_probabilities = sample(
             self.captioner,
             inputs,
@@ -220,11 +220,11 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
     # In single precision, the sums would lose the tail of a large vocabulary.
     total = tf.reduce_sum(tf.exp(tf.cast(logits, tf.float64)), axis=1, keepdims=True)
 
-    def largest(count):
+    def largest(count: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         found, indices = tf.math.top_k(logits, k=count)
         return found, indices, tf.cumsum(tf.exp(tf.cast(found, tf.float64)) / total, axis=1)
 
-    def pick(found, indices, reached):
+    def pick(found: tf.Tensor, indices: tf.Tensor, reached: tf.Tensor) -> tf.Tensor:
         # A token is kept if those before it do not reach top_p: the first one always is.
         before = tf.pad(reached[:, :-1], [[0, 0], [1, 0]])
         picked = _pick(tf.where(before < top_p, found, -math.inf), seed)
@@ -240,11 +240,11 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
 def _check(samples: Any, max_length: Any, temperature: Any, top_k: Any, top_p: Any) -> None:
     """Raises `InputError` for the first argument of `sample` that is out of range."""
     for name, value in (("samples", samples), ("max_length", max_length), ("top_k", top_k)):
-        if (name, value) != ("top_k", None) and not (isinstance(value, Integral) and value >= 1):
+        if (name, value) != ("top_k", None) and not (isinstance(value, Integral) and int(value) >= 1):
             raise InputError(f"{name} is {value!r}: give a whole number of at least 1")
-    if not (isinstance(temperature, Real) and 0 < temperature < math.inf):
+    if not (isinstance(temperature, Real) and 0 < float(temperature) < math.inf):
         raise InputError(f"temperature is {temperature!r}: give a number above 0 (1 changes nothing)")
-    if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
+    if top_p is not None and not (isinstance(top_p, Real) and 0 < float(top_p) <= 1):
         raise InputError(f"top_p is {top_p!r}: give a number above 0 and at most 1")
 
 
@@ -252,13 +252,14 @@ def _as_seed(seed: Seed) -> tf.Tensor:
     """Converts a seed to the two integers of stateless sampling."""
     if seed is None:
         return tf.random.uniform([2], tf.int32.min, tf.int32.max, tf.int32)
-    if not tf.is_tensor(seed):
+    given: Any = seed
+    if not tf.is_tensor(given):
         try:
-            seed = np.asarray(seed)
+            given = np.asarray(given)
         except ValueError:  # a list of lists of several lengths
-            seed = np.asarray(None)
-    whole = seed.dtype.is_integer if tf.is_tensor(seed) else seed.dtype.kind in "iu"
-    if not whole or tuple(seed.shape) not in ((), (2,)):
+            given = np.asarray(None)
+    whole = given.dtype.is_integer if tf.is_tensor(given) else given.dtype.kind in "iu"
+    if not whole or tuple(given.shape) not in ((), (2,)):
         raise InputError("a seed is one or two integers of at most 64 bits, or None for a new one")
-    seed = tf.cast(seed, tf.int64)
-    return seed if seed.shape.rank else tf.stack([seed, tf.zeros_like(seed)])
+    given = tf.cast(given, tf.int64)
+    return given if given.shape.rank else tf.stack([given, tf.zeros_like(given)])

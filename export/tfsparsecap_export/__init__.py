@@ -1,6 +1,7 @@
 """Export of Keras models to TensorFlow Lite files that are small and fast thanks to sparse weights."""
 
 import importlib
+from typing import Any
 
 _MODULES = {
     "CaptionOptions": "exporter",
@@ -12,7 +13,7 @@ _MODULES = {
 __all__ = list(_MODULES)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     # Importing TensorFlow takes seconds, and the command lines' --help does not need it.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -160,7 +160,7 @@ class _ModelJob:
 
     words = REPORTED_WORDS  # time steps of a recurrent layer
 
-    def __init__(self, model: keras.Model, batch: int | None):
+    def __init__(self, model: keras.Model, batch: int | None) -> None:
         if batch is not None and batch < 1:
             raise InputError(f"batch is {batch}: give at least 1, or None for any batch size")
         self._model, self._batch = model, batch
@@ -172,7 +172,9 @@ class _ModelJob:
     def convert_with_int8_encoder(self, validation: CaptionedSamples) -> None:
         return None
 
-    def verify(self, content: bytes, samples, source: str, *, all_float: bool, tie: float):
+    def verify(
+        self, content: bytes, samples: Sequence[Sample], source: str, *, all_float: bool, tie: float
+    ) -> outputs.Verification:
         return outputs.verify_outputs(content, self._model, samples, all_float=all_float, source=source)
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
@@ -182,7 +184,7 @@ class _ModelJob:
 class _CaptionerJob:
     """What is specific to the export of a captioner."""
 
-    def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None):
+    def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None) -> None:
         self._model, self._options, self._tokenizer = model, options, options.tokenizer
         self.inputs = caption_inputs(model, inputs)
         known = self._tokenizer if self._tokenizer is not None else options.vocabulary
@@ -215,7 +217,9 @@ class _CaptionerJob:
         joined = int8_encoder.join_encoder(encoder, self._caption_graph(decoder_inputs))
         return joined, int8_encoder.encoder_report(encoder, len(images))
 
-    def verify(self, content: bytes, samples, source: str, *, all_float: bool, tie: float):
+    def verify(
+        self, content: bytes, samples: Sequence[Sample], source: str, *, all_float: bool, tie: float
+    ) -> outputs.Verification:
         options = self._options
         return outputs.verify_captions(
             content,
@@ -309,7 +313,13 @@ class _Files:
         return [int8_encoder.NAME, *(layer.name for layer in layers if layer.role != sparse.CONVOLUTION)]
 
 
-def _encode_and_verify(job, files: _Files, keep_float: frozenset[str], samples, source: str):
+def _encode_and_verify(
+    job: "_ModelJob | _CaptionerJob",
+    files: _Files,
+    keep_float: frozenset[str],
+    samples: Sequence[Sample],
+    source: str,
+) -> tuple[bytes, list[LayerReport], outputs.Verification, list[str]]:
     """The file with the strongest rounding to float16 that changes no caption.
 
     Returns:

@@ -122,7 +122,9 @@ def validation_samples(
     try:
         records = load_data(config).split("validation")
         chosen = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
-        read = _reader(config, chosen, inputs) if chosen else None
+        if not chosen:
+            return None, "synthetic inputs, because no validation image can be read"
+        read = _reader(config, chosen, inputs)
     except InputError as error:
         return None, f"synthetic inputs, because {error}"
     for index, record in enumerate(chosen):
@@ -133,6 +135,7 @@ def validation_samples(
         references.append(record.captions)
     if not samples:
         return None, "synthetic inputs, because no validation image can be read"
+    assert run.tokenizer is not None  # it comes with the configuration
     return CaptionedSamples(samples, references, run.tokenizer.words.decode), "validation images"
 
 

@@ -197,15 +197,15 @@ def _bar_rows(lines: list[str]) -> Iterator[tuple[int, tuple[str, str] | None]]:
 def _splits(
     folder: Path, images: dict[str, Path], seed: int, absent_images: OnBadRecord, bad: BadRecords
 ) -> tuple[dict[str, str], list[str]]:
-    files = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
-    present = [path.name for path in files.values() if path]
-    if not present:
+    found = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
+    files = {split: path for split, path in found.items() if path is not None}
+    if not files:
         random_splits, note = seeded_splits(images, seed, str(folder))
         return random_splits, [note]
-    if len(present) < len(files):
-        missing = [SPLIT_FILES[split][0] for split, path in files.items() if path is None]
+    if len(files) < len(found):
+        missing = [SPLIT_FILES[split][0] for split in found if split not in files]
         raise InputError(
-            f"{folder} has {', '.join(present)} but not {', '.join(missing)}: "
+            f"{folder} has {', '.join(path.name for path in files.values())} but not {', '.join(missing)}: "
             "add them, or remove all split files to get a random split"
         )
     splits: dict[str, str] = {}

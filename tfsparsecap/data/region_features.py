@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -141,6 +141,7 @@ class RegionFeatures:
             ValueError: `regions` is too small.
         """
         shape = (len(indices), regions)
+        assert self.feature_size is not None  # known, because an image is usable
         batch = {"features": np.zeros([*shape, self.feature_size], np.float32), "mask": np.zeros(shape, bool)}
         if self._box:
             batch["boxes"] = np.zeros([*shape, 4], np.float32)
@@ -174,7 +175,7 @@ class RegionFeatures:
                 return width
         return None
 
-    def _check_all(self) -> Iterator[int | str]:
+    def _check_all(self) -> Generator[int | str, None, None]:
         """For each image its number of regions, or the reason why it cannot be used."""
         starts = range(0, len(self.image_ids), _CHUNK)
         threads = ThreadPoolExecutor(_THREADS)

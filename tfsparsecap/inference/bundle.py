@@ -135,7 +135,7 @@ class TFLiteCaptioner(CaptionGenerator):
         a red circle above a blue square
     """
 
-    def __init__(self, path: str | os.PathLike, threads: int = 1):
+    def __init__(self, path: str | os.PathLike, threads: int = 1) -> None:
         from ai_edge_litert.interpreter import Interpreter  # takes half a second
 
         if threads < 1:

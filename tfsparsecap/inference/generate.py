@@ -43,7 +43,9 @@ class Captions(list[Caption]):
         error: why the image cannot be captioned; None if it is.
     """
 
-    def __init__(self, captions: Iterable[Caption] = (), image: str = "", error: InputError | None = None):
+    def __init__(
+        self, captions: Iterable[Caption] = (), image: str = "", error: InputError | None = None
+    ) -> None:
         super().__init__(captions)
         self.image, self.error = image, error
 

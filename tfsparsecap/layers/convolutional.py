@@ -10,7 +10,9 @@ from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 class GatedConvolution(GatedLayer):
     """Mixin of convolutions: blocks run along the input channels of one pixel."""
 
-    def tiling(self, name, shape, block_shape):
+    def tiling(
+        self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]
+    ) -> tuple[int, tuple[int, int]]:
         return math.prod(shape[:-1]), (math.gcd(shape[-2], block_shape[0]), block_shape[1])
 
 
@@ -55,5 +57,7 @@ class GatedDepthwiseConv2D(GatedLayer, keras.layers.DepthwiseConv2D):
     kernel = GatedWeight()
     warns_of_other_blocks = False
 
-    def tiling(self, name, shape, block_shape):
+    def tiling(
+        self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]
+    ) -> tuple[int, tuple[int, int]]:
         return math.prod(shape[:-1]), (1, 1)

@@ -38,7 +38,9 @@ class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
 
     kernel = GatedWeight()
 
-    def tiling(self, name, shape, block_shape):
+    def tiling(
+        self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]
+    ) -> tuple[int, tuple[int, int]]:
         operands, output = self.equation.replace(" ", "").split("->")
         # Ellipses occur in the inputs only, not in the kernel.
         letters = operands.split(",")[1]

@@ -4,7 +4,8 @@ import contextlib
 import functools
 import math
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -17,30 +18,30 @@ from tfsparsecap.gates import Gate, as_block_shape
 class GatedWeight:
     """Descriptor of a layer's weight: reading returns the gated weight, writing stores the raw one."""
 
-    def __init__(self, transposed: bool = False):
+    def __init__(self, transposed: bool = False) -> None:
         self.transposed = transposed
 
-    def __set_name__(self, owner, name: str) -> None:
+    def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         # Some weights are properties in Keras (Dense.kernel), others plain attributes (LSTMCell.kernel).
         self.stock = getattr(super(owner, owner), name, None)
 
-    def stored(self, layer):
+    def stored(self, layer: Any) -> Any:
         if isinstance(self.stock, property):
-            return self.stock.fget(layer)
+            return self.stock.__get__(layer)
         try:
             return layer.__dict__[self.name]
         except KeyError:
             raise AttributeError(f"{type(layer).__name__} has no {self.name} before it is built") from None
 
-    def __get__(self, layer, owner=None):
+    def __get__(self, layer: Any, owner: type | None = None) -> Any:
         if layer is None:
             return self
         weight = self.stored(layer)
         gate = layer.__dict__.get(f"{self.name}_gate")
         return weight if gate is None or layer.__dict__.get("_reads_stored_weights") else gate.read(weight)
 
-    def __set__(self, layer, value) -> None:
+    def __set__(self, layer: Any, value: Any) -> None:
         layer.__dict__[self.name] = value
 
 
@@ -59,11 +60,11 @@ class GatedLayer(_MixedLayer):
     gated_names: tuple[str, ...]
     block_shape: tuple[int, int] = (1, 1)
 
-    def __init__(self, *args, block_shape=(1, 1), **kwargs):
+    def __init__(self, *args: Any, block_shape: Sequence[int] = (1, 1), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.block_shape = as_block_shape(block_shape)
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.gated_names = tuple(
             dict.fromkeys(
@@ -79,7 +80,7 @@ class GatedLayer(_MixedLayer):
 
         # Keras inspects the signature of `build`, so it must be the stock layer's.
         @functools.wraps(stock_build)
-        def build(self, *args, **kwargs):
+        def build(self: "GatedLayer", *args: Any, **kwargs: Any) -> None:
             stock_build(self, *args, **kwargs)
             if not self.gate_of:
                 self.add_gates()
@@ -115,7 +116,9 @@ class GatedLayer(_MixedLayer):
     #: Whether to warn if a weight gets other blocks than requested.
     warns_of_other_blocks = True
 
-    def tiling(self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]):
+    def tiling(
+        self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]
+    ) -> tuple[int, tuple[int, int]]:
         """How a weight is seen as a matrix [summed over, outputs], and its largest blocks.
 
         Returns:
@@ -127,7 +130,7 @@ class GatedLayer(_MixedLayer):
     def gated_descriptor(cls, name: str) -> GatedWeight:
         return next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
 
-    def stored_weight(self, name: str):
+    def stored_weight(self, name: str) -> keras.Variable:
         """The raw weight behind the gate, before any mask."""
         return self.gated_descriptor(name).stored(self)
 
@@ -140,7 +143,7 @@ class GatedLayer(_MixedLayer):
             if f"{name}_gate" in self.__dict__
         }
 
-    def save_own_variables(self, store) -> None:
+    def save_own_variables(self, store: dict[str, Any]) -> None:
         # Keras saves some kernels by reading the property, which would lose weights behind closed gates.
         self.__dict__["_reads_stored_weights"] = True
         try:
@@ -163,7 +166,7 @@ def register(cls: type[keras.Layer]) -> type[keras.Layer]:
 GATED_FORMS: dict[type[keras.Layer], type[keras.Layer]] = {}
 
 
-def gate_in_place(layer: keras.Layer, block_shape) -> None:
+def gate_in_place(layer: keras.Layer, block_shape: Sequence[int]) -> None:
     """Turns a built stock layer into its gated form: the same object and weights, with new gates.
 
     It works in place, like Keras's `enable_lora` and `quantize`, because layers are referenced in too many

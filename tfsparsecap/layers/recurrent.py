@@ -1,5 +1,7 @@
 """Gated forms of Keras's recurrent cells and layers."""
 
+from typing import Any
+
 import keras
 
 from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
@@ -12,7 +14,7 @@ class GatedCell(GatedLayer):
     because inside the loop they would be sampled again at each step.
     """
 
-    def get_dropout_mask(self, step_input):
+    def get_dropout_mask(self, step_input: Any) -> Any:
         for name in self.gated_names:
             getattr(self, name)
         return super().get_dropout_mask(step_input)

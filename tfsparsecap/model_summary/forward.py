@@ -5,8 +5,9 @@ import functools
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
-from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.captioner import Captioner, Memory, State
 
 #: Regions of an image if nothing else is known: the largest number in the papers' bottom-up features.
 REGIONS = 36
@@ -52,7 +53,7 @@ class Forward:
 
 
 def forward(
-    model: keras.Layer, layers: Sequence[keras.Layer], input_shapes=None, beam: int = 3, words: int = 9
+    model: keras.Layer, layers: Sequence[keras.Layer], input_shapes: Any = None, beam: int = 3, words: int = 9
 ) -> Forward:
     """Traces what a model runs for one example, or a captioner for one caption.
 
@@ -74,7 +75,7 @@ def forward(
         specs = keras.tree.flatten((args, kwargs))
         given = ", ".join(str(tuple(spec.shape)) for spec in specs)
 
-        def call(args, kwargs):
+        def call(args: tuple, kwargs: dict) -> tf.Tensor:
             return model(*args, **kwargs, training=False)
 
         calls, _ = _record(layers, model.name, given, call, args, kwargs)
@@ -90,7 +91,9 @@ def forward(
         keras_internals.clear_losses(model)
 
 
-def _forward_captioner(captioner: Captioner, layers, input_shapes, beam: int, words: int) -> Forward:
+def _forward_captioner(
+    captioner: Captioner, layers: Sequence[keras.Layer], input_shapes: Any, beam: int, words: int
+) -> Forward:
     if captioner.max_length is not None and words > captioner.max_length:
         raise InputError(
             f"words is {words}, but captions of {captioner.name} have at most {captioner.max_length} tokens"
@@ -98,11 +101,11 @@ def _forward_captioner(captioner: Captioner, layers, input_shapes, beam: int, wo
     shapes, notes = _captioner_shapes(captioner, input_shapes)
     specs = {name: _spec(shape, name) for name, shape in shapes.items()}
 
-    def encode(inputs):
+    def encode(inputs: dict) -> tuple:
         memory = captioner.encode(inputs, training=False)
         return memory, captioner.initial_state(memory)
 
-    def step(token_ids, state, memory):
+    def step(token_ids: tf.Tensor, state: State, memory: Memory) -> tuple:
         return captioner.step(token_ids, state, memory, training=False)
 
     image, encoded = _record(layers, captioner.name, str(shapes), encode, specs)
@@ -115,7 +118,7 @@ def _forward_captioner(captioner: Captioner, layers, input_shapes, beam: int, wo
     return Forward((("image", image, 1), ("token", token, beam * words)), about, notes)
 
 
-def _record(layers: Sequence[keras.Layer], name: str, given: str, function, *specs):
+def _record(layers: Sequence[keras.Layer], name: str, given: str, function: Callable, *specs: Any) -> tuple:
     """Traces a function and returns its `Calls` and outputs; unsuitable inputs raise InputError."""
     calls = Calls()
     try:
@@ -137,9 +140,9 @@ def _record(layers: Sequence[keras.Layer], name: str, given: str, function, *spe
 @contextlib.contextmanager
 def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
     """Within the context, adds what every layer is called on to `calls`."""
-    in_loop = []
+    in_loop: list[keras.Layer] = []
 
-    def recorded(layer: keras.Layer, method):
+    def recorded(layer: keras.Layer, method: Callable) -> Callable:
         # `quantized_call` takes any arguments.
         arguments_of = layer.call if method.__name__ == "quantized_call" else method
         signature, formula = inspect.signature(arguments_of), formula_of(layer)
@@ -147,7 +150,7 @@ def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
         owners = cells_of(layer.cell) if is_loop else [layer]
 
         @functools.wraps(method)
-        def wrapper(*args, **kwargs):
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             if in_loop:  # what a recurrent layer calls is counted with it
                 return method(*args, **kwargs)
             in_loop.extend([layer] if is_loop else [])
@@ -180,7 +183,7 @@ def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
                 vars(layer)[name] = own
 
 
-def _captioner_shapes(captioner: Captioner, input_shapes) -> tuple[dict, tuple[str, ...]]:
+def _captioner_shapes(captioner: Captioner, input_shapes: Any) -> tuple[dict, tuple[str, ...]]:
     """Input name -> shape, and notes on what was assumed."""
     encoder = getattr(captioner, "encoder", None)
     if isinstance(input_shapes, Mapping):
@@ -215,7 +218,7 @@ def _captioner_shapes(captioner: Captioner, input_shapes) -> tuple[dict, tuple[s
     return shapes, (f"features of {REGIONS} regions (input_shapes changes that)",)
 
 
-def _example(model: keras.Layer, input_shapes) -> tuple[tuple, dict]:
+def _example(model: keras.Layer, input_shapes: Any) -> tuple[tuple, dict]:
     """Specs of the arguments of a call on one example."""
     inputs = getattr(model, "inputs", None)
     if inputs:
@@ -239,7 +242,7 @@ def _example(model: keras.Layer, input_shapes) -> tuple[tuple, dict]:
     return (specs,), {}
 
 
-def _functional_specs(model: keras.Layer, inputs: list, input_shapes) -> list[tf.TensorSpec]:
+def _functional_specs(model: keras.Layer, inputs: list, input_shapes: Any) -> list[tf.TensorSpec]:
     """Specs of the inputs of a functional or sequential model; `input_shapes` replaces their shapes."""
     names = [tensor.name for tensor in inputs]
     if input_shapes is None or isinstance(input_shapes, Mapping):
@@ -262,12 +265,12 @@ def _functional_specs(model: keras.Layer, inputs: list, input_shapes) -> list[tf
     return specs
 
 
-def _is_one_shape(shapes) -> bool:
+def _is_one_shape(shapes: Any) -> bool:
     """Whether this is one shape, possibly a malformed one, and not several."""
     return not isinstance(shapes, (list, tuple)) or all(isinstance(n, int | None) for n in shapes)
 
 
-def _specs(shapes, name: str):
+def _specs(shapes: Any, name: str) -> Any:
     if isinstance(shapes, Mapping):
         return {key: _specs(shape, key) for key, shape in shapes.items()}
     if _is_one_shape(shapes):
@@ -275,7 +278,7 @@ def _specs(shapes, name: str):
     return [_specs(shape, f"{name} {number}") for number, shape in enumerate(shapes)]
 
 
-def _spec(shape, name: str) -> tf.TensorSpec:
+def _spec(shape: Any, name: str) -> tf.TensorSpec:
     """One example of a shape without the batch axis, or of a spec with one."""
     dtype, lengths = tf.float32, shape
     if hasattr(shape, "dtype") and hasattr(shape, "shape"):

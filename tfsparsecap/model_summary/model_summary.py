@@ -1,6 +1,7 @@
 """summary: what a model costs, layer by layer: weights, non-zeros, FLOPs, bytes."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -24,7 +25,7 @@ def summary(
     *,
     beam: int = 3,
     words: int = 9,
-    input_shapes=None,
+    input_shapes: Any = None,
     compress: bool | None = None,
     index_bytes: int = 8,
     print_fn: Callable[[str], None] | None = None,
@@ -149,7 +150,7 @@ def _weight_row(weight: Weight, uses: int, compress: bool, index_bytes: int) -> 
     return WeightRow(weight.variable.name, tuple(weight.variable.shape), weight.prunable, figures)
 
 
-def _check(model, **numbers) -> None:
+def _check(model: keras.Model, **numbers: Any) -> None:
     if not isinstance(model, keras.Layer):
         raise InputError(
             f"summary takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}"

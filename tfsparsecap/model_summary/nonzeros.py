@@ -54,6 +54,7 @@ def weights_of_layer(layer: keras.Layer) -> list[Weight]:
     gated_form = type(layer) if isinstance(layer, GatedLayer) else GATED_FORMS.get(type(layer))
     prunable = {}
     for name in gated_form.gated_names if gated_form is not None and layer.built else ():
+        assert gated_form is not None
         descriptor = gated_form.gated_descriptor(name)
         variable = descriptor.stored(layer)
         if isinstance(variable, keras.Variable):  # not so in a quantized layer or one with LoRA

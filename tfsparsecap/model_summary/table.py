@@ -25,13 +25,14 @@ FORMATS = {
 
 def show(summary: Summary, print_fn: Callable[[str], None] | None = None) -> None:
     """Prints a summary, or passes its text to `print_fn` in one call."""
-    console = Console() if print_fn is None else Console(file=io.StringIO(), width=WIDTH)
+    text = io.StringIO()
+    console = Console() if print_fn is None else Console(file=text, width=WIDTH)
     if print_fn is None and not (console.is_terminal or console.is_jupyter):
         console = Console(width=WIDTH)  # a file or pipe has no width
     for table in tables(summary):
         console.print(table)
     if print_fn is not None:
-        print_fn(console.file.getvalue())
+        print_fn(text.getvalue())
 
 
 def tables(summary: Summary) -> list[Table | Text]:
@@ -56,8 +57,8 @@ def tables(summary: Summary) -> list[Table | Text]:
     is_complete = all(row.counted for row in summary.rows)
     for name, total in summary.totals.items():
         *weights, flops, flops_left = _counts(total)
-        flops = [flops, flops_left] if is_complete else [f"≥ {flops}", f"≥ {flops_left}"]
-        computed.add_row(name, "", *weights, *flops, style="bold")
+        at_least = "" if is_complete else "≥ "
+        computed.add_row(name, "", *weights, at_least + flops, at_least + flops_left, style="bold")
         stored.add_row(name, *(_bytes(total.bytes.get(one, 0)) for one in formats), style="bold")
     # Without formats, the model has no weights.
     return [computed, *([stored] if formats else []), Text("\n".join(_notes(summary)))]

@@ -1,5 +1,8 @@
 """Additive attention over the regions of an image, shared by Soft-Attention and Up-Down."""
 
+from typing import Any
+
+import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
@@ -24,8 +27,8 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
     """
 
     def __init__(
-        self, vocabulary_size: int, *, attention_size: int, share_attention: str | None = None, **kwargs
-    ):
+        self, vocabulary_size: int, *, attention_size: int, share_attention: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(vocabulary_size, **kwargs)
         if share_attention not in (None, "kv"):
             raise InputError(
@@ -33,7 +36,7 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
             )
         self.attention_size, self.share_attention = attention_size, share_attention
 
-    def attention_memory(self, features, mask) -> Memory:
+    def attention_memory(self, features: tf.Tensor, mask: tf.Tensor | None) -> Memory:
         """Returns what attention needs to know about an image.
 
         Args:
@@ -48,7 +51,7 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
             memory["attention_bias"] = attention_bias(mask, keys.dtype)
         return memory
 
-    def attention_weights(self, hidden, memory: Memory):
+    def attention_weights(self, hidden: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the weight of each region, [B, N], for a hidden state [B, units]."""
         query = self.attention_query(hidden)
         energy = ops.tanh(memory["keys"] + ops.expand_dims(query, 1))
@@ -57,13 +60,13 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
             scores = scores + memory["attention_bias"]
         return ops.softmax(scores, axis=-1)
 
-    def attend(self, hidden, memory: Memory):
+    def attend(self, hidden: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the mean of the features, weighted by `attention_weights`: [B, D]."""
         weights = self.attention_weights(hidden, memory)
         features = memory["features"] if "features" in memory else memory["keys"]
         return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), features), axis=1)
 
-    def attention_state(self, before: State, after: State):
+    def attention_state(self, before: State, after: State) -> tf.Tensor:
         """Returns the hidden state that the attention of a step used, given the states around the step."""
         raise NotImplementedError
 

@@ -1,6 +1,7 @@
 """The interface between captioners and everything that trains, decodes, evaluates and exports them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,9 +14,9 @@ from tfsparsecap.gates import sample_gates_once
 #: Ids of the special tokens in every word vocabulary of this package.
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 
-Inputs = dict[str, keras.KerasTensor]
-Memory = dict[str, keras.KerasTensor]
-State = dict[str, keras.KerasTensor]
+Inputs = dict[str, tf.Tensor]
+Memory = dict[str, tf.Tensor]
+State = dict[str, tf.Tensor]
 
 
 class Captioner(keras.Model):
@@ -75,8 +76,8 @@ class Captioner(keras.Model):
         start_id: int = START,
         end_id: int = END,
         pad_id: int = PAD,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocabulary_size = vocabulary_size
         self.start_id, self.end_id, self.pad_id = start_id, end_id, pad_id
@@ -99,7 +100,9 @@ class Captioner(keras.Model):
         """Returns the decoder's state before the first token: a dictionary of tensors with leading axis B."""
         raise NotImplementedError
 
-    def step(self, token_ids, state: State, memory: Memory, training: bool = False):
+    def step(
+        self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
         """Predicts the next token.
 
         Args:
@@ -113,7 +116,7 @@ class Captioner(keras.Model):
         """
         raise NotImplementedError
 
-    def call(self, inputs: Inputs, training: bool = False):
+    def call(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
         """Predicts every token from the given tokens before it.
 
         Args:
@@ -128,7 +131,7 @@ class Captioner(keras.Model):
         with sample_gates_once(self, training):
             return self.teacher_forcing(inputs, training)
 
-    def teacher_forcing(self, inputs: Inputs, training: bool = False):
+    def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
         """Computes `call`; by default, one `step` after the other."""
         memory = self.encode(inputs, training)
         return loop_over_tokens(
@@ -137,7 +140,14 @@ class Captioner(keras.Model):
             self.initial_state(memory),
         )
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: tf.Tensor | None = None,
+        y: tf.Tensor | None = None,
+        y_pred: tf.Tensor | None = None,
+        sample_weight: tf.Tensor | None = None,
+        training: bool = True,
+    ) -> tf.Tensor:
         """Computes the loss that `fit` and the training of runs minimise.
 
         It is the cross-entropy of all target tokens except padding, in nats per token, plus the penalties
@@ -193,7 +203,9 @@ class Captioner(keras.Model):
         return {}
 
 
-def masked_cross_entropy(logits, targets, pad_id: int, label_smoothing: float = 0.0) -> tf.Tensor:
+def masked_cross_entropy(
+    logits: tf.Tensor, targets: tf.Tensor, pad_id: int, label_smoothing: float = 0.0
+) -> tf.Tensor:
     """Cross-entropy in nats, summed over all tokens except padding.
 
     With smoothing e the target distribution is (1 - e) on the target token plus e / V on each of V tokens.
@@ -220,7 +232,7 @@ def masked_cross_entropy(logits, targets, pad_id: int, label_smoothing: float = 
     return tf.reduce_sum(tf.where(targets == pad_id, 0.0, losses))
 
 
-def loop_over_tokens(step: Callable, tokens, state: State, dtype: str = "float32"):
+def loop_over_tokens(step: Callable, tokens: tf.Tensor, state: State, dtype: str = "float32") -> tf.Tensor:
     """Runs a step for each token and stacks the outputs.
 
     Unrolled if T is known, which is as fast as a loop and compiles with XLA; otherwise a loop in the graph.
@@ -252,7 +264,9 @@ def loop_over_tokens(step: Callable, tokens, state: State, dtype: str = "float32
     length = tf.shape(tokens)[1]
     inputs = tf.TensorArray(tokens.dtype, length).unstack(_swap_first_axes(tokens))
 
-    def body(position, state, outputs):
+    def body(
+        position: tf.Tensor, state: State, outputs: tf.TensorArray
+    ) -> tuple[tf.Tensor, State, tf.TensorArray]:
         output, state = step(inputs.read(position), state)
         return position + 1, state, outputs.write(position, output)
 
@@ -261,5 +275,5 @@ def loop_over_tokens(step: Callable, tokens, state: State, dtype: str = "float32
     return _swap_first_axes(outputs.stack())
 
 
-def _swap_first_axes(x):
+def _swap_first_axes(x: tf.Tensor) -> tf.Tensor:
     return tf.transpose(x, (1, 0, *range(2, x.shape.rank)))

@@ -1,8 +1,10 @@
 """Encoders: convolutional networks that turn images into feature maps for a captioner."""
 
 import difflib
+from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
@@ -36,7 +38,9 @@ class Encoder(keras.layers.Layer):
     #: Name of the network, and the layer to suggest, in messages.
     network_name, usual_layer = "the network", ""
 
-    def __init__(self, *, layer: str, image_size: int, trainable: bool, batch_norm_momentum: float, **kwargs):
+    def __init__(
+        self, *, layer: str, image_size: int, trainable: bool, batch_norm_momentum: float, **kwargs: Any
+    ) -> None:
         super().__init__(trainable=trainable, **kwargs)
         if image_size < 32:
             raise InputError(
@@ -66,7 +70,7 @@ class Encoder(keras.layers.Layer):
         _, height, width, channels = self.backbone.output_shape
         return height * width, channels
 
-    def call(self, image, training: bool = False):
+    def call(self, image: tf.Tensor, training: bool = False) -> tf.Tensor:
         if image.shape[1:] != (self.image_size, self.image_size, 3):
             raise InputError(
                 f"the encoder takes images of shape {(self.image_size, self.image_size, 3)}, not"
@@ -76,7 +80,7 @@ class Encoder(keras.layers.Layer):
         features = self.backbone(scaled, training=training if self.trainable else False)
         return ops.reshape(features, (-1, *self.features_shape))
 
-    def compute_output_shape(self, image_shape) -> tuple:
+    def compute_output_shape(self, image_shape: tuple[int | None, ...]) -> tuple:
         return (image_shape[0], *self.features_shape)
 
     def get_config(self) -> dict:
@@ -128,8 +132,8 @@ class MobileNetV1Encoder(Encoder):
         weights: str | None = "imagenet",
         trainable: bool = False,
         batch_norm_momentum: float = 0.99,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             layer=layer,
             image_size=image_size,
@@ -184,8 +188,8 @@ class InceptionV1Encoder(Encoder):
         weights: str | None = None,
         trainable: bool = False,
         batch_norm_momentum: float = 0.9997,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(
             layer=layer,
             image_size=image_size,

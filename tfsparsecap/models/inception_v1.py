@@ -65,7 +65,7 @@ def inception_v1(
         ((None, 4, 4, 832), (None, 2, 2, 1024))
     """
 
-    def convolution(x, channels: int, size: int, name: str, strides: int = 1):
+    def convolution(x: tf.Tensor, channels: int, size: int, name: str, strides: int = 1) -> tf.Tensor:
         x = keras.layers.Conv2D(
             channels,
             size,
@@ -81,10 +81,10 @@ def inception_v1(
         )(x)
         return keras.layers.ReLU(dtype=dtype, name=f"{name}_Relu")(x)
 
-    def pool(x, size: int, strides: int, name: str):
+    def pool(x: tf.Tensor, size: int, strides: int, name: str) -> tf.Tensor:
         return keras.layers.MaxPooling2D(size, strides, padding="same", dtype=dtype, name=name)(x)
 
-    def block(x, name: str):
+    def block(x: tf.Tensor, name: str) -> tf.Tensor:
         alone, before, after, narrow, wide, pooled = _BLOCKS[name]
         branch = [f"{name}_Branch_{number}_" for number in range(4)]
         # TF-Slim misnamed this one convolution, and all checkpoints have that name.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -82,8 +83,8 @@ class ObjectRelationTransformer(RegionCaptioner):
         shared_caches: bool = False,
         dropout: float = 0.1,
         feature_dropout: float = 0.1,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(vocabulary_size, **kwargs)
         if layers < 1 or max_length < 1:
             raise InputError(f"layers is {layers} and max_length {max_length}: both must be at least 1")
@@ -96,7 +97,7 @@ class ObjectRelationTransformer(RegionCaptioner):
         self.shared_caches = shared_caches
         self.build()
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         """Makes the layers and their weights; no input is needed."""
         if self.built:
             return
@@ -152,7 +153,7 @@ class ObjectRelationTransformer(RegionCaptioner):
             memory["unseen"] = unseen
         return memory
 
-    def _boxes(self, inputs: Inputs, features):
+    def _boxes(self, inputs: Inputs, features: tf.Tensor) -> tf.Tensor:
         if "boxes" in inputs:
             boxes = ops.convert_to_tensor(inputs["boxes"])
             if len(boxes.shape) != 3 or boxes.shape[2] != 4:
@@ -182,7 +183,9 @@ class ObjectRelationTransformer(RegionCaptioner):
     def _cached(self) -> tuple[str, ...]:
         return ("keys",) if self.share_decoder_attention == "kv" else ("keys", "values")
 
-    def step(self, token_ids, state: State, memory: Memory, training: bool = False):
+    def step(
+        self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
         steps, now = ops.arange(self.max_length)[None, :], state["position"][:, None]
         here, before = ops.equal(steps, now), steps < now
         position = ops.take(self._positions(), state["position"], axis=0)
@@ -215,7 +218,7 @@ class ObjectRelationTransformer(RegionCaptioner):
             )
         return self._logits(ops.squeeze(x, axis=1)), {**caches, "position": state["position"] + 1}
 
-    def teacher_forcing(self, inputs: Inputs, training: bool = False):
+    def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
         memory = self.encode(inputs, training)
         tokens = inputs["tokens"]
         length = tokens.shape[1] or ops.shape(tokens)[1]
@@ -229,20 +232,20 @@ class ObjectRelationTransformer(RegionCaptioner):
             )
         return self._logits(x)
 
-    def _source(self, memory: Memory, index: int):
+    def _source(self, memory: Memory, index: int) -> tuple[tf.Tensor, tf.Tensor]:
         keys = memory[f"keys_{index}"]
         return keys, memory.get(f"values_{index}", keys)
 
-    def _embedded(self, token_ids, position):
+    def _embedded(self, token_ids: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
         return self.embedding(token_ids) * math.sqrt(self.size) + ops.cast(position, self.compute_dtype)
 
-    def _positions(self, length: int | None = None):
+    def _positions(self, length: int | None = None) -> tf.Tensor:
         return tf.constant(positions(max(length or 0, self.max_length or 0), self.size))
 
     def constant_tables(self) -> dict[str, np.ndarray]:
         return {"positions": positions(self.max_length, self.size)}
 
-    def _logits(self, x):
+    def _logits(self, x: tf.Tensor) -> tf.Tensor:
         return ops.cast(self.output_layer(self.decoder_norm(x)), "float32")
 
     def get_config(self) -> dict:

@@ -33,23 +33,23 @@ class PaperCaptioner:
     vocabulary_size: int = VOCABULARY
 
 
-def _soft_attention(length: int, **sizes) -> Captioner:
+def _soft_attention(length: int, **sizes: Any) -> Captioner:
     return SoftAttention(VOCABULARY, encoder=MobileNetV1Encoder(0.75, weights=None), **sizes)
 
 
-def _soft_attention_of_map(length: int, **sizes) -> Captioner:
+def _soft_attention_of_map(length: int, **sizes: Any) -> Captioner:
     return SoftAttention(VOCABULARY, feature_size=768, **sizes)
 
 
-def _up_down(length: int, **sizes) -> Captioner:
+def _up_down(length: int, **sizes: Any) -> Captioner:
     return UpDown(VOCABULARY, feature_size=FEATURE_SIZE, **sizes)
 
 
-def _ort(length: int, **sizes) -> Captioner:
+def _ort(length: int, **sizes: Any) -> Captioner:
     return ObjectRelationTransformer(VOCABULARY, max_length=length, feature_size=FEATURE_SIZE, **sizes)
 
 
-def _acort(length: int, **sizes) -> Captioner:
+def _acort(length: int, **sizes: Any) -> Captioner:
     shared = [0, 0, 0, 1, 1, 1]
     sharing: dict[str, Any] = {"share_encoder_layers": shared, "share_decoder_layers": shared}
     sharing |= {"share_encoder_attention": "kv", "share_decoder_attention": "kv"}

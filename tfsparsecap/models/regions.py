@@ -1,6 +1,9 @@
 """Captioners of image regions: features that are given, or that an encoder computes from the image."""
 
+from typing import Any
+
 import keras
+import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
@@ -34,13 +37,13 @@ class RegionCaptioner(Captioner):
         *,
         feature_size: int | None = None,
         encoder: keras.layers.Layer | None = None,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(vocabulary_size, **kwargs)
         self.feature_size = feature_size or _feature_size(encoder, type(self).__name__)
         self.encoder = encoder
 
-    def regions(self, inputs: Inputs, training: bool = False):
+    def regions(self, inputs: Inputs, training: bool = False) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the features of the regions, and which rows are regions.
 
         Args:
@@ -81,7 +84,9 @@ class RegionCaptioner(Captioner):
             return features, ops.any(features != 0, axis=2)
         return features, None
 
-    def dense(self, name: str, units: int, inputs: int, activation: str | None = None, **options):
+    def dense(
+        self, name: str, units: int, inputs: int, activation: str | None = None, **options: Any
+    ) -> keras.layers.Layer:
         """Returns a built `Dense` layer from `inputs` to `units` values."""
         options = {"dtype": self.dtype_policy, **options}
         layer = keras.layers.Dense(units, activation, name=name, **options)
@@ -96,7 +101,7 @@ class RegionCaptioner(Captioner):
         }
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects=None) -> "RegionCaptioner":
+    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> "RegionCaptioner":
         """Makes a captioner of the same sizes, with an encoder of its own if there is one."""
         if config.get("encoder") is not None:
             encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
@@ -104,7 +109,7 @@ class RegionCaptioner(Captioner):
         return cls(**config)
 
 
-def mean_region(features, mask):
+def mean_region(features: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     """Returns the mean of the regions, [B, D], or zeros if an image has none; arguments as from `regions`."""
     if mask is None:
         return ops.mean(features, axis=1)
@@ -112,7 +117,7 @@ def mean_region(features, mask):
     return ops.sum(features, axis=1) / ops.maximum(count, 1)
 
 
-def attention_bias(mask, dtype: str):
+def attention_bias(mask: tf.Tensor, dtype: str) -> tf.Tensor:
     """Returns what to add to attention scores before the softmax: 0 where `mask` is true, else -30 000.
 
     The number fits float16; if no row of an image is a region, all rows get equal weights.

@@ -1,6 +1,9 @@
 """Soft-Attention: an LSTM or GRU that attends to the image anew for each token."""
 
+from typing import Any
+
 import keras
+import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
@@ -53,8 +56,8 @@ class SoftAttention(AdditiveAttentionCaptioner):
         rnn_size: int = 512,
         attention_size: int = 512,
         dropout: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(vocabulary_size, attention_size=attention_size, **kwargs)
         if cell not in _CELLS:
             raise InputError(f'SoftAttention knows no cell "{cell}": give "lstm" or "gru"')
@@ -62,7 +65,7 @@ class SoftAttention(AdditiveAttentionCaptioner):
         self.embedding_size, self.rnn_size = embedding_size, rnn_size
         self.build()
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         """Makes the layers and their weights; no input is needed."""
         if self.built:
             return
@@ -99,11 +102,13 @@ class SoftAttention(AdditiveAttentionCaptioner):
     def initial_state(self, memory: Memory) -> State:
         return {name: getattr(self, f"initial_{name}")(memory["mean"]) for name in self.state_names}
 
-    def step(self, token_ids, state: State, memory: Memory, training: bool = False):
+    def step(
+        self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
         hidden, state = self._advance(self.embedding(token_ids), state, memory, training)
         return self._logits(hidden, training), state
 
-    def teacher_forcing(self, inputs: Inputs, training: bool = False):
+    def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
         memory = self.encode(inputs, training)
         # Only what depends on the state is inside the loop.
         hidden = loop_over_tokens(
@@ -114,17 +119,19 @@ class SoftAttention(AdditiveAttentionCaptioner):
         )
         return self._logits(hidden, training)
 
-    def attention_state(self, before: State, after: State):
+    def attention_state(self, before: State, after: State) -> tf.Tensor:
         return before["hidden"]
 
-    def _advance(self, embedded, state: State, memory: Memory, training: bool):
+    def _advance(
+        self, embedded: tf.Tensor, state: State, memory: Memory, training: bool
+    ) -> tuple[tf.Tensor, State]:
         """Returns the hidden state after a token with this embedding, and the whole state."""
         inputs = ops.concatenate([embedded, self.attend(state["hidden"], memory)], axis=-1)
         _, states = self.cell(inputs, [state[name] for name in self.state_names], training=training)
         state = dict(zip(self.state_names, states, strict=True))
         return state["hidden"], state
 
-    def _logits(self, hidden, training: bool):
+    def _logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
 
     def get_config(self) -> dict:

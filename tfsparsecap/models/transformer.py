@@ -1,9 +1,11 @@
 """Parts of a transformer captioner: attention with shared projections, layers, normalisation."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
@@ -26,12 +28,12 @@ class DeviationNorm(keras.layers.Layer):
 
     epsilon = 1e-6
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         size = input_shape[-1]
         self.scale = self.add_weight(name="scale", shape=(size,), initializer="ones")
         self.offset = self.add_weight(name="offset", shape=(size,), initializer="zeros")
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         count = x.shape[-1]
         centred = x - ops.mean(x, axis=-1, keepdims=True)
         deviation = ops.sqrt(ops.sum(ops.square(centred), axis=-1, keepdims=True) / (count - 1))
@@ -64,7 +66,9 @@ class SharedAttention(keras.layers.Layer):
         (TensorShape([2, 5, 64]), 6)
     """
 
-    def __init__(self, size: int, heads: int, share: str | None = None, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, size: int, heads: int, share: str | None = None, dropout: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if share not in SHARED:
             raise InputError(f'an attention shares "kv", "qk" or nothing (none), not "{share}"')
@@ -72,7 +76,7 @@ class SharedAttention(keras.layers.Layer):
             raise InputError(f"the size {size} is no multiple of {heads} heads: change one of them")
         self.size, self.heads, self.share, self.dropout_rate = size, heads, share, dropout
 
-        def dense(name):
+        def dense(name: str) -> keras.layers.Layer:
             return keras.layers.Dense(size, dtype=self.dtype_policy, name=name)
 
         self.query = dense("query_key" if share == "qk" else "query")
@@ -86,18 +90,25 @@ class SharedAttention(keras.layers.Layer):
         """The distinct layers in the order of query, key, value, output."""
         return list(dict.fromkeys((self.query, self.key, self.value, self.merge)))
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         for layer in self.projections:
             if not layer.built:
                 layer.build((None, None, self.size))
         self.built = True
 
-    def keys_and_values(self, x):
+    def keys_and_values(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Projects [B, N, size] to `(keys, values)` of the same shape."""
         keys = self.key(x)
         return keys, (keys if self.share == "kv" else self.value(x))
 
-    def attend(self, queries, keys, values, bias=None, training: bool = False):
+    def attend(
+        self,
+        queries: tf.Tensor,
+        keys: tf.Tensor,
+        values: tf.Tensor,
+        bias: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tf.Tensor:
         """Attention of projected inputs.
 
         Args:
@@ -117,19 +128,19 @@ class SharedAttention(keras.layers.Layer):
         mixed = ops.transpose(mixed, (0, 2, 1, 3))
         return self.merge(ops.reshape(mixed, (-1, mixed.shape[1] or ops.shape(mixed)[1], self.size)))
 
-    def call(self, x, bias=None, training: bool = False):
+    def call(self, x: tf.Tensor, bias: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
         """Self-attention of [B, N, size]."""
         keys, values = self.keys_and_values(x)
         queries = keys if self.share == "qk" else self.query(x)
         return self.attend(queries, keys, values, bias, training)
 
-    def _split(self, x):
+    def _split(self, x: tf.Tensor) -> tf.Tensor:
         """[B, N, size] to [B, heads, N, size / heads]."""
         length = x.shape[1] or ops.shape(x)[1]
         return ops.transpose(ops.reshape(x, (-1, length, self.heads, self.size // self.heads)), (0, 2, 1, 3))
 
 
-def box_relations(boxes, size: int = 64, wave_length: float = 1000.0):
+def box_relations(boxes: tf.Tensor, size: int = 64, wave_length: float = 1000.0) -> tf.Tensor:
     """Encodes the relative position and size of boxes as sines and cosines of several wavelengths.
 
     For boxes m and n: `log(|x_m - x_n| / w_m)`, the same for y and h, `log(w_m / w_n)` and `log(h_m / h_n)`;
@@ -156,7 +167,7 @@ def box_relations(boxes, size: int = 64, wave_length: float = 1000.0):
     wide, high = x_max - x_min + 1.0, y_max - y_min + 1.0
     x, y = (x_min + x_max) * 0.5, (y_min + y_max) * 0.5
 
-    def turned(column):
+    def turned(column: tf.Tensor) -> tf.Tensor:
         return ops.transpose(column, (0, 2, 1))
 
     relations = [
@@ -189,26 +200,28 @@ class FeedForward(keras.layers.Layer):
         dropout: rate in training.
     """
 
-    def __init__(self, size: int, hidden: int, dropout: float = 0.0, **kwargs):
+    def __init__(self, size: int, hidden: int, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.size, self.hidden, self.dropout_rate = size, hidden, dropout
         self.inner = keras.layers.Dense(hidden, "relu", dtype=self.dtype_policy, name="inner")
         self.outer = keras.layers.Dense(size, dtype=self.dtype_policy, name="outer")
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         self.inner.build((None, None, self.size))
         self.outer.build((None, None, self.hidden))
         self.built = True
 
-    def call(self, x, training: bool = False):
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.outer(self.dropout(self.inner(x), training=training))
 
 
 class _Block(keras.layers.Layer):
     """Base class of encoder and decoder layers: residual sublayers on normalised inputs."""
 
-    def __init__(self, size: int, hidden: int, heads: int, share: str | None, dropout: float, **kwargs):
+    def __init__(
+        self, size: int, hidden: int, heads: int, share: str | None, dropout: float, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.size, self.hidden, self.heads = size, hidden, heads
         self.share, self.dropout_rate = share, dropout
@@ -223,12 +236,12 @@ class _Block(keras.layers.Layer):
             self.size, self.heads, self.share, self.dropout_rate, dtype=self.dtype_policy, name=name
         )
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         for layer in (self.attention, self.feed_forward, self.attention_norm, self.feed_forward_norm):
             layer.build((None, None, self.size))
         self.built = True
 
-    def _fed_forward(self, x, training: bool):
+    def _fed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         return x + self.dropout(
             self.feed_forward(self.feed_forward_norm(x), training=training), training=training
         )
@@ -257,17 +270,19 @@ class RelationEncoderLayer(_Block):
         share: str | None = None,
         dropout: float = 0.0,
         relation_size: int = 64,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(size, hidden, heads, share, dropout, **kwargs)
         self.relation_size = relation_size
         self.relation = keras.layers.Dense(heads, "relu", dtype=self.dtype_policy, name="relation")
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         super().build(input_shape)
         self.relation.build((None, None, None, self.relation_size))
 
-    def call(self, x, relations, mask_bias=None, training: bool = False):
+    def call(
+        self, x: tf.Tensor, relations: tf.Tensor, mask_bias: tf.Tensor | None = None, training: bool = False
+    ) -> tf.Tensor:
         """Applies the layer.
 
         Args:
@@ -295,24 +310,40 @@ class DecoderLayer(_Block):
     """
 
     def __init__(
-        self, size: int, hidden: int, heads: int, share: str | None = None, dropout: float = 0.0, **kwargs
-    ):
+        self,
+        size: int,
+        hidden: int,
+        heads: int,
+        share: str | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(size, hidden, heads, share, dropout, **kwargs)
         self.source_attention = self._attention("source_attention")
         self.source_norm = DeviationNorm(dtype=self.dtype_policy, name="source_norm")
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         super().build(input_shape)
         self.source_attention.build()
         self.source_norm.build((None, None, self.size))
 
-    def project(self, x):
+    def project(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Normalises tokens [B, T, size] and projects them to queries, keys and values."""
         x = self.attention_norm(x)
         keys, values = self.attention.keys_and_values(x)
         return (keys if self.share == "qk" else self.attention.query(x)), keys, values
 
-    def advance(self, x, queries, keys, values, bias, source, source_bias, training: bool = False):
+    def advance(
+        self,
+        x: tf.Tensor,
+        queries: tf.Tensor,
+        keys: tf.Tensor,
+        values: tf.Tensor,
+        bias: tf.Tensor | None,
+        source: tuple[tf.Tensor, tf.Tensor],
+        source_bias: tf.Tensor | None,
+        training: bool = False,
+    ) -> tf.Tensor:
         """Applies the layer to projected tokens.
 
         Args:

@@ -1,6 +1,9 @@
 """Up-Down: an attention LSTM selects regions of the image, a language LSTM generates the tokens."""
 
+from typing import Any
+
 import keras
+import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
@@ -17,14 +20,14 @@ class Bias(keras.layers.Layer):
     but published weights and parameter counts include both, and two biases learn twice as fast as one.
     """
 
-    def __init__(self, initializer="zeros", **kwargs):
+    def __init__(self, initializer: Any = "zeros", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initializer = keras.initializers.get(initializer)
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: Any) -> None:
         self.bias = self.add_weight(name="bias", shape=input_shape[-1:], initializer=self.initializer)
 
-    def call(self, inputs):
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return inputs + self.bias
 
 
@@ -82,8 +85,8 @@ class UpDown(AdditiveAttentionCaptioner):
         attention_size: int = 512,
         output_layers: int = 1,
         dropout: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(vocabulary_size, attention_size=attention_size, **kwargs)
         if output_layers < 1:
             raise InputError(f"output_layers is {output_layers}: UpDown needs at least 1")
@@ -91,14 +94,23 @@ class UpDown(AdditiveAttentionCaptioner):
         self.output_layers, self.dropout_rate = output_layers, dropout
         self.build()
 
-    def dense(self, name: str, units: int, inputs: int, activation=None, *, fan_in=None, **options):
+    def dense(
+        self,
+        name: str,
+        units: int,
+        inputs: int,
+        activation: str | None = None,
+        *,
+        fan_in: int | None = None,
+        **options: Any,
+    ) -> keras.layers.Layer:
         """Returns a built `Dense` layer with PyTorch's initial weights, for `fan_in` or `inputs` inputs."""
         limit = (fan_in or inputs) ** -0.5
         for part in ("kernel_initializer", "bias_initializer"):
             options[part] = keras.initializers.RandomUniform(-limit, limit)
         return super().dense(name, units, inputs, activation, **options)
 
-    def build(self, input_shape=None) -> None:
+    def build(self, input_shape: Any = None) -> None:
         """Makes the layers and their weights; no input is needed."""
         if self.built:
             return
@@ -146,7 +158,7 @@ class UpDown(AdditiveAttentionCaptioner):
         pooled = self.dropout(pooled, training=training)
         return {**self.attention_memory(features, mask), "image": self.attention_lstm_image(pooled)}
 
-    def _pooled(self, given):
+    def _pooled(self, given: Any) -> tf.Tensor:
         if len(given.shape) != 2 or given.shape[1] not in (self.feature_size, None):
             raise InputError(
                 f'"pooled" is one feature per image, of shape [images, {self.feature_size}], not'
@@ -159,11 +171,13 @@ class UpDown(AdditiveAttentionCaptioner):
         names = ("attention_hidden", "attention_carry", "language_hidden", "language_carry")
         return dict.fromkeys(names, zeros)
 
-    def step(self, token_ids, state: State, memory: Memory, training: bool = False):
+    def step(
+        self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
         hidden, state = self._advance(self._embedded(token_ids, training), state, memory)
         return self._logits(hidden, training), state
 
-    def teacher_forcing(self, inputs: Inputs, training: bool = False):
+    def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
         memory = self.encode(inputs, training)
         # Only what depends on the state is inside the loop.
         hidden = loop_over_tokens(
@@ -174,13 +188,13 @@ class UpDown(AdditiveAttentionCaptioner):
         )
         return self._logits(hidden, training)
 
-    def attention_state(self, before: State, after: State):
+    def attention_state(self, before: State, after: State) -> tf.Tensor:
         return after["attention_hidden"]
 
-    def _embedded(self, token_ids, training: bool):
+    def _embedded(self, token_ids: tf.Tensor, training: bool) -> tf.Tensor:
         return self.dropout(ops.relu(self.embedding(token_ids)), training=training)
 
-    def _advance(self, embedded, state: State, memory: Memory):
+    def _advance(self, embedded: tf.Tensor, state: State, memory: Memory) -> tuple[tf.Tensor, State]:
         """Returns the hidden state after a token with this embedding, and the whole state."""
         inputs = [state["language_hidden"], embedded, state["attention_hidden"]]
         gates = self.attention_lstm(ops.concatenate(inputs, axis=-1)) + memory["image"]
@@ -196,7 +210,7 @@ class UpDown(AdditiveAttentionCaptioner):
             "language_carry": language_carry,
         }
 
-    def _logits(self, hidden, training: bool):
+    def _logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
         for layer in self.hidden_layers:
             hidden = layer(self.dropout(hidden, training=training))
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
@@ -211,7 +225,7 @@ class UpDown(AdditiveAttentionCaptioner):
         }
 
 
-def _lstm(gates, carry):
+def _lstm(gates: tf.Tensor, carry: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Hidden state and carry after a token, from the gates' pre-activations: [B, 4 U] and [B, U]."""
     entered, kept, candidate, shown = ops.split(gates, 4, axis=-1)
     carry = ops.sigmoid(kept) * carry + ops.sigmoid(entered) * ops.tanh(candidate)

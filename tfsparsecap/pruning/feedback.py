@@ -85,18 +85,18 @@ class Feedback(keras.callbacks.Callback):
         >>> callbacks = [Feedback(sc.Relevance(lower_bound=0.9, metric="validation_CIDEr"))]
     """
 
-    def __init__(self, method: ValidationDriven, *, check_later: bool = False):
+    def __init__(self, method: ValidationDriven, *, check_later: bool = False) -> None:
         super().__init__()
         self.method, self.check_later = method, check_later
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         logs = dict(logs or {})
         if self.check_later and any(name.startswith("val_") for name in logs):
             self._check(logs)
         if self.method.on_validation_end(logs):
             self.model.stop_training = True
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self.check_later:
             self._check(logs or {})
 

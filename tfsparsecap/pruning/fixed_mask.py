@@ -1,8 +1,9 @@
 """Methods with a fixed mask between two decisions: their base class, and the one that never decides again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
+import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
@@ -21,7 +22,7 @@ class FixedMask(PruningMethod):
     weights behind closed gates get no gradient.
     """
 
-    def attach(self, model):
+    def attach(self, model: keras.Model) -> None:
         super().attach(model)
         for gate in self.gates:
             gate.samples = False
@@ -71,7 +72,7 @@ class FixedMask(PruningMethod):
             round(self.sparsity * gate.size) // gate.block_size * gate.block_size for gate in self.gates
         )
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         self.steps_done.assign_add(1)
 
 
@@ -100,13 +101,19 @@ class FrozenMask(FixedMask):
         0.75
     """
 
-    def __init__(self, sparsity: float | None = None, total_steps: int | None = None, *, block_shape=(1, 1)):
+    def __init__(
+        self,
+        sparsity: float | None = None,
+        total_steps: int | None = None,
+        *,
+        block_shape: Sequence[int] = (1, 1),
+    ) -> None:
         super().__init__(sparsity or 0.0, block_shape=block_shape)
         self.requested, self.total_steps = sparsity, total_steps
         #: Whether the mask comes from a file, together with the weights.
         self.restored = False
 
-    def attach(self, model):
+    def attach(self, model: keras.Model) -> None:
         super().attach(model)
         if self.restored:
             return

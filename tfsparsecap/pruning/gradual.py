@@ -1,5 +1,7 @@
 """Gradual magnitude pruning: tensorflow-model-optimization's schedules and mask update, on Keras 3."""
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -53,10 +55,10 @@ class Gradual(FixedMask):
         sparsity: float,
         total_steps: int,
         *,
-        block_shape=(1, 1),
+        block_shape: Sequence[int] = (1, 1),
         schedule: Schedule | None = None,
         steps_per_epoch: int | None = None,
-    ):
+    ) -> None:
         super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
         check_total_steps(total_steps)
         if steps_per_epoch is not None and steps_per_epoch < 1:
@@ -91,7 +93,7 @@ class Gradual(FixedMask):
     def most_closed(self) -> int:
         return closed_in_layers(self.gates, self.sparsity)
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         # The package's update itself waits for all replicas, which it could not do inside a branch of one.
         once_for_all(self._rank_if_due)
         super().step(gate_gradients)

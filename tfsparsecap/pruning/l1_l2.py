@@ -23,7 +23,7 @@ class L2Pruning(Relevance):
         0.0001
     """
 
-    def shrink(self, weight, gradient, strength):
+    def shrink(self, weight: tf.Tensor, gradient: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
         return weight - strength * weight
 
 
@@ -47,5 +47,5 @@ class L1Pruning(Relevance):
 
     default_weight_decay = 1e-5
 
-    def shrink(self, weight, gradient, strength):
+    def shrink(self, weight: tf.Tensor, gradient: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
         return tf.sign(weight) * tf.maximum(tf.abs(weight) - strength, 0.0)

@@ -68,12 +68,12 @@ class LotteryTicket(FixedMask):
         sparsity: float,
         total_steps: int | None = None,
         *,
-        block_shape=(1, 1),
+        block_shape: Sequence[int] = (1, 1),
         allocation: str = "blind",
         rounds: int = 1,
         rewind_to: float = 0.0,
         initial_weights: Sequence[np.ndarray] | None = None,
-    ):
+    ) -> None:
         super().__init__(sparsity, block_shape=block_shape)
         choices = (*ALLOCATIONS, "gradual")
         if allocation not in choices:
@@ -189,7 +189,7 @@ class LotteryTicket(FixedMask):
         self.drawn = True
         self.initial_weights = None
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         if self.rounds == 0:
             super().step(gate_gradients)
         else:

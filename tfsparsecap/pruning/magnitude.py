@@ -1,5 +1,7 @@
 """One-shot magnitude pruning: the smallest weights are removed at once, the others are trained further."""
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
@@ -52,10 +54,10 @@ class Magnitude(FixedMask):
         sparsity: float,
         total_steps: int | None = None,
         *,
-        block_shape=(1, 1),
+        block_shape: Sequence[int] = (1, 1),
         allocation: str = "blind",
         schedule: Schedule | None = None,
-    ):
+    ) -> None:
         super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
         if allocation not in ALLOCATIONS:
             raise InputError(f"allocation is {allocation!r}: choose one of {', '.join(ALLOCATIONS)}")
@@ -75,7 +77,7 @@ class Magnitude(FixedMask):
         if self.pruning_step is None:
             self._prune()
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         if self.pruning_step is not None:
             due = tf.convert_to_tensor(self.steps_done) == self.pruning_step
             tf.cond(due, self._prune, lambda: tf.no_op())

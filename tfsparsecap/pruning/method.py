@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -68,7 +68,9 @@ class PruningMethod:
     #: for a weight that is not trained. With gradient accumulation it is called for every batch.
     before_optimizer_step: Callable[[list[tf.Tensor | None]], None] | None = None
 
-    def __init__(self, sparsity: float, *, block_shape=(1, 1), schedule: Schedule | None = None):
+    def __init__(
+        self, sparsity: float, *, block_shape: Sequence[int] = (1, 1), schedule: Schedule | None = None
+    ) -> None:
         self.sparsity = as_number("sparsity", sparsity)
         if not 0.0 <= self.sparsity < 1.0:
             raise InputError(f"sparsity must be at least 0 and below 1, such as 0.95: got {sparsity!r}")
@@ -184,7 +186,7 @@ class PruningMethod:
             left -= min(left, gate.size) // gate.block_size * gate.block_size
         return wanted - left
 
-    def add_state(self, name: str, shape: tuple, dtype: str = "float32", value=0) -> keras.Variable:
+    def add_state(self, name: str, shape: tuple, dtype: str = "float32", value: Any = 0) -> keras.Variable:
         """Creates a variable that is saved and restored with the optimizer's variables."""
         name = self.state_prefix + name
         # Keras's state trees need unique paths.

@@ -1,9 +1,15 @@
 """An optimizer that updates weights as another one does and leaves the gates to a pruning method."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import keras
 import tensorflow as tf
 
 from tfsparsecap import keras_internals
+
+if TYPE_CHECKING:
+    from tfsparsecap.pruning.method import PruningMethod
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
@@ -21,17 +27,22 @@ class PruningOptimizer(keras.optimizers.Optimizer):
 
     built: bool
 
-    def __init__(self, inner_optimizer: keras.optimizers.Optimizer, method, name: str = "pruning_optimizer"):
+    def __init__(
+        self,
+        inner_optimizer: keras.optimizers.Optimizer,
+        method: "PruningMethod",
+        name: str = "pruning_optimizer",
+    ) -> None:
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner_optimizer
         self.method = method
 
-    def build(self, variables) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         weights, _ = self._split(variables, variables)
         self.inner_optimizer.build(weights)
         super().build(variables)
 
-    def _split(self, values, variables) -> tuple[list, list]:
+    def _split(self, values: Sequence, variables: Sequence[keras.Variable]) -> tuple[list, list]:
         """Values of the weights, and those of the gates in the method's order (None if there is none)."""
         order = {id(gate.logits): index for index, gate in enumerate(self.method.gates)}
         weights, gates = [], [None] * len(order)
@@ -43,8 +54,11 @@ class PruningOptimizer(keras.optimizers.Optimizer):
                 gates[index] = value
         return weights, gates
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self, grads: list[tf.Tensor | None], trainable_variables: list[keras.Variable] | None = None
+    ) -> None:
         if not self.built:
+            assert trainable_variables is not None  # as for any Keras optimizer
             self.build(trainable_variables)
             self.built = True
         if trainable_variables is None:
@@ -57,7 +71,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self._update(weight_gradients, weights)
         self.method.step(gate_gradients)
 
-    def _update(self, gradients, weights) -> None:
+    def _update(self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]) -> None:
         """Updates the weights, unless the method skips this step."""
         learn = self.method.weights_learn()
         replica = tf.distribute.get_replica_context()
@@ -70,8 +84,14 @@ class PruningOptimizer(keras.optimizers.Optimizer):
             # one replica, so the branch is around all of them.
             replica.merge_call(self._update_all, args=(learn, gradients, weights))
 
-    def _update_all(self, strategy, learn, gradients, weights) -> None:
-        def updated():
+    def _update_all(
+        self,
+        strategy: tf.distribute.Strategy,
+        learn: tf.Tensor,
+        gradients: Sequence[tf.Tensor | None],
+        weights: list[keras.Variable],
+    ) -> None:
+        def updated() -> tf.Operation:
             strategy.extended.call_for_each_replica(self._updated, args=(gradients, weights))
             return tf.no_op()
 
@@ -79,17 +99,21 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         learn, *_ = strategy.experimental_local_results(learn)
         tf.cond(learn, updated, lambda: tf.no_op())
 
-    def _updated(self, gradients, weights) -> tf.Operation:
+    def _updated(self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]) -> tf.Operation:
         self.inner_optimizer.apply(gradients, weights)
         return tf.no_op()
 
-    def _of_gated_weights(self, gradients, weights) -> list[tf.Tensor | None]:
+    def _of_gated_weights(
+        self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]
+    ) -> list[tf.Tensor | None]:
         """Complete gradients of the gated weights, in the method's order."""
         found = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
         total = tf.distribute.ReduceOp.SUM  # as Keras's optimizers
         return [self._of_all_replicas(found.get(id(weight)), total) for weight in self.method.weights]
 
-    def _of_all_replicas(self, gradient, reduce=tf.distribute.ReduceOp.MEAN) -> tf.Tensor | None:
+    def _of_all_replicas(
+        self, gradient: tf.Tensor | None, reduce: tf.distribute.ReduceOp = tf.distribute.ReduceOp.MEAN
+    ) -> tf.Tensor | None:
         """The same unscaled gradient on every replica: the method runs on each and must update them alike."""
         if gradient is None:
             return None
@@ -101,26 +125,26 @@ class PruningOptimizer(keras.optimizers.Optimizer):
             gradient = replica.all_reduce(reduce, gradient)
         return gradient
 
-    def scale_loss(self, loss):
+    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
         return self.inner_optimizer.scale_loss(loss)
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         return [*self.inner_optimizer.variables, *self.method.variables]
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Any:
         return self.inner_optimizer.learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, value):
+    def learning_rate(self, value: Any) -> None:
         self.inner_optimizer.learning_rate = value
 
     @property
-    def iterations(self):
+    def iterations(self) -> keras.Variable | tf.Tensor:
         return self.method.iterations(self.inner_optimizer)
 
-    def finalize_variable_values(self, var_list):
+    def finalize_variable_values(self, var_list: list[keras.Variable]) -> None:
         self.inner_optimizer.finalize_variable_values(self._split(var_list, var_list)[0])
 
     def get_config(self) -> dict:
@@ -130,6 +154,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         }
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects=None) -> keras.optimizers.Optimizer:
+    def from_config(
+        cls, config: dict, custom_objects: dict[str, Any] | None = None
+    ) -> keras.optimizers.Optimizer:
         """The inner optimizer; the model, which the method belongs to, wraps it again."""
         return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)

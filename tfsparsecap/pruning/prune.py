@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -25,7 +26,7 @@ def prune(
     *,
     skip: str | Iterable[str] = (),
     prune_frozen: bool = False,
-    **options,
+    **options: Any,
 ) -> keras.Model:
     """Adds gates to the weights of `model`, which `method` closes while the model trains.
 
@@ -99,7 +100,9 @@ def prune(
     return model
 
 
-def fix_zeros(model: keras.Model, *, skip: str | Iterable[str] = (), block_shape=(1, 1)) -> keras.Model:
+def fix_zeros(
+    model: keras.Model, *, skip: str | Iterable[str] = (), block_shape: Sequence[int] = (1, 1)
+) -> keras.Model:
     """Adds gates that never change: closed if all weights of a block are zero.
 
     For a model with one part that is pruned already and another one to be pruned: `prune` does not touch
@@ -228,7 +231,7 @@ def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
     return found
 
 
-def _strategy_of(model: keras.Model):
+def _strategy_of(model: keras.Model) -> contextlib.AbstractContextManager:
     """The scope that the model's variables were created in: gates must be on the same devices."""
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()

@@ -2,9 +2,10 @@
 
 import functools
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
+import tensorflow as tf
 
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
@@ -24,35 +25,36 @@ class PrunedModel(_MixedModel):
 
     stock_class: type[keras.Model]
     pruning: PruningMethod
+    optimizer: Any
 
-    def call(self, *args, **kwargs):
+    def call(self, *args: Any, **kwargs: Any) -> tf.Tensor:
         # All gates follow the model's training flag, whatever its layers are called with.
         with sample_gates_once(self, kwargs.get("training")):
             return super().call(*args, **kwargs)
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> list[keras.Variable]:
         # Keras returns none for a frozen model, but its gates may be independent of that.
         return super().trainable_variables or self._trained_logits()
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[keras.Variable]:
         return super().trainable_weights or self._trained_logits()
 
     @property
-    def non_trainable_variables(self):
+    def non_trainable_variables(self) -> list[keras.Variable]:
         learning = {id(variable) for variable in self.trainable_variables}
         return [variable for variable in self.variables if id(variable) not in learning]
 
     @property
-    def non_trainable_weights(self):
+    def non_trainable_weights(self) -> list[keras.Variable]:
         learning = {id(variable) for variable in self.trainable_weights}
         return [variable for variable in self.weights if id(variable) not in learning]
 
     def _trained_logits(self) -> list[keras.Variable]:
         return [gate.logits for gate in gates(self) if gate.trainable]
 
-    def compile(self, *args, **kwargs):
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         super().compile(*args, **kwargs)
         if self.optimizer is not None:
             self.optimizer = self.pruning.wrap(self.optimizer)
@@ -65,7 +67,7 @@ class PrunedModel(_MixedModel):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         if not isinstance(self.pruning, ValidationDriven):
             return super().fit(*args, **kwargs)
         signature = inspect.signature(super().fit)
@@ -75,10 +77,10 @@ class PrunedModel(_MixedModel):
         given.arguments["callbacks"] = with_feedback(self, given.arguments)
         return super().fit(*given.args, **given.kwargs)
 
-    def train_step(self, *args, **kwargs):
+    def train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {**super().train_step(*args, **kwargs), **self.pruning.logs()}
 
-    def train_on_batch(self, *args, return_dict: bool = False, **kwargs):
+    def train_on_batch(self, *args: Any, return_dict: bool = False, **kwargs: Any) -> Any:
         # Keras returns a scalar if the loss is the only value: the sparsity is in named logs only.
         logs = super().train_on_batch(*args, return_dict=True, **kwargs)
         if return_dict:
@@ -107,7 +109,7 @@ class PrunedModel(_MixedModel):
         }
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects=None):
+    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> keras.Model:
         name = config["stock_class"]
         stock = {
             "module": config["module"],

@@ -15,7 +15,7 @@ from tfsparsecap.pruning.schedule import Schedule
 METHODS: dict[str, type[PruningMethod]] = {}
 
 
-def register(name: str):
+def register(name: str) -> Callable[[type[PruningMethod]], type[PruningMethod]]:
     """Class decorator: makes a method known under `name`, and serialisable by Keras."""
 
     def decorate(cls: type[PruningMethod]) -> type[PruningMethod]:
@@ -58,7 +58,7 @@ def factory(name: str) -> Callable[..., PruningMethod]:
     return make
 
 
-def get(method: PruningMethod | str, **options) -> PruningMethod:
+def get(method: PruningMethod | str, **options: Any) -> PruningMethod:
     """A method from itself or from its name and options.
 
     Raises:

@@ -5,6 +5,7 @@
 
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -98,7 +99,7 @@ class Relevance(ValidationDriven, FixedMask):
         sparsity: float = 0.99,
         total_steps: int | None = None,
         *,
-        block_shape=(1, 1),
+        block_shape: Sequence[int] = (1, 1),
         lower_bound: float,
         metric: str,
         mode: str = "auto",
@@ -107,7 +108,7 @@ class Relevance(ValidationDriven, FixedMask):
         decay: float = 0.5,
         patience: int = 5,
         finetune_validations: int | None = 10,
-    ):
+    ) -> None:
         super().__init__(sparsity, block_shape=block_shape)
         if mode not in MODES:
             raise InputError(f"mode is {mode!r}: choose one of {', '.join(MODES)}")
@@ -183,7 +184,7 @@ class Relevance(ValidationDriven, FixedMask):
         strength = self.weight_decay * tf.pow(self.decay, tf.math.divide_no_nan(steps, interval))
         return tf.where(tf.equal(tf.convert_to_tensor(self._phase), _PRUNING), strength, 0.0)
 
-    def before_optimizer_step(self, gradients):
+    def before_optimizer_step(self, gradients: Sequence[tf.Tensor | None]) -> None:
         strength = self.current_weight_decay()
         for weight, gradient in zip(self.weights, gradients, strict=True):
             if gradient is not None:
@@ -191,7 +192,7 @@ class Relevance(ValidationDriven, FixedMask):
                 gradient, rate = (tf.cast(tensor, value.dtype) for tensor in (gradient, strength))
                 weight.assign(self.shrink(value, gradient, rate))
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         super().step(gate_gradients)
         tf.cond(tf.convert_to_tensor(self._due) > 0, self._prune, lambda: tf.no_op())
 
@@ -213,7 +214,7 @@ class Relevance(ValidationDriven, FixedMask):
         """Whether the fine-tuning is over, or the bound out of reach."""
         return int(_value(self._phase)) == _FINISHED
 
-    def on_validation_end(self, logs):
+    def on_validation_end(self, logs: Mapping[str, float]) -> bool:
         if self.finished or self.metric not in logs:
             return False
         score = self.sign * float(logs[self.metric])

@@ -1,5 +1,7 @@
 """Resetting an optimizer in the middle of a training, while its learning rate schedule continues."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -27,17 +29,19 @@ class ContinuedSchedule(keras.optimizers.schedules.LearningRateSchedule):
         0.25
     """
 
-    def __init__(self, schedule, steps_before: keras.Variable):
+    def __init__(
+        self, schedule: keras.optimizers.schedules.LearningRateSchedule, steps_before: keras.Variable
+    ) -> None:
         self.schedule, self.steps_before = schedule, steps_before
 
-    def __call__(self, step):
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         return self.schedule(keras.ops.cast(step, "int64") + tf.convert_to_tensor(self.steps_before))
 
     def get_config(self) -> dict:
         return {"schedule": keras.saving.serialize_keras_object(self.schedule)}
 
     @classmethod
-    def from_config(cls, config: dict):
+    def from_config(cls, config: dict) -> Any:
         """The schedule itself."""
         return keras.saving.deserialize_keras_object(config["schedule"])
 
@@ -62,7 +66,7 @@ class OptimizerReset:
         [0.0]
     """
 
-    def __init__(self, optimizer: keras.optimizers.Optimizer, steps_before: keras.Variable):
+    def __init__(self, optimizer: keras.optimizers.Optimizer, steps_before: keras.Variable) -> None:
         self.optimizer, self.steps_before = optimizer, steps_before
         self._initial, self._initial_scalars = _initial_values(optimizer)
         schedule = keras_internals.learning_rate_source(optimizer)

@@ -53,7 +53,7 @@ class Schedule:
     power: float = 3.0
     constant: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("begin", "end"):
             share = getattr(self, name)
             if share is not None and not 0.0 <= share <= 1.0:

@@ -26,7 +26,7 @@ def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: 
     """
     bits = [tf.reshape(tf.bitcast(score, tf.int32), [-1]) for score in scores]
 
-    def lowest_beyond(digits, bins, already_closed):
+    def lowest_beyond(digits: tf.Tensor, bins: int, already_closed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The digit at which the count exceeds `closed_weights`, and the number of weights below it."""
         counts = [tf.math.bincount(digit, minlength=bins, maxlength=bins, dtype=tf.int64) for digit in digits]
         weights = tf.add_n([count * size for count, size in zip(counts, block_sizes, strict=True)])

@@ -1,5 +1,7 @@
 """SNIP: connections to which the loss is least sensitive are removed before the training."""
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
@@ -45,8 +47,13 @@ class SNIP(PruningMethod):
     """
 
     def __init__(
-        self, sparsity: float, total_steps: int | None = None, *, block_shape=(1, 1), batches: int = 1
-    ):
+        self,
+        sparsity: float,
+        total_steps: int | None = None,
+        *,
+        block_shape: Sequence[int] = (1, 1),
+        batches: int = 1,
+    ) -> None:
         super().__init__(sparsity, block_shape=block_shape)
         if batches < 1:
             raise InputError(f"batches must be at least 1: got {batches!r}")
@@ -80,7 +87,7 @@ class SNIP(PruningMethod):
             )
         return super().finalize()
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         step = tf.convert_to_tensor(self.steps_done)
 
         def accumulate() -> tf.Operation:

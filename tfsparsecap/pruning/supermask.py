@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -62,11 +63,11 @@ class Supermask(PruningMethod):
         sparsity: float,
         total_steps: int,
         *,
-        block_shape=(1, 1),
+        block_shape: Sequence[int] = (1, 1),
         schedule: Schedule | None = None,
         ema_decay: float = 0.99,
         closed_decay: float = 0.05,
-    ):
+    ) -> None:
         super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
         self.updates = self.schedule.updates(total_steps, begin=0.1, end=0.7)
         if not 0.0 <= ema_decay < 1.0:
@@ -92,7 +93,7 @@ class Supermask(PruningMethod):
             gate.samples = False
             gate.closed_weights_learn = True
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         step, updates = tf.convert_to_tensor(self.steps_done), self.updates
         learning = step <= updates.last
         tf.cond(learning, lambda: self._learn(gate_gradients), lambda: tf.no_op())
@@ -102,7 +103,7 @@ class Supermask(PruningMethod):
         tf.cond(updates.due(step), lambda: self._rank(step), lambda: tf.no_op())
         self.steps_done.assign_add(1)
 
-    def _learn(self, gate_gradients) -> tf.Operation:
+    def _learn(self, gate_gradients: list[tf.Tensor | None]) -> tf.Operation:
         # All logits are +-INITIAL_LOGIT, where the sigmoid has the same slope: dL/dz is dL/dG divided by it.
         slope = math.exp(-INITIAL_LOGIT) / (1.0 + math.exp(-INITIAL_LOGIT)) ** 2
         for importance, gradient in zip(self._importance, gate_gradients, strict=True):
@@ -121,7 +122,7 @@ class Supermask(PruningMethod):
             weight.assign(weight * gate.expand(1.0 - self.closed_decay * closed))
         return tf.no_op()
 
-    def _rank(self, step) -> tf.Operation:
+    def _rank(self, step: tf.Tensor) -> tf.Operation:
         share = self.sparsity * tf.cast(self.updates.share(step), tf.float64)
         closed = tf.cast(tf.round(share * self.gated_size), tf.int64)
         self.close(keep_masks(self._scores(), [gate.block_size for gate in self.gates], closed))
@@ -138,5 +139,5 @@ class Supermask(PruningMethod):
             scores.append((importance + tie_break) / gate.block_size)
         return scores
 
-    def logs(self):
+    def logs(self) -> dict[str, tf.Tensor]:
         return {"sparsity": tf.convert_to_tensor(self._reached)}

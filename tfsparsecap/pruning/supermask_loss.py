@@ -1,6 +1,7 @@
 """Supermask Pruning as in the papers: randomly sampled gates, driven to a sparsity by a loss."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
@@ -84,7 +85,7 @@ class SupermaskLoss(PruningMethod):
         sparsity: float,
         total_steps: int,
         *,
-        block_shape=(1, 1),
+        block_shape: Sequence[int] = (1, 1),
         schedule: Schedule | None = None,
         exact: bool = True,
         gate_learning_rate: float | str | None = None,
@@ -93,7 +94,7 @@ class SupermaskLoss(PruningMethod):
         epsilon: float = 1e-2,
         initial_logit: float = INITIAL_LOGIT,
         paper: str | None = None,
-    ):
+    ) -> None:
         super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
         check_total_steps(total_steps)
         if paper is not None and paper not in PAPER_SETTINGS:
@@ -201,7 +202,7 @@ class SupermaskLoss(PruningMethod):
         missing = tf.abs(self.sparsity - (self.current_sparsity() if sparsity is None else sparsity))
         return self.sparsity_weight * self.annealing(tf.convert_to_tensor(self.steps_done)) * missing
 
-    def step(self, gate_gradients):
+    def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         step = tf.convert_to_tensor(self.steps_done)
         # Not inside a condition, because optimizers wait for other replicas.
         if self.last_step != -1:
@@ -248,7 +249,7 @@ class SupermaskLoss(PruningMethod):
                 variable.assign(tf.zeros(variable.shape))
         return tf.no_op()
 
-    def logs(self):
+    def logs(self) -> dict[str, tf.Tensor]:
         sparsity = self.current_sparsity()
         # In double precision: float32 loses count at millions of gates.
         opened = [

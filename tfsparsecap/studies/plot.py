@@ -87,7 +87,9 @@ def _key(label: str) -> tuple[str, str]:
     """Key and encoder scheme of a method, such as ("smp", "a"); equal for our label and the papers'."""
     text = label.lower().replace("hard-blind", "hard (class-blind)")
     text = re.sub(r"\b(pruning|ticket)\b", "", text.replace("proposed", "smp").replace("baseline", "dense"))
-    text, _, scheme = re.fullmatch(r"(.*?)(\(([abc])\))?\s*", text, re.DOTALL).groups()
+    match = re.fullmatch(r"(.*?)(\(([abc])\))?\s*", text, re.DOTALL)
+    assert match is not None
+    text, _, scheme = match.groups()
     return re.sub(r"\W", "", text), scheme or ""
 
 
@@ -144,12 +146,15 @@ def plot(
     legend: dict[str, Artist] = {}
     for number, (panel, table) in enumerate(zip(drawn, tables, strict=True)):
         ours, theirs = _curves(panel, score), _published_curves(table, styles) if table else []
-        at = {column: None for curve in [*ours, *theirs] for column in curve.points if column is not None}
-        at = panel.columns if not theirs else sorted(at)
+        at: Sequence[Column] = panel.columns
+        if theirs:
+            at = sorted(
+                {column for curve in [*ours, *theirs] for column in curve.points if column is not None}
+            )
         place = (number, 0) if any(tables) else divmod(number, columns)
         heading = ": ".join(part for part in (panel.captioner, "this study" * any(tables)) if part)
         artists = _draw_panel(grid[place], at, ours, styles, score, heading)
-        if theirs:
+        if table is not None and theirs:
             heading = "published" + ", MS-COCO" * ("MS-COCO" in table.name)
             artists = {**artists, **_draw_panel(grid[number, 1], at, theirs, styles, score, heading)}
         legend = {**legend, **artists}
@@ -189,7 +194,9 @@ def _published_curves(table: Path, styles: dict[str, Style]) -> list[Curve]:
     for name, values in read_published(table).items():
         key, label = _key(name), ours.get(_key(name), name)
         if label not in styles and key[0] in {"dense", *(known for known, _ in ours)}:
-            styles[label] = _style_of(*key)
+            style = _style_of(*key)
+            if style is not None:
+                styles[label] = style
         points: dict[Column | None, tuple[float, float]] = {at: (value, 0.0) for at, value in values}
         if key[0] == "dense" and len(set(points.values())) == 1:
             points = {None: (values[0][1], 0.0)}
@@ -238,7 +245,8 @@ def _draw_panel(
     axes.set_ylim(min(ends) - margin, max(ends) + margin)
     style_axes(axes)
     axes.set_ylabel(plain(f"{score} \N{MULTIPLICATION SIGN} 100"))
-    alone = axes.get_gridspec().ncols == 1
+    grid = axes.get_gridspec()
+    alone = grid is None or grid.ncols == 1
     title = textwrap.wrap(one_line(heading), 76 if alone else 44, max_lines=2, placeholder=" …")
     axes.set_title("\n".join(map(plain, title)), fontsize=10.5, loc="left", fontweight="bold")
     labels = [plain(shortened(column_label(column), 30)) for column in columns]

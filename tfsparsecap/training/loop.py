@@ -80,7 +80,7 @@ class Loop:
         if first_epoch >= epochs:
             return
         steps = int(batches(first_epoch).cardinality())
-        callbacks = keras.callbacks.CallbackList(
+        hooks = keras.callbacks.CallbackList(
             list(callbacks),
             add_progbar=True,
             model=self.model,
@@ -89,15 +89,15 @@ class Loop:
             steps=steps if steps >= 0 else None,
         )
         self.model.stop_training = False
-        callbacks.on_train_begin()
+        hooks.on_train_begin()
         logs = {}
         for epoch in range(first_epoch, epochs):
-            callbacks.on_epoch_begin(epoch)
-            logs = self._epoch(self._distributed(batches, epoch), callbacks, epoch)
-            callbacks.on_epoch_end(epoch, logs)
+            hooks.on_epoch_begin(epoch)
+            logs = self._epoch(self._distributed(batches, epoch), hooks, epoch)
+            hooks.on_epoch_end(epoch, logs)
             if self.model.stop_training:
                 break
-        callbacks.on_train_end(logs)
+        hooks.on_train_end(logs)
 
     def _distributed(self, batches: Callable[..., tf.data.Dataset], epoch: int) -> Iterable:
         if self.strategy.num_replicas_in_sync == 1:
@@ -107,7 +107,8 @@ class Loop:
         )
 
     def _epoch(self, dataset: Iterable, callbacks: keras.callbacks.CallbackList, epoch: int) -> dict:
-        history, waited, began = [], 0.0, time.perf_counter()
+        history: list[dict] = []
+        waited, began = 0.0, time.perf_counter()
         iterator = iter(dataset)
         while True:
             asked = time.perf_counter()

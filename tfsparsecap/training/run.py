@@ -212,7 +212,7 @@ class _Run:
             tokenizer = make_tokenizer(config, data)
         with self.strategy.scope():
             self.captioner = make_captioner(config, tokenizer, weights=start is None)
-        if start is not None:
+        if start is not None and where is not None:
             copy_weights(start.captioner, self.captioner, where)
             self.report(f"starting with the weights of {where}")
             zeros = weight_counts(self.captioner)["sparsity"]

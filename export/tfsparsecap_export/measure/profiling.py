@@ -23,6 +23,10 @@ from tfsparsecap_export.samples import Sample
 TFLITE, XNNPACK = "TFLite", "XNNPACK"
 
 
+# Name, kernel, in_loop, shape and encoding of an `Operation`.
+_Key = tuple[str, str, bool, tuple[int, ...] | None, str | None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Operation:
     """All operations of one kind, or the fully connected layers of one shape and encoding.
@@ -42,7 +46,7 @@ class Operation:
     name: str
     kernel: str
     in_loop: bool
-    shape: tuple[int, int] | None
+    shape: tuple[int, ...] | None
     stored: str | None
     layers: tuple[str, ...]
     calls: float
@@ -91,9 +95,9 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
     calls = trace.calls()
     not_timed: dict[str, None] = {}
     # The operations of each subgraph: the first fields of an `Operation`, and the interpreter that runs it.
-    replay: dict[int, list[tuple[tuple, object]]] = {g: [] for g in calls}
-    layers: dict[tuple, list[str]] = collections.defaultdict(list)
-    counts: dict[tuple, float] = collections.defaultdict(float)
+    replay: dict[int, list[tuple[_Key, object]]] = {g: [] for g in calls}
+    layers: dict[_Key, list[str]] = collections.defaultdict(list)
+    counts: dict[_Key, float] = collections.defaultdict(float)
     for g, operations in replay.items():
         graph = _Graph(contents.model, g)
         for operator in graph.timed:
@@ -110,7 +114,7 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
             layers[key] += [layer.name] if layer is not None else []
             operations.append((key, interpreter))
             counts[key] += calls[g]
-    seconds: dict[tuple, np.ndarray] = {key: np.zeros(runs + 1) for key in counts}
+    seconds: dict[_Key, np.ndarray] = {key: np.zeros(runs + 1) for key in counts}
     smallest = one_operator.load_smallest()
     overhead = float(np.median([run_seconds(smallest) for _ in range(100)]))
     for run in range(runs + 1):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -80,7 +81,7 @@ def _keras_outputs(model: keras.Model, sample: Sample) -> list:
 def verify_captions(
     content: bytes,
     captioner: Captioner,
-    samples: list[Sample],
+    samples: Sequence[Sample],
     *,
     beam: int,
     max_length: int,
@@ -154,7 +155,7 @@ def verify_captions(
 def verify_outputs(
     content: bytes,
     model: keras.Model,
-    samples: list[Sample],
+    samples: Sequence[Sample],
     *,
     all_float: bool,
     source: str = "given inputs",

@@ -115,7 +115,8 @@ def main(path: str, inputs: str, threads: str) -> None:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         json.dump({"doing": doing, "error": reason}, sys.stdout)
         return
-    peak = None if before is None else max(0, _memory("VmHWM") - before)
+    after = _memory("VmHWM")
+    peak = None if before is None or after is None else max(0, after - before)
     json.dump({"peak_bytes": peak, "load_ms": load_ms}, sys.stdout)
 
 
