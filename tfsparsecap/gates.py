@@ -25,7 +25,7 @@ INITIAL_LOGIT = 5.0
 
 
 @tf.custom_gradient
-def straight_through_round(probability: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+def straight_through_round(probability: tf.Tensor) -> Any:
     """Rounds probabilities to 0 or 1 (one half rounds down); the gradient passes unchanged.
 
     Args:
@@ -42,7 +42,7 @@ def straight_through_round(probability: tf.Tensor) -> tuple[tf.Tensor, Callable]
 
 
 @tf.custom_gradient
-def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor) -> Any:
     """Samples 1 with the given probability, else 0; the gradient passes unchanged (none to the seed).
 
     A sample uses 16 random bits: the probability is accurate to 2^-16, and exact at 0 and 1. This takes half
@@ -113,10 +113,8 @@ class Gate(keras.layers.Layer):
 
     Call arguments:
         weight: float tensor or variable of the shape given to `build`, any float dtype.
-        training: True samples, False and None round.
-
-    Returns:
-        `weight * z(sigmoid(logits))`, of the shape and dtype of `weight`.
+        training: True samples, False and None round. The result is `weight * z(sigmoid(logits))`, of the
+            shape and dtype of `weight`.
 
     Reference:
         Tan et al., "End-to-End Supermask Pruning: Learning to Prune Image Captioning Models", equations 1

@@ -46,7 +46,8 @@ def summary(
 
     Args:
         model: a built model or layer.
-        beam, words: of a captioner's beam search; with radix encoding, `words` are tokens.
+        beam: beam size of a captioner's search.
+        words: number of words of a caption; with radix encoding, of tokens.
         input_shapes: shapes of the inputs without the batch axis: one (`(224, 224, 3)`), a list, or a
             dictionary by input name; for an input that is not float32, a `keras.Input` or `tf.TensorSpec`
             with the batch axis instead of a shape. Needed if the model does not know its shapes. A captioner

@@ -70,7 +70,8 @@ class Schedule:
 
         Args:
             total_steps: optimizer steps of the training, at least 1.
-            begin, end: defaults of the method. The default of `begin` is halved where `end` is earlier.
+            begin: default of the method; half of `end` if `end` is not later.
+            end: default of the method.
 
         Raises:
             InputError: `begin` is not before `end`, or the sparsity cannot rise between them with this
