@@ -57,7 +57,7 @@ def load_digits(seed: int) -> Digits:
     Raises:
         InputError: scikit-learn is not installed.
 
-    Example:
+    Examples:
         >>> [len(labels) for _, labels in load_digits(0)]
         [1077, 360, 360]
     """

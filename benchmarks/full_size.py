@@ -68,7 +68,7 @@ def set_random_zeros(model, sparsity: float, block: int, rng: np.random.Generato
         block: inputs of one output, or neighbouring values of a table's row, that become zero together.
         rng: random numbers.
 
-    Example:
+    Examples:
         >>> dense = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32)])
         >>> set_random_zeros(dense, 0.75, 16, np.random.default_rng(0))
     """

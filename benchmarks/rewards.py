@@ -110,7 +110,7 @@ class TimedReward:
     Attributes:
         seconds: of all calls so far.
 
-    Example:
+    Examples:
         >>> reward = TimedReward(50, 100, 16)
         >>> reward(np.zeros((4, 16), int), np.arange(4)).shape, reward.seconds > 0
         ((4,), True)

@@ -24,7 +24,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     Args:
         main: reads `sys.argv`; returns an exit code, or None for 0.
 
-    Example:
+    Examples:
         >>> run(lambda: 0)
         Traceback (most recent call last):
         SystemExit: 0

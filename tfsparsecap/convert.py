@@ -111,7 +111,7 @@ def convert(
     Raises:
         InputError: see `main`.
 
-    Example:
+    Examples:
         >>> convert(Path("model_best_pruned_sparse.pth"), Path("runs/updown"))["sparsity"]  # doctest: +SKIP
         0.975
     """

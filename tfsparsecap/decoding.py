@@ -33,7 +33,7 @@ def beam_search(
     Raises:
         InputError: a beam or length below 1, or a length above `captioner.max_length`.
 
-    Example:
+    Examples:
         >>> from tfsparsecap.models import SoftAttention
         >>> captioner, features = SoftAttention(100, feature_size=8), tf.zeros((2, 4, 8))
         >>> token_ids, scores = beam_search(captioner, {"features": features}, beam=3, max_length=6)
@@ -132,7 +132,7 @@ class Decoder:
         beam: number of captions kept at each step; 1 is greedy.
         max_length: largest number of tokens in a caption, the end token included.
 
-    Example:
+    Examples:
         >>> from tfsparsecap.models import SoftAttention
         >>> decode = Decoder(SoftAttention(100, feature_size=8), beam=3, max_length=6)
         >>> token_ids, scores = decode({"features": tf.zeros((2, 4, 8))})

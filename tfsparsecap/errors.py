@@ -14,7 +14,7 @@ class InputError(ValueError):
 def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError:
     """The error for a name that is not one of `choices`; it suggests the most similar choice.
 
-    Example:
+    Examples:
         >>> print(unknown_name("metric", "SPICES", ["BLEU", "SPICE"]))
         there is no metric 'SPICES': did you mean SPICE?
         >>> print(unknown_name("metric", "accuracy", ["BLEU", "SPICE"]))

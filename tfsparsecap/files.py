@@ -42,7 +42,7 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
         InputError: the folder does not exist or is not writable, `path` is a folder or a device, or the disk
             is full. A file that exists at `path` is unchanged then.
 
-    Example:
+    Examples:
         >>> with atomic_path("notes.txt") as temporary:
         ...     _ = temporary.write_text("all or nothing")
     """

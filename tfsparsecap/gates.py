@@ -34,7 +34,7 @@ def straight_through_round(probability: tf.Tensor) -> Any:
     Returns:
         Zeros and ones of the same shape and dtype.
 
-    Example:
+    Examples:
         >>> straight_through_round(tf.constant([0.2, 0.7])).numpy().tolist()
         [0.0, 1.0]
     """
@@ -55,7 +55,7 @@ def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor) -> Any:
     Returns:
         Zeros and ones of the same shape and dtype.
 
-    Example:
+    Examples:
         >>> sample = straight_through_bernoulli(tf.fill([10_000], 0.25), tf.constant([1, 2]))
         >>> 0.23 < float(tf.reduce_mean(sample)) < 0.27
         True
@@ -76,7 +76,7 @@ def fitting_block(rows: int, columns: int, block_shape: tuple[int, int]) -> tupl
     It is the greatest common divisor rather than the largest size that fits, so that a (16, 1) block shrinks
     to (8, 1) or (4, 1), which the kernels of phones still support.
 
-    Example:
+    Examples:
         >>> fitting_block(768, 10, (16, 1)), fitting_block(24, 10, (16, 1)), fitting_block(7, 10, (16, 1))
         ((16, 1), (8, 1), (1, 1))
     """
@@ -120,7 +120,7 @@ class Gate(keras.layers.Layer):
         Tan et al., "End-to-End Supermask Pruning: Learning to Prune Image Captioning Models", equations 1
         to 3.
 
-    Example:
+    Examples:
         >>> gate = Gate(block_shape=(2, 1))
         >>> gate.build((4, 3))
         >>> gate.logits.shape, gate(tf.ones([4, 3])).shape
@@ -319,7 +319,7 @@ def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Itera
         model: any layer or model; without gates this does nothing.
         training: as in `call`; None is the training flag of the Keras call around.
 
-    Example:
+    Examples:
         >>> dense = keras.layers.Dense(3)
         >>> with sample_gates_once(dense, training=True):
         ...     outputs = [dense(tf.ones([1, 2])) for _ in range(4)]

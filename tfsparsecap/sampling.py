@@ -71,7 +71,7 @@ def sample(
         Top-k: Fan et al., "Hierarchical Neural Story Generation", https://arxiv.org/abs/1805.04833. Top-p:
         Holtzman et al., "The Curious Case of Neural Text Degeneration", https://arxiv.org/abs/1904.09751.
 
-    Example:
+    Examples:
         >>> from tfsparsecap.models import SoftAttention
         >>> captioner, features = SoftAttention(100, feature_size=8), tf.zeros((2, 4, 8))
         >>> token_ids, log_probabilities = sample(captioner, {"features": features}, 5, 6, top_p=0.9, seed=1)
@@ -141,7 +141,7 @@ class Sampler:
     Raises:
         InputError: as `sample`.
 
-    Example:
+    Examples:
         >>> from tfsparsecap.models import SoftAttention
         >>> draw = Sampler(SoftAttention(100, feature_size=8), samples=5, max_length=6, top_k=10)
         >>> token_ids, scores = draw({"features": tf.zeros((2, 4, 8))})

@@ -24,7 +24,7 @@ def one_line(text: str) -> str:
 def escaped(text: str) -> str:
     """Escapes text so that Markdown displays it literally, even in a table.
 
-    Example:
+    Examples:
         >>> print(escaped("SMP | 16x1"))
         SMP \\| 16x1
     """

@@ -37,7 +37,7 @@ def check_bundle(path: str | os.PathLike) -> list[str]:
         InputError: the app cannot use the file: it is not a bundle, takes features instead of images, has no
             vocabulary, or does not run.
 
-    Example:
+    Examples:
         >>> check_bundle("runs/scenes/model.tflite")
         []
     """

@@ -109,7 +109,7 @@ def export_model(
     Raises:
         InputError: the model cannot be exported, or the file does not agree with it; `path` is unchanged.
 
-    Example:
+    Examples:
         >>> report = export_model(captioner, "captioner.tflite", captions=CaptionOptions(tokenizer=tokenizer))
         >>> report.verification.equal
         1.0

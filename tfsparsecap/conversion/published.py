@@ -66,7 +66,7 @@ def published_captioner(config: Mapping) -> Captioner:
     Raises:
         InputError: another captioner, or a size is missing or no whole number.
 
-    Example:
+    Examples:
         >>> captioner = published_captioner(json.loads(Path("config.json").read_text()))
         >>> load_published(captioner, np.load("weights.npz"))
     """
@@ -172,7 +172,7 @@ def published_arrays(captioner: Captioner) -> dict[str, np.ndarray]:
     Raises:
         InputError: the captioner has gates or belongs to a class without published weights.
 
-    Example:
+    Examples:
         >>> arrays = published_arrays(UpDown(100, rnn_size=8, feature_size=16))
         >>> arrays["core.att_lstm.weight_hh"].shape
         (32, 8)

@@ -59,7 +59,7 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
         InputError: the file is missing, damaged or in another format, contains no state dict or several,
             names anything but weights, or would need an absurd amount of memory.
 
-    Example:
+    Examples:
         >>> weights = read_checkpoint("model_best_pruned_sparse.pth")
         >>> weights["embed.0.weight"].shape, weights["embed.0.weight"].dtype
         ((3000, 96), dtype('float32'))

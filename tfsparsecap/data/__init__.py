@@ -26,7 +26,7 @@ def load(kind: str, *arguments: Any, **options: Any) -> CaptionData:
     Raises:
         InputError: the kind is unknown, or the data cannot be read.
 
-    Example:
+    Examples:
         >>> len(load("scenes", "few_scenes", train=6, validation=1, test=1).records)
         8
     """

@@ -67,7 +67,7 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
         InputError: the file cannot be read, is damaged or truncated, contains Python objects or several
             arrays. Damaged values raise it when they are read in the block.
 
-    Example:
+    Examples:
         >>> np.save("six.npy", np.arange(6.0).reshape(3, 2))
         >>> with open_array("six.npy") as array:
         ...     print(array.shape, array.first(1).tolist())

@@ -47,7 +47,7 @@ class Augmentation:
     Raises:
         InputError: a name or an argument is unknown, or a layer changes the size of the images.
 
-    Example:
+    Examples:
         >>> augmentation = Augmentation(["RandomCropAndResize", {"name": "RandomHue", "factor": 0.05}], 64)
     """
 

@@ -76,7 +76,7 @@ def load(
         InputError: the folder or a file is missing or has another format; the choice of caption files is
             ambiguous; no image can be used.
 
-    Example:
+    Examples:
         >>> data = load("data/coco", images="ignore")  # doctest: +SKIP
         >>> [len(data.split(name)) for name in ("train", "validation", "test")]  # doctest: +SKIP
         [113287, 5000, 5000]

@@ -84,7 +84,7 @@ def cached_features(
         InputError: no image can be read, one cannot be read and `on_bad_record` is `"fail"`, the disk is
             full (no partial files remain), or the features overflow float16.
 
-    Example:
+    Examples:
         >>> cache = cached_features(data.records, encoder, 224, ".cache")  # doctest: +SKIP
         >>> cache.features[cache.rows(["dog.jpg"])].shape  # doctest: +SKIP
         (1, 49, 768)

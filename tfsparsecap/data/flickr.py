@@ -73,7 +73,7 @@ def load(
     Raises:
         InputError: the folder is missing, empty or has another format; split files list missing images.
 
-    Example:
+    Examples:
         >>> data = load("data/flickr8k")  # doctest: +SKIP
         >>> len(data.split("test"))  # doctest: +SKIP
         1000

@@ -58,7 +58,7 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
     Raises:
         InputError: the file is missing, truncated, not an image, or larger than 178 million pixels.
 
-    Example:
+    Examples:
         >>> Image.new("L", (300, 200), 128).save("grey.png")
         >>> read_image("grey.png", 64).shape
         (64, 64, 3)

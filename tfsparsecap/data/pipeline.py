@@ -162,7 +162,7 @@ def training_batches(
     Raises:
         InputError: there are fewer examples than `batch_size`, or `augment` is given for features.
 
-    Example:
+    Examples:
         >>> records = data.split("train")  # doctest: +SKIP
         >>> source = FeatureCacheSource(records, cache)  # doctest: +SKIP
         >>> batches = training_batches(  # doctest: +SKIP
@@ -224,7 +224,7 @@ def reward_batches(
     Raises:
         InputError: there are fewer captioned images than `batch_size`, or `augment` is given for features.
 
-    Example:
+    Examples:
         >>> batches = reward_batches(source, records, batch_size=10)  # doctest: +SKIP
     """
     captioned = np.array([bool(record.captions) for record in records])

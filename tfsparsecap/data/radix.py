@@ -32,7 +32,7 @@ class RadixTokenizer(Tokenizer):
     Raises:
         InputError: the base is out of range, or the special tokens of `words` are not its first four.
 
-    Example:
+    Examples:
         >>> from tfsparsecap.data.tokenizers import WordTokenizer
         >>> tokenizer = RadixTokenizer(WordTokenizer.from_captions(["a b c d e f g"]), base=3)
         >>> tokenizer.encode(tf.constant(["a e zebra"])).to_list()
@@ -142,7 +142,7 @@ class RadixTokenizer(Tokenizer):
         Returns:
             int32 [..., ceil(T / digits)].
 
-        Example:
+        Examples:
             >>> from tfsparsecap.data.tokenizers import WordTokenizer
             >>> tokenizer = RadixTokenizer(WordTokenizer.from_captions(["a b c d e f g"]), base=3)
             >>> tokenizer.to_words(tf.constant([[1, 1, 2, 2, 5, 0, 0]])).numpy().tolist()

@@ -63,7 +63,7 @@ class Skipped:
 class CaptionData:
     """A data set: its name, its records in all splits, bad records that were skipped, and notes for the user.
 
-    Example:
+    Examples:
         >>> data = CaptionData("two", [Record("a.jpg", Path("a.jpg"), ("a dog",), "train")])
         >>> len(data.split("train")), len(data.split("test"))
         (1, 0)
@@ -122,7 +122,7 @@ class BadRecords:
 def clean_caption(text: str) -> str:
     """A caption on one line without NUL and broken Unicode; white space becomes single spaces.
 
-    Example:
+    Examples:
         >>> clean_caption('  a dog,\\n "running" ')
         'a dog, "running"'
     """
@@ -151,7 +151,7 @@ def seeded_splits(
     Raises:
         InputError: the fractions are not three numbers that add up to 1.
 
-    Example:
+    Examples:
         >>> splits, note = seeded_splits(["a", "b", "c"], 0, "captions.csv")
         >>> sorted(splits.values())
         ['test', 'train', 'validation']

@@ -56,7 +56,7 @@ class RegionFeatures:
     Raises:
         InputError: a folder is missing, no image can be used, or `on_bad_record` is `"fail"` and one cannot.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> (folder / "cocobu_att").mkdir()

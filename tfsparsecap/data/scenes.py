@@ -75,7 +75,7 @@ class Scene:
 
         They have the same five forms for every scene, so that a caption is correct if it is one of them.
 
-        Example:
+        Examples:
             >>> scene = Scene(Thing("small", "red", "star"), Thing("large", "blue", "heart"), "left")
             >>> scene.captions()[0]
             'a small red star to the left of a large blue heart'
@@ -130,7 +130,7 @@ def draw(
         InputError: the folder has other contents, the disk is full (no partial files remain), or an
             argument is too small.
 
-    Example:
+    Examples:
         >>> data = draw("scenes", train=8, validation=1, test=1)
         >>> len(data.split("train")), len(data.records[0].captions)
         (8, 5)

@@ -70,7 +70,7 @@ class SentencePieceTokenizer(Tokenizer):
         InputError: they are not a SentencePiece model, it has no padding, start, end or unknown token, or a
             piece has a line break.
 
-    Example:
+    Examples:
         >>> tokenizer = SentencePieceTokenizer.load("sentencepiece.model")  # doctest: +SKIP
         >>> tokenizer.encode(tf.constant(["A man, riding"])).to_list()  # doctest: +SKIP
         [[2, 4, 12, 47, 3]]

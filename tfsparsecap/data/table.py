@@ -59,7 +59,7 @@ def load(
         InputError: folder or table are missing, empty or have another format; a column is missing; no row can
             be used; an image is in two splits.
 
-    Example:
+    Examples:
         >>> data = load("my_photos", "captions.csv", caption_column="text")  # doctest: +SKIP
     """
     folder = Path(folder)

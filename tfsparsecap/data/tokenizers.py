@@ -38,7 +38,7 @@ def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
     Returns:
         string [B, (words)]; rows may be empty.
 
-    Example:
+    Examples:
         >>> split_words(tf.constant(["A dog\u2019s CAF\u00c9, 'twice'!"])).to_list()[0]
         [b'a', b"dog's", b'caf\\xc3\\xa9', b'twice']
     """
@@ -58,7 +58,7 @@ def join_words(captions: tf.Tensor) -> tf.Tensor:
     Returns:
         string [B].
 
-    Example:
+    Examples:
         >>> join_words(tf.constant(["A dog, running!"])).numpy().tolist()
         [b'a dog running']
     """
@@ -138,7 +138,7 @@ class Tokenizer(abc.ABC):
         Returns:
             `(tokens, targets)`, int32 [B, T] each: `start w1 ... ` and `w1 ... end`, padded with `pad_id`.
 
-        Example:
+        Examples:
             >>> tokenizer = WordTokenizer.from_captions(["a dog"])
             >>> tokens, targets = tokenizer.encode_padded(tf.constant(["a dog"]), 4)
             >>> tokens.numpy().tolist(), targets.numpy().tolist()
@@ -169,7 +169,7 @@ class WordTokenizer(Tokenizer):
         InputError: the special tokens are not the first four, a token is empty, has a line break or appears
             twice, or there are no words.
 
-    Example:
+    Examples:
         >>> tokenizer = WordTokenizer.from_captions(["a dog", "a red dog"])
         >>> tokenizer.encode(tf.constant(["A dog, running"])).to_list()
         [[1, 4, 5, 3, 2]]

@@ -26,7 +26,7 @@ def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
     Raises:
         InputError: the path does not exist, the run is not finished, or a file is damaged.
 
-    Example:
+    Examples:
         >>> captioner = load("runs/quickstart")  # doctest: +SKIP
         >>> print(captioner.generate("photo.jpg")[0])  # doctest: +SKIP
         a small red circle above a large blue star

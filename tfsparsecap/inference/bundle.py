@@ -73,7 +73,7 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
     Raises:
         InputError: the file does not exist, is not a .tflite file, or was not exported by this package.
 
-    Example:
+    Examples:
         >>> description, vocabulary = read_bundle("scenes.tflite")  # doctest: +SKIP
         >>> description["input"], len(vocabulary) == description["vocabulary_size"]  # doctest: +SKIP
         ('image', True)
@@ -129,7 +129,7 @@ class TFLiteCaptioner(CaptionGenerator):
     Raises:
         InputError: the file is not a captioner, or the runtime cannot load it.
 
-    Example:
+    Examples:
         >>> captioner = TFLiteCaptioner("scenes.tflite")  # doctest: +SKIP
         >>> print(captioner.generate("photo.jpg")[0])  # doctest: +SKIP
         a red circle above a blue square

@@ -33,7 +33,7 @@ class FinishedRun(CaptionGenerator):
         tokenizer: its vocabulary.
         config: the settings.
 
-    Example:
+    Examples:
         >>> run = FinishedRun.load("runs/quickstart")  # doctest: +SKIP
         >>> print(run.generate("photo.jpg", beam=3)[0])  # doctest: +SKIP
         a small red circle above a large blue star

@@ -122,7 +122,7 @@ class CaptionGenerator(ABC):
         Raises:
             InputError: an image cannot be read, or an option is out of range or not supported.
 
-        Example:
+        Examples:
             >>> captioner = load("runs/quickstart")  # doctest: +SKIP
             >>> print(captioner.generate("photo.jpg", beam=3))  # doctest: +SKIP
               -1.402  a small red circle above a large blue star

@@ -20,7 +20,7 @@ class GatedConvolution(GatedLayer):
 class GatedConv1D(GatedConvolution, keras.layers.Conv1D):
     """`keras.layers.Conv1D` whose kernel [width, inputs, outputs] is gated; blocks run along the inputs.
 
-    Example:
+    Examples:
         >>> GatedConv1D(8, 3)(keras.ops.ones((1, 10, 4))).shape
         TensorShape([1, 8, 8])
     """
@@ -34,7 +34,7 @@ class GatedConv2D(GatedConvolution, keras.layers.Conv2D):
 
     Blocks run along the inputs.
 
-    Example:
+    Examples:
         >>> GatedConv2D(8, 3)(keras.ops.ones((1, 10, 10, 4))).shape
         TensorShape([1, 8, 8, 8])
     """
@@ -49,7 +49,7 @@ class GatedDepthwiseConv2D(GatedLayer, keras.layers.DepthwiseConv2D):
     Each weight has its own gate: a depthwise convolution does not sum over channels, so `block_shape` is not
     used.
 
-    Example:
+    Examples:
         >>> GatedDepthwiseConv2D(3)(keras.ops.ones((1, 10, 10, 4))).shape
         TensorShape([1, 8, 8, 4])
     """

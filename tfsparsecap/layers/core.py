@@ -14,7 +14,7 @@ class GatedDense(GatedLayer, keras.layers.Dense):
     Takes the arguments of `keras.layers.Dense` and `block_shape`, (inputs, outputs) weights per gate. The
     bias is never gated.
 
-    Example:
+    Examples:
         >>> layer = GatedDense(128, block_shape=(16, 1))
         >>> layer(keras.ops.ones((2, 64))).shape
         TensorShape([2, 128])
@@ -30,7 +30,7 @@ class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
     Blocks run along the axes that the equation sums over. If those are not the kernel's first axes
     (`"btd,ndh->btnh"`), a block would not be contiguous, and every weight gets its own gate.
 
-    Example:
+    Examples:
         >>> layer = GatedEinsumDense("abc,cde->abde", output_shape=(None, 4, 8))
         >>> layer(keras.ops.ones((2, 3, 16))).shape
         TensorShape([2, 3, 4, 8])
@@ -58,7 +58,7 @@ class GatedEmbedding(GatedLayer, keras.layers.Embedding):
     Tables are looked up by row: a block lies along the vector of one token, so a `block_shape` of (16, 1)
     covers 16 neighbouring values of one token, never 16 tokens.
 
-    Example:
+    Examples:
         >>> layer = GatedEmbedding(1000, 64, block_shape=(16, 1))
         >>> layer(keras.ops.array([[1, 2, 3]])).shape
         TensorShape([1, 3, 64])
@@ -73,7 +73,7 @@ class GatedReversibleEmbedding(GatedLayer, keras.layers.ReversibleEmbedding):
 
     Blocks lie as in `GatedEmbedding`. The separate output table of `tie_weights=False` is not gated.
 
-    Example:
+    Examples:
         >>> layer = GatedReversibleEmbedding(1000, 64, block_shape=(16, 1))
         >>> layer(layer(keras.ops.array([[1, 2, 3]])), reverse=True).shape
         TensorShape([1, 3, 1000])

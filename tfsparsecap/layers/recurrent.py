@@ -27,7 +27,7 @@ class GatedLSTMCell(GatedCell, keras.layers.LSTMCell):
     In `keras.layers.RNN` the gates are sampled once per sequence. Wrap custom loops in
     `tfsparsecap.gates.sample_gates_once`.
 
-    Example:
+    Examples:
         >>> layer = keras.layers.RNN(GatedLSTMCell(32, block_shape=(16, 1)))
         >>> layer(keras.ops.ones((2, 5, 16))).shape
         TensorShape([2, 32])
@@ -41,7 +41,7 @@ class GatedLSTMCell(GatedCell, keras.layers.LSTMCell):
 class GatedGRUCell(GatedCell, keras.layers.GRUCell):
     """`keras.layers.GRUCell` whose kernel and recurrent kernel are gated. Used as `GatedLSTMCell` is.
 
-    Example:
+    Examples:
         >>> layer = keras.layers.RNN(GatedGRUCell(32), return_sequences=True)
         >>> layer(keras.ops.ones((2, 5, 16))).shape
         TensorShape([2, 5, 32])

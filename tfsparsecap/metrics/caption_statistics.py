@@ -29,7 +29,7 @@ def caption_statistics(
     Raises:
         InputError: there are no captions.
 
-    Example:
+    Examples:
         >>> found = caption_statistics(["a dog", "A dog.", "a cat runs"], ["a cat runs", "a cat sits"])
         >>> [round(found[name], 3) for name in ("uniqueness", "distinct", "mean_length", "vocabulary_share")]
         [0.667, 0.667, 2.333, 0.75]

@@ -19,7 +19,7 @@ def find_java() -> str:
     Raises:
         InputError: Java is not installed.
 
-    Example:
+    Examples:
         >>> Path(find_java()).stem
         'java'
     """
@@ -104,7 +104,7 @@ def start_java(
 def run_java(arguments: Sequence[str], *, program: str, **options) -> str:
     """Runs a Java program to its end and returns its output. Arguments and errors are those of `start_java`.
 
-    Example:
+    Examples:
         >>> run_java(["--version"], program="Java", seconds=60).splitlines()[0]  # doctest: +SKIP
         'openjdk 25.0.2 2026-01-20'
     """

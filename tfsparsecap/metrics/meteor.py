@@ -29,7 +29,7 @@ def meteor(
         Denkowski and Lavie, "Meteor Universal: Language Specific Translation Evaluation for Any Target
         Language", WMT 2014.
 
-    Example:
+    Examples:
         >>> round(meteor({1: ["a dog runs on grass"]}, {1: "a dog runs on grass"}), 3)  # doctest: +SKIP
         1.0
     """

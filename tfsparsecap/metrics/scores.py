@@ -141,7 +141,7 @@ def compute_scores(
         InputError: a metric or tokenizer is unknown, there are no captions, image ids do not match, an image
             has no reference, or the PTB tokenizer was requested but is not available.
 
-    Example:
+    Examples:
         >>> scores = compute_scores({1: ["a dog runs"]}, {1: "a dog"}, ["ROUGE-1", "CIDEr"], "light")
         >>> scores.values, list(scores.not_computed)
         ({'ROUGE-1': 0.8}, ['CIDEr'])
@@ -183,7 +183,7 @@ def exact_match(
 
     Case and punctuation are ignored. Arguments and errors are those of `compute_scores`.
 
-    Example:
+    Examples:
         >>> exact_match({1: ["A red ball."], 2: ["a cat"]}, {1: "a red ball", 2: "a dog"})
         0.5
     """
@@ -205,7 +205,7 @@ def rouge_1(references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str]
         Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004, sections 2 (ROUGE-N with n = 1,
         here as an F-measure with equal weights) and 2.1 (the maximum over references).
 
-    Example:
+    Examples:
         >>> rouge_1({1: ["a dog runs", "the dog"]}, {1: "a dog"})
         0.8
     """

@@ -127,7 +127,7 @@ def spice_jars(folder: str | os.PathLike | None = None, *, fetch: bool = False) 
     Raises:
         InputError: archives are missing and `fetch` is not set, or they cannot be downloaded.
 
-    Example:
+    Examples:
         >>> spice_jars(fetch=True)  # doctest: +SKIP
         PosixPath('.cache/tfsparsecap/spice')
     """

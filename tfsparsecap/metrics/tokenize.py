@@ -26,7 +26,7 @@ def light_tokenize(caption: str) -> str:
     Agrees with `ptb_tokenize` on 40 434 of Flickr8k's 40 455 captions; differs on abbreviations ("Jr.") and
     on brackets, which `ptb_tokenize` turns into words ("-lrb-").
 
-    Example:
+    Examples:
         >>> light_tokenize('Two dogs , one of them the man\\'s, play in "the snow".')
         "two dogs one of them the man 's play in the snow"
     """
@@ -41,7 +41,7 @@ def ptb_tokenize(captions: Iterable[str]) -> list[str]:
     Raises:
         InputError: Java is not installed, or the program fails.
 
-    Example:
+    Examples:
         >>> ptb_tokenize(["A dog's ball."])
         ["a dog 's ball"]
     """

@@ -63,7 +63,7 @@ def summary(
         InputError: the model is not built, the shapes of its inputs are not known or not suitable, a number
             is below 1, or a caption is longer than the captioner's.
 
-    Example:
+    Examples:
         >>> model = keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])
         >>> costs = summary(model, print_fn=lambda text: None)
         >>> costs.totals["all weights"].weights, costs.totals["all weights"].flops

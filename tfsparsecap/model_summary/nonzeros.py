@@ -86,7 +86,7 @@ def prunable_weights(model: keras.Layer, with_encoder: bool = True) -> list[Weig
         model: any Keras model, with gates or without.
         with_encoder: whether to include those of `model.encoder`, if it has one.
 
-    Example:
+    Examples:
         >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="dense")], name="model")
         >>> [(weight.variable.path, weight.size) for weight in prunable_weights(model)]
         [('model/dense/kernel', 6)]

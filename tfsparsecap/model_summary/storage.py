@@ -100,7 +100,7 @@ def stored_bytes(
         Tensors with one axis stay float32 in `coo` and `csr`, as in published checkpoints; tensors of fewer
         than 2048 weights stay float32 in `int8_blocks`.
 
-    Example:
+    Examples:
         >>> stored_bytes(np.eye(4))
         {'float32': 64, 'float16': 32, 'coo': 80, 'csr': 52, 'int8_blocks': 64}
     """
@@ -125,7 +125,7 @@ def compressed_bytes(weight: np.ndarray) -> dict[str, int]:
     Args:
         weight: float32 of any shape; about a million values are compressed in a second.
 
-    Example:
+    Examples:
         >>> sizes = compressed_bytes(np.zeros(100_000, "float32"))
         >>> sizes["gzip"] < 1000, sizes["bzip2"] < 100
         (True, True)

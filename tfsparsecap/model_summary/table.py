@@ -67,7 +67,7 @@ def tables(summary: Summary) -> list[Table | Text]:
 def amount(number: float) -> str:
     """Formats a number with three digits: 950, 1.23 k, 45.6 M, 789 G.
 
-    Example:
+    Examples:
         >>> [amount(number) for number in (0, 999, 1234, 45_600_000)]
         ['0', '999', '1.23 k', '45.6 M']
     """

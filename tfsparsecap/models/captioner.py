@@ -33,7 +33,7 @@ class Captioner(keras.Model):
         pad_id: id of the token that fills up shorter captions.
         kwargs: of `keras.Model`, such as `name` and `dtype`.
 
-    Example:
+    Examples:
         >>> class MeanPool(Captioner):
         ...     def __init__(self, vocabulary_size, units=32, **kwargs):
         ...         super().__init__(vocabulary_size, **kwargs)
@@ -167,7 +167,7 @@ class Captioner(keras.Model):
         Raises:
             InputError: weights are given.
 
-        Example:
+        Examples:
             >>> from tfsparsecap.models import SoftAttention
             >>> captioner = SoftAttention(100, rnn_size=8, attention_size=8, feature_size=16)
             >>> captioner.compile("adam")
@@ -219,7 +219,7 @@ def masked_cross_entropy(
     Returns:
         float32 scalar.
 
-    Example:
+    Examples:
         >>> loss = masked_cross_entropy(tf.zeros([1, 2, 4]), tf.constant([[3, 0]]), pad_id=0)
         >>> round(float(loss), 3)
         1.386
@@ -246,7 +246,7 @@ def loop_over_tokens(step: Callable, tokens: tf.Tensor, state: State, dtype: str
     Returns:
         [B, T, ...].
 
-    Example:
+    Examples:
         >>> def add(number, state):
         ...     total = state["total"] + number
         ...     return total, {"total": total}

@@ -116,7 +116,7 @@ class MobileNetV1Encoder(Encoder):
     Reference:
         Howard et al., "MobileNets", https://arxiv.org/abs/1704.04861.
 
-    Example:
+    Examples:
         >>> encoder = MobileNetV1Encoder(0.25, "conv_pw_5_relu", image_size=64, weights=None, trainable=True)
         >>> encoder.features_shape, encoder(keras.ops.zeros((1, 64, 64, 3), "uint8")).shape
         ((64, 64), TensorShape([1, 64, 64]))
@@ -173,7 +173,7 @@ class InceptionV1Encoder(Encoder):
     Reference:
         Szegedy et al., "Going Deeper with Convolutions", https://arxiv.org/abs/1409.4842.
 
-    Example:
+    Examples:
         >>> encoder = InceptionV1Encoder("Mixed_4f", image_size=64)
         >>> encoder.features_shape, encoder(keras.ops.zeros((1, 64, 64, 3), "uint8")).shape
         ((16, 832), TensorShape([1, 16, 832]))

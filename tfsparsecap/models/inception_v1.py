@@ -59,7 +59,7 @@ def inception_v1(
         Szegedy et al., "Going Deeper with Convolutions", https://arxiv.org/abs/1409.4842; batch
         normalisation: Ioffe and Szegedy, https://arxiv.org/abs/1502.03167.
 
-    Example:
+    Examples:
         >>> network = inception_v1(64)
         >>> network.get_layer("Mixed_4f").output.shape, network.output.shape
         ((None, 4, 4, 832), (None, 2, 2, 1024))
@@ -118,7 +118,7 @@ def inception_v1(
 def published_name(name: str) -> str:
     """Returns the name of a convolution in TF-Slim, from that of its Keras layer.
 
-    Example:
+    Examples:
         >>> published_name("Mixed_3b_Branch_0_Conv2d_0a_1x1"), published_name("Conv2d_1a_7x7")
         ('Mixed_3b/Branch_0/Conv2d_0a_1x1', 'Conv2d_1a_7x7')
     """

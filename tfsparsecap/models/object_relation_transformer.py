@@ -57,7 +57,7 @@ class ObjectRelationTransformer(RegionCaptioner):
         Herdade et al., "Image Captioning: Transforming Objects into Words",
         https://arxiv.org/abs/1906.05963; Tan et al., "ACORT", https://arxiv.org/abs/2202.05451.
 
-    Example:
+    Examples:
         >>> captioner = ObjectRelationTransformer(1000, size=64, hidden_size=128, layers=2, feature_size=2048)
         >>> inputs = {"features": keras.random.normal((2, 36, 2048)), "boxes": ops.ones((2, 36, 4))}
         >>> captioner({**inputs, "tokens": ops.ones((2, 5), "int32")}).shape

@@ -40,7 +40,7 @@ class SoftAttention(AdditiveAttentionCaptioner):
     Raises:
         InputError: an unknown cell or sharing, or the size of the features is not known.
 
-    Example:
+    Examples:
         >>> captioner = SoftAttention(1000, cell="gru", feature_size=768)
         >>> features, tokens = keras.random.normal((2, 49, 768)), ops.ones((2, 5), "int32")
         >>> captioner({"features": features, "tokens": tokens}).shape

@@ -21,7 +21,7 @@ class DeviationNorm(keras.layers.Layer):
     As in the original implementation of the Object Relation Transformer. Keras's `LayerNormalization` divides
     by the square root of the biased variance plus epsilon.
 
-    Example:
+    Examples:
         >>> DeviationNorm()(ops.array([[1.0, 2.0, 3.0]])).numpy().round(3).tolist()
         [[-1.0, 0.0, 1.0]]
     """
@@ -60,7 +60,7 @@ class SharedAttention(keras.layers.Layer):
         Tan et al., "ACORT: A Compact Object Relation Transformer for Parameter Efficient Image Captioning",
         Neurocomputing 2022, https://arxiv.org/abs/2202.05451, section 3.3.
 
-    Example:
+    Examples:
         >>> attention, x = SharedAttention(64, heads=8, share="kv"), keras.random.normal((2, 5, 64))
         >>> attention(x).shape, len(attention.trainable_weights)
         (TensorShape([2, 5, 64]), 6)
@@ -158,7 +158,7 @@ def box_relations(boxes: tf.Tensor, size: int = 64, wave_length: float = 1000.0)
         Herdade et al., "Image Captioning: Transforming Objects into Words",
         https://arxiv.org/abs/1906.05963, equations 5 and 6; like its code, it adds 1 to widths and heights.
 
-    Example:
+    Examples:
         >>> box_relations(ops.array([[[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]]])).shape
         TensorShape([1, 2, 2, 64])
     """

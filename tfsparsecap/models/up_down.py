@@ -67,7 +67,7 @@ class UpDown(AdditiveAttentionCaptioner):
     Raises:
         InputError: no output layer, an unknown sharing, or the size of the features is not known.
 
-    Example:
+    Examples:
         >>> captioner = UpDown(1000, rnn_size=64, feature_size=2048)
         >>> features, tokens = keras.random.normal((2, 36, 2048)), ops.ones((2, 5), "int32")
         >>> captioner({"features": features, "tokens": tokens}).shape

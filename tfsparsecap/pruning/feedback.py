@@ -80,7 +80,7 @@ class Feedback(keras.callbacks.Callback):
         check_later: whether to check that the logs contain the method's metric in the first epoch that has a
             validation, with a warning if not. For logs whose names are not known before the training.
 
-    Example:
+    Examples:
         >>> import tfsparsecap as sc
         >>> callbacks = [Feedback(sc.Relevance(lower_bound=0.9, metric="validation_CIDEr"))]
     """

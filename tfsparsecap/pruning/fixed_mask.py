@@ -92,7 +92,7 @@ class FrozenMask(FixedMask):
     Raises:
         InputError: on pruning, the model has another sparsity, or no zeros.
 
-    Example:
+    Examples:
         >>> import keras
         >>> import tfsparsecap as sc
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
@@ -158,7 +158,7 @@ def once_for_all(decide: Callable[[], None]) -> None:
     Args:
         decide: reads and assigns variables; must not use tensors of a single replica.
 
-    Example:
+    Examples:
         >>> count = tf.Variable(0)
         >>> once_for_all(lambda: count.assign_add(1) and None)
         >>> int(count)

@@ -41,7 +41,7 @@ class Gradual(FixedMask):
         paper (section 5.1) this baseline begins after the first epoch, ends at half of the epochs and has a
         frequency of 1000; so does RNN-SMP (https://arxiv.org/abs/1908.10797, section 4.1).
 
-    Example:
+    Examples:
         >>> Gradual(sparsity=0.9, total_steps=1000).updates.last
         498
         >>> Gradual(sparsity=0.9, total_steps=1000, steps_per_epoch=100).updates.first

@@ -18,7 +18,7 @@ class L2Pruning(Relevance):
         `I = 1`, which is their equation 3; decoupled from the learning rate as in Loshchilov and Hutter,
         "Decoupled Weight Decay Regularization", equation 1, https://arxiv.org/abs/1711.05101.
 
-    Example:
+    Examples:
         >>> L2Pruning(lower_bound=0.9, metric="val_accuracy").weight_decay
         0.0001
     """
@@ -40,7 +40,7 @@ class L1Pruning(Relevance):
         formula for it: `sign(w)` in place of `I * w` in equation 7; soft thresholding as in Parikh and Boyd,
         "Proximal Algorithms", section 6.5.2.
 
-    Example:
+    Examples:
         >>> L1Pruning(lower_bound=0.9, metric="val_accuracy").weight_decay
         1e-05
     """

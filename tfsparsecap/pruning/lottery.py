@@ -58,7 +58,7 @@ class LotteryTicket(FixedMask):
         https://arxiv.org/abs/1803.03635; late rewinding: Frankle et al., section 3,
         https://arxiv.org/abs/1903.01611. They have no numbered equations.
 
-    Example:
+    Examples:
         >>> LotteryTicket(sparsity=0.9, total_steps=900, rounds=2).pruning_steps
         [300, 600]
     """

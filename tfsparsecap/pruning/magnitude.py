@@ -40,7 +40,7 @@ class Magnitude(FixedMask):
         numbered equations), https://arxiv.org/abs/1606.09274; "hard" in the SMP paper,
         https://arxiv.org/abs/2110.03298.
 
-    Example:
+    Examples:
         >>> import tfsparsecap as sc
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
         >>> float(sc.prune(model, Magnitude(0.75, allocation="uniform")).pruning.current_sparsity())

@@ -35,7 +35,7 @@ class PruningMethod:
         InputError: a sparsity outside [0, 1), a malformed block shape, or a schedule that the method cannot
             follow.
 
-    Example:
+    Examples:
         >>> class FirstStep(PruningMethod):
         ...     '''Closes the first half of each layer's gates in the first training step.'''
         ...     def step(self, gate_gradients):
@@ -123,7 +123,7 @@ class PruningMethod:
     def classes(self) -> list[tuple[str, int, tuple[int, int]]]:
         """Path, number of weights and (inputs, outputs) of a block of each gated kernel or embedding table.
 
-        Example:
+        Examples:
             >>> import tfsparsecap as sc
             >>> layers = [keras.Input((8,)), keras.layers.Dense(4, name="score")]
             >>> sc.prune(keras.Sequential(layers, name="net"), sc.Magnitude(0.5)).pruning.classes()
@@ -137,7 +137,7 @@ class PruningMethod:
     def describe(self) -> str:
         """A printable list of the gated weights, and of the layers that were left alone, with the reason.
 
-        Example:
+        Examples:
             >>> import tfsparsecap as sc
             >>> layers = [keras.Input((8,)), keras.layers.Dense(4, name="score")]
             >>> print(sc.prune(keras.Sequential(layers, name="net"), sc.Magnitude(0.5)).pruning.describe())
@@ -303,7 +303,7 @@ def as_number(name: str, value: Any) -> float:
     Raises:
         InputError: it is not a finite number.
 
-    Example:
+    Examples:
         >>> as_number("sparsity", "0.5")
         0.5
     """

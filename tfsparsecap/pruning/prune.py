@@ -54,7 +54,7 @@ def prune(
         InputError: the model is not built, is pruned already, or has nothing to prune; or the method cannot
             reach its target. The model is then unchanged.
 
-    Example:
+    Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
         >>> model = prune(keras.Sequential(layers), "supermask", sparsity=0.9, total_steps=100)
         >>> [type(layer).__name__ for layer in model.layers]
@@ -119,7 +119,7 @@ def fix_zeros(
     Raises:
         InputError: `skip` names no layer.
 
-    Example:
+    Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, name="old"), keras.layers.Dense(2)]
         >>> model = fix_zeros(keras.Sequential(layers), skip="old")
         >>> [type(layer).__name__ for layer in model.layers]
@@ -151,7 +151,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     Raises:
         InputError: a gated layer has no stock form, or has LoRA weights.
 
-    Example:
+    Examples:
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
         >>> model = strip_pruning(prune(model, "supermask", sparsity=0.5, total_steps=10))
         >>> type(model.layers[0]) is keras.layers.Dense

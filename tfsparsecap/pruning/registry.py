@@ -31,7 +31,7 @@ def factory(name: str) -> Callable[..., PruningMethod]:
     Settings files give options this way (`pruning.begin=0.1`). The function's signature and annotations are
     those of the method's class, with the schedule's options in place of `schedule`.
 
-    Example:
+    Examples:
         >>> factory("magnitude")(sparsity=0.5, total_steps=100, begin=0.25).schedule.begin
         0.25
     """
@@ -64,7 +64,7 @@ def get(method: PruningMethod | str, **options: Any) -> PruningMethod:
     Raises:
         InputError: no method of that name; an unknown option, or a required one is missing.
 
-    Example:
+    Examples:
         >>> get("supermask", sparsity=0.9, total_steps=100, begin=0.2).updates.first
         20
     """

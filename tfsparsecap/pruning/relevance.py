@@ -82,7 +82,7 @@ class Relevance(ValidationDriven, FixedMask):
         `pruning_percentage` 0.01 to 0.04 and validations every 25 to 2500 steps; `decay`, `patience` and
         `finetune_validations` it does not quantify.
 
-    Example:
+    Examples:
         >>> import tfsparsecap as sc
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
         >>> model = sc.prune(keras.Sequential(layers), Relevance(lower_bound=0.5, metric="val_loss"))

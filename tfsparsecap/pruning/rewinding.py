@@ -23,7 +23,7 @@ class ContinuedSchedule(keras.optimizers.schedules.LearningRateSchedule):
         steps_before: int64 scalar variable, the steps that the optimizer took before its count was last
         reset.
 
-    Example:
+    Examples:
         >>> halving = keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5)
         >>> float(ContinuedSchedule(halving, keras.Variable(10, dtype="int64"))(10))
         0.25
@@ -56,7 +56,7 @@ class OptimizerReset:
         optimizer: any Keras optimizer; its learning rate schedule, if it has one, is made to continue.
         steps_before: int64 scalar variable, which sums up the steps before each reset.
 
-    Example:
+    Examples:
         >>> weight = keras.Variable(1.0)
         >>> adam = keras.optimizers.Adam(0.1)
         >>> resetting = OptimizerReset(adam, keras.Variable(0, dtype="int64"))

@@ -40,7 +40,7 @@ class Schedule:
         Zhu and Gupta, "To prune, or not to prune", equation 1 (with `power` 3),
         https://arxiv.org/abs/1710.01878.
 
-    Example:
+    Examples:
         >>> import tfsparsecap as sc
         >>> method = sc.Supermask(0.9, total_steps=1000, schedule=sc.Schedule(begin=0.2, end=0.6))
         >>> method.updates.first, method.updates.last, method.updates.frequency
@@ -132,7 +132,7 @@ class Updates:
 def step_at(share: float, total_steps: int) -> int:
     """The step at a share of the training, rounded down (but not because of a rounding error).
 
-    Example:
+    Examples:
         >>> step_at(0.29, 100), step_at(0.5, 5)
         (29, 2)
     """

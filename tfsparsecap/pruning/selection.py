@@ -19,7 +19,7 @@ def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: 
         Bool tensors of the scores' shapes, True where open. The closed gates hold `closed_weights` weights,
         or fewer by less than the largest block.
 
-    Example:
+    Examples:
         >>> keep, = keep_masks([tf.constant([0.5, 0.1, 0.3, 0.1])], [1], tf.constant(2, tf.int64))
         >>> keep.numpy().tolist()
         [True, False, True, False]

@@ -36,7 +36,7 @@ class SNIP(PruningMethod):
         Lee et al., "SNIP: Single-shot Network Pruning based on Connection Sensitivity", equations 5 and 6,
         https://arxiv.org/abs/1810.02340.
 
-    Example:
+    Examples:
         >>> import tfsparsecap as sc
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64), keras.layers.Dense(2)])
         >>> model = sc.prune(model, SNIP(0.5))

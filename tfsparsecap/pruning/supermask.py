@@ -51,7 +51,7 @@ class Supermask(PruningMethod):
         https://arxiv.org/abs/2110.03298; the criterion is equation 8 of Theis et al., "Faster gaze prediction
         with dense networks and Fisher pruning", https://arxiv.org/abs/1801.05787.
 
-    Example:
+    Examples:
         >>> Supermask(sparsity=0.9, total_steps=1000, block_shape=(16, 1)).updates.frequency
         6
     """

@@ -69,7 +69,7 @@ class SupermaskLoss(PruningMethod):
         Network", section 4.1, https://arxiv.org/abs/1908.10797. Without the sparsity loss: Zhou et al.,
         "Deconstructing Lottery Tickets", section 5, https://arxiv.org/abs/1905.01067.
 
-    Example:
+    Examples:
         >>> SupermaskLoss(sparsity=0.95, total_steps=530_000, paper="soft_attention").gate_learning_rate
         100.0
     """

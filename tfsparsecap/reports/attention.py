@@ -27,7 +27,7 @@ def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarra
     Returns:
         float32 [B, T, N]; each [b, t] sums to 1 over the N regions.
 
-    Example:
+    Examples:
         >>> from tfsparsecap.models import SoftAttention
         >>> captioner = SoftAttention(1000, feature_size=768)
         >>> features = np.random.rand(2, 49, 768).astype("float32")
@@ -58,7 +58,7 @@ def focus(weights: np.ndarray) -> str:
     Args:
         weights: [H, W], sums to 1.
 
-    Example:
+    Examples:
         >>> focus(np.eye(4)[:1].repeat(4, 0) * 0.25), focus(np.full((4, 4), 1 / 16))
         ('middle left', 'the whole image')
     """

@@ -55,7 +55,7 @@ def draw_sheet(
     Raises:
         InputError: there is no image, one cannot be read, or the file cannot be written.
 
-    Example:
+    Examples:
         >>> draw_sheet([CaptionedImage(Path("dog.jpg"), "a dog runs")], "sheet.png", title="One image")
     """
     from matplotlib.figure import Figure

@@ -114,7 +114,7 @@ def read_runs(folders: Sequence[str | os.PathLike]) -> list[ReportRun]:
     Raises:
         InputError: a folder is not a run, or a file in it is damaged.
 
-    Example:
+    Examples:
         >>> [run.label for run in read_runs(["runs/dense", "runs/smp"])]  # doctest: +SKIP
         ['dense', 'smp']
     """

@@ -32,7 +32,7 @@ class Captions(NamedTuple):
 def hash_captions(captions: Iterable[str]) -> Captions:
     """Hashes captions whose words are separated by spaces.
 
-    Example:
+    Examples:
         >>> captions = hash_captions(["a dog", "", "a"])
         >>> captions.lengths.tolist(), bool(captions.words[0] == captions.words[2])
         ([2, 0, 1], True)
@@ -151,7 +151,7 @@ class References:
     Attributes:
         documents: number of images with captions.
 
-    Example:
+    Examples:
         >>> references = References([["a dog", "a red dog"], ["a cat"], []])
         >>> references.documents, references.document_frequency("a"), references.document_frequency("red dog")
         (2, 2, 1)

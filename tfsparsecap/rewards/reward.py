@@ -36,7 +36,7 @@ class CaptionReward:
     Reference:
         Rennie et al., "Self-critical Sequence Training for Image Captioning", https://arxiv.org/abs/1612.00563.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> texts = ("a dog runs on grass", "two cats sit down")
         >>> records = [Record(text, Path(text), (text,), "train") for text in texts]

@@ -40,7 +40,7 @@ def cider_d(
         Vedantam et al., "CIDEr: Consensus-based Image Description Evaluation",
         https://arxiv.org/abs/1411.5726, section 6 (CIDEr-D).
 
-    Example:
+    Examples:
         >>> references = References([["a dog runs on grass"], ["two cats sit down"]])
         >>> cider_d(references, ["a dog runs on grass", "a dog", "two cats"], [0, 0, 1]).round(3).tolist()
         [10.0, 2.498, 3.038]
@@ -88,7 +88,7 @@ def sentence_bleu(
     Reference:
         Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation", ACL 2002.
 
-    Example:
+    Examples:
         >>> references = References([["a dog runs on grass", "the dog is running"]])
         >>> sentence_bleu(references, ["a dog is running on grass"], [0]).round(3).tolist()
         [[1.0, 0.894, 0.585, 0.0]]

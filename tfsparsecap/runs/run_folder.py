@@ -40,7 +40,7 @@ class RunFolder:
     Args:
         path: the folder; it need not exist yet.
 
-    Example:
+    Examples:
         >>> folder = RunFolder("runs/quickstart")
         >>> folder.model.as_posix()
         'runs/quickstart/model.keras'

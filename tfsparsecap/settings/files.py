@@ -35,7 +35,7 @@ def load_config(
         InputError: the file is missing or not YAML, a key is unknown, a value has the wrong type, or settings
             contradict each other.
 
-    Example:
+    Examples:
         >>> load_config(None, ["training.epochs=3", "pruning=null"]).training.epochs
         3
     """

@@ -364,7 +364,7 @@ class Config(_Section):
         data, model, training, decoding: see the sections; `model.kind` is one of `MODELS`.
         pruning: null trains a dense model.
 
-    Example:
+    Examples:
         >>> Config(training={"epochs": 3}).training.batch_size
         32
     """

@@ -72,7 +72,7 @@ def layerwise(model: keras.Model, with_encoder: bool = True) -> list[Layer]:
         model: any Keras model.
         with_encoder: whether to include a captioner's encoder.
 
-    Example:
+    Examples:
         >>> dense = keras.layers.Dense(2, kernel_initializer="zeros", name="dense")
         >>> layerwise(keras.Sequential([keras.Input((3,)), dense], name="model"))
         [Layer(name='dense/kernel', sparsity=1.0, weights=6)]
@@ -110,7 +110,7 @@ def by_published_name(layers: Iterable[Layer], known: Iterable[str]) -> list[Lay
     Args:
         known: names in the paper; a layer with none of them keeps its own.
 
-    Example:
+    Examples:
         >>> ours = [Layer("lstm/kernel", 0.5, 300), Layer("lstm/recurrent_kernel", 0.9, 100)]
         >>> by_published_name(ours, ["basic_lstm_cell/kernel"])
         [Layer(name='basic_lstm_cell/kernel', sparsity=0.6, weights=400)]
@@ -231,7 +231,7 @@ def plot_layerwise(
     Raises:
         InputError: there is no layer, the table is damaged, or the files cannot be written.
 
-    Example:
+    Examples:
         >>> plot_layerwise(layers_of_runs(["runs/smp"]), "layers.png")  # doctest: +SKIP
         [PosixPath('layers.png'), PosixPath('layers.svg')]
     """

@@ -122,7 +122,7 @@ def plot(
     Raises:
         InputError: no result has the score, a table is damaged, or the files cannot be written.
 
-    Example:
+    Examples:
         >>> plot(results, "study.png", published="published_curves", title="Flickr8k")  # doctest: +SKIP
         [PosixPath('study.png'), PosixPath('study.svg')]
     """

@@ -26,7 +26,7 @@ def read_published(path: str | os.PathLike) -> dict[str, list[tuple[float, float
     Raises:
         InputError: the file cannot be read or is not such a table.
 
-    Example:
+    Examples:
         >>> read_published("performance__Pruning_ORT_MS-COCO_CIDEr.tsv")["SNIP"]  # doctest: +SKIP
         [(0.95, 47.2), (0.975, 44.0), (0.988, 37.3)]
     """

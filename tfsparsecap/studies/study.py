@@ -108,7 +108,7 @@ class Study(_Section):
             gate values; combined with everything else.
         sparsities, seeds: each method is run with each combination.
 
-    Example:
+    Examples:
         >>> Study(name="two", methods={"SMP": {}}, sparsities=[0.8, 0.9]).methods["SMP"].start_from
     """
 
@@ -185,7 +185,7 @@ def grid(
         InputError: a setting is unknown or reserved for the study; `captioners` or `start_from` name
             something that does not exist; or methods start from each other in a circle.
 
-    Example:
+    Examples:
         >>> study = Study(name="s", methods={"Dense": {"settings": {"pruning": None}}, "SMP": {}})
         >>> [run.name for run in grid(study, "studies/s.yaml")][:2]
         ['dense-s1', 'smp-0.8-s1']

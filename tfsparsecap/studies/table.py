@@ -35,7 +35,7 @@ class Result:
         run: the run's folder.
         variant: label of the study's variant, such as "lambda 10"; "" if the study has none.
 
-    Example:
+    Examples:
         >>> Result("ORT", "SMP", 0.95, 1, {"CIDEr": 0.414}, 0.95, 50, 1000, 60.0, "runs/smp").method
         'SMP'
     """
@@ -112,7 +112,7 @@ class Panel:
 def aggregate(results: Sequence[Result]) -> list[Row]:
     """Means over seeds: one row for each captioner, method, sparsity and variant, in order of appearance.
 
-    Example:
+    Examples:
         >>> runs = [Result("ORT", "SMP", 0.9, n, {"CIDEr": n / 10}, 0.9, 1, 10, 1.0, "") for n in (3, 4)]
         >>> [(row.seeds, round(row.scores["CIDEr"], 3)) for row in aggregate(runs)]
         [(2, 0.35)]
@@ -215,7 +215,7 @@ def markdown_text(
         missing: unfinished runs; their cells are empty or show the number of finished seeds.
         score: shown in the tables.
 
-    Example:
+    Examples:
         >>> runs = [Result("ORT", "SMP", 0.9, 1, {"CIDEr": 0.414}, 0.9, 100, 1000, 60.0, "runs/smp")]
         >>> print(markdown_text(runs, "").splitlines()[-1])
         | SMP | 41.4 |

@@ -122,7 +122,7 @@ class TimeLeft(keras.callbacks.Callback):
 def duration(minutes: float) -> str:
     """A duration as text.
 
-    Example:
+    Examples:
         >>> duration(0.4), duration(7.2), duration(95)
         ('24 s', '7 min', '1 h 35 min')
     """

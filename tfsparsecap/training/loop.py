@@ -37,7 +37,7 @@ class Loop:
     Attributes:
         train_step: one compiled step, from a batch to logs (float32 scalars), among them `loss`.
 
-    Example:
+    Examples:
         >>> captioner.compile(keras.optimizers.Adam(1e-3))  # doctest: +SKIP
         >>> Loop(captioner).run(lambda epoch: batches, epochs=3)  # doctest: +SKIP
     """
@@ -221,7 +221,7 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
         peak: largest learning rate, reached at step `warmup_steps`.
         warmup_steps: `w`.
 
-    Example:
+    Examples:
         >>> [round(float(Noam(0.5, 100)(step)), 3) for step in (0, 49, 99, 399)]
         [0.005, 0.25, 0.5, 0.25]
     """

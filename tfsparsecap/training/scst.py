@@ -39,7 +39,7 @@ class SCSTLoop(Loop):
         https://arxiv.org/abs/1612.00563, equations 5 to 9 (`greedy`); Luo, "A Better Variant of
         Self-Critical Sequence Training", https://arxiv.org/abs/2003.09971, equation 4 (`others`).
 
-    Example:
+    Examples:
         >>> loop = SCSTLoop(captioner, reward=reward, max_length=20)  # doctest: +SKIP
         >>> loop.run(lambda epoch: batches.epoch(epoch), epochs=1)  # doctest: +SKIP
     """

@@ -31,7 +31,7 @@ def fuse_rnn_kernels(model: keras.Model) -> Iterator[None]:
     Args:
         model: built model without gates. It is restored after the block.
 
-    Example:
+    Examples:
         >>> model = keras.Sequential([keras.Input((5, 16)), keras.layers.LSTM(32)])
         >>> with fuse_rnn_kernels(model):
         ...     content = graph.model_graph(model)

@@ -77,7 +77,7 @@ class Costs:
             stored: number of stored weights, including zeros in non-zero blocks; ignored for dense encodings.
             ordered: whether the outputs are sorted by their number of weights.
 
-        Example:
+        Examples:
             >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
             35809.12
         """
@@ -175,7 +175,7 @@ def choose(option: str | os.PathLike | None) -> tuple[Costs, str]:
     Raises:
         InputError: the file cannot be used.
 
-    Example:
+    Examples:
         >>> choose("shipped")
         (Costs(dense=...), 'shipped')
     """

@@ -64,7 +64,7 @@ def plan_split(values: np.ndarray) -> Split:
     Args:
         values: float32 [rows, columns].
 
-    Example:
+    Examples:
         >>> str(plan_split(np.ones((2, 5000), np.float32)))
         '5000 inputs padded to 5008, in 2 parts'
     """

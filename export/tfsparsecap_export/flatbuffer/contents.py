@@ -116,7 +116,7 @@ def read_contents(path: str | os.PathLike) -> Contents:
     Raises:
         InputError: the file is missing or not a .tflite file, or its graph or associated files are damaged.
 
-    Example:
+    Examples:
         >>> contents = read_contents("scenes.tflite")
         >>> {layer.stored for layer in contents.layers if layer.role == "fully connected"}
         {'int8 1x16'}

@@ -179,7 +179,7 @@ def calibrate(measured: list[Case] | None = None, *, seconds: float = 30.0) -> C
         seconds: for the timing, in addition to the time for building the files. Every file has at least
             three turns.
 
-    Example:
+    Examples:
         >>> calibrate(seconds=20).costs.csr
         0.65...
     """

@@ -47,7 +47,7 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
     Returns:
         The bytes of the file; it has one signature, `serving_default`.
 
-    Example:
+    Examples:
         >>> file = fully_connected([np.eye(16, dtype=np.float32)], sparse.CSR, rows=1)
     """
     outputs, inputs = matrices[0].shape

@@ -33,7 +33,7 @@ def size_against_latency(results: "list[Measurement]", path: Path) -> None:
     Raises:
         InputError: the file cannot be written or has another suffix.
 
-    Example:
+    Examples:
         >>> size_against_latency(measure(paths, samples(paths)), Path("sizes.png"))
     """
     from matplotlib.figure import Figure

@@ -85,7 +85,7 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
     Raises:
         InputError: the file cannot be read.
 
-    Example:
+    Examples:
         >>> profile(Path("captioner.tflite"), samples).operations[0].name
         'FULLY_CONNECTED'
     """

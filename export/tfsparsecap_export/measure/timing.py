@@ -74,7 +74,7 @@ def measure(
     Raises:
         InputError: a file cannot be read, files have different inputs, or a number is below 1.
 
-    Example:
+    Examples:
         >>> paths = [Path("dense.tflite"), Path("sparse.tflite")]
         >>> dense, sparse = measure(paths, samples(paths), runs=10)
         >>> sparse.speedup

@@ -57,7 +57,7 @@ def newest_version(operator: str) -> int:
 def warnings(contents: Contents) -> list[str]:
     """Sentences about what will fail or be wrong on a phone; empty if no problem is known.
 
-    Example:
+    Examples:
         >>> warnings(read_contents("dynamic_range.tflite"))
         ['TFLite 2.16.1, the newest for Android on Maven Central, rejects this file: it supports …']
     """

@@ -44,7 +44,7 @@ def probe(path: Path, samples: list[Sample], threads: int = 1) -> Probe:
     Raises:
         InputError: the runtime cannot load or run the file, or crashes.
 
-    Example:
+    Examples:
         >>> probe(Path("captioner.tflite"), synthetic_samples(inputs, 2)).peak_bytes / 1e6
         9.8
     """

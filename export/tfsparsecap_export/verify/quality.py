@@ -92,7 +92,7 @@ def choose_float_layers(
         keep_float: layers to keep float in any case.
         progress: called with a short status text.
 
-    Example:
+    Examples:
         >>> quality = choose_float_layers(build, dense, validation)  # doctest: +SKIP
         >>> quality.kept_float, round(quality.loss, 4)  # doctest: +SKIP
         (('output/kernel',), 0.0061)
