@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Prints the messages of tests, which they give as `record_property("message", "…")`."""
+    """Prints the messages that tests record with `record_property("message", "…")`."""
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             for name, text in report.user_properties:
@@ -91,7 +91,7 @@ def shared_folder(tmp_path_factory) -> Path:
 
 
 def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """Makes a folder by `make(folder)` in the first worker process that asks for it."""
+    """Creates a folder with `make(folder)` in the first worker process that needs it."""
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             temporary = folder.with_name(f"making-{folder.name}")
@@ -109,7 +109,7 @@ def tiny_settings(shared_folder) -> list[str]:
 
 @pytest.fixture(scope="session")
 def tiny_run(shared_folder, tiny_settings) -> Path:
-    """Folder of a finished run with random weights and without a training's files. Do not write to it."""
+    """Folder of a finished run with random weights, without checkpoints and scores. Do not write to it."""
 
     def make(folder: Path) -> None:
         import keras
@@ -144,7 +144,7 @@ def trained_run(shared_folder, tiny_settings) -> Path:
 
 @pytest.fixture
 def quick_training(monkeypatch) -> Iterator[None]:
-    """Makes trainings cheap: an encoder of a single layer, and steps that are not compiled."""
+    """Makes training cheap: an encoder with a single layer, and steps that are not compiled."""
     import keras
     import tensorflow as tf
 

@@ -27,7 +27,7 @@ def finished(tmp_path_factory):
     """Output and folder of a whole demo."""
     folder = tmp_path_factory.mktemp("demo") / "demo"
     output = io.StringIO()
-    tf.config.run_functions_eagerly(True)  # compiling takes longer than these trainings
+    tf.config.run_functions_eagerly(True)  # compiling takes longer than this training
     try:
         with contextlib.redirect_stdout(output):
             demo.main(["--folder", str(folder), f"data.folder={folder.parent / 'scenes'}", *SMALL])
@@ -42,8 +42,8 @@ def options(tmp_path):
 
 
 @pytest.fixture
-def trainings(monkeypatch):
-    """Replaces the training; a list of (name, resume) of each call."""
+def training_calls(monkeypatch):
+    """Replaces training by a stub that records (name, resume) of each call in this list."""
     asked = []
     monkeypatch.setattr(
         training_run, "train_run", lambda config, *, resume, **_: asked.append((config.name, resume))
@@ -56,7 +56,7 @@ def train(name: str, options) -> Path:
 
 
 def make_run(options, name: str, *settings: str, scored: bool) -> Path:
-    """The files of a run that the demo looks at."""
+    """The files of a run that the demo checks."""
     folder = options.folder / name
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").write_text(save_config(demo._config(name, [*SMALL, *settings])))
@@ -91,31 +91,31 @@ def test_runs_files_results_and_sheet_are_written(finished):
 
 
 @pytest.mark.parametrize("name", ["dense", "sparse"])
-def test_finished_trainings_are_reused(options, trainings, name):
+def test_finished_runs_are_reused(options, training_calls, name):
     make_run(options, name, scored=True)
     assert train(name, options) == options.folder / name
-    assert trainings == []
+    assert training_calls == []
 
 
-def test_again_trains_finished_captioners_again(options, trainings):
+def test_again_trains_finished_captioners_again(options, training_calls):
     folder = make_run(options, "dense", scored=True)
     options.again = True
     train("dense", options)
-    assert trainings == [("dense", False)]
+    assert training_calls == [("dense", False)]
     assert not folder.exists()
 
 
-def test_interrupted_trainings_are_resumed(options, trainings):
+def test_interrupted_runs_are_resumed(options, training_calls):
     folder = make_run(options, "sparse", scored=False)
     train("sparse", options)
-    assert trainings == [("sparse", True)]
+    assert training_calls == [("sparse", True)]
     assert folder.exists()
 
 
-def test_trainings_with_other_settings_start_again(options, trainings):
+def test_runs_with_other_settings_are_trained_again(options, training_calls):
     make_run(options, "dense", "training.epochs=7", scored=True)
     train("dense", options)
-    assert trainings == [("dense", False)]
+    assert training_calls == [("dense", False)]
 
 
 def test_other_folders_are_not_deleted(options):
@@ -126,7 +126,7 @@ def test_other_folders_are_not_deleted(options):
     assert (options.folder / "dense" / "thesis.tex").exists()
 
 
-def test_trainings_differ_only_in_pruning():
+def test_dense_and_sparse_settings_differ_only_in_pruning():
     dense, sparse = (demo._config(name, []) for name in ("dense", "sparse"))
     assert dense.pruning is None
     assert sparse.pruning.sparsity == 0.9 and sparse.pruning.block_shape == (16, 1)
@@ -138,7 +138,7 @@ def test_failed_commands_are_errors():
         demo._run("json.tool", "absent")
 
 
-def test_wrong_settings_are_errors_before_anything_is_written(tmp_path):
+def test_invalid_settings_are_reported_before_anything_is_written(tmp_path):
     with pytest.raises(InputError, match=r"training\.epochs"):
         demo.main(["--folder", str(tmp_path / "demo"), "training.epoch=1"])
     assert not list(tmp_path.iterdir())

@@ -37,8 +37,8 @@ def test_settings_may_be_anywhere_on_the_command_line():
 def test_misspelt_settings_are_reported(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.yaml").write_text("training: {epoch: 3}\n")
-    said = failing(capsys, "--config", "x.yaml")
-    assert said == "unknown key training.epoch in x.yaml; did you mean training.epochs?"
+    error = failing(capsys, "--config", "x.yaml")
+    assert error == "unknown key training.epoch in x.yaml; did you mean training.epochs?"
     assert "did you mean data.minimum_count?" in failing(capsys, "data.minimum_cout=3")
     assert "there is no file absent.yaml" in failing(capsys, "--config", "absent.yaml")
     assert "is not a setting" in failing(capsys, "training.epochs")
@@ -74,8 +74,8 @@ def test_a_run_of_another_process_stays_unchanged(capsys, tmp_path, monkeypatch,
     folder.create(load_config(None, tiny_settings), WordTokenizer.from_captions(["a dog"]))
     assert "runs/tiny exists: pass --resume" in failing(capsys, *tiny_settings)
     with folder.locked():
-        said = failing(capsys, *tiny_settings, "--resume")
-    assert "another process is training in runs/tiny" in said
+        error = failing(capsys, *tiny_settings, "--resume")
+    assert "another process is training in runs/tiny" in error
 
 
 def test_a_checkpoint_of_another_model_is_rejected(capsys, tmp_path, monkeypatch, tiny_settings):
@@ -93,8 +93,8 @@ def test_a_checkpoint_of_another_model_is_rejected(capsys, tmp_path, monkeypatch
     notes = {"epoch": 1, "phase": "train", "history": [{"epoch": 1, "phase": "train"}]}
     save_checkpoint(folder.checkpoint(1), other, optimizer, notes)
     before = folder.checkpoint(1).read_bytes()
-    said = failing(capsys, *tiny_settings, "--resume")
-    assert "epoch-0001.npz is a checkpoint of another model" in said
+    error = failing(capsys, *tiny_settings, "--resume")
+    assert "epoch-0001.npz is a checkpoint of another model" in error
     assert folder.checkpoint(1).read_bytes() == before
 
 

@@ -32,7 +32,7 @@ def require_tools() -> None:
     """Skips the calling test if the app cannot be built; fails it in continuous integration."""
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent:
-        tflite_2_16.refuse(
+        tflite_2_16.skip_or_fail(
             f"building the app needs {' and '.join(absent)}:"
             f" apt-get install --no-install-recommends {' '.join(TOOLS[tool] for tool in absent)}"
         )

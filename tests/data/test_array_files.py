@@ -121,7 +121,7 @@ def test_random_damage_raises_input_errors_only(tmp_path):
     random = np.random.default_rng(1)
     np.savez_compressed(tmp_path / "array.npz", feat=VALUES)
     np.save(tmp_path / "array.npy", VALUES)
-    refused = 0
+    rejected = 0
     for path in (tmp_path / "array.npy", tmp_path / "array.npz"):
         whole = np.frombuffer(path.read_bytes(), np.uint8)
         for _ in range(300):
@@ -133,8 +133,8 @@ def test_random_damage_raises_input_errors_only(tmp_path):
                 with open_array(path) as opened:
                     opened.first(1)
             except InputError:
-                refused += 1
-    assert refused > 100
+                rejected += 1
+    assert rejected > 100
 
 
 def test_missing_files_and_folders_are_reported(tmp_path):

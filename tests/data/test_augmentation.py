@@ -1,4 +1,4 @@
-"""keras-cv layers by name: the same draw for the same seed, and a sentence for what does not work."""
+"""Augmentation with keras-cv layers: reproducible with a seed, and clear errors for invalid layers."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_arguments_may_be_lists_as_in_yaml(dataset):
         ),
     ],
 )
-def test_invalid_layers_are_refused_before_training(layer, message):
+def test_invalid_layers_are_rejected_before_training(layer, message):
     with pytest.raises(InputError, match=message) as caught:
         Augmentation([layer], SIZE)
     assert "\n" not in str(caught.value)

@@ -278,19 +278,19 @@ def test_bad_entries_of_ms_cocos_own_format_are_listed(tmp_path):
         ),
     ],
 )
-def test_other_files_are_refused(tmp_path, content, message):
+def test_other_files_are_rejected(tmp_path, content, message):
     write(tmp_path / "dataset_coco.json", content)
     with pytest.raises(InputError, match=message):
         coco.load(tmp_path)
 
 
-def test_files_that_are_not_utf_8_are_refused(tmp_path):
+def test_files_that_are_not_utf_8_are_rejected(tmp_path):
     (tmp_path / "dataset_coco.json").write_bytes(b'{"images": "\xff"}')
     with pytest.raises(InputError, match="not UTF-8 text at byte 12"):
         coco.load(tmp_path)
 
 
-def test_ambiguous_or_missing_files_are_refused(tmp_path):
+def test_ambiguous_or_missing_files_are_rejected(tmp_path):
     with pytest.raises(InputError, match="no data folder"):
         coco.load(tmp_path / "nowhere")
     photograph(tmp_path, "train2014/a.jpg")

@@ -1,4 +1,4 @@
-"""Features are computed once, never stale, and leave nothing behind when something fails."""
+"""Cached features: computed once, never stale, and no partial files after a failure."""
 
 import errno
 import json
@@ -21,14 +21,14 @@ SIZE = 16
 
 @keras.saving.register_keras_serializable("tests")
 class Means(keras.layers.Layer):
-    """Means of four quarters: features whose right values are known. Counts the images it saw."""
+    """Means of four quarters: features whose correct values are known. Counts its calls."""
 
     def __init__(self, scale=1.0, **kwargs):
         super().__init__(**kwargs)
-        self.scale, self.seen = scale, 0
+        self.scale, self.calls = scale, 0
 
     def call(self, images):
-        self.seen += 1
+        self.calls += 1
         quarters = keras.ops.reshape(images, [-1, 2, SIZE // 2, 2, SIZE // 2, 3])
         return self.scale * keras.ops.reshape(keras.ops.mean(quarters, axis=(2, 4)), [-1, 4, 3])
 
@@ -65,8 +65,8 @@ def test_features_equal_the_encoders_output(records, tmp_path):
     cache = load(records, tmp_path / "new" / "cache", Means())
     assert cache.features.dtype == np.float16 and cache.features.shape == (7, 4, 3)
     assert isinstance(cache.features, np.memmap)
-    picture = read_image(records[2].image, SIZE).astype(float)
-    expected = [picture[y : y + 8, x : x + 8].mean(axis=(0, 1)) for y in (0, 8) for x in (0, 8)]
+    image = read_image(records[2].image, SIZE).astype(float)
+    expected = [image[y : y + 8, x : x + 8].mean(axis=(0, 1)) for y in (0, 8) for x in (0, 8)]
     np.testing.assert_allclose(cache.features[cache.rows(["2.png"])][0], expected, rtol=1e-3)
     assert cache.rows(["3.png", "0.png", "3.png"]).tolist() == [3, 0, 3]
     with pytest.raises(InputError, match=r"no features of the image other\.png"):
@@ -123,9 +123,9 @@ def test_unreadable_images_are_skipped_or_raise(records, tmp_path):
         assert "no image" in cache.skipped[1].why
         assert sorted(cache.row_of) == ["1.png", "2.png", "3.png", "5.png", "6.png"]
         assert cache.features.shape == (5, 4, 3)
-        picture = read_image(records[5].image, SIZE).astype(float)
+        image = read_image(records[5].image, SIZE).astype(float)
         np.testing.assert_allclose(
-            cache.features[cache.row_of["5.png"], 0], picture[:8, :8].mean(axis=(0, 1)), rtol=1e-3
+            cache.features[cache.row_of["5.png"], 0], image[:8, :8].mean(axis=(0, 1)), rtol=1e-3
         )
         with pytest.raises(InputError, match=r"0\.png"):
             load(records, tmp_path / "cache", Means(), on_bad_record="fail")
@@ -162,12 +162,12 @@ def test_a_damaged_cache_is_recomputed(records, tmp_path):
 class FullDisk:
     """A file on a disk that is full after the first bytes."""
 
-    def __init__(self, file, room):
-        self.file, self.room = file, room
+    def __init__(self, file, space):
+        self.file, self.space = file, space
 
     def write(self, content):
-        self.room -= len(bytes(content))
-        if self.room < 0:
+        self.space -= len(bytes(content))
+        if self.space < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         return self.file.write(content)
 
@@ -201,7 +201,7 @@ def test_too_little_disk_space_is_reported_before_encoding(records, tmp_path, mo
     encoder = Means()
     with pytest.raises(InputError, match="GB left"):
         load(records, tmp_path / "cache", encoder)
-    assert encoder.seen == 1, "only to learn the shape"
+    assert encoder.calls == 1, "only to determine the shape"
 
 
 def test_a_folder_that_cannot_be_created_is_reported(records, tmp_path):
@@ -210,12 +210,12 @@ def test_a_folder_that_cannot_be_created_is_reported(records, tmp_path):
         load(records, tmp_path / "file" / "cache")
 
 
-def test_features_that_overflow_float16_are_refused(records, tmp_path):
+def test_features_that_overflow_float16_are_rejected(records, tmp_path):
     with pytest.raises(InputError, match="65504"):
         load(records, tmp_path / "cache", Means(scale=1e6))
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_an_encoder_with_another_output_shape_is_refused(records, tmp_path):
+def test_an_encoder_with_another_output_shape_is_rejected(records, tmp_path):
     with pytest.raises(ValueError, match="regions, depth"):
         load(records, tmp_path, keras.layers.Flatten())

@@ -158,7 +158,7 @@ def test_split_files_with_missing_images(folder):
     assert sorted({entry.where for entry in data.skipped}) == ["1.jpg", "2.jpg"]
 
 
-def test_other_folders_are_refused(folder, tmp_path):
+def test_other_folders_are_rejected(folder, tmp_path):
     with pytest.raises(InputError, match="no data folder"):
         flickr.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -188,7 +188,7 @@ def test_other_folders_are_refused(folder, tmp_path):
         flickr.load(folder)
 
 
-def test_an_image_in_two_splits_is_refused(folder):
+def test_an_image_in_two_splits_is_rejected(folder):
     (folder / "Flickr_8k.testImages.txt").write_text("1.jpg\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"1\.jpg is in the train and in the test split"):
         flickr.load(folder)

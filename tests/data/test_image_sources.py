@@ -128,7 +128,7 @@ def test_batches_are_padded_to_the_bucket_of_their_largest_image(folder):
         assert inputs["features"].shape == (4, max(BUCKETS[n] for n in images), SIZE)
         for place, number in enumerate(images):
             assert_holds(folder, inputs, place, number)
-    # There are 6, 6 and 7 captions of pictures of each bucket: 2 of the first go among those of the second.
+    # The images of the three buckets have 6, 6 and 7 captions: 2 of the first bucket move to the second.
     assert sorted(inputs["mask"].shape[1] for inputs, _ in epoch) == [4, 6, 6, 9]
     assert any({BUCKETS[n] for n in whose(inputs)} == {4, 6} for inputs, _ in epoch)
     decoded = collected(image_batches(opened(folder), batch_size=3))
@@ -186,7 +186,7 @@ def test_images_found_bad_during_decoding_are_skipped(folder):
         warnings.simplefilter("error")
         again = collected(dataset)
     for batches in (first, again):
-        # The batch of the last picture alone is there, and empty.
+        # The last image is unreadable and alone in its batch, which is empty.
         assert [batch["index"].tolist() for batch in batches] == [[0, 1, 2], [3, 4], [6, 7, 8], []]
         for batch in batches:
             assert {len(batch[name]) for name in source.specs} == {len(batch["index"])}
@@ -257,7 +257,7 @@ def test_threads_that_find_the_same_bad_file_list_it_once(folder):
     assert len(skip_warnings(warned)) == len(source.skipped) == 1
 
 
-def test_boxes_in_pixels_are_refused_before_training(folder):
+def test_boxes_in_pixels_are_rejected_before_training(folder):
     for file in (folder / BOX).glob("*.npy"):
         np.save(file, np.load(file) * 600)
     with pytest.raises(InputError, match="divide pixels by its width and height"):

@@ -1,4 +1,4 @@
-"""Odd pictures: read right, or refused with a sentence."""
+"""Unusual images are read correctly, or rejected with a clear error."""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from tfsparsecap.errors import InputError
 
 
 def quarters(mode: str = "RGB") -> Image.Image:
-    """Red, green, blue and white quarters, so that a turn shows."""
+    """Red, green, blue and white quarters, which reveal rotations."""
     pixels = np.zeros((40, 40, 3), np.uint8)
     pixels[:20, :20], pixels[:20, 20:], pixels[20:, :20], pixels[20:, 20:] = (
         (250, 10, 10),
@@ -167,7 +167,7 @@ def broken_files(folder):
     return contents
 
 
-def test_files_that_are_no_images_are_refused(tmp_path):
+def test_files_that_are_not_images_are_rejected(tmp_path):
     for name in broken_files(tmp_path):
         with pytest.raises(InputError) as caught:
             read_image(tmp_path / name, 16)
@@ -175,20 +175,20 @@ def test_files_that_are_no_images_are_refused(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_missing_files_and_folders_are_refused(tmp_path):
+def test_missing_files_and_folders_are_rejected(tmp_path):
     with pytest.raises(InputError, match=r"no image .*nowhere\.jpg"):
         read_image(tmp_path / "nowhere.jpg", 16)
     with pytest.raises(InputError, match="is a folder"):
         read_image(tmp_path, 16)
 
 
-def test_floating_point_images_are_refused(tmp_path):
+def test_floating_point_images_are_rejected(tmp_path):
     Image.new("F", (4, 4), 0.5).save(tmp_path / "a.tif")
     with pytest.raises(InputError, match="floating-point"):
         read_image(tmp_path / "a.tif", 16)
 
 
-def test_a_decompression_bomb_is_refused(tmp_path):
+def test_a_decompression_bomb_is_rejected(tmp_path):
     Image.new("1", (20000, 20000)).save(tmp_path / "bomb.png")
     with pytest.raises(InputError, match=r"bomb\.png"):
         read_image(tmp_path / "bomb.png", 16)

@@ -1,4 +1,4 @@
-"""Batches: every caption once, the same ones again, the right picture with each."""
+"""Batches: every caption once per epoch, in a reproducible order, with the right image."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ IMAGES, SIZE = 10, 8
 
 @pytest.fixture
 def records(tmp_path):
-    """Image n is of the one colour n and has n % 3 + 1 captions that begin with word n."""
+    """Image n has a single colour, n, and n % 3 + 1 captions that begin with word n."""
     records = []
     for n in range(IMAGES):
         path = tmp_path / f"image {n}.png"
@@ -36,7 +36,7 @@ def tokenizer(records):
 
 @pytest.fixture
 def cache(records, tmp_path):
-    """Features of image n are all n; rows lie in another order than the records."""
+    """Features of image n are all n; the rows have another order than the records."""
     order = np.random.default_rng(0).permutation(IMAGES)
     features = np.repeat(order.astype(np.float16), 6).reshape(IMAGES, 2, 3)
     return FeatureCache(tmp_path / "x.npy", features, {f"image {n}.png": row for row, n in enumerate(order)})
@@ -59,7 +59,7 @@ def equal(first, second):
 
 
 def numbers(batches, tokenizer):
-    """Of every example the number that its first word names."""
+    """The number in the first word of every example."""
     return [
         int(tokenizer.vocabulary[row[0]].removeprefix("word")) for _, targets in batches for row in targets
     ]
@@ -76,10 +76,10 @@ def test_each_caption_comes_with_its_image(records, tokenizer, cache, kind):
         assert sorted(inputs) == sorted([kind, "tokens"])
         assert inputs["tokens"].dtype == targets.dtype == np.int32
         assert inputs["tokens"].shape == targets.shape == (4, 6)
-        picture = inputs[kind]
-        assert picture.shape == ((4, SIZE, SIZE, 3) if kind == "image" else (4, 2, 3))
-        assert picture.dtype == (np.uint8 if kind == "image" else np.float32)
-        values = picture.reshape(4, -1)
+        values = inputs[kind]
+        assert values.shape == ((4, SIZE, SIZE, 3) if kind == "image" else (4, 2, 3))
+        assert values.dtype == (np.uint8 if kind == "image" else np.float32)
+        values = values.reshape(4, -1)
         assert (values == values[:, :1]).all()
         assert values[:, 0].astype(int).tolist() == numbers([(inputs, targets)], tokenizer)
         assert (inputs["tokens"][:, 0] == 1).all()
@@ -197,7 +197,7 @@ def test_images_that_do_not_fit_into_memory_are_read_from_files(records, tokeniz
     assert len(reads) == 16
 
 
-def test_too_few_captions_and_augmented_features_are_refused(records, tokenizer, cache):
+def test_too_few_captions_and_augmented_features_are_rejected(records, tokenizer, cache):
     with pytest.raises(InputError, match="19 captions to train on, fewer than one batch of 20"):
         make(records, tokenizer, batch_size=20)
     with pytest.raises(InputError, match="0 captions"):
@@ -227,7 +227,7 @@ def test_broken_images_are_skipped_when_decoding(records):
 
 
 class Changing:
-    """Images of 1 to 3 regions of which one cannot be read after all."""
+    """Images of 1 to 3 regions, one of which turns out to be unreadable."""
 
     def __init__(self, count, broken):
         self.specs = {"features": tf.TensorSpec((None, 1), tf.float32)}
@@ -262,8 +262,8 @@ def test_errors_of_a_source_are_raised_unchanged(records, tokenizer):
         raise InputError("the features in 5.npy are NaN: make them again")
 
     source.fetch = fetch
-    said = r"^the features in 5\.npy are NaN: make them again$"
-    with pytest.raises(InputError, match=said), unwrap_input_errors():
+    message = r"^the features in 5\.npy are NaN: make them again$"
+    with pytest.raises(InputError, match=message), unwrap_input_errors():
         collected(image_batches(source, batch_size=4))
     with pytest.raises(tf.errors.InvalidArgumentError), unwrap_input_errors():
         tf.reshape(tf.zeros(3), [2])

@@ -1,4 +1,4 @@
-"""Words in digits, against the scheme written down once more in plain Python."""
+"""Radix encoding, compared with a second implementation in plain Python."""
 
 import ai_edge_litert.interpreter as litert
 import numpy as np
@@ -54,9 +54,10 @@ def expected_tokens(caption: list[int], base: int, words: int) -> list[int]:
 
 
 def expected_words(tokens: list[int], base: int, words: int) -> list[int]:
-    """Numbers of the words behind tokens, as the original implementation reads them.
+    """Numbers of the words that tokens represent, as the original implementation reads them.
 
-    But for a caption without an end, of whose last word digits are missing: the original takes them for 0.
+    There is one exception: if a caption without end stops inside a word, the original takes the missing
+    digits for 0.
     """
     count = len(digits_of(words + 1, base))
     whole = len(tokens) // count * count
@@ -161,7 +162,7 @@ def test_decoding_by_hand(words):
     assert tokenizer.decode([]) == tokenizer.decode([770, 1, 1]) == ""
     assert tokenizer.decode([1, 2, 770, 1, 1]) == "w1"
     assert tokenizer.decode(np.array([1, 2, 3, 770])) == "w1 w1536", "a missing digit is 0"
-    assert tokenizer.decode(np.array([1, 2, 3])) == "w1", "a caption that was cut has no half word"
+    assert tokenizer.decode(np.array([1, 2, 3])) == "w1", "incomplete words are dropped"
     assert tokenizer.decode(tf.constant([14, 17, 1, 3, 768, 768, 770])) == "w2", "unknown words are left out"
     assert tokenizer.decode([0, 2, 2, 0]) == "w1 w768", "padding is digit 0"
 
@@ -172,11 +173,11 @@ def test_to_words_equals_the_original_and_decode(count, base, length):
     words = WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(count))])
     tokenizer = RadixTokenizer(words, base)
     random = np.random.default_rng(length)
-    # Everything a captioner could predict, with the end anywhere or nowhere.
+    # Everything that a captioner could predict, with the end token anywhere or nowhere.
     ids = random.integers(0, base + 2, (8, 5, length), np.int32)
     ids[:4][random.random((4, 5, length)) < 2 / length] = base + 2
     ids[4, :, :] = base + 1
-    # Where words are few among the numbers that digits can write, small digits in front.
+    # Small leading digits, because otherwise few of the numbers represent words.
     ids[6:, :, :: tokenizer.digits] = random.integers(0, 4, ids[6:, :, :: tokenizer.digits].shape)
     found = tokenizer.to_words(tf.constant(ids))
     groups = -(-length // tokenizer.digits)
@@ -244,9 +245,9 @@ def test_sentencepiece_vocabularies_are_supported(shared):
     assert len(tokenizer) == 771 and tokenizer.digits == 2 and tokenizer.join == "pieces"
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
     texts = tf.constant(["A man riding a motorcycle.", "zebrafish on the street", ""])
-    spoken = [["▁a", "▁man", "▁riding", "▁a", "▁motorcycle"], ["", "▁on", "▁the", "▁street"], []]
+    split = [["▁a", "▁man", "▁riding", "▁a", "▁motorcycle"], ["", "▁on", "▁the", "▁street"], []]
     # 3000 pieces: 4 special ones, 2996 words, and the unknown word is number 2996.
-    numbers = [[lines.index(piece) - 4 if piece else 2996 for piece in caption] for caption in spoken]
+    numbers = [[lines.index(piece) - 4 if piece else 2996 for piece in caption] for caption in split]
     encoded = tokenizer.encode(texts).to_list()
     assert encoded == [[769, *expected_tokens(caption, 768, 2996), 770] for caption in numbers]
     assert [tokenizer.decode(ids[1:]) for ids in encoded] == [
@@ -269,12 +270,12 @@ def test_save_to_writes_the_vocabulary_of_words(words, tmp_path):
 
 
 @pytest.mark.parametrize("base", [-768, 0, 1, 1 << 40])
-def test_bases_out_of_range_are_refused(words, base):
+def test_bases_out_of_range_are_rejected(words, base):
     with pytest.raises(InputError, match=f"radix base is {base}"):
         RadixTokenizer(words, base)
 
 
-def test_special_tokens_that_are_not_the_first_four_are_refused(words):
+def test_special_tokens_that_are_not_the_first_four_are_rejected(words):
     elsewhere = OtherOrder(words)
     elsewhere.pad_id = 9
     with pytest.raises(InputError, match="ids 9, 1, 2 and 0"):

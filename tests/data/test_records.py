@@ -47,7 +47,7 @@ def test_seeded_splits_of_few_images():
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.9, 0.2, 0.1), (1.2, -0.1, -0.1)])
-def test_invalid_fractions_are_refused(fractions):
+def test_invalid_fractions_are_rejected(fractions):
     with pytest.raises(InputError, match="add up to 1"):
         seeded_splits(["a"], 0, "", fractions)
 

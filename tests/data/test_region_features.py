@@ -184,7 +184,7 @@ def test_bad_files_are_listed_and_the_rest_is_used(tmp_path):
         opened(tmp_path, ids, feature_size=9)
 
 
-def test_missing_folders_and_other_data_are_refused(tmp_path):
+def test_missing_folders_and_other_data_are_rejected(tmp_path):
     ids = make(tmp_path, [2])
     with pytest.raises(InputError, match=r"no folder .*nowhere/cocobu_att with files ID\.npy"):
         opened(tmp_path / "nowhere", ids)

@@ -1,4 +1,4 @@
-"""Scenes: the same ones again, right captions, combinations that training never shows."""
+"""Scenes: reproducible images, correct captions, and combinations that do not occur in training."""
 
 import errno
 import itertools
@@ -70,7 +70,7 @@ def test_existing_files_are_never_overwritten(tmp_path):
     assert len(scenes.draw(tmp_path / "empty", image_size=32, **COUNTS).records) == 20
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_files_behind(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -135,12 +135,12 @@ def test_colours_in_the_image_are_those_of_the_caption():
     random = np.random.default_rng(0)
     for colour, (hue, _, _) in COLOURS.items():
         scene = Scene(Thing("large", colour, "circle"))
-        picture = scenes.paint(scene, 64, random).convert("HSV")
-        pixels = np.asarray(picture).reshape(-1, 3).astype(float) / 255
+        image = scenes.paint(scene, 64, random).convert("HSV")
+        pixels = np.asarray(image).reshape(-1, 3).astype(float) / 255
         painted = pixels[(pixels[:, 1] > 0.4) & (pixels[:, 2] > 0.5)]
         assert len(painted) > 200
-        turn = np.abs((painted[:, 0] - hue + 0.5) % 1 - 0.5)
-        assert np.median(turn) < 0.03, colour
+        difference = np.abs((painted[:, 0] - hue + 0.5) % 1 - 0.5)
+        assert np.median(difference) < 0.03, colour
 
 
 def test_an_unknown_kind_of_data_gets_a_suggestion():

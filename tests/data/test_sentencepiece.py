@@ -200,7 +200,7 @@ def test_apostrophes_and_hyphens_are_kept_if_the_model_has_them():
 @pytest.mark.parametrize(
     ("left", "use"), [("<unk>", "unknown"), ("<s>", "start"), ("</s>", "end"), ("<pad>", "padding")]
 )
-def test_a_model_without_a_special_piece_is_refused(left, use):
+def test_a_model_without_a_special_piece_is_rejected(left, use):
     special = [(piece, kind) for piece, kind in USUAL if piece != left]
     with pytest.raises(InputError, match=f"no {use} token.*train it again with --pad_id=0"):
         SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES, special))
@@ -242,7 +242,7 @@ def test_normalisation_rules_are_applied():
         b"\1",
     ],
 )
-def test_invalid_normalisation_rules_are_refused(written):
+def test_invalid_normalisation_rules_are_rejected(written):
     with pytest.raises(InputError, match="damaged"):
         SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES, rules=written))
 
@@ -251,7 +251,7 @@ def test_damaged_models_never_crash(folder):
     content = (folder / "sentencepiece_word.model").read_bytes()
     random = np.random.default_rng(0)
     letters = tf.constant(["".join(map(chr, range(0xA0, 0x2500)))])
-    refused = 0
+    rejected = 0
     for attempt in range(60):
         damaged = np.frombuffer(content, np.uint8).copy()
         beginning = 55_000 if attempt % 2 else 0  # every other time in the normalisation rules
@@ -262,8 +262,8 @@ def test_damaged_models_never_crash(folder):
             tokenizer = SentencePieceTokenizer(damaged.tobytes())
             tokenizer.decode(tokenizer.encode(letters).to_list()[0])
         except InputError:
-            refused += 1
-    assert refused > 20
+            rejected += 1
+    assert rejected > 20
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_damaged_models_never_crash(folder):
         model(BPE, [("<0x00>", BYTE)]),
     ],
 )
-def test_other_files_are_refused(tmp_path, content):
+def test_other_files_are_rejected(tmp_path, content):
     path = tmp_path / "words.model"
     path.write_bytes(content)
     with pytest.raises(InputError, match="not a SentencePiece model") as caught:
@@ -293,7 +293,7 @@ def test_other_files_are_refused(tmp_path, content):
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_unusable_models_are_refused(tmp_path, monkeypatch):
+def test_unusable_models_are_rejected(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"nowhere.model: No such file"):
         SentencePieceTokenizer.load(tmp_path / "nowhere.model")
     for piece in ("a\nb", "\r"):

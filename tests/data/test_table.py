@@ -122,7 +122,7 @@ def test_very_long_captions_are_read(folder):
     assert len(table.load(folder).records[0].captions[0].split()) == 50_000
 
 
-def test_other_files_are_refused(folder):
+def test_other_files_are_rejected(folder):
     with pytest.raises(InputError, match="no table of captions"):
         table.load(folder)
     with pytest.raises(InputError, match=r"no table nowhere\.csv"):

@@ -120,7 +120,7 @@ def test_vocabulary_is_ordered_by_count_and_cut():
 
 
 @pytest.mark.parametrize("arguments", [([],), (["..."],), (["a b"], 2), (["a b"], 1, 4)])
-def test_a_vocabulary_of_zero_words_is_refused(arguments):
+def test_a_vocabulary_of_zero_words_is_rejected(arguments):
     with pytest.raises(InputError, match="zero words"):
         WordTokenizer.from_captions(*arguments)
 
@@ -146,7 +146,7 @@ def test_vocabulary_files_have_one_token_per_line(tmp_path):
         (b"\xff\xfe\x00", "UTF-8"),
     ],
 )
-def test_other_files_are_refused(tmp_path, content, message):
+def test_other_files_are_rejected(tmp_path, content, message):
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:

@@ -93,7 +93,7 @@ def sparse_weights(block, kept=0.1, shape=(32, 64)):
 
 
 def convert_with_tensorflow(weights, *optimizations, float16=False):
-    """The .tflite file that TensorFlow's own converter makes of a matrix product with these weights."""
+    """A matrix product with these weights, converted to .tflite by TensorFlow's own converter."""
     constant = tf.constant(weights.T)
     function = tf.function(
         lambda x: {"y": tf.matmul(x, constant)},
@@ -110,7 +110,7 @@ def convert_with_tensorflow(weights, *optimizations, float16=False):
 
 @pytest.fixture(scope="session")
 def converted():
-    """Files of TensorFlow's own converter by what it did to their weights."""
+    """Files of TensorFlow's own converter, keyed by how it encoded the weights."""
     default, sparsity = tf.lite.Optimize.DEFAULT, tf.lite.Optimize.EXPERIMENTAL_SPARSITY
     single, blocks4, blocks16 = (sparse_weights(block) for block in (1, 4, 16))
     return {
@@ -128,7 +128,7 @@ def converted():
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes the bytes of a .tflite file; the path."""
+    """A function that writes the bytes of a .tflite file and returns its path."""
 
     def write(content):
         (tmp_path / "a.tflite").write_bytes(content)
@@ -203,14 +203,14 @@ def export_options(vocabulary, samples):
 
 @pytest.fixture(scope="session")
 def once():
-    """`once(function)` calls a function of a model only once for the same model and arguments."""
+    """`once(function)` caches a function of a model by model and arguments."""
     results, models = {}, []
 
     def wrap(function):
         def call(model, *arguments):
             key = (function.__name__, id(model), repr(arguments))
             if key not in results:
-                models.append(model)  # while it is referenced, no other model gets its id
+                models.append(model)  # keeps a reference, so that no other model gets the same id
                 results[key] = function(model, *arguments)
             return results[key]
 

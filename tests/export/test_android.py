@@ -1,4 +1,4 @@
-"""Files that the app can use, and messages about others."""
+"""Files that the app can use, and errors for other files."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tfsparsecap_export.write import make_bundle
 from tfsparsecap import command
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 
-#: Of the app's own tests.
+#: Resources of the app's own tests.
 RESOURCES = Path(__file__).parents[2] / "android_demo/app/src/test/resources/captioner"
 
 
@@ -31,11 +31,11 @@ def test_a_captioner_of_images_can_be_used(path, capsys):
     assert capsys.readouterr() == (2 * f"{path}: the app can use it\n", "")
 
 
-def test_warnings_are_printed_but_are_no_error(path, capsys, monkeypatch):
+def test_warnings_are_printed_but_are_not_errors(path, capsys, monkeypatch):
     monkeypatch.setattr(android, "warnings", lambda contents: [f"{contents.bytes} bytes"])
     assert ended(path) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said == [f"{path}: the app can use it", f"{path}: {path.stat().st_size} bytes"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [f"{path}: the app can use it", f"{path}: {path.stat().st_size} bytes"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_unusable_file_gives_one_sentence_and_exit_code_2(case, path, tmp_pat
     if case == "absent":
         expected = "No such file"
     elif case == "text":
-        file.write_text("a photograph, they said", encoding="utf-8")
+        file.write_text("not a model", encoding="utf-8")
         expected = "is not a .tflite file"
     elif case == "cut short":
         file.write_bytes(content[:-100])

@@ -253,25 +253,25 @@ def test_mixed_precision_is_exported_in_float32_and_restored(tmp_path):
     assert model.compute_dtype == model.cell.compute_dtype == "bfloat16"
 
 
-@pytest.mark.parametrize(("refused", "note"), [(1, "only the convolutions"), (2, "stored as float32")])
+@pytest.mark.parametrize(("rejected", "note"), [(1, "only the convolutions"), (2, "stored as float32")])
 def test_rounding_that_changes_captions_is_reduced(
-    refused, note, tmp_path, monkeypatch, unstructured_captioner, export_options, cached_export
+    rejected, note, tmp_path, monkeypatch, unstructured_captioner, export_options, cached_export
 ):
     original = exporter.outputs.verify_captions
     calls = []
 
     def different_at_first(*args, **kwargs):
         calls.append(kwargs)
-        if len(calls) <= refused:
+        if len(calls) <= rejected:
             raise exporter.outputs.CaptionsDiffer("differ")
         return original(*args, **kwargs)
 
     monkeypatch.setattr(exporter.outputs, "verify_captions", different_at_first)
     report = cached_export(unstructured_captioner, tmp_path / "a.tflite", "fast", **export_options)
     float16 = {layer.role for layer in report.layers if "float16" in layer.encoding}
-    assert float16 <= ({"convolution"} if refused == 1 else set())
+    assert float16 <= ({"convolution"} if rejected == 1 else set())
     assert note in report.notes[0]
-    assert [call["tie"] for call in calls] == [0.05, 0.05, 1e-3][: refused + 1]
+    assert [call["tie"] for call in calls] == [0.05, 0.05, 1e-3][: rejected + 1]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_rounding_that_changes_captions_is_reduced(
         ({"batch": 2}, "takes one image"),
     ],
 )
-def test_unusable_arguments_are_refused(tmp_path, blocks_captioner, export_options, changes, message):
+def test_unusable_arguments_are_rejected(tmp_path, blocks_captioner, export_options, changes, message):
     options = {"path": "a.tflite", **export_options, **changes}
     with pytest.raises(InputError, match=message):
         export_model(blocks_captioner, tmp_path / options.pop("path"), **options)

@@ -101,7 +101,7 @@ def test_a_deeply_nested_description_is_shown_or_reported(converted, written, ca
 
 
 def damaged(content, rng):
-    """A file with one kind of damage: cut short, or some bytes, a number or a part changed."""
+    """A file with one kind of damage: truncated, or with changed bytes, numbers or parts."""
     content = bytearray(content)
     match rng.randrange(4):
         case 0:

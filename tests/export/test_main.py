@@ -116,6 +116,6 @@ def test_a_damaged_run_is_reported_and_the_old_file_kept(run, damage, message):
         (["--tflite", "x", "--validation", "-1"], "--validation is -1"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, message):
+def test_wrong_arguments_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         export(arguments)

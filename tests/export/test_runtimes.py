@@ -255,7 +255,7 @@ def dense_file(exported, tmp_path_factory):
 
 
 @pytest.mark.parametrize("abi", tflite_2_16.ABIS)
-def test_the_android_runtime_refuses_newer_operator_versions(abi, dense_file, tmp_path, samples):
+def test_the_android_runtime_rejects_newer_operator_versions(abi, dense_file, tmp_path, samples):
     # Otherwise the runtime under test would not be the old one.
     tflite_2_16.require(abi)
     model = flatfile.read_model(dense_file.read_bytes())

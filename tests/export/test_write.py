@@ -45,7 +45,7 @@ def test_text_ends_at_the_end_token_and_drops_special_tokens(path):
         ({"image": np.zeros((16, 16, 3), np.float32)}, "uint8"),
     ],
 )
-def test_wrong_inputs_are_refused(path, given, message):
+def test_wrong_inputs_are_rejected(path, given, message):
     with pytest.raises(InputError, match=message):
         TFLiteCaptioner(path).caption(**given)
 

@@ -1,4 +1,4 @@
-"""Statistics of captions against counting by hand."""
+"""Statistics of captions, compared with counts by hand."""
 
 import json
 
@@ -9,9 +9,9 @@ from tfsparsecap.metrics.caption_statistics import caption_statistics
 
 
 def test_statistics_equal_counting_by_hand():
-    said = ["A dog runs.", "a dog runs", "a cat", "", "the dog's ball"]
+    captions = ["A dog runs.", "a dog runs", "a cat", "", "the dog's ball"]
     training = ["a dog runs", "A DOG runs!", "the cow sits", "a red ball"]
-    found = caption_statistics(said, training)
+    found = caption_statistics(captions, training)
     assert found == {
         "uniqueness": 3 / 5,  # the first two are training captions
         "distinct": 4 / 5,
@@ -43,6 +43,6 @@ def test_statistics_of_published_captions(shared):
     assert found["vocabulary_share"] == 1
 
 
-def test_no_captions_are_refused():
+def test_no_captions_are_rejected():
     with pytest.raises(InputError, match="there are no captions"):
         caption_statistics([])

@@ -14,7 +14,7 @@ def test_a_program_that_ends_early_is_reported_and_not_waited_for(commands):
         meteor(REFERENCES, CAPTIONS)
 
 
-def test_output_that_is_no_score_is_reported(commands):
+def test_output_that_is_not_a_score_is_reported(commands):
     commands("java", "import sys\nfor line in sys.stdin: print('eh?\\n' * 3, flush=True)\n")
     with pytest.raises(InputError, match=r"METEOR failed"):
         meteor({1: ["a"]}, {1: "a"})

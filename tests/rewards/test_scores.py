@@ -88,7 +88,7 @@ def test_cider_d_of_tiny_corpora_by_hand():
     # Of the words b and c the caption has b, of the bigrams "a b" and "b c" the first: one bigram fewer.
     expected = 10 * math.exp(-1 / 72) * (1 / math.sqrt(2) + 1 / math.sqrt(2)) / 4
     assert cider_d(references, ["a b"], [0])[0] == pytest.approx(expected, rel=1e-12)
-    # A repeated word counts once where the reference has it once, but twice in the caption's norm.
+    # A repeated word counts once if the reference has it once, but twice in the caption's norm.
     expected = 10 * math.exp(-1 / 72) * (1 / (2 * math.sqrt(2))) / 4
     assert cider_d(references, ["b b"], [0])[0] == pytest.approx(expected, rel=1e-12)
     assert cider_d(references, ["a", "a a a"], [0, 1]).tolist() == [0.0, 0.0]
@@ -105,7 +105,7 @@ def test_cider_d_of_captions_that_equal_their_only_reference():
     scores = cider_d(References([[text] for text in texts]), texts, range(5))
     # A quarter of 10 for each n-gram size that the caption has.
     np.testing.assert_allclose(scores, [10, 2.5, 5, 7.5, 10], rtol=1e-12)
-    # N-grams that all images have weigh nothing, nor does any where there is one image.
+    # The weight of n-grams in all images is 0, and so is every weight if there is only one image.
     for count in (1, 3):
         assert cider_d(References([["a b c d"]] * count), ["a b c d"], [0]).tolist() == [0.0]
 
@@ -119,7 +119,7 @@ def test_cider_d_penalises_other_lengths(sigma):
     np.testing.assert_allclose(ratio, np.exp(difference**2 * (1 / 72 - 1 / (2 * sigma**2))), rtol=1e-12)
 
 
-def test_an_image_without_references_scores_0_and_is_no_document():
+def test_an_image_without_references_scores_0_and_is_not_a_document():
     with_empty, without = References([["a b"], [], ["c"]]), References([["a b"], ["c"]])
     np.testing.assert_array_equal(
         cider_d(with_empty, ["a b", "a", "c"], [0, 1, 2])[[0, 2]], cider_d(without, ["a b", "c"], [0, 1])

@@ -85,7 +85,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
     with folder.locked():
         with pytest.raises(InputError, match="another process is training in"), RunFolder(tmp_path).locked():
             pass
-        # A file left behind by a killed process is no lock.
+        # A lock file left behind by a killed process does not count.
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / ".lock").write_text("")
         with RunFolder(tmp_path / "other").locked():
@@ -104,7 +104,7 @@ def test_settings_and_vocabulary_can_be_read_back(tmp_path):
         RunFolder(tmp_path).load_config()
 
 
-def test_a_folder_that_cannot_be_created_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot create the folder"):
         RunFolder(tmp_path / "file" / "run").create(load_config(), tokenizer())

@@ -1,8 +1,8 @@
-/* What Android's C library, bionic, has and glibc has not, or has otherwise.
+/* Functions of Android's C library, bionic, that glibc lacks or implements differently.
 
-   Part of the program that loads an Android library under glibc (bionic.py, harness.c). Its symbols come before
-   glibc's when the library is linked, so that each name here stands for bionic's. Everything else that the
-   library imports is the same in both. */
+   Part of the program that loads an Android library under glibc (bionic.py, harness.c). When the library is
+   linked, these symbols take precedence over glibc's. Everything else that the library imports is the same in
+   both. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,14 +16,14 @@
 /* glibc's own function of that name. */
 #define GLIBC(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/* bionic finds the guard of a function's stack 40 bytes behind the thread pointer, glibc has it elsewhere. On
-   arm64 the program's own thread-local variables begin 16 bytes behind it: these keep the place, and its value.
-   On x86_64 both use the same place. */
+/* bionic reads the stack guard 40 bytes after the thread pointer; glibc stores it elsewhere. On arm64 the
+   program's own thread-local variables begin 16 bytes after the thread pointer: this one reserves those bytes and
+   keeps their value. On x86_64 both libraries use the same address. */
 static _Thread_local volatile _Alignas(16) char stack_guard_place[64];
 
 __attribute__((constructor)) static void keep_stack_guard_place(void) { stack_guard_place[0] = 0; }
 
-/* bionic's stdin, stdout and stderr are the three elements, of 152 bytes each, of an array. */
+/* bionic's stdin, stdout and stderr are the elements of an array, of 152 bytes each. */
 #define FILE_SIZE 152
 char __sF[3 * FILE_SIZE];
 
@@ -62,7 +62,7 @@ size_t fread(void *data, size_t size, size_t count, FILE *file) {
 
 int *__errno(void) { return &errno; }
 
-/* glibc's strerror_r gives the text, bionic's the standard's number. */
+/* glibc's strerror_r returns the text, bionic's a number, as POSIX requires. */
 int __xpg_strerror_r(int number, char *text, size_t size);
 int standard_strerror_r(int number, char *text, size_t size) __asm__("strerror_r");
 int standard_strerror_r(int number, char *text, size_t size) { return __xpg_strerror_r(number, text, size); }
@@ -73,8 +73,8 @@ size_t __strlen_chk(const char *text, size_t size) {
   return length;
 }
 
-/* The x86_64 library asks for its kernels' parameters at less than the 64 bytes of a register of AVX-512, and then
-   reads them with instructions that need these: with glibc it is luck whether they lie well. */
+/* The x86_64 library allocates its kernels' parameters with an alignment below 64 bytes, and then reads them with
+   AVX-512 instructions that require 64: with glibc, whether they are aligned is a matter of luck. */
 #define LEAST_ALIGNMENT 64
 
 static size_t raised(size_t alignment) { return alignment < LEAST_ALIGNMENT ? LEAST_ALIGNMENT : alignment; }
@@ -85,7 +85,7 @@ int posix_memalign(void **place, size_t alignment, size_t size) {
   return GLIBC(posix_memalign)(place, raised(alignment), size);
 }
 
-/* The names of sysconf's values have other numbers in bionic. */
+/* bionic numbers the names of sysconf differently. */
 long sysconf(int name) {
   switch (name) {
     case 0x27: /* _SC_PAGESIZE */
@@ -100,13 +100,13 @@ long sysconf(int name) {
     case 0x63:
       return GLIBC(sysconf)(_SC_AVPHYS_PAGES);
   }
-  fprintf(stderr, "sysconf(%d): bionic.c does not know this number of bionic's\n", name);
+  fprintf(stderr, "sysconf(%d): bionic.c does not support this bionic name\n", name);
   errno = EINVAL;
   return -1;
 }
 
-/* Android's own. Of its system properties there is the one that TFLite's Java interpreter looks at before it uses
-   XNNPACK; the log goes to stderr, from warnings on. */
+/* Functions that only Android has. The only system property is the one that TFLite's Java interpreter checks
+   before it uses XNNPACK; log messages from warnings up go to stderr. */
 int __system_property_get(const char *name, char *value) {
   strcpy(value, strcmp(name, "ro.build.version.sdk") ? "" : "34");
   return (int)strlen(value);

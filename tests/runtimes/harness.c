@@ -2,13 +2,13 @@
 
    usage: harness LIBRARY MODEL xnnpack|plain < REQUESTS > RESULTS
 
-   With "xnnpack" operations go to the XNNPACK delegate as far as it takes them, as Android's Interpreter has it by
-   default; with "plain" to the library's other kernels.
+   With "xnnpack" the XNNPACK delegate runs the operations that it supports, which is the default of Android's
+   Interpreter; with "plain" the library's other kernels run all of them.
 
-   A request is a line for each input of the file's first signature, "input TYPE BYTES NAME", with the input's
-   bytes after it, and the line "run". What the run gives is a line for each output, "output TYPE BYTES RANK
-   SIZE... NAME", each with its bytes after it, and the line "done". TYPE is a number of TfLiteType. What went
-   wrong is said on stderr. */
+   A request consists of a line for each input of the file's first signature, "input TYPE BYTES NAME", followed by
+   the input's bytes, and the line "run". The result consists of a line for each output, "output TYPE BYTES RANK
+   SIZE... NAME", followed by the output's bytes, and the line "done". TYPE is a number of TfLiteType. Errors are
+   printed to stderr. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include <tensorflow/lite/c/c_api.h>
 #include <tensorflow/lite/c/c_api_experimental.h>
 
-/* Of the delegate's header, which the Android package leaves out. */
+/* From the delegate's header, which the Android package does not contain. */
 TfLiteDelegate *TfLiteXNNPackDelegateCreate(const void *options);
 
 static void fail(const char *format, ...) {
@@ -54,8 +54,8 @@ static void read_input(TfLiteSignatureRunner *runner) {
     fail("input %s has type %d and %zu bytes, given were type %d and %zu bytes", name, own_type, own_size, type,
          size);
   char *data = malloc(size ? size : 1);
-  if (!data || fread(data, 1, size, stdin) != size) fail("input %s is cut short", name);
-  if (TFLITE(TfLiteTensorCopyFromBuffer)(tensor, data, size) != kTfLiteOk) fail("input %s is not taken", name);
+  if (!data || fread(data, 1, size, stdin) != size) fail("input %s is truncated", name);
+  if (TFLITE(TfLiteTensorCopyFromBuffer)(tensor, data, size) != kTfLiteOk) fail("input %s cannot be set", name);
   free(data);
 }
 
@@ -74,12 +74,12 @@ static void write_outputs(TfLiteSignatureRunner *runner) {
   puts("done");
 }
 
-/* As Android's Interpreter does, goes on without the delegate where it cannot be used for this file. */
+/* Like Android's Interpreter, continues without the delegate if it cannot be used for this file. */
 static void use_xnnpack(TfLiteInterpreter *interpreter) {
   TfLiteDelegate *delegate = TFLITE(TfLiteXNNPackDelegateCreate)(NULL);
   if (!delegate) fail("the XNNPACK delegate does not run on this processor");
   TfLiteStatus status = TFLITE(TfLiteInterpreterModifyGraphWithDelegate)(interpreter, delegate);
-  if (status != kTfLiteOk) fprintf(stderr, "the XNNPACK delegate gives %d for this file\n", status);
+  if (status != kTfLiteOk) fprintf(stderr, "the XNNPACK delegate returns %d for this file\n", status);
   if (status == kTfLiteError) exit(1);
 }
 
@@ -92,7 +92,7 @@ int main(int argc, char **argv) {
   TfLiteInterpreterOptions *options = TFLITE(TfLiteInterpreterOptionsCreate)();
   TFLITE(TfLiteInterpreterOptionsSetNumThreads)(options, 1);
   TfLiteInterpreter *interpreter = TFLITE(TfLiteInterpreterCreate)(model, options);
-  if (!interpreter) fail("%s is refused", argv[2]);
+  if (!interpreter) fail("%s is rejected", argv[2]);
   if (!strcmp(argv[3], "xnnpack")) use_xnnpack(interpreter);
   if (TFLITE(TfLiteInterpreterGetSignatureCount)(interpreter) < 1) fail("%s has no signature", argv[2]);
   const char *key = TFLITE(TfLiteInterpreterGetSignatureKey)(interpreter, 0);
@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
       if (TFLITE(TfLiteSignatureRunnerInvoke)(runner) != kTfLiteOk) fail("%s cannot be run", argv[2]);
       write_outputs(runner);
     } else {
-      fail("a line begins with %s", word);
+      fail("unknown request %s", word);
     }
   }
   return 0;

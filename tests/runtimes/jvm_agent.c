@@ -1,9 +1,9 @@
 /* Lets a JVM on the desktop load the library of TFLite's Android package.
 
-   An agent of the JVM (-agentpath) that is linked with bionic.c. It bears the name of Android's liblog.so, the one
-   library that the Android library still asks for (jvm_library.py), and loads it before anyone else does, so that
-   it finds what it imports here first and then in glibc, while the JVM itself goes on with glibc alone.
-   System.loadLibrary later gets what is loaded by then. */
+   A JVM agent (-agentpath) that is linked with bionic.c. It has the name of Android's liblog.so, the only library
+   that the Android library still depends on (jvm_library.py). It loads the Android library first, which therefore
+   resolves its imports here and then in glibc, while the JVM itself uses only glibc. System.loadLibrary later finds
+   the library already loaded. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

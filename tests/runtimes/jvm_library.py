@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bionic import without_bionic  # beside this file
+from bionic import without_bionic  # in the folder of this file
 
 _HERE = Path(__file__).resolve().parent
 _AGENT = "liblog.so"

@@ -85,7 +85,7 @@ ABIS = tuple(_PLATFORMS)
 
 
 class RuntimeFailure(Exception):
-    """The library refused a file, or failed to run it; the message is the library's."""
+    """The library rejected a file, or failed to run it; the message is the library's."""
 
 
 def run(
@@ -120,7 +120,7 @@ def run_each(
         The signature's outputs by name, for each sample.
 
     Raises:
-        RuntimeFailure: the library refuses the file or the inputs.
+        RuntimeFailure: the library rejects the file or the inputs.
     """
     require(abi)
     content = bytearray()
@@ -133,8 +133,8 @@ def run_each(
     command = [*_program(abi), os.fspath(path), mode]
     result = subprocess.run(command, input=content, capture_output=True, timeout=_SECONDS, check=False)
     if result.returncode:
-        said = result.stderr.decode(errors="replace").strip()
-        raise RuntimeFailure(f"TFLite {VERSION} for {abi} ended with {result.returncode}:\n{said}")
+        message = result.stderr.decode(errors="replace").strip()
+        raise RuntimeFailure(f"TFLite {VERSION} for {abi} ended with {result.returncode}:\n{message}")
     stream = io.BytesIO(result.stdout)
     return [_outputs(stream) for _ in samples]
 
@@ -152,10 +152,10 @@ def _outputs(stream: io.BytesIO) -> dict[str, np.ndarray]:
 
 def require(abi: str) -> None:
     """Skips the calling test if `run` is not possible, or fails it if TFSPARSECAP_REQUIRE_ANDROID is set."""
-    refuse(missing(abi))
+    skip_or_fail(missing(abi))
 
 
-def refuse(reason: str | None) -> None:
+def skip_or_fail(reason: str | None) -> None:
     """Skips or fails the calling test, as `require` does, unless the reason is None."""
     if reason is not None:
         (pytest.fail if os.environ.get(REQUIRED) else pytest.skip)(reason)

@@ -166,7 +166,7 @@ def test_the_default_layer_depends_on_the_network(tmp_path):
     assert inception.model.encoder.layer == "Mixed_4f"
     named = load_config(None, ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3c"])
     assert named.model.encoder.layer == "Mixed_3c"
-    # Settings that were saved before there was a choice of networks mean a MobileNet.
+    # Settings that were saved before the network could be chosen refer to a MobileNet.
     kept = tmp_path / "config.yaml"
     kept.write_text(save_config(inception))
     assert load_config(kept) == inception

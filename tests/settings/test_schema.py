@@ -16,8 +16,8 @@ FILES = sorted(
     for file in CONFIGS.rglob("*.yaml")
     if file.parent.name != "studies"
 )
-#: With a vocabulary of 10 000 words and region features of length 2048: the papers' figures; for base-4 and
-#: base-2 less the parameters of the missing layers of encoder and decoder.
+#: Numbers in the papers, with a vocabulary of 10 000 words and region features of length 2048; for base-4 and
+#: base-2, minus the parameters of the missing layers of encoder and decoder.
 PARAMETERS = {
     "updown/base": 53_149_537,
     "ort/base": 55_442_752,

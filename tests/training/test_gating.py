@@ -18,7 +18,7 @@ from tfsparsecap.training.gating import gate_captioner, gate_for_fine_tuning
 from .training_runs import arrays, resume_last_epoch, train
 
 SCHEMED = ["model.encoder.trainable=false", "training.fine_tune.epochs=2", "pruning.sparsity=0.8"]
-#: Its first block has everything that a MobileNet lacks: branches, and no biases.
+#: Unlike a MobileNet, its first block has branches and no biases.
 INCEPTION = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
 #: Steps of a phase, and options without which a method cannot reach the target in so few.
 STEPS = 5
@@ -116,7 +116,7 @@ def masks(captioner):
 
 
 def closed(*parts):
-    """Share of zeros in masks or weights."""
+    """Fraction of zeros in masks or weights."""
     arrays = [array for part in parts for array in part.values()]
     return 1 - sum(map(np.count_nonzero, arrays)) / sum(array.size for array in arrays)
 
@@ -128,7 +128,7 @@ def assert_equal(found, expected):
 
 
 def assert_trained(before, now, opened):
-    """More than half of the open weights have changed; some no longer lead anywhere."""
+    """More than half of the open weights have changed; some no longer affect the output."""
     moved = [(before[path] != now[path])[mask] for path, mask in opened.items()]
     assert np.concatenate(moved).mean() > 0.5
 
@@ -163,7 +163,7 @@ def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(m
     take = trainer(captioner)
     take(2)
     if method == "supermask_loss":
-        # The captioner's loss moves each gate differently; the sparsity loss alone would move all alike.
+        # The captioning loss changes each gate differently; the sparsity loss alone would change all equally.
         assert all(np.unique(gate.logits).size > 10 for gate in gates(captioner.encoder))
     take(STEPS - 2)
     decoder, encoder = values(captioner)
@@ -232,7 +232,7 @@ FEW_STEPS = ["data.max_length=4", "training.batch_size=50", "training.validation
 
 
 def assert_zeros(folder, scheme):
-    """Encoder and decoder together have 80 % zeros, and with scheme C the encoder alone, too."""
+    """Encoder and decoder together have 80 % zeros; with scheme C, so does the encoder alone."""
     captioner = FinishedRun.load(folder.path).captioner
     assert weight_counts(captioner, with_encoder=True)["sparsity"] == pytest.approx(0.8, abs=5e-3)
     kernels = [np.asarray(w) for w in captioner.encoder.weights if w.path.endswith("kernel")]
@@ -274,7 +274,7 @@ def test_runs_prune_the_encoder_by_scheme_and_resume(scheme, method, tiny_settin
 
 
 def has_weights_of(checkpoint, captioner):
-    """Whether all weights but the zeros are those of a checkpoint, in which they are gated."""
+    """Whether all non-zero weights are those of a checkpoint, in which they are gated."""
     stored = [
         array
         for key, array in arrays(checkpoint).items()
@@ -284,7 +284,7 @@ def has_weights_of(checkpoint, captioner):
     return all(np.array_equal(own, np.where(own == 0, 0, other)) for own, other in pairs)
 
 
-def test_the_encoder_is_pruned_only_if_asked(tiny_settings):
+def test_the_encoder_is_pruned_only_if_configured(tiny_settings):
     for more, reason in (
         ([], "(skipped)"),
         (["model.encoder.trainable=false"], "it is not trainable"),

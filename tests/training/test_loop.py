@@ -1,4 +1,4 @@
-"""The training loop against Keras's own `fit`, on one device and on two."""
+"""The training loop on one device and on two, compared with Keras's `fit`."""
 
 import keras
 import numpy as np
@@ -71,7 +71,7 @@ def test_the_loop_and_fit_take_the_same_steps(sparsity):
     assert "sparsity" in history or sparsity is None
 
 
-def test_epoch_logs_contain_mean_loss_time_and_share_of_waiting():
+def test_epoch_logs_contain_mean_loss_time_and_data_wait():
     recorder = Recorder()
     Loop(make_captioner()).run(batches_of, epochs=3, first_epoch=1, callbacks=[recorder])
     assert len(recorder.losses) == 8 and len(recorder.epochs) == 2

@@ -40,7 +40,7 @@ def eager():
 
 
 class Stopped(Exception):
-    """Stands for a power cut."""
+    """Simulates a power failure."""
 
 
 @pytest.mark.usefixtures("quick_training")
@@ -131,7 +131,7 @@ def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_stopped_at_once(
+def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_interrupted_at_once(
     tiny_settings, tiny_run, tmp_path, monkeypatch
 ):
     def stop(self, *arguments, **options):
@@ -146,7 +146,7 @@ def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_stopped_at_o
     assert "there is no complete checkpoint yet: starting from the beginning" in messages
     assert f"starting with the weights of {tiny_run}" in messages
     found, start = FinishedRun.load(folder.path), FinishedRun.load(tiny_run)
-    # The vocabulary is that of the weights, whatever the settings would select from the data.
+    # The vocabulary comes from the run, not from the settings and the data.
     assert found.tokenizer.vocabulary == start.tokenizer.vocabulary
     for own, other in zip(found.captioner.trainable_weights, start.captioner.trainable_weights, strict=True):
         own, other = np.asarray(own), np.asarray(other)
@@ -184,7 +184,7 @@ def test_phases_follow_the_settings(tiny_settings):
 @pytest.mark.usefixtures("eager")
 def test_a_lottery_ticket_starts_with_the_initial_weights_of_its_run(tiny_settings, trained_run, tmp_path):
     start = [*tiny_settings, "pruning.method=lottery", "pruning.rounds=0", "training.validation_images=0"]
-    # At almost no learning rate the ticket stays where it starts.
+    # With a learning rate of almost 0, the weights of the ticket stay unchanged.
     still = ["training.learning_rate=1e-12", "training.schedule=constant", "pruning.sparsity=0.7"]
     ticket, _, _ = train(tmp_path, [*start, *still, f"training.start_from={trained_run}"])
     captioner = FinishedRun.load(ticket.path).captioner
@@ -294,7 +294,7 @@ def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bo
     assert [caption.image_id for caption in captions] == [str(n) for n in TEST if n != BAD_TEST]
     assert captions[0].references == ("a red dog", "The dog is red.")
     assert {**again, "ms_per_image": 0, "run": str(folder.path)} == {**scores, "ms_per_image": 0}
-    # An image alone, without padding, gets the same caption as in a batch.
+    # A single image, without padding, gets the same caption as in a batch.
     files = {"features": "cocobu_att", "boxes": "cocobu_box_relative", "pooled": "cocobu_fc"}
     given = {
         name: np.load(bottom_up / file / f"{captions[0].image_id}.npy")[:8]
@@ -307,7 +307,7 @@ def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bo
         resume_last_epoch(folder, settings)
 
 
-def test_an_unreadable_image_stops_a_run_if_asked(bottom_up, tmp_path):
+def test_an_unreadable_image_stops_a_run_with_on_bad_record_fail(bottom_up, tmp_path):
     fail = ["data.on_bad_record=fail", "training.validation_images=0"]
     with pytest.raises(InputError, match=f"^{MISSING}: there is no .*set on_bad_record=skip"):
         train(tmp_path, on_features(bottom_up, "up_down", *fail))

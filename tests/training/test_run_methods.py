@@ -1,4 +1,4 @@
-"""Runs with each pruning method: the sparsity after each epoch, and the same weights after a stop."""
+"""Runs with each pruning method: the sparsity after each epoch, and the same weights after resuming."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from .training_runs import history, resume_last_epoch, train
 #: Steps that take as little time as possible: two per epoch.
 SMALL = ["training.batch_size=50", "data.max_length=4", "training.validation_images=0"]
 BY_LOSS = ["pruning.metric=loss", "pruning.lower_bound=100", "pruning.pruning_percentage=0.4"]
-#: method -> settings, sparsity after each epoch; None is any.
+#: method -> settings, sparsity after each epoch; None stands for any value.
 METHODS = {
     "gradual": (["pruning.sparsity=0.7"], (None, 0.7)),
     "lottery": (["pruning.sparsity=0.7"], (None, 0.7)),

@@ -1,4 +1,4 @@
-"""Self-critical training: its loss and gradient against those of sampling itself, and whole runs."""
+"""Self-critical training: loss and gradient, compared with those computed while sampling, and whole runs."""
 
 import keras
 import numpy as np
@@ -66,7 +66,7 @@ def expected(model, baseline, readable=(1, 1, 1, 1)):
     """The loss of the papers and its gradient, both computed through the loop that samples."""
     seed = tf.random.fold_in(tf.random.fold_in(tf.constant([SEED, 0], tf.int64), 0), 0)
     with tf.GradientTape() as tape:
-        tokens, chances = sample(model, inputs_of(model), SAMPLES, LENGTH, seed=seed)
+        tokens, log_probabilities = sample(model, inputs_of(model), SAMPLES, LENGTH, seed=seed)
         words = tokens.numpy()
         rewards = words.sum(2) / 10.0 + np.arange(4)[:, None]
         if baseline == "others":
@@ -82,7 +82,7 @@ def expected(model, baseline, readable=(1, 1, 1, 1)):
         lengths = [[[*row, 2].index(2) + 1 for row in image] for image in words]
         count = (np.minimum(lengths, LENGTH) * readable[:, None]).sum()
         advantages = ((rewards - base) * readable[:, None]).astype("float32")
-        loss = -tf.reduce_sum(advantages[:, :, None] * chances) / count
+        loss = -tf.reduce_sum(advantages[:, :, None] * log_probabilities) / count
     gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
     return float(loss), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
 
@@ -225,7 +225,7 @@ def test_a_run_on_rewards_keeps_the_zeros_of_its_start_and_resumes(kind, tiny_se
     assert changed > 5 and scores["sparsity"] == pytest.approx(0.7, abs=0.01)
     if kind == "soft_attention":
         resume_last_epoch(folder, [*settings, *frozen])
-        # A dense run does not keep zeros, and says so.
+        # A dense run does not keep the zeros, and reports this.
         messages = []
         dense = load_config(None, [*settings, "pruning=null", "training.batch_size=25", "name=dense"])
         with pytest.raises(InputError, match="fewer than one batch of 25"):

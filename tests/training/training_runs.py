@@ -1,4 +1,4 @@
-"""What tests of whole runs share."""
+"""Helpers for tests of whole runs."""
 
 import csv
 
@@ -10,7 +10,7 @@ from tfsparsecap.training.run import train_run
 
 
 def train(runs, settings, **options):
-    """Trains silently by a list of settings or a `Config`; returns folder, result and messages."""
+    """Trains silently with a list of settings or a `Config`; returns folder, result and messages."""
     config, messages = load_config(None, settings) if isinstance(settings, list) else settings, []
     result = train_run(config, runs=runs, verbose=0, report=messages.append, **options)
     return RunFolder(runs / config.name), result, messages
@@ -19,7 +19,7 @@ def train(runs, settings, **options):
 def resume_last_epoch(folder, settings):
     """Resumes a finished run as if it had been stopped in its last epoch; returns the messages.
 
-    Its last checkpoint must become the same, to the last bit.
+    Its last checkpoint must be identical bit for bit.
     """
     last = folder.checkpoint_files()[-1]
     expected = arrays(last)

@@ -297,11 +297,11 @@ class _Files:
 def _listing(folder: Path) -> set[str]:
     """Paths of the array files in a folder and its subfolders, relative to it."""
 
-    def refuse(error: OSError) -> None:
+    def fail(error: OSError) -> None:
         raise InputError(f"cannot list {error.filename}: {error.strerror}; check the folder") from error
 
     files: set[str] = set()
-    for place, _, names in os.walk(folder, onerror=refuse):
+    for place, _, names in os.walk(folder, onerror=fail):
         inner = os.path.relpath(place, folder)
         before = "" if inner == "." else f"{inner}/"
         files.update(before + name for name in names if name.endswith(ENDINGS))

@@ -150,8 +150,8 @@ def _of_sparse_layer(constant: Constant, sparsity: schema.SparsityParametersT, v
     if (constant.dtype, constant.block) not in _SUPPORTED:
         how = "single weights" if constant.block == 1 else f"1x{constant.block} blocks"
         problems.append(
-            f"FULLY_CONNECTED has no kernel for sparse {constant.dtype} weights in {how}: it refuses the file"
-            " or is wrong without an error"
+            f"FULLY_CONNECTED has no kernel for sparse {constant.dtype} weights in {how}: it rejects the file"
+            " or gives wrong results without an error"
         )
     if (constant.dtype, constant.block) == ("int8", 16) and len(constant.shape) == 2:
         for what, count, most in (
@@ -160,7 +160,7 @@ def _of_sparse_layer(constant: Constant, sparsity: schema.SparsityParametersT, v
         ):
             if count > most:
                 problems.append(
-                    f"{count} {what}: the kernel for int8 1x16 blocks supports {most} and is wrong beyond"
-                    " that without an error"
+                    f"{count} {what}: the kernel for int8 1x16 blocks supports {most} and gives wrong results"
+                    " beyond that without an error"
                 )
     return problems

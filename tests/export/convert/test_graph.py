@@ -51,7 +51,7 @@ def test_all_operations_are_builtin_and_in_versions_of_tflite_2_16(captioner):
             assert model.operatorCodes[operator.opcodeIndex].version <= newest_version(name)
 
 
-def test_nan_weights_are_refused(captioner):
+def test_nan_weights_are_rejected(captioner):
     weight = captioner.output_layer.kernel
     before = np.asarray(weight).copy()
     weight.assign(np.full(before.shape, np.nan))
@@ -62,7 +62,7 @@ def test_nan_weights_are_refused(captioner):
         weight.assign(before)
 
 
-def test_models_with_gates_are_refused():
+def test_models_with_gates_are_rejected():
     model = keras.Sequential([keras.Input((8,)), GatedDense(4)])
     with pytest.raises(InputError, match="strip_pruning"):
         graph.model_graph(model)
@@ -75,7 +75,7 @@ def test_an_operation_that_tflite_does_not_support_is_named():
         graph.model_graph(model)
 
 
-def test_unknown_input_shapes_are_refused():
+def test_unknown_input_shapes_are_rejected():
     open_length = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(2)])
     with pytest.raises(InputError, match="only the first axis"):
         graph.model_graph(open_length)

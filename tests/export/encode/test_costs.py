@@ -103,7 +103,7 @@ def test_a_damaged_file_is_reported_with_the_command_to_repair_it(cache, damage)
         costs.choose(None)
 
 
-def test_a_file_that_is_not_text_is_refused(cache):
+def test_a_file_that_is_not_text_is_rejected(cache):
     ONES.save(cache)
     cache.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="damaged"):

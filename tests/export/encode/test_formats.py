@@ -138,6 +138,6 @@ def test_expected_time_is_the_cost_of_each_word():
     )
 
 
-def test_an_unknown_format_is_refused():
+def test_an_unknown_format_is_rejected():
     with pytest.raises(InputError, match=r"sparce.*auto, int8, fast, compact, dense"):
         formats.check_format("sparce")

@@ -162,6 +162,6 @@ def test_weights_inside_the_loop_are_found(blocks_captioner):
         lambda content: content[:4] + b"TFL3",
     ],
 )
-def test_damaged_files_are_refused(layer, damage):
+def test_damaged_files_are_rejected(layer, damage):
     with pytest.raises(InputError, match=r"nonsense\.tflite"):
         flatfile.read_model(damage(layer[1]), "nonsense.tflite")

@@ -1,4 +1,4 @@
-"""Reading damaged and malicious files: refused quickly, with one sentence, and with little memory."""
+"""Reading damaged and malicious files: rejected quickly, with one sentence, and with little memory."""
 
 import inspect
 import os
@@ -141,7 +141,7 @@ def test_constants_behind_the_flatbuffer_are_read_and_written():
 
 
 @pytest.mark.parametrize(("offset", "size"), [(4096, 8193), (1 << 60, 8), (8, 1 << 62), ((1 << 64) - 8, 16)])
-def test_constants_behind_the_end_of_the_file_are_refused(offset, size):
+def test_constants_behind_the_end_of_the_file_are_rejected(offset, size):
     with pytest.raises(InputError, match=r"damaged .*a constant ends at byte"):
         flatfile.read_model(large_model(offset, size))
 
@@ -175,12 +175,12 @@ def set_to(attribute, value):
         ("signatureDefs.0.outputs.0.tensorIndex", 4, "tensor 4 of 3"),
     ],
 )
-def test_indices_that_do_not_exist_are_refused(attribute, value, message):
+def test_indices_that_do_not_exist_are_rejected(attribute, value, message):
     with pytest.raises(InputError, match=f"a.tflite is a damaged .* {message}"):
         flatfile.read_model(broken(set_to(attribute, value)), "a.tflite")
 
 
-def test_loops_over_subgraphs_that_do_not_exist_are_refused():
+def test_loops_over_subgraphs_that_do_not_exist_are_rejected():
     def loop(model):
         operator = model.subgraphs[0].operators[0]
         operator.builtinOptionsType = schema.BuiltinOptions.WhileOptions
@@ -199,7 +199,7 @@ def vector(content, of):
     return at + struct.unpack_from("<I", content, at)[0]
 
 
-def test_many_offsets_to_one_table_are_refused_quickly():
+def test_many_offsets_to_one_table_are_rejected_quickly():
     """Forty thousand operator codes that share a long name: a small file, but gigabytes of names."""
     builder = flatbuffers.Builder(1 << 20)
     builder.StartVector(1, 60_000, 4)
@@ -228,7 +228,7 @@ def test_many_offsets_to_one_table_are_refused_quickly():
 
 @pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 0x40000000, 50_000])
 @pytest.mark.parametrize("field", [1, 2, 4, 7])
-def test_absurd_lengths_are_refused_with_little_memory(field, length):
+def test_absurd_lengths_are_rejected_with_little_memory(field, length):
     content = bytearray(flatfile.write_model(tiny_model()))
     struct.pack_into("<I", content, vector(content, field), length)
     tracemalloc.start()
@@ -238,14 +238,14 @@ def test_absurd_lengths_are_refused_with_little_memory(field, length):
     tracemalloc.stop()
 
 
-def test_every_truncation_is_refused():
+def test_every_truncation_is_rejected():
     content = flatfile.write_model(tiny_model())
     for end in range(0, len(content), 61):
         with pytest.raises(InputError, match=r"a\.tflite"):
             flatfile.read_model(content[:end], "a.tflite")
 
 
-def test_paths_that_are_not_files_are_refused(tmp_path):
+def test_paths_that_are_not_files_are_rejected(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*absent"):
         flatfile.map_file(tmp_path / "absent.tflite")
     with pytest.raises(InputError, match="is not a file"):

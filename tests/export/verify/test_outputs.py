@@ -1,4 +1,4 @@
-"""Files that do not give what the Keras model gives are refused."""
+"""Files whose outputs differ from the Keras model's are rejected."""
 
 import keras
 import numpy as np
@@ -42,20 +42,20 @@ def test_a_correct_file_passes(dense, blocks_captioner, export_options):
 
 
 @pytest.mark.parametrize("all_float", [True, False])
-def test_nan_is_refused(dense, blocks_captioner, export_options, all_float):
+def test_nan_is_rejected(dense, blocks_captioner, export_options, all_float):
     content = damaged(dense, lambda values: values * np.nan)
     with pytest.raises(InputError, match="NaN"):
         check(content, blocks_captioner, export_options, all_float=all_float, tolerance=1.0)
 
 
 @pytest.mark.parametrize("all_float", [True, False])
-def test_wrong_scores_are_refused_whatever_the_tolerance(dense, blocks_captioner, export_options, all_float):
+def test_wrong_scores_are_rejected_whatever_the_tolerance(dense, blocks_captioner, export_options, all_float):
     content = damaged(dense, lambda values: np.roll(values, 7))
     with pytest.raises(InputError, match="score"):
         check(content, blocks_captioner, export_options, all_float=all_float, tolerance=1.0)
 
 
-def test_more_different_captions_than_tolerated_are_refused(
+def test_more_different_captions_than_tolerated_are_rejected(
     dense, blocks_captioner, export_options, monkeypatch
 ):
     monkeypatch.setitem(verify.SCORE_ERROR, True, 100.0)
@@ -65,12 +65,12 @@ def test_more_different_captions_than_tolerated_are_refused(
     assert check(content, blocks_captioner, export_options, tolerance=1.0).equal < 1
 
 
-def test_a_file_that_does_not_load_is_refused(blocks_captioner, export_options):
+def test_a_file_that_does_not_load_is_rejected(blocks_captioner, export_options):
     with pytest.raises(InputError, match="does not load"):
         check(b"no model at all", blocks_captioner, export_options)
 
 
-def test_a_model_that_is_random_at_inference_is_refused(tmp_path):
+def test_a_model_that_is_random_at_inference_is_rejected(tmp_path):
     @keras.saving.register_keras_serializable("export_tests")
     class NoisyLayer(keras.layers.Layer):
         def call(self, inputs):
@@ -82,7 +82,7 @@ def test_a_model_that_is_random_at_inference_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_captioner_that_is_random_at_inference_is_refused(tmp_path):
+def test_a_captioner_that_is_random_at_inference_is_rejected(tmp_path):
     class Noisy(SoftAttention):
         def encode(self, inputs, training=False):
             memory = super().encode(inputs, training)
