@@ -112,7 +112,7 @@ test-android: ## Run the app's own tests on the JVM, and nothing else
 	mvn -B $(MAVEN_ARGS) -f $(APP)/pom.xml test
 
 clean: ## Remove what was built and cached; .venv and runs stay
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache $(APP)/build $(APP)/*/target
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache $(APP)/build $(APP)/*/target
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment without its stamp is incomplete, and pip mistakes half-unpacked packages for installed ones, so

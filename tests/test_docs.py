@@ -210,3 +210,13 @@ def test_make_targets_exist(name):
     for line in code_lines(TEXTS[name]):
         for target in re.findall(r"^make ([a-z][\w-]*)", line):
             assert target in targets, target
+
+
+@pytest.mark.parametrize("package", ["tfsparsecap", "tfsparsecap_export"])
+def test_every_public_name_has_an_entry_in_the_api_pages(package):
+    pages = [page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs" / "api").glob("*.md")]
+    entries = {line.removeprefix("::: ") for page in pages for line in page.splitlines()}
+    module = importlib.import_module(package)
+    for name in set(module.__all__) - {"__version__"}:
+        inside = [entry for entry in entries if f".{name}." in entry]
+        assert inside or any(entry.endswith(f".{name}") for entry in entries), name

@@ -10,7 +10,7 @@ from keras import layers
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
-from tfsparsecap.model_summary import summary as cost
+from tfsparsecap.model_summary import model_summary as cost
 from tfsparsecap.model_summary.model_summary import summary
 from tfsparsecap.models import SoftAttention
 from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder
