@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfsparsecap.studies.table import Result
 
 EXAMPLES = [
-    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml", "on drawn scenes, half an hour"),
+    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml", "on synthetic scenes, half an hour"),
     (
         "python -m tfsparsecap.study --config configs/studies/flickr8k_small.yaml data.folder=PATH --jobs 2",
         "on Flickr8k, in hours; the same command resumes it after an interruption",

@@ -141,7 +141,7 @@ def kernels(captioner):
 
 
 def assert_stripped_to(captioner, sparsity):
-    """The stripped captioner has that share of zeros; returns the kernels of decoder and encoder."""
+    """The stripped captioner has this sparsity; returns the kernels of decoder and encoder."""
     strip_pruning(captioner)
     assert not gates(captioner)
     left = tuple(

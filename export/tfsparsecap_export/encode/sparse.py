@@ -19,6 +19,7 @@ from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.encodings import Encoded
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import surgery
+from tfsparsecap_export.flatbuffer.contents import looped_subgraphs
 from tfsparsecap_export.flatbuffer.model_file import schema
 
 #: Operator version that keeps the XNNPACK delegate, which ignores sparsity, away from an operation. The
@@ -102,7 +103,7 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
     """
     tensors, uses = collections.defaultdict(list), collections.defaultdict(list)
     excluded: set[int] = set()
-    loop_bodies: set[int] = set()
+    looped = looped_subgraphs(model)
     for g, graph in enumerate(model.subgraphs):
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
@@ -110,8 +111,6 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
                 tensors[tensor.buffer].append(tensor)
         excluded.update(graph.tensors[i].buffer for i in [*graph.inputs, *graph.outputs])
         for o, operator in enumerate(graph.operators):
-            if flatfile.builtin_name(model, operator) == "WHILE":
-                loop_bodies.add(operator.builtinOptions.bodySubgraphIndex)
             for position, index in enumerate(operator.inputs):
                 if index >= 0:
                     uses[graph.tensors[index].buffer].append(Use(g, o, position))
@@ -133,7 +132,7 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
                 shape=shape,
                 values=values,
                 rows_per_call=max(_rows(model, use, role, shape) for use in uses[buffer]),
-                in_loop=any(use.graph in loop_bodies for use in uses[buffer]),
+                in_loop=any(use.graph in looped for use in uses[buffer]),
                 uses=tuple(uses[buffer]),
             )
         )
