@@ -44,11 +44,11 @@ def options(tmp_path):
 @pytest.fixture
 def training_calls(monkeypatch):
     """Replaces training by a stub that records (name, resume) of each call in this list."""
-    asked = []
+    calls = []
     monkeypatch.setattr(
-        training_run, "train_run", lambda config, *, resume, **_: asked.append((config.name, resume))
+        training_run, "train_run", lambda config, *, resume, **_: calls.append((config.name, resume))
     )
-    return asked
+    return calls
 
 
 def train(name: str, options) -> Path:

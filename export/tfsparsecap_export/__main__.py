@@ -130,19 +130,19 @@ def export(argv: Sequence[str] | None = None) -> None:
     for name in ("beam", "max_length", "samples", "regions"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {value}: give at least 1")
+            raise InputError(f"--{name.replace('_', '-')} is {value}: use at least 1")
     if options.batch != "any" and not (options.batch.isdecimal() and int(options.batch)):
-        raise InputError(f"--batch is {options.batch}: give at least 1, or any for any batch size")
+        raise InputError(f"--batch is {options.batch}: use at least 1, or any for any batch size")
     if options.tolerance is not None and not 0 <= options.tolerance <= 1:
-        raise InputError(f"--tolerance is {options.tolerance}: give a fraction from 0 to 1")
+        raise InputError(f"--tolerance is {options.tolerance}: use a fraction from 0 to 1")
     if options.validation < 0:
-        raise InputError(f"--validation is {options.validation}: give at least 1, or 0 to measure nothing")
+        raise InputError(f"--validation is {options.validation}: use at least 1, or 0 to measure nothing")
     output = options.output
     if output is None:
         is_file = options.tflite.suffix == ".keras"
         output = options.tflite.with_suffix(".tflite") if is_file else options.tflite / "model.tflite"
     if output.suffix != ".tflite":
-        raise InputError(f"--output is {output}: give a name that ends in .tflite")
+        raise InputError(f"--output is {output}: use a name that ends in .tflite")
     start_tensorflow()
     with only_json_on_stdout(options.json):
         report = _export(options, output)

@@ -83,7 +83,7 @@ def whose(inputs):
 
 
 def assert_holds(folder, given, place, number):
-    """Row `place` of a batch is image `number` as NumPy reads its files, and zeros behind its regions."""
+    """Row `place` of a batch equals the files of image `number` as read by NumPy, padded with zeros."""
     count = min(COUNTS[number], 9)
     for name, kind in (("features", ATT), ("boxes", BOX)):
         array = np.load(folder / kind / f"{number}.npy")[:count]

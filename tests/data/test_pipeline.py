@@ -158,7 +158,7 @@ def test_captions_of_similar_length_are_batched_together(records, tokenizer, cac
     assert len(epoch) == batches.steps_per_epoch == 6
     for inputs, targets in epoch:
         assert inputs["tokens"].shape == targets.shape
-        assert (targets == 2).sum(axis=1).tolist() == [1, 1, 1], "no caption is cut"
+        assert (targets == 2).sum(axis=1).tolist() == [1, 1, 1], "no caption is truncated"
     assert sorted({targets.shape[1] for _, targets in epoch}) == [3, 4, 6]
     whole = make(records, tokenizer, features=cache, lengths=[3, 4], batch_size=1)
     assert len(numbers(collected(whole.epoch(0)), tokenizer)) == 19

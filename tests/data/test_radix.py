@@ -121,15 +121,15 @@ def test_padded_captions_are_cut_after_a_whole_word_and_end_only_if_complete(wor
     tokens, targets = tokenizer.encode_padded(texts_of(captions), max_length)
     assert tokens.dtype == targets.dtype == tf.int32
     assert tokens.shape == targets.shape == (len(captions), max_length)
-    for caption, asked, answers in zip(captions, tokens.numpy(), targets.numpy(), strict=True):
+    for caption, inputs, outputs in zip(captions, tokens.numpy(), targets.numpy(), strict=True):
         written = expected_tokens(caption, base, WORDS)
         expected = [*written, base + 2]
         if len(expected) > max_length:
             whole = max_length // tokenizer.digits * tokenizer.digits
             expected = written[:whole]
         padding = [0] * (max_length - len(expected))
-        assert answers.tolist() == expected + padding
-        assert asked.tolist() == [base + 1, *expected[:-1], *padding][:max_length]
+        assert outputs.tolist() == expected + padding
+        assert inputs.tolist() == [base + 1, *expected[:-1], *padding][:max_length]
 
 
 def test_padded_captions_of_short_lengths_by_hand(words):

@@ -90,9 +90,9 @@ def test_captions_are_encoded_to_the_token_ids_of_the_original(published, expect
     texts = [" ".join("zebrafish" if id == 1 else published.decode([id]) for id in row[1:]) for row in rows]
     assert published.encode(tf.constant(texts)).to_list() == rows
     tokens, targets = published.encode_padded(tf.constant(texts), 16)
-    for row, asked, answers in zip(rows, tokens.numpy().tolist(), targets.numpy().tolist(), strict=True):
-        assert asked == (row[:-1] + [0] * 16)[:16]
-        assert answers == (row[1:] + [0] * 16)[:16]
+    for row, inputs, outputs in zip(rows, tokens.numpy().tolist(), targets.numpy().tolist(), strict=True):
+        assert inputs == (row[:-1] + [0] * 16)[:16]
+        assert outputs == (row[1:] + [0] * 16)[:16]
 
 
 def test_published_captions_are_decoded_unchanged(published, folder):
@@ -127,9 +127,9 @@ def test_raw_captions_become_karpathys_tokens(published, shared):
 def test_unknown_and_empty_captions(published):
     texts = tf.constant(["", " .!", "zebrafish", b"a \xff dog", "▁"])
     assert published.encode(texts).to_list()[:3] == [[2, 3], [2, 3], [2, 1, 3]]
-    for max_length, asked, answers in [(1, [[2], [2]], [[3], [1]]), (2, [[2, 0], [2, 1]], [[3, 0], [1, 3]])]:
+    for max_length, inputs, outputs in [(1, [[2], [2]], [[3], [1]]), (2, [[2, 0], [2, 1]], [[3, 0], [1, 3]])]:
         tokens, targets = published.encode_padded(tf.constant(["", "zebrafish"]), max_length)
-        assert tokens.numpy().tolist() == asked and targets.numpy().tolist() == answers
+        assert tokens.numpy().tolist() == inputs and targets.numpy().tolist() == outputs
     assert published.decode([]) == published.decode([3, 4]) == published.decode([1, 0, 2]) == ""
 
 

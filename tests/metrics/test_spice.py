@@ -75,7 +75,7 @@ def test_the_real_program_scores_as_the_paper_defines(with_java, tmp_path, monke
     # there: precision 3 of 3, recall 3 of 5.
     references, captions = {"x": REFERENCES["x"]}, {"x": CAPTIONS["x"]}
     assert spice(references, captions, jars) == pytest.approx(0.75)
-    # From what it has parsed by now; nothing is right in the others.
+    # This uses the cached parses; the other captions match nothing.
     assert spice(REFERENCES, CAPTIONS, jars) == pytest.approx(0.75 / 3)
 
 
@@ -125,7 +125,7 @@ def test_only_missing_archives_are_downloaded(commands, fake_jars, tmp_path, cap
 @pytest.mark.parametrize(
     ("maven", "message"),
     [
-        (None, "there is no mvn to download .*install Maven, or put them into"),
+        (None, "cannot download .* mvn is not installed; install Maven, or put them into"),
         (
             "import sys; print('[ERROR] no route to host'); sys.exit(1)",
             "not download .*no route to host",

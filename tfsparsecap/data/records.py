@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, unknown_name
 
 SPLITS = ("train", "validation", "test")
 #: Names that published data sets use for the three splits.
@@ -81,7 +81,7 @@ class CaptionData:
             InputError: there is no split of this name.
         """
         if name not in SPLITS:
-            raise InputError(f"there is no split {name!r}: choose one of {', '.join(SPLITS)}")
+            raise unknown_name("split", name, SPLITS)
         return [record for record in self.records if record.split == name]
 
     def summary(self) -> str:

@@ -109,7 +109,7 @@ _TOKENIZERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
 }
 #: All metrics, in the usual order of papers.
 METRICS = tuple(_METRICS)
-#: Metrics that need no Java and little time.
+#: Metrics that are fast and do not need Java.
 QUICK_METRICS = ("BLEU", "CIDEr")
 
 

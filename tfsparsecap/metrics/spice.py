@@ -143,7 +143,8 @@ def spice_jars(folder: str | os.PathLike | None = None, *, fetch: bool = False) 
     maven = shutil.which("mvn")
     if maven is None:
         raise InputError(
-            f"there is no mvn to download {', '.join(missing)}: install Maven, or put them into {folder}"
+            f"cannot download {', '.join(missing)}: mvn is not installed; install Maven, or put them into"
+            f" {folder}"
         )
     print(
         f"downloading {len(missing)} archives for SPICE into {folder}: up to {MEGABYTES} MB", file=sys.stderr

@@ -21,7 +21,7 @@ _TOKENS = re.compile(
 
 
 def light_tokenize(caption: str) -> str:
-    """The words of a caption in lower case, separated by spaces, without punctuation; needs no Java.
+    """The words of a caption in lower case, separated by spaces, without punctuation; does not need Java.
 
     Agrees with `ptb_tokenize` on 40 434 of Flickr8k's 40 455 captions; differs on abbreviations ("Jr.") and
     on brackets, which `ptb_tokenize` turns into words ("-lrb-").

@@ -20,7 +20,7 @@ _END, _UNKNOWN, _UNKNOWN_IN_REFERENCE = "</s>", "<unknown>", "<unknown-in-refere
 class CaptionReward:
     """Rewards of captions as sampling, greedy search and beam search return them.
 
-    Captions are compared word by word, whatever their tokens are (words, radix digits, SentencePiece pieces).
+    Captions are compared word by word with all kinds of tokens (words, radix digits, SentencePiece pieces).
     Document frequencies are those of the records' captions.
 
     Args:

@@ -74,7 +74,7 @@ def sentence_bleu(
 ) -> np.ndarray:
     """BLEU-1 to BLEU-4 of single captions.
 
-    BLEU-n is the geometric mean of the shares of the caption's n-grams of 1 to n words that a reference
+    BLEU-n is the geometric mean of the fractions of the caption's n-grams of 1 to n words that a reference
     contains (counted at most as often as in the reference that contains it most often), times
     `exp(1 - r / c)` if the caption has `c` words and the reference of the closest length `r > c` (the shorter
     one of two).

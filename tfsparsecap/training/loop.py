@@ -65,17 +65,17 @@ class Loop:
 
         Args:
             batches: epoch -> dataset of `(inputs, targets)`, such as `data.pipeline.TrainingBatches.epoch`.
-                For a resumed run to give the same result, it must give the same batches for the same epoch.
+                It must return the same batches for the same epoch, so that a resumed run has the same result.
                 With several devices it is called as `batches(epoch, context=context)` and returns batches
                 for one device each, in turn.
             epochs: total number of epochs, including those before a resumed run.
             first_epoch: the first epoch to train.
             callbacks: any Keras callbacks. `on_epoch_end` gets the mean `loss`, the logs of the pruning
-                method, `seconds`, and `data_wait`: the share of the epoch spent waiting for data.
+                method, `seconds`, and `data_wait`: the fraction of the epoch spent waiting for data.
             verbose: 0 silent, 1 a progress bar, 2 a line per epoch.
 
         Raises:
-            InputError: the loss is not finite, or there is no batch.
+            InputError: the loss is not finite, or an epoch has no batches.
         """
         if first_epoch >= epochs:
             return
@@ -111,10 +111,10 @@ class Loop:
         waited, began = 0.0, time.perf_counter()
         iterator = iter(dataset)
         while True:
-            asked = time.perf_counter()
+            requested = time.perf_counter()
             with unwrap_input_errors():
                 batch = next(iterator, None)
-            waited += time.perf_counter() - asked
+            waited += time.perf_counter() - requested
             if batch is None:
                 break
             callbacks.on_train_batch_begin(len(history))

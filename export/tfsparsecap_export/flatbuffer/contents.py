@@ -218,7 +218,7 @@ def _associated(path: Path, content) -> tuple[dict[str, int], int, dict | None, 
         ) from error
     start = min((member.header_offset for member in members), default=len(content))
     if not end <= start <= len(content):
-        raise InputError(f"{path} is damaged: its associated files lie inside its graph; export it again")
+        raise InputError(f"{path} is damaged: its associated files overlap its graph; export it again")
     files = {readable(member.filename): member.compress_size for member in members}
     if DESCRIPTION not in (member.filename for member in members):
         return files, len(content) - start, None, []

@@ -56,7 +56,7 @@ class CaptionsDiffer(InputError):
 
 
 def check_deterministic(model: keras.Model, sample: Sample) -> None:
-    """Raises InputError if a model gives different outputs for the same input: no file could be compared."""
+    """Raises InputError if a model gives different outputs for the same input and cannot be compared."""
     if isinstance(model, Captioner):
         start = tf.constant([[model.start_id] * 2], tf.int32)
         runs = [model({**sample, "tokens": start}, training=False) for _ in range(2)]
@@ -104,7 +104,7 @@ def verify_captions(
         source: where the inputs come from, for the report.
 
     Raises:
-        InputError: the file does not load, gives NaN, or its scores differ from those of the Keras model.
+        InputError: the file does not load, returns NaN, or its scores differ from those of the Keras model.
         CaptionsDiffer: more captions differ than `tolerance` allows.
     """
     decode = Decoder(captioner, beam, max_length)
@@ -116,16 +116,16 @@ def verify_captions(
         outputs = run(**sample)
         for given in [outputs, run_plain(**sample)] if number < 2 else [outputs]:
             score, best = float(given["scores"][0]), _predicted(given)[0]
-            # If all candidates are NaN, TOPK_V2 gives the lowest float.
+            # If all candidates are NaN, TOPK_V2 returns the lowest float.
             if np.isnan(given["scores"]).any() or score < -1e30:
-                raise InputError("the exported file gives NaN: nothing was written; try another --format")
+                raise InputError("the exported file returns NaN: nothing was written; try another --format")
             log_probabilities = _log_probabilities(captioner, sample, best)
             keras_score = float(log_probabilities.sum())
             error = abs(score - keras_score) / len(log_probabilities)
             if error > SCORE_ERROR[all_float]:
                 raise InputError(
-                    f"the exported file gives a caption the score {score:.3f}, the Keras model gives it"
-                    f" {keras_score:.3f}: nothing was written; try another --format"
+                    f"a caption has the score {score:.3f} in the exported file, and {keras_score:.3f} in the"
+                    " Keras model: nothing was written; try another --format"
                 )
             largest_error = max(largest_error, error)
         same = (_predicted(outputs) == expected).all(axis=1)
@@ -163,7 +163,7 @@ def verify_outputs(
     """Like `verify_captions` for a model that is not a captioner: compares all outputs.
 
     Raises:
-        InputError: the file does not load, gives NaN, or its outputs differ too much from the Keras model's.
+        InputError: the file does not load or returns NaN, or its outputs differ too much from the model's.
     """
     largest_error = 0.0
     runs = _runners(content, DEFAULT_SIGNATURE)
@@ -173,7 +173,7 @@ def verify_outputs(
             for i, values in enumerate(expected):
                 given = outputs[f"output_{i}"]
                 if np.isnan(given).any():
-                    raise InputError("the exported file gives NaN: nothing was written; try another format")
+                    raise InputError("the exported file returns NaN: nothing was written; try another format")
                 scale = max(1e-6, float(np.abs(values).max(initial=0)))
                 largest_error = max(largest_error, float(np.abs(given - values).max(initial=0)) / scale)
     if largest_error > OUTPUT_ERROR[all_float]:

@@ -37,8 +37,8 @@ class Quality:
         images: number of captioned images.
         float_cider: CIDEr of the model with float32 weights, or None.
         cider: CIDEr of the file, or None.
-        kept_float: layers that stay float, because the caller asked for it or, in the order in which they
-            were found, because rounding them costs too much.
+        kept_float: layers that stay float: those that the caller requested, then those whose rounding costs
+            too much, in the order in which they were found.
         not_computed: why there is no CIDEr, or "".
     """
 

@@ -124,7 +124,7 @@ def test_reading_does_not_import_tensorflow():
 
 
 def large_model(offset, size, content=b"\1\2\3\4" * 2048):
-    """A file whose constant is behind the FlatBuffer."""
+    """A file whose constant is stored after the FlatBuffer."""
     model = tiny_model()
     model.buffers[1].data, model.buffers[1].offset, model.buffers[1].size = None, offset, size
     builder = flatbuffers.Builder(1024)
@@ -133,7 +133,7 @@ def large_model(offset, size, content=b"\1\2\3\4" * 2048):
     return head.ljust(4096, b"\0") + content
 
 
-def test_constants_behind_the_flatbuffer_are_read_and_written():
+def test_constants_after_the_flatbuffer_are_read_and_written():
     model = flatfile.read_model(large_model(4096, 8192))
     assert model.buffers[1].data.tobytes() == b"\1\2\3\4" * 2048
     again = flatfile.read_model(flatfile.write_model(model))
@@ -141,7 +141,7 @@ def test_constants_behind_the_flatbuffer_are_read_and_written():
 
 
 @pytest.mark.parametrize(("offset", "size"), [(4096, 8193), (1 << 60, 8), (8, 1 << 62), ((1 << 64) - 8, 16)])
-def test_constants_behind_the_end_of_the_file_are_rejected(offset, size):
+def test_constants_beyond_the_end_of_the_file_are_rejected(offset, size):
     with pytest.raises(InputError, match=r"damaged .*a constant ends at byte"):
         flatfile.read_model(large_model(offset, size))
 
