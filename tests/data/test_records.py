@@ -22,7 +22,7 @@ def test_splits_of_a_data_set():
         data.split("dev")
 
 
-def test_clean_caption():
+def test_white_space_and_broken_unicode_of_captions_are_cleaned():
     assert clean_caption(" a\r\n dog\t,\u3000'x' \0 ") == "a dog , 'x'"
     assert clean_caption("half \ud83d pair").encode("utf-8") == b"half ? pair"
     assert clean_caption("\n") == ""

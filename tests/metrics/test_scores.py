@@ -1,4 +1,4 @@
-"""Scores against pycocoevalcap called directly, ROUGE-1 by hand, and unusable input."""
+"""Scores compared with pycocoevalcap's, ROUGE-1 computed by hand, and invalid input."""
 
 import csv
 import json
@@ -42,28 +42,30 @@ def published(shared):
     rows = json.loads(file.read_text(encoding="utf-8"))[:1000]
     captions = {row["image_id"]: row["caption"] for row in rows}
     sorted_texts = sorted(captions.values())
-    made_up = {
+    references = {
         image: [sorted_texts[(place + step) % 1000] + " ." for step in (-60, 7, 400)]
         for place, image in enumerate(sorted(captions, key=captions.get))
     }
-    return made_up, captions
+    return references, captions
 
 
 def pycocoevalcap_scores(references, captions, with_meteor=True):
-    """All scores but SPICE as `COCOEvalCap.evaluate` computes them."""
+    """All scores except SPICE, as `COCOEvalCap.evaluate` computes them."""
     from pycocoevalcap.meteor.meteor import Meteor
     from pycocoevalcap.rouge.rouge import Rouge
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-    people = PTBTokenizer().tokenize({i: [{"caption": text} for text in references[i]] for i in references})
+    tokenized = PTBTokenizer().tokenize(
+        {i: [{"caption": text} for text in references[i]] for i in references}
+    )
     results = PTBTokenizer().tokenize({i: [{"caption": captions[i]}] for i in references})
-    bleu, _ = Bleu(4).compute_score(people, results, verbose=0)
-    meteor = {"METEOR": Meteor().compute_score(people, results)[0]} if with_meteor else {}
+    bleu, _ = Bleu(4).compute_score(tokenized, results, verbose=0)
+    meteor = {"METEOR": Meteor().compute_score(tokenized, results)[0]} if with_meteor else {}
     return {
         **{f"BLEU-{size}": value for size, value in enumerate(bleu, 1)},
         **meteor,
-        "ROUGE-L": Rouge().compute_score(people, results)[0],
-        "CIDEr": Cider().compute_score(people, results)[0],
+        "ROUGE-L": Rouge().compute_score(tokenized, results)[0],
+        "CIDEr": Cider().compute_score(tokenized, results)[0],
     }
 
 
@@ -75,12 +77,12 @@ def test_scores_of_published_captions_equal_pycocoevalcaps(published, with_java)
     assert found.values == pytest.approx(expected, rel=1e-9)
 
 
-# METEOR takes ten seconds to start, so that it is compared in this test only.
+# METEOR takes ten seconds to start, so it is compared only in this test.
 @pytest.mark.slow
 def test_scores_of_captions_of_the_original_implementation_equal_pycocoevalcaps(shared, with_java):
     fixtures = shared / "fixtures"
-    people = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text(encoding="utf-8"))
-    references = {one["cocoid"]: [text["raw"] for text in one["sentences"]] for one in people["images"]}
+    data = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text(encoding="utf-8"))
+    references = {one["cocoid"]: [text["raw"] for text in one["sentences"]] for one in data["images"]}
     beams = json.loads((fixtures / "updown_smp975" / "expected.json").read_text(encoding="utf-8"))["computed"]
     captions = {image: beams[str(image)]["beam_2"]["caption"] for image in references}
     # Unusual characters, the separator of METEOR's protocol, an empty caption.

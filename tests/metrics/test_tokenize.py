@@ -1,4 +1,4 @@
-"""Light tokenisation against the PTB tokenizer, and that one against pycocoevalcap."""
+"""The light tokenizer compared with the PTB tokenizer, and the latter with pycocoevalcap's."""
 
 import csv
 import json

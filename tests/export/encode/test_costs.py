@@ -21,7 +21,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("encoding", "expected"),
     [
-        # Of 3 rows, 10 outputs, 20 inputs, 50 stored weights, every constant 1 ns.
+        # With 3 rows, 10 outputs, 20 inputs and 50 stored weights; every constant is 1 ns.
         (sparse.CSR, 50 * (1 + 3) + 10 + 10 * 3),
         (sparse.BLOCK4, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3),
         (sparse.BLOCK16, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3 + 20 * 3),

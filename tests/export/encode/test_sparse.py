@@ -85,7 +85,7 @@ def test_convolution_as_float16(interpreter):
 def test_copies_in_all_subgraphs_get_the_same_encoding(layer):
     _, dense = layer
     model = flatfile.read_model(dense)
-    # A second signature over the same weights, as a file with two functions has it.
+    # A second subgraph with the same weights, as in a file with two functions.
     model.subgraphs.append(flatfile.read_model(dense).subgraphs[0])
     (weight,) = sparse.find_weights(model)
     assert len(weight.uses) == 2

@@ -66,7 +66,7 @@ def test_constants_are_as_the_runtime_reads_them(converted, written, kind):
 def test_zeros_are_counted_in_every_type(tensor_type, data, count, nonzeros):
     tensor = schema.TensorT()
     tensor.type, tensor.shape = getattr(schema.TensorType, tensor_type), np.array([count], np.int32)
-    if tensor_type == "UINT8":  # whose zero point, 7, means zero
+    if tensor_type == "UINT8":  # the zero point, 7, represents zero
         tensor.quantization = schema.QuantizationParametersT()
         tensor.quantization.scale, tensor.quantization.zeroPoint = np.ones(1, np.float32), np.array([7])
     found = stored.describe(

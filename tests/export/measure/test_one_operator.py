@@ -9,7 +9,7 @@ from tfsparsecap_export.measure import one_operator
 
 @pytest.mark.parametrize("kept", [0.1, 1.0])
 @pytest.mark.parametrize("block", [1, 4, 16])
-def test_random_zeros_fill_whole_blocks_and_leave_the_given_share(kept, block):
+def test_random_zeros_fill_whole_blocks_and_leave_the_given_fraction(kept, block):
     matrix = one_operator.sparse_matrix(np.random.default_rng(0), 200, 160, kept, block)
     blocks = (matrix != 0).reshape(200, -1, block)
     assert (blocks.all(axis=2) == blocks.any(axis=2)).all()

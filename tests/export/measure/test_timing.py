@@ -81,8 +81,8 @@ def test_samples_are_synthetic_or_images(files, tmp_path):
     Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
     (red,) = timing.samples(files, images=[tmp_path / "red.png"])
     assert red["image"].shape == (1, 16, 16, 3) and (red["image"][..., 0] == 255).all()
-    made_up = timing.samples(files, count=5)
-    assert len(made_up) == 5 and made_up[0]["image"].dtype == np.uint8
+    synthetic = timing.samples(files, count=5)
+    assert len(synthetic) == 5 and synthetic[0]["image"].dtype == np.uint8
     with pytest.raises(InputError, match="at least 1"):
         timing.samples(files, count=0)
 

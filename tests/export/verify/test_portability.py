@@ -49,7 +49,7 @@ def warnings_of(path):
 
 
 def is_right(run, weights):
-    """Whether a runtime loads a file and gives NumPy's product."""
+    """Whether a runtime loads a file and computes the same product as NumPy."""
     try:
         (given,) = run().values()
     except (RuntimeError, ValueError, tflite_2_16.RuntimeFailure):
@@ -150,7 +150,7 @@ def test_operator_versions_that_android_lacks_are_warned_about(converted, writte
 
 def test_the_android_library_accepts_each_operator_up_to_its_newest_version(written):
     def run(operators):
-        """A file that also names operators and versions: the library looks for all of them."""
+        """Runs a file that also lists operators and versions, all of which the library must support."""
         model = tiny_model()
         for name, version in operators.items():
             flatfile.operator_code(model, OPERATORS[name], version)
@@ -162,6 +162,6 @@ def test_the_android_library_accepts_each_operator_up_to_its_newest_version(writ
     run(known)
     for name, version in newest.items():
         if version == 1 and len(name) % 4:
-            continue  # of operators with a single version a part is enough
+            continue  # a sample of the operators with a single version is enough
         with pytest.raises(tflite_2_16.RuntimeFailure, match=f"'{name}' version|out of range"):
             run({name: version + 1})
