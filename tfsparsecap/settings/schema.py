@@ -39,7 +39,7 @@ class Data(_OpenSection):
             downloaded), `coco` (MS-COCO with its own or Karpathy's caption files) or `table` (CSV or JSONL).
         folder: data folder, relative to the working directory. `scenes` generates it if it does not exist;
             null (only for `scenes`) uses the user's cache folder.
-        minimum_count: words that are rarer in the training captions are replaced by the unknown token.
+        minimum_count: words that occur fewer times in the training captions become the unknown token.
         vocabulary_size: maximum number of tokens, including the four special ones; the most frequent words
             are kept. null sets no limit.
         sentencepiece: path of a SentencePiece model, whose pieces replace words as tokens; null uses words.
@@ -81,7 +81,7 @@ class Encoder(_Section):
 
     Attributes:
         network: `mobilenet_v1` or `inception_v1`.
-        width: width multiplier of `mobilenet_v1`; must not be set for `inception_v1`.
+        width: width multiplier of `mobilenet_v1`; `inception_v1` requires the default.
         layer: name of the layer whose output is the feature map, see `tfsparsecap.models`. The default is
             `conv_pw_5_relu` for `mobilenet_v1` and `Mixed_4f` for `inception_v1`.
         image_size: height and width of the input images in pixels.
@@ -112,8 +112,7 @@ class Encoder(_Section):
     def _check(self) -> Self:
         if self.network == "mobilenet_v1" and self.weights not in (None, "imagenet"):
             raise InputError(
-                f"model.encoder.weights is {self.weights!r}: use imagenet or null; checkpoints are supported"
-                " with model.encoder.network=inception_v1"
+                f"model.encoder.weights is {self.weights!r}: use imagenet or null for mobilenet_v1"
             )
         if self.network == "inception_v1" and self.weights == "imagenet":
             raise InputError(
@@ -132,6 +131,7 @@ class SoftAttentionModel(_Section):
     """Soft-Attention, with the sizes of `tfsparsecap.models.SoftAttention`.
 
     Attributes:
+        embedding_size, rnn_size, attention_size: sizes of word embeddings, recurrent state and attention.
         share_attention: `kv` uses the attention keys as values, too (Share-KV); null shares nothing.
         dropout: dropout rate.
         feature_size: number of values per region feature; used only without an encoder.
@@ -172,6 +172,8 @@ class TransformerModel(_Section):
     `SoftAttentionModel`.
 
     Attributes:
+        size, hidden_size: width of the model, and of the hidden layer of its feed-forward networks.
+        layers, heads: number of layers in encoder and decoder each, and of attention heads.
         share_encoder_layers, share_decoder_layers: index of the layer used at each depth, such as
             [0, 0, 0, 1, 1, 1]; null uses a separate layer at each depth.
         share_encoder_attention, share_decoder_attention: attention projections to share: keys and values
@@ -221,10 +223,9 @@ class Pruning(_OpenSection):
     """How the captioner is pruned during training. Other keys are options of the pruning method.
 
     Attributes:
-        method: name of a pruning method, see docs/pruning.md: `supermask`; `supermask_loss` (SMP as
-            published); `gradual`; `magnitude` (one-shot); `lottery`; `snip` (before training); `relevance`,
-            `l1` and `l2` (prune as long as a validation score is good enough); or `frozen` (keeps the zeros
-            of `training.start_from`).
+        method: pruning method, see docs/pruning.md: `supermask`, `supermask_loss` (SMP as published),
+            `gradual`, `magnitude` (one-shot), `lottery`, `snip` (before training), `relevance`, `l1` or `l2`
+            (while a validation score is good enough), `frozen` (keeps the zeros of `training.start_from`).
         sparsity: final fraction of zero weights; the maximum for methods that follow a validation score.
         block_shape: (inputs, outputs) of the blocks of weights that are kept or removed together.
         encoder: true also prunes an encoder that is trained from the start. A, B and C are the SMP paper's
@@ -301,8 +302,7 @@ class Training(_Section):
         warmup_steps: number of steps in which `cosine` and `noam` raise the learning rate linearly from 0.
         adam_beta_2, adam_epsilon: Adam's decay rate of the second moment, and its epsilon.
         weight_decay: decoupled weight decay as in AdamW; gates and biases are excluded.
-        clip_norm: maximum global norm of the gradients; null for no limit.
-        clip_value: maximum absolute value of each gradient; null for no limit.
+        clip_norm, clip_value: maximum global norm, and maximum absolute value, of gradients; null for none.
         label_smoothing: fraction of the target probability that is spread evenly over all tokens.
         precision: `float32`, or `mixed_bfloat16` for devices that support it.
         distribution: `default` (one device) or `mirrored` (all devices of this machine).
