@@ -86,9 +86,13 @@ def modules() -> list[tuple[str, Path]]:
 
 
 def imports(file: Path) -> set[str]:
-    """Everything a file imports, inside functions too; `from a import b` counts as `a` and `a.b`."""
+    """Everything a file imports at run time, also in functions; `from a import b` counts as `a` and `a.b`."""
     names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
