@@ -86,7 +86,7 @@ def test_captions_and_scores_of_each_beam_are_the_originals(capsys, converted, p
             assert result["captions"][0]["score"] == pytest.approx(best["logprob"], abs=1e-3)
 
 
-def test_captions_can_be_sampled_and_missing_features_are_refused(capsys, converted, features):
+def test_captions_can_be_sampled_and_missing_features_are_rejected(capsys, converted, features):
     argv = [
         converted,
         "--features",
@@ -112,7 +112,7 @@ def test_captions_can_be_sampled_and_missing_features_are_refused(capsys, conver
     assert "exclude each other" in capsys.readouterr().err
 
 
-def test_other_architectures_are_refused(capsys, copied):
+def test_other_architectures_are_rejected(capsys, copied):
     changed(copied, caption_model="transformer_xl")
     assert 'caption_model "transformer_xl"' in refused(capsys, copied)
     changed(copied, caption_model="relation_transformer", d_model=96, num_layers=1)
@@ -122,7 +122,7 @@ def test_other_architectures_are_refused(capsys, copied):
     assert "lacks att_embed" not in text and "lacks model.decoder" in text and "which no layer uses" in text
 
 
-def test_other_sizes_are_refused_before_memory_is_allocated(capsys, copied):
+def test_other_sizes_are_rejected_before_memory_is_allocated(capsys, copied):
     changed(copied, rnn_size=10**9)
     assert "rnn_size is 1000000000 in the configuration, but no tensor" in refused(capsys, copied)
     changed(copied, rnn_size=288)
@@ -131,7 +131,7 @@ def test_other_sizes_are_refused_before_memory_is_allocated(capsys, copied):
     assert "has 2999 tokens" in refused(capsys, copied)
 
 
-def test_missing_or_damaged_files_are_refused(capsys, copied):
+def test_missing_or_damaged_files_are_rejected(capsys, copied):
     (copied / "second.model").write_bytes(b"")
     assert "several (second.model, sentencepiece_word.model): give it with --tokenizer" in refused(
         capsys, copied
@@ -148,7 +148,7 @@ def test_missing_or_damaged_files_are_refused(capsys, copied):
     assert "give it with --config" in refused(capsys, copied)
 
 
-def test_missing_folders_are_refused_early(capsys, copied):
+def test_missing_folders_are_rejected_early(capsys, copied):
     for option in ("--data", "--features"):
         assert f"give {option} an existing one" in refused(capsys, copied, option, copied / "absent")
     assert ended(convert.main, copied, "--output", copied / "runs" / "new") == 2
@@ -318,7 +318,7 @@ def test_a_converted_run_is_evaluated_on_its_data(capsys, transformer, features,
         ({"share_att_decoder": ["kv"]}, "share"),
     ],
 )
-def test_wrong_configurations_of_transformers_are_refused(capsys, transformer, tmp_path, values, message):
+def test_wrong_configurations_of_transformers_are_rejected(capsys, transformer, tmp_path, values, message):
     weights, config, _ = transformer("ort_tiny")
     config |= {"tokenizer": "radix", "radix_base": BASE, "bos_token_id": BASE + 1, "eos_token_id": BASE + 2}
     checkpoint = laid_out(tmp_path, weights, config | values, [f"n{number}" for number in range(500)])

@@ -237,6 +237,6 @@ def test_exports_with_builtin_operations_and_gives_the_same_captions(beam, cell)
 
 
 @pytest.mark.parametrize(("beam", "length"), [(0, 5), (2, 0), (-1, 5)])
-def test_impossible_sizes_are_refused(beam, length):
+def test_impossible_sizes_are_rejected(beam, length):
     with pytest.raises(InputError, match="at least 1"):
         beam_search(make(15), features(1), beam, length)

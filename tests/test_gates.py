@@ -99,7 +99,7 @@ def test_fitting_block_divides_the_matrix(rows, columns, asked, fits):
 
 
 @pytest.mark.parametrize("block_shape", [3, (1,), (0, 1), (1, 2, 3), (1.0, 1), "16", None])
-def test_a_malformed_block_shape_is_refused(block_shape):
+def test_a_malformed_block_shape_is_rejected(block_shape):
     with pytest.raises(InputError, match="two positive integers"):
         Gate(block_shape=block_shape)
 

@@ -391,7 +391,7 @@ def test_calls_of_a_sampler_differ_and_another_sampler_with_the_same_seed_repeat
         ("seed", "one or two integers", [(1, 2, 3), [1, [2, 3]], 1.5, 2**64, tf.constant([1.0, 2.0])]),
     ],
 )
-def test_wrong_arguments_are_refused(name, message, values):
+def test_wrong_arguments_are_rejected(name, message, values):
     for value in values:
         arguments = {"samples": 2, "max_length": 5, name: value}
         with pytest.raises(InputError, match=message):

@@ -1,7 +1,7 @@
 """Greedy and beam search for any `Captioner`, as one graph.
 
-All shapes are static and all operations are TensorFlow Lite built-ins, so the evaluated graph is also the
-exported one.
+All shapes are static and all operations are TensorFlow Lite built-ins, so the same graph is evaluated and
+exported.
 """
 
 import tensorflow as tf
@@ -14,20 +14,20 @@ from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
 def beam_search(
     captioner: Captioner, inputs: dict, beam: int, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the `beam` best captions by beam search without length normalisation; one beam is greedy search.
+    """Finds the `beam` best captions by beam search without length normalisation; `beam=1` is greedy search.
 
     Runs eagerly or inside `tf.function`; in a graph it stops as soon as every beam has ended.
 
     Args:
         captioner: any built `Captioner`.
-        inputs: what `captioner.encode` takes, leading axis B (may be unknown in a graph).
+        inputs: inputs of `captioner.encode`, leading axis B (may be unknown in a graph).
         beam: number of captions kept at each step, at least 1.
-        max_length: largest number of tokens in a caption, the end token included.
+        max_length: largest number of tokens in a caption, including the end token.
 
     Returns:
         `(token_ids, scores)`, best first: int32 [B, beam, max_length] without the start token and with
         `pad_id` after the end token; float32 [B, beam], the sum of the log-probabilities of a caption's
-        tokens, the end token included if it was generated. If fewer than `beam` captions exist, the rest are
+        tokens, including the end token if generated. If fewer than `beam` captions exist, the rest are
         `pad_id` with score -inf.
 
     Raises:
@@ -43,7 +43,7 @@ def beam_search(
     if beam < 1 or max_length < 1:
         raise InputError(f"beam is {beam} and max_length {max_length}: both must be at least 1")
     check_length(captioner, max_length)
-    # Gated weights are masked once, before the loop, and not at every token.
+    # Mask gated weights once before the loop, not at every token.
     with sample_gates_once(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
@@ -52,7 +52,7 @@ def beam_search(
 
 
 def check_length(captioner: Captioner, max_length: int) -> None:
-    """Raises InputError if a captioner does not support captions of so many tokens."""
+    """Raises InputError if `max_length` exceeds the captioner's."""
     if captioner.max_length is not None and max_length > captioner.max_length:
         raise InputError(
             f"max_length is {max_length}, but captions of {captioner.name} have at most"
@@ -68,8 +68,8 @@ def _search(
     batch = rows // beam
     # At most `beam` continuations of one caption can be among the best.
     width = min(beam, captioner.vocabulary_size)
-    # All beams start equal: only the first one is alive, or all would find the same caption. A dead beam
-    # counts as ended, so that it does not keep the loop running.
+    # All beams start equal, so only the first is alive; otherwise all would find the same caption. A dead
+    # beam counts as ended, so that it does not keep the loop running.
     alive = tf.range(rows) % beam == 0
     # Only padding follows the end token, with log-probability 0.
     after_end = tf.constant([[0.0, *[float("-inf")] * (width - 1)]])
@@ -87,7 +87,7 @@ def _search(
 
     def advance(loop: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
         logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
-        # The logarithm is taken of the best tokens only.
+        # Compute the logarithm of the best tokens only.
         probabilities, tokens = tf.math.top_k(tf.nn.softmax(logits), k=width)
         ended = tf.expand_dims(loop["ended"], 1)
         tokens = tf.where(ended, captioner.pad_id, tokens)
@@ -114,7 +114,7 @@ def _search(
             "token_ids": tf.where(here, tf.expand_dims(last, 1), token_ids),
             "state": state,
         }
-        # Reshaping loses static shapes, which must not change in a loop.
+        # Reshaping loses static shapes, but a loop must keep them.
         tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
         return [following]
 
@@ -130,7 +130,7 @@ class Decoder:
     Args:
         captioner: any built `Captioner`.
         beam: number of captions kept at each step; 1 is greedy.
-        max_length: largest number of tokens in a caption, the end token included.
+        max_length: largest number of tokens in a caption, including the end token.
 
     Examples:
         >>> from tfsparsecap.models import SoftAttention
@@ -148,7 +148,7 @@ class Decoder:
 
     @property
     def traces(self) -> int:
-        """Number of graphs traced so far: one for each new input shape, which takes seconds."""
+        """Number of graphs traced so far: one per new input shape; each takes seconds."""
         return self._search.experimental_get_tracing_count()
 
     def _decode(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor]:

@@ -21,7 +21,7 @@ class Draws:
         self._kept: dict[tuple, list[tf.Tensor]] = {}
 
     def find(self, *key) -> tf.Tensor | None:
-        """The tensor kept under `key` that can be used in the present graph; None if there is none."""
+        """Returns the tensor under `key` that the current graph can use; None if there is none."""
         return next((value for value in self._kept.get(key, ()) if _usable(value)), None)
 
     def keep(self, value: tf.Tensor, *key) -> None:
@@ -38,7 +38,7 @@ _scopes = _Scopes()
 
 @contextlib.contextmanager
 def scope() -> Iterator[Draws]:
-    """Opens a set of samples that takes precedence over that of the pass inside the block."""
+    """Opens a set of samples that, inside the block, takes precedence over the samples of the pass."""
     draws = Draws()
     _scopes.open.append(draws)
     try:
@@ -48,13 +48,13 @@ def scope() -> Iterator[Draws]:
 
 
 def find_in_scopes(*key) -> tf.Tensor | None:
-    """The tensor under `key` of the innermost open scope that has one."""
+    """Returns the tensor under `key` of the innermost open scope that has one."""
     found = (draws.find(*key) for draws in reversed(_scopes.open))
     return next((value for value in found if value is not None), None)
 
 
 def of_pass() -> Draws | None:
-    """The samples of the forward pass that runs in this thread; None outside of a pass."""
+    """Returns the samples of this thread's current forward pass; None outside of a pass."""
     context = keras_internals.call_context()
     if context is None:
         return None
@@ -64,10 +64,10 @@ def of_pass() -> Draws | None:
 
 
 def _usable(value: tf.Tensor) -> bool:
-    """Whether code that runs now may use a tensor that was created before.
+    """Whether the current code may use a tensor that was created earlier.
 
-    A tensor of an eager pass would become a constant in a function that is traced now, and a tensor of one
-    function does not exist in another; but the body of a loop or condition may use its function's tensors.
+    An eager tensor would become a constant in a function that is being traced, and a tensor of one function
+    does not exist in another; but the body of a loop or condition may use its function's tensors.
     """
     if not tf.is_symbolic_tensor(value):
         return tf.executing_eagerly()

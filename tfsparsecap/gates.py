@@ -4,9 +4,9 @@ A gated weight is used as `W' = W * z(sigmoid(G))` (SMP paper, equations 1 to 3)
 gates; `z` samples from a Bernoulli distribution in training, rounds otherwise, and is the identity in the
 backward pass (equation 8).
 
-Each gate is sampled once per forward pass, however often its weight is read (`draws.py` defines a pass).
-Keras does not know a custom loop over layers as one pass: wrap it in `sample_gates_once`, so that all time
-steps see the same weights.
+Each gate is sampled once per forward pass, even if its weight is read several times (`draws.py` defines a
+pass). Keras does not treat a custom loop over layers as one pass: wrap it in `sample_gates_once`, so that all
+time steps use the same weights.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfsparsecap import draws, keras_internals
 from tfsparsecap.errors import InputError
 
-#: The papers' initial value of every gate: sigmoid(5) = 0.9933, so a new gate is almost always open.
+#: Initial logit of all gates in the papers: sigmoid(5) = 0.9933, so a new gate is almost always open.
 INITIAL_LOGIT = 5.0
 
 
@@ -43,10 +43,10 @@ def straight_through_round(probability: tf.Tensor) -> Any:
 
 @tf.custom_gradient
 def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor) -> Any:
-    """Samples 1 with the given probability, else 0; the gradient passes unchanged (none to the seed).
+    """Samples 1 with the given probability, else 0; the gradient passes unchanged (the seed gets none).
 
     A sample uses 16 random bits: the probability is accurate to 2^-16, and exact at 0 and 1. This takes half
-    the time of 32 bits, and sampling is most of the cost of gates.
+    as long as 32 bits, and sampling is most of the cost of gates.
 
     Args:
         probability: float tensor of any static shape, values in [0, 1].
@@ -71,10 +71,10 @@ def straight_through_bernoulli(probability: tf.Tensor, seed: tf.Tensor) -> Any:
 
 
 def fitting_block(rows: int, columns: int, block_shape: tuple[int, int]) -> tuple[int, int]:
-    """The block that tiles a matrix of `rows` x `columns`: `block_shape`, or a divisor of it.
+    """Returns the block that tiles a matrix of `rows` x `columns`: `block_shape`, or a divisor of it.
 
-    It is the greatest common divisor rather than the largest size that fits, so that a (16, 1) block shrinks
-    to (8, 1) or (4, 1), which the kernels of phones still support.
+    It is the greatest common divisor, not the largest size that fits, so that a (16, 1) block shrinks to
+    (8, 1) or (4, 1), which sparse kernels on phones still support.
 
     Examples:
         >>> fitting_block(768, 10, (16, 1)), fitting_block(24, 10, (16, 1)), fitting_block(7, 10, (16, 1))
@@ -87,7 +87,7 @@ def as_block_shape(block_shape: Any) -> tuple[int, int]:
     """Checks a block shape: two positive integers, in Keras's (inputs, outputs) order.
 
     Raises:
-        InputError: anything else.
+        InputError: the block shape is anything else.
     """
     shape = tuple(block_shape) if isinstance(block_shape, (tuple, list)) else ()
     if len(shape) != 2 or not all(isinstance(size, int) and size > 0 for size in shape):
@@ -100,20 +100,20 @@ def as_block_shape(block_shape: Any) -> tuple[int, int]:
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class Gate(keras.layers.Layer):
-    """One gate per block of a weight. It owns the weight's mask.
+    """The gates of a weight, one per block.
 
-    The weight is seen as a matrix [rows, columns] = [all axes that are summed over, outputs], which for a
+    The weight is treated as a matrix [rows, columns] = [all axes that are summed over, outputs], which for a
     Dense kernel is the kernel itself; `block_shape` tiles that matrix. If it does not divide the matrix, a
     smaller block is used (see `fitting_block`).
 
     Args:
         block_shape: (inputs, outputs) of a block; (1, 1) is one gate per weight.
         initial_logit: initial value of all gates.
-        seed: of the samples; None derives it from Keras's global seed.
+        seed: seed of the samples; None derives it from Keras's global seed.
 
     Call arguments:
         weight: float tensor or variable of the shape given to `build`, any float dtype.
-        training: True samples, False and None round. The result is `weight * z(sigmoid(logits))`, of the
+        training: True samples; False and None round. The result is `weight * z(sigmoid(logits))`, of the
             shape and dtype of `weight`.
 
     Reference:
@@ -134,19 +134,18 @@ class Gate(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        # The layer that owns the weight has cast it already (mixed precision), so Keras must not cast it.
+        # The layer that owns the weight has already cast it (mixed precision), so Keras must not cast it.
         super().__init__(autocast=False, **kwargs)
         self.block_shape = as_block_shape(block_shape)
         self.initial_logit = initial_logit
         self.seed = seed
-        #: Whether gates are sampled in training. Methods that rank gates turn it off: they are always
-        #: rounded.
+        #: Whether gates are sampled in training. Methods that rank gates turn this off to always round.
         self.samples = True
         #: Whether weights behind closed gates also get a (straight-through) gradient and keep learning.
         self.closed_weights_learn = False
-        #: Whether it never changes, whatever method prunes the other gates of the model.
+        #: Whether pruning methods never change this gate.
         self.fixed = False
-        #: Whether `trainable` does not change when the layer around is frozen or unfrozen.
+        #: Whether `trainable` is kept when the enclosing layer is frozen or unfrozen.
         self.independent = False
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -154,8 +153,8 @@ class Gate(keras.layers.Layer):
         """Creates the logits for a weight of `weight_shape`.
 
         Args:
-            weight_shape: of the weight.
-            rows: number of rows of the weight seen as a matrix; None if the last axis holds the outputs and
+            weight_shape: shape of the weight.
+            rows: number of rows of the weight as a matrix; None if the last axis holds the outputs and
                 all others are summed over.
         """
         size = math.prod(weight_shape)
@@ -172,13 +171,13 @@ class Gate(keras.layers.Layer):
         )
 
     def fix(self) -> None:
-        """Makes it constant: rounded, not trained, not changed by pruning methods."""
+        """Makes the gates constant: rounded, not trained, not changed by pruning methods."""
         self.fixed, self.samples, self.trainable = True, False, False
         self.independent = True
 
     @property
     def trainable(self) -> bool:
-        """Whether it learns; follows the layer around it, unless it is `independent`."""
+        """Whether the gates are trained; follows the enclosing layer unless they are `independent`."""
         return keras.layers.Layer.trainable.fget(self)
 
     @trainable.setter
@@ -188,7 +187,7 @@ class Gate(keras.layers.Layer):
 
     @property
     def size(self) -> int:
-        """Number of weights behind all its gates."""
+        """Number of weights behind all gates."""
         return self.rows * self.columns
 
     @property
@@ -197,14 +196,14 @@ class Gate(keras.layers.Layer):
         return self.block[0] * self.block[1]
 
     def __call__(self, weight: keras.Variable | tf.Tensor, **kwargs: Any) -> tf.Tensor:
-        # Variables are read here, in the precision of the layer around, and not as inputs of this layer.
+        # Read variables here, in the precision of the enclosing layer, not as inputs of this layer.
         return super().__call__(tf.convert_to_tensor(weight), **kwargs)
 
     def call(self, weight: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         return self._product(weight, tf.cast(self.mask(training), weight.dtype))
 
     def _product(self, weight: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """`W' = weight * expand(mask)`; its gradients are `block_sum(dL/dW' * W)` and `dL/dW' [* mask]`."""
+        """`W' = weight * expand(mask)`, with gradients `block_sum(dL/dW' * W)` and `dL/dW' [* mask]`."""
         through = self.closed_weights_learn
 
         @tf.custom_gradient
@@ -218,13 +217,13 @@ class Gate(keras.layers.Layer):
         return product(weight, mask)
 
     def read(self, weight: keras.Variable) -> tf.Tensor:
-        """The gated weight of the layer that owns this gate, sampled once per forward pass.
+        """Returns the gated weight of the layer that owns this gate, sampled once per forward pass.
 
         Every read within a pass, or inside `sample_gates_once`, returns the same tensor. Custom layers can
-        use it as well: `matmul(inputs, self.gate.read(self.kernel))`.
+        use it too: `matmul(inputs, self.gate.read(self.kernel))`.
 
         Args:
-            weight: of the shape given to `build`; always the same variable.
+            weight: variable of the shape given to `build`; always the same one.
         """
         held = draws.find_in_scopes(id(self))
         if held is None:
@@ -239,7 +238,7 @@ class Gate(keras.layers.Layer):
         return tf.cast(held, weight.dtype)
 
     def mask(self, training: bool | None = False) -> tf.Tensor:
-        """The states of the gates: float32 zeros and ones, one per block; sampled anew in training."""
+        """Returns the states of the gates: float32 zeros and ones, one per block; sampled in training."""
         probability = tf.sigmoid(tf.convert_to_tensor(self.logits))
         if not (self.samples and self.trainable) or training is None or training is False:
             return straight_through_round(probability)
@@ -253,7 +252,7 @@ class Gate(keras.layers.Layer):
         )
 
     def expand(self, mask: tf.Tensor) -> tf.Tensor:
-        """One value per block, of the shape of the logits -> the shape of the weight."""
+        """Expands values of the logits' shape, one per block, to the shape of the weight."""
         rows, columns = self.block
         if rows == columns == 1:
             return tf.reshape(mask, self.weight_shape)
@@ -263,20 +262,21 @@ class Gate(keras.layers.Layer):
         return tf.reshape(tiled, self.weight_shape)
 
     def block_sum(self, values: tf.Tensor) -> tf.Tensor:
-        """Sums values of the weight's shape over each block -> the shape of the logits."""
+        """Sums values of the weight's shape over each block, to the shape of the logits."""
         rows, columns = self.block
         tiled = tf.reshape(values, (self.rows // rows, rows, self.columns // columns, columns))
         return tf.reduce_sum(tiled, (1, 3))
 
     def open_count(self) -> tf.Tensor:
         """Number of weights behind open (rounded) gates: float32 scalar."""
-        # Counted as integers: a float32 sum of ones stops at 2**24.
+        # An integer sum: in float32, a sum of ones stops at 2**24.
         opened = tf.reduce_sum(tf.cast(tf.convert_to_tensor(self.logits) > 0.0, tf.int32))
         return tf.cast(opened, tf.float32) * self.block_size
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
         super().save_own_variables(store)
-        # Keras does not save the state of random generators; a resumed training needs it for equal samples.
+        # Keras does not save the state of random generators; a resumed training needs it for identical
+        # samples.
         store["seed_state"] = self.seed_generator.state.numpy()
 
     def load_own_variables(self, store: dict[str, Any]) -> None:
@@ -296,7 +296,7 @@ class Gate(keras.layers.Layer):
 
 
 def gated_layers(model: keras.Layer) -> list[keras.Layer]:
-    """The layers of `model` (or `model` itself) that own gates: each once, in Keras's order."""
+    """Returns the layers of `model` (or `model` itself) that own gates: each once, in Keras's order."""
     seen: dict[int, keras.Layer] = {}
     for layer in keras_internals.nested_layers(model):
         if getattr(layer, "gate_of", None):
@@ -305,19 +305,19 @@ def gated_layers(model: keras.Layer) -> list[keras.Layer]:
 
 
 def gates(model: keras.Layer) -> list[Gate]:
-    """Every gate in `model`."""
+    """Returns all gates in `model`."""
     return [gate for layer in gated_layers(model) for gate in layer.gate_of.values()]
 
 
 @contextlib.contextmanager
 def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Iterator[None]:
-    """Samples every gate of `model` once; inside the block all its layers use that sample, also in loops.
+    """Samples every gate of `model` once; inside the block all its layers use that sample, even in loops.
 
     Gates that an outer `sample_gates_once` has sampled keep that sample.
 
     Args:
         model: any layer or model; without gates this does nothing.
-        training: as in `call`; None is the training flag of the Keras call around.
+        training: as in `call`; None is the training flag of the enclosing Keras call.
 
     Examples:
         >>> dense = keras.layers.Dense(3)
@@ -336,6 +336,6 @@ def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Itera
 
 
 def _in_compute_dtype(layer: keras.Layer, weight: keras.Variable | tf.Tensor) -> tf.Tensor:
-    """A weight as `layer` itself reads it: the model around may compute in another precision."""
+    """Returns a weight as `layer` reads it: the enclosing model may compute in another precision."""
     raw = keras_internals.uncast_value(weight) if isinstance(weight, keras.Variable) else weight
     return tf.cast(raw, layer.compute_dtype)

@@ -1,7 +1,7 @@
-"""Private names of Keras, TensorFlow and tensorflow-model-optimization, each behind a function of its own.
+"""Functions that wrap private names of Keras, TensorFlow and tensorflow-model-optimization.
 
-No other module of `tfsparsecap` uses such names. After an upgrade, `tests/test_keras_internals.py` names
-those that have disappeared.
+No other module of `tfsparsecap` uses such names. After an upgrade, `tests/test_keras_internals.py` reports
+those that no longer exist.
 """
 
 import contextlib
@@ -22,31 +22,31 @@ _TFMOT = "tensorflow_model_optimization.python.core.sparsity.keras"
 
 
 def call_context() -> Any | None:
-    """The object that Keras keeps for the outermost layer call of this thread; None outside of any call.
+    """Returns Keras's context object of the outermost layer call of this thread; None outside of any call.
 
-    Keras drops it when the call returns or raises, and with it what was attached to it.
+    Keras drops it, and everything attached to it, when the call returns or raises.
     """
     return global_state.get_global_attribute("current_call_ctx")
 
 
 def training_of_call() -> Any:
-    """The `training` argument that layers called now inherit: a bool, a tensor or None."""
+    """Returns the `training` argument that layers called now inherit: a bool, a tensor or None."""
     context = call_context()
     return None if context is None else context.get_value("training")
 
 
 def nested_layers(layer: keras.Layer, include_self: bool = True) -> list[keras.Layer]:
-    """`layer` and all layers inside it, in Keras's order."""
+    """Returns `layer` and all layers inside it, in Keras's order."""
     return list(layer._flatten_layers(include_self=include_self, recursive=True))
 
 
 def sublayers(layer: keras.Layer) -> list[keras.Layer]:
-    """The layers that `layer` itself holds, without theirs."""
+    """Returns the direct sublayers of `layer`."""
     return list(layer._layers)
 
 
 def own_weights(layer: keras.Layer) -> list[keras.Variable]:
-    """The weights of `layer` without those of the layers inside it."""
+    """Returns the weights of `layer` without those of its sublayers."""
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
@@ -57,7 +57,7 @@ def is_rematerialized(layer: keras.Layer) -> bool:
 
 @contextlib.contextmanager
 def unlocked(layer: keras.Layer) -> Iterator[None]:
-    """Lets a built layer gain and lose weights and sublayers inside the block."""
+    """Allows adding weights and sublayers to a built layer, and removing them, inside the block."""
     layer._tracker.unlock()
     try:
         yield
@@ -66,37 +66,37 @@ def unlocked(layer: keras.Layer) -> Iterator[None]:
 
 
 def untrack(layer: keras.Layer, value: Any) -> None:
-    """Has `layer` forget a deleted sublayer. (Deleted variables it forgets by itself.)"""
+    """Stops `layer` from tracking a deleted sublayer. (Keras does this only for variables.)"""
     layer._tracker.untrack(value)
 
 
 def uncast_value(variable: keras.Variable) -> tf.Tensor | tf.Variable:
-    """The variable's value in its own dtype, whatever autocast scope is active."""
+    """Returns the variable's value in its own dtype, even in an autocast scope."""
     return variable._value
 
 
 def flat_metrics(model: keras.Model, logs: dict[str, Any]) -> Any:
-    """Values of `logs` as `train_on_batch` returns them: in metric order, a scalar if there is only one."""
+    """Returns `logs` in the format of `train_on_batch`: in metric order, a scalar if there is only one."""
     return model._flatten_metrics_in_order(logs)
 
 
 def clear_losses(model: keras.Model) -> None:
-    """Drops the regularization losses that earlier calls have collected."""
+    """Drops the regularization losses collected by earlier calls."""
     model._clear_losses()
 
 
 def optimizer_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
-    """The variables that a built optimizer updates."""
+    """Returns the variables that a built optimizer updates."""
     return optimizer._trainable_variables
 
 
 def learning_rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
-    """The optimizer's learning rate: a variable or a schedule, not the schedule's present value."""
+    """Returns the optimizer's learning rate: a variable or a schedule, not the schedule's current value."""
     return getattr(optimizer, "_learning_rate", None)
 
 
 def is_function_graph(graph: tf.Graph) -> bool:
-    """Whether `graph` is that of a `tf.function`, and not the body of a loop or condition inside one."""
+    """Whether `graph` belongs to a `tf.function`, not to the body of a loop or condition inside one."""
     return type(graph) is tf.__internal__.FuncGraph
 
 
@@ -106,10 +106,10 @@ def is_nested_graph(graph: tf.Graph) -> bool:
 
 
 def model_optimization() -> tuple[ModuleType, ModuleType]:
-    """tensorflow-model-optimization's modules `(pruning_schedule, pruning_impl)`.
+    """Returns tensorflow-model-optimization's modules `(pruning_schedule, pruning_impl)`.
 
-    Importing the package sets an environment variable that makes TensorFlow give Keras 2 to later imports. It
-    is put back, so that child processes do not inherit it. keras-cv, which would break, is imported before.
+    Importing the package sets an environment variable that switches later imports of TensorFlow to Keras 2.
+    It is restored, so that child processes do not inherit it. keras-cv, which would fail, is imported before.
 
     Raises:
         InputError: the package is not installed.

@@ -17,8 +17,8 @@ from tfsparsecap.models.captioner import Captioner, Inputs
 
 Seed: TypeAlias = int | tuple[int, int] | tf.Tensor | None
 
-# To find a nucleus, so many tokens are sorted first, and all only if these are too few: sorting 10 000 takes
-# four times as long as the rest of a step.
+# Number of tokens to sort first when finding a nucleus; all are sorted only if these are too few, because
+# sorting 10 000 takes four times as long as the rest of a step.
 _FEW = 256
 
 
@@ -35,7 +35,7 @@ def sample(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Samples captions of every image token by token; the image is encoded once.
 
-    A token is sampled from `softmax(logits / temperature)`, with `top_k` only from its `top_k` most probable
+    Tokens are sampled from `softmax(logits / temperature)`: with `top_k` only from the `top_k` most probable
     tokens, with `top_p` only from the smallest set of most probable tokens whose probabilities add up to
     `top_p`. With both, `top_p` applies to the renormalised probabilities of the `top_k` tokens.
 
@@ -45,24 +45,24 @@ def sample(
 
     Args:
         captioner: any built `Captioner`.
-        inputs: what `captioner.encode` takes, leading axis B (may be unknown in a graph).
+        inputs: inputs of `captioner.encode`, leading axis B (may be unknown in a graph).
         samples: number of captions per image, at least 1.
-        max_length: largest number of tokens in a caption, the end token included.
-        temperature: above 0; below 1 makes likely tokens likelier, towards 0 only the likeliest remains.
+        max_length: largest number of tokens in a caption, including the end token.
+        temperature: above 0; values below 1 make likely tokens likelier, values near 0 are greedy.
         top_k: number of tokens to sample from, at least 1; None is all.
-        top_p: probability mass to sample from, above 0, at most 1; None, like 1, is all.
-        seed: one integer (equal to the pair with 0), a pair, or a tensor of these. The same seed gives the
+        top_p: probability mass to sample from, above 0 and at most 1; None and 1 are all.
+        seed: an integer s (the same as the pair s, 0), a pair, or a tensor of these. The same seed gives the
             same captions on the same kind of device; replicas of a `tf.distribute` strategy need different
-            seeds. None takes a new one for each call (in a graph, each run) from the generator that
-            `tf.random.set_seed` sets.
+            seeds. None takes a new seed for each call (in a graph, each run) from the generator that
+            `tf.random.set_seed` seeds.
 
     Returns:
         `(token_ids, log_probabilities)`: int32 [B, samples, max_length] without the start token and with
-        `pad_id` after the end token; float32 [B, samples, max_length] of each sampled token, the end token
-        included, and 0 after it. They are the captioner's own, `log_softmax(logits)`, whatever `temperature`,
-        `top_k` and `top_p` are: their sum is the score that `beam_search` gives the caption, and not, with
-        these options, the log-probability under the sampling distribution. They are differentiable with
-        respect to the captioner's weights; the choice of tokens is not.
+        `pad_id` after the end token; float32 [B, samples, max_length] of each sampled token, including the
+        end token, and 0 after it. They are always the captioner's `log_softmax(logits)`, independent of
+        `temperature`, `top_k` and `top_p`: their sum is the caption's score in `beam_search`, not its
+        log-probability under the sampling distribution. They are differentiable with respect to the
+        captioner's weights; the choice of tokens is not.
 
     Raises:
         InputError: an argument out of range, or a malformed seed.
@@ -81,7 +81,7 @@ def sample(
     _check(samples, max_length, temperature, top_k, top_p)
     check_length(captioner, max_length)
     seed = _as_seed(seed)
-    # Gated weights are masked once, before the loop, and not at every token.
+    # Mask gated weights once before the loop, not at every token.
     with sample_gates_once(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
@@ -116,7 +116,7 @@ def sample(
                 "log_probabilities": tf.where(here, log_probabilities[:, None], loop["log_probabilities"]),
                 "state": state,
             }
-            # Static shapes, which a step may lose, must not change in a loop.
+            # A step may lose static shapes, but a loop must keep them.
             tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
             return [following]
 
@@ -135,8 +135,8 @@ class Sampler:
         temperature: see `sample`.
         top_k: see `sample`.
         top_p: see `sample`.
-        seed: see `sample`; None takes a new one for this sampler. Calls are numbered, so that each batch gets
-            samples of its own; another sampler with the same seed repeats them all.
+        seed: see `sample`; None takes a new seed for this sampler. Each call uses a different seed derived
+            from it; another sampler with the same seed gives the same samples.
 
     Raises:
         InputError: as `sample`.
@@ -162,7 +162,7 @@ class Sampler:
         self.captioner, self.samples, self.max_length = captioner, samples, max_length
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
         self.seed = _as_seed(seed)
-        # A variable, so that calls inside another `tf.function` are counted, too.
+        # A variable, so that calls inside another `tf.function` are counted too.
         self._calls = tf.Variable(
             0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="calls"
         )
@@ -173,7 +173,7 @@ class Sampler:
 
         Returns:
             `(token_ids, scores)`, best first: int32 [B, samples, max_length] as from `sample`; float32
-            [B, samples], the sums of the log-probabilities.
+            [B, samples], sums of log-probabilities.
         """
         return self._sample({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
@@ -197,7 +197,7 @@ def _sample_tokens(
 ) -> tf.Tensor:
     """Samples one token, int32 [R], for each row of logits [R, V]."""
     # With the largest logit at 0, a low temperature sends all others to -inf. The bounds keep the temperature
-    # from becoming 0 or infinite in float32, and 0 / 0 from becoming NaN.
+    # finite and above 0 in float32, so that 0 / 0 does not give NaN.
     logits -= tf.reduce_max(logits, axis=1, keepdims=True)
     logits /= min(max(temperature, 1e-37), 1e37)
     tokens = None
@@ -217,7 +217,7 @@ def _pick(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.Tensor:
     """`_pick` from the smallest set whose probabilities add up to `top_p`; the largest logit is 0."""
     size = logits.shape[1]
-    # In single precision, the sums would lose the tail of a large vocabulary.
+    # In single precision, the sums would miss the tail of a large vocabulary.
     total = tf.reduce_sum(tf.exp(tf.cast(logits, tf.float64)), axis=1, keepdims=True)
 
     def largest(count: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -225,7 +225,7 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
         return found, indices, tf.cumsum(tf.exp(tf.cast(found, tf.float64)) / total, axis=1)
 
     def pick(found: tf.Tensor, indices: tf.Tensor, reached: tf.Tensor) -> tf.Tensor:
-        # A token is kept if those before it do not reach top_p: the first one always is.
+        # A token is kept if the tokens before it do not reach top_p, so the first is always kept.
         before = tf.pad(reached[:, :-1], [[0, 0], [1, 0]])
         picked = _pick(tf.where(before < top_p, found, -math.inf), seed)
         return tf.gather(indices, picked, batch_dims=1)
@@ -238,7 +238,7 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
 
 
 def _check(samples: Any, max_length: Any, temperature: Any, top_k: Any, top_p: Any) -> None:
-    """Raises `InputError` for the first argument of `sample` that is out of range."""
+    """Raises InputError for the first argument of `sample` that is out of range."""
     for name, value in (("samples", samples), ("max_length", max_length), ("top_k", top_k)):
         if (name, value) != ("top_k", None) and not (isinstance(value, Integral) and int(value) >= 1):
             raise InputError(f"{name} is {value!r}: give a whole number of at least 1")

@@ -78,7 +78,7 @@ def test_masks_are_applied_to_weights(mask):
         np.testing.assert_array_equal(after[name], array)
 
 
-def test_wrong_checkpoints_are_refused_and_change_nothing():
+def test_wrong_checkpoints_are_rejected_and_change_nothing():
     captioner = up_down()
     arrays, weights = published_arrays(up_down(seed=2)), captioner.get_weights()
     name = "ctx2att.weight"
@@ -101,7 +101,7 @@ def test_wrong_checkpoints_are_refused_and_change_nothing():
     assert_same(captioner, weights)
 
 
-def test_captioners_without_published_weights_are_refused():
+def test_captioners_without_published_weights_are_rejected():
     soft = SoftAttention(20, embedding_size=6, rnn_size=8, attention_size=5, feature_size=7)
     with pytest.raises(InputError, match="SoftAttention has no published weights"):
         published_arrays(soft)
@@ -136,7 +136,7 @@ def test_captioner_has_the_sizes_of_the_configuration():
         ("use_bn", 1, "use_bn is 1"),
     ],
 )
-def test_wrong_configurations_of_up_down_are_refused(key, value, message):
+def test_wrong_configurations_of_up_down_are_rejected(key, value, message):
     with pytest.raises(InputError, match=message):
         published_captioner({**CONFIG, key: value})
 
@@ -168,7 +168,7 @@ def test_different_layers_are_not_loaded_into_a_shared_one():
         ({"no_box_trigonometric_embedding": True}, "boxes without sines"),
     ],
 )
-def test_wrong_configurations_of_transformers_are_refused(setting, message):
+def test_wrong_configurations_of_transformers_are_rejected(setting, message):
     config = {
         "caption_model": "relation_transformer",
         "vocab_size": 20,

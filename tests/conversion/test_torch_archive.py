@@ -233,7 +233,7 @@ def test_the_state_dict_is_found(tmp_path, program, names):
         (b"}(" + number(7) + ONE + b"u", "under numbers"),
     ],
 )
-def test_no_state_dict_or_several_are_refused(tmp_path, program, message):
+def test_no_state_dict_or_several_are_rejected(tmp_path, program, message):
     with pytest.raises(InputError, match=message + r".*: save model\.state_dict\(\) alone"):
         read(tmp_path, program)
 
@@ -280,7 +280,7 @@ TOUCH = text("touch canary")
         (text("os") + number(3) + b"\x93", r"call os\.\?"),
     ],
 )
-def test_instructions_that_weights_do_not_need_are_refused(tmp_path, monkeypatch, program, wish):
+def test_instructions_that_weights_do_not_need_are_rejected(tmp_path, monkeypatch, program, wish):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         InputError, match=f"tries to {wish}, unlike any checkpoint of weights; nothing was executed"
@@ -299,7 +299,7 @@ def test_instructions_that_weights_do_not_need_are_refused(tmp_path, monkeypatch
         mapping({"w": tensor(storage("0", 6), (6,), (1,), 0, mapping({"neg": b"\x88"}))}),
     ],
 )
-def test_unusual_calls_of_known_names_are_refused(tmp_path, monkeypatch, program):
+def test_unusual_calls_of_known_names_are_rejected(tmp_path, monkeypatch, program):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="in an unknown way"):
         read(tmp_path, program)
@@ -343,7 +343,7 @@ def weight(size, stride, offset=0, length=6, key="0") -> bytes:
         (b"", "damaged"),
     ],
 )
-def test_damaged_descriptions_are_refused(tmp_path, program, message):
+def test_damaged_descriptions_are_rejected(tmp_path, program, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, program)
 
@@ -364,7 +364,7 @@ def test_damaged_descriptions_are_refused(tmp_path, program, message):
         ),
     ],
 )
-def test_damaged_sparse_tensors_are_refused(tmp_path, parts, message):
+def test_damaged_sparse_tensors_are_rejected(tmp_path, parts, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, *parts)
 
@@ -379,7 +379,7 @@ def test_damaged_sparse_tensors_are_refused(tmp_path, parts, message):
         (mapping({str(i): tensor(storage("0", 6), (10**8,), (0,)) for i in range(11)}), {}),
     ],
 )
-def test_absurd_sizes_are_refused_before_they_take_memory(tmp_path, program, held, monkeypatch):
+def test_absurd_sizes_are_rejected_before_they_take_memory(tmp_path, program, held, monkeypatch):
     monkeypatch.setattr("tfsparsecap.conversion.torch_archive._strided", lambda name, tensor, *_: np.zeros(0))
     tracemalloc.start()
     with pytest.raises(InputError, match="1,000,000,000 numbers when dense"):
@@ -409,13 +409,13 @@ def test_deeply_nested_and_recursive_values_are_read_in_time(tmp_path, extra):
     assert list(read(tmp_path, mapping({"model": PLAIN, "extra": extra}))) == ["w"]
 
 
-def test_a_pickle_without_end_is_refused(tmp_path, monkeypatch):
+def test_a_pickle_without_end_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("tfsparsecap.conversion.pickle_machine._MAX_INSTRUCTIONS", 1000)
     with pytest.raises(InputError, match="more than 1,000 steps"):
         read(tmp_path, b"N" * 2000)
 
 
-def test_archives_that_would_fill_the_memory_are_refused(tmp_path):
+def test_archives_that_would_fill_the_memory_are_rejected(tmp_path):
     bomb = write(
         tmp_path / "a.pth", weight((1 << 25,), (1,), 0, 1 << 25), {"0": bytes(1 << 27)}, zipfile.ZIP_DEFLATED
     )
@@ -437,7 +437,7 @@ def test_archives_that_would_fill_the_memory_are_refused(tmp_path):
     tracemalloc.stop()
 
 
-def test_files_that_share_their_bytes_are_refused(tmp_path):
+def test_files_that_share_their_bytes_are_rejected(tmp_path):
     """Each of 60 storages holds all those before it: 60 times 1 MB in a file of 1 MB."""
     keys = [f"archive/data/{i}".encode() for i in range(60)]
     body, directory, ends = bytes(1 << 20), b"", []
@@ -460,7 +460,7 @@ def test_files_that_share_their_bytes_are_refused(tmp_path):
         read_checkpoint(tmp_path / "a.pth")
 
 
-def test_an_archive_with_too_many_files_is_refused(tmp_path, monkeypatch):
+def test_an_archive_with_too_many_files_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MAX_ENTRIES", 100)
     write(tmp_path / "a.pth", PLAIN, {str(i): b"" for i in range(100)})
     with pytest.raises(InputError, match="more than 100 files"):
@@ -471,7 +471,7 @@ def test_a_compressed_checkpoint_is_read(tmp_path):
     np.testing.assert_array_equal(read(tmp_path, PLAIN, method=zipfile.ZIP_DEFLATED)["w"], SIX.reshape(2, 3))
 
 
-def test_encrypted_and_strangely_compressed_archives_are_refused(tmp_path):
+def test_encrypted_and_strangely_compressed_archives_are_rejected(tmp_path):
     path = write(tmp_path / "a.pth", PLAIN, {"0": SIX})
     content = bytearray(path.read_bytes())
     content[content.rindex(b"PK\x01\x02") + 8] |= 1
@@ -491,13 +491,13 @@ def test_encrypted_and_strangely_compressed_archives_are_refused(tmp_path):
         (b"PK\x03\x04" + bytes(100), "damaged"),
     ],
 )
-def test_other_formats_are_refused(tmp_path, content, message):
+def test_other_formats_are_rejected(tmp_path, content, message):
     (tmp_path / "a.pth").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_checkpoint(tmp_path / "a.pth")
 
 
-def test_other_archives_are_refused(tmp_path):
+def test_other_archives_are_rejected(tmp_path):
     with pytest.raises(InputError, match="is a TorchScript program"):
         read(tmp_path, PLAIN, constants_pkl=b"\x80\x02).")
     with pytest.raises(InputError, match="neither little nor big"):
@@ -508,7 +508,7 @@ def test_other_archives_are_refused(tmp_path):
         read_checkpoint(tmp_path / "a.keras")
 
 
-def test_paths_that_are_no_file_are_refused(tmp_path):
+def test_paths_that_are_no_file_are_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(InputError, match="no ordinary file"):
@@ -517,7 +517,7 @@ def test_paths_that_are_no_file_are_refused(tmp_path):
         read_checkpoint(str(tmp_path / "absent.pth"))
 
 
-def test_a_checkpoint_cut_anywhere_is_refused(tmp_path):
+def test_a_checkpoint_cut_anywhere_is_rejected(tmp_path):
     whole = write(tmp_path / "a.pth", PLAIN, {"0": SIX}).read_bytes()
     for length in range(len(whole)):
         (tmp_path / "a.pth").write_bytes(whole[:length])
@@ -525,7 +525,7 @@ def test_a_checkpoint_cut_anywhere_is_refused(tmp_path):
             read_checkpoint(tmp_path / "a.pth")
 
 
-def test_damaged_bytes_are_refused_or_harmless(tmp_path):
+def test_damaged_bytes_are_rejected_or_harmless(tmp_path):
     whole = write(tmp_path / "a.pth", PLAIN, {"0": SIX}).read_bytes()
     refused = 0
     for place in range(len(whole)):

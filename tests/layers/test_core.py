@@ -178,7 +178,7 @@ def test_lora_weights_are_added_before_masking():
     np.testing.assert_allclose(layer(x), np.asarray(x) @ (merged * mask), rtol=1e-4, atol=1e-5)
 
 
-def test_a_quantized_layer_is_refused():
+def test_a_quantized_layer_is_rejected():
     with pytest.raises(ValueError, match="quantized"):
         layers.GatedDense(6, dtype="int8_from_float32").build((None, 8))
 

@@ -131,12 +131,12 @@ def test_the_model_is_left_as_it_was():
         ({"words": (7, 5)}, r"two cannot be called on inputs of shape \(1, 7, 5\)"),
     ],
 )
-def test_unusable_shapes_of_functional_models_are_refused(two, given, message):
+def test_unusable_shapes_of_functional_models_are_rejected(two, given, message):
     with pytest.raises(InputError, match=message):
         forward(two, [two], given)
 
 
-def test_models_whose_input_shapes_are_unknown_are_refused(encoder):
+def test_models_whose_input_shapes_are_unknown_are_rejected(encoder):
     with pytest.raises(InputError, match="inputs are not known: give input_shapes="):
         forward(encoder, [encoder])
     forward(encoder, [encoder], (32, 32, 3))
@@ -148,7 +148,7 @@ def test_models_whose_input_shapes_are_unknown_are_refused(encoder):
         forward(model, [model])
 
 
-def test_unusable_captions_and_inputs_of_captioners_are_refused():
+def test_unusable_captions_and_inputs_of_captioners_are_rejected():
     transformer = ObjectRelationTransformer(
         30, size=8, hidden_size=8, layers=1, heads=2, feature_size=7, max_length=5
     )

@@ -292,6 +292,6 @@ def test_large_models_are_compressed_only_on_request(monkeypatch):
         (sequential((None, 3), layers.Dense(2)), {}, r"the shape \(None, 3\) of .* cannot be used"),
     ],
 )
-def test_unusable_models_and_numbers_are_refused(model, options, message):
+def test_unusable_models_and_numbers_are_rejected(model, options, message):
     with pytest.raises(InputError, match=message):
         quiet(model, **options)

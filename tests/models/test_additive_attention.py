@@ -34,6 +34,6 @@ def test_result_is_the_mean_of_the_values_weighted_by_the_softmax_of_the_scores(
     np.testing.assert_allclose(captioner.attend(keras.ops.array(HIDDEN), memory), mean, atol=1e-6)
 
 
-def test_unknown_sharing_is_refused():
+def test_unknown_sharing_is_rejected():
     with pytest.raises(InputError, match='share_attention is "qk"'):
         AdditiveAttentionCaptioner(9, attention_size=3, share_attention="qk", feature_size=4)

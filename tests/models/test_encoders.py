@@ -131,7 +131,7 @@ def test_inceptions_default_layer_is_the_papers():
         ({"weights": "absent.ckpt"}, r"there is no checkpoint absent\.ckpt"),
     ],
 )
-def test_unusable_arguments_of_inception_are_refused(arguments, message):
+def test_unusable_arguments_of_inception_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         small_inception(**arguments)
 
@@ -146,12 +146,12 @@ def test_unusable_arguments_of_inception_are_refused(arguments, message):
         ({"weights": "coco"}, 'weights is "coco"'),
     ],
 )
-def test_unusable_arguments_of_mobilenet_are_refused(arguments, message):
+def test_unusable_arguments_of_mobilenet_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         small(**arguments)
 
 
-def test_images_of_another_size_are_refused():
+def test_images_of_another_size_are_rejected():
     with pytest.raises(InputError, match=r"\(64, 64, 3\), not \(32, 32, 3\)"):
         small()(np.zeros((1, 32, 32, 3), "uint8"))
 
@@ -250,7 +250,7 @@ def test_gates_of_a_frozen_encoder_learn_while_its_weights_do_not_change(make, l
     head = np.asarray(model.get_layer("head").kernel)
     before = kernels_and_statistics(encoder)
     prune(model, Supermask(0.7, total_steps=8), prune_frozen=True)
-    assert "it is not trainable" not in model.pruning.left_alone.values()
+    assert "it is not trainable" not in model.pruning.ungated_layers.values()
     trained = {id(variable) for variable in model.trainable_variables}
     assert trained == {
         *(id(gate.logits) for gate in gates_of(encoder)),

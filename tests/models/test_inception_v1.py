@@ -188,7 +188,7 @@ def changed(slim, folder, change):
         (lambda tensors: tensors[FULL + "weights"].__setitem__((0, 0, 0, 0), np.nan), "contains NaN"),
     ],
 )
-def test_unsuitable_checkpoints_are_refused_and_change_nothing(slim, tmp_path, network, change, message):
+def test_unsuitable_checkpoints_are_rejected_and_change_nothing(slim, tmp_path, network, change, message):
     path = changed(slim, tmp_path, change)
     before = network.get_weights()
     with pytest.raises(InputError, match=message):
@@ -209,7 +209,7 @@ def test_unsuitable_checkpoints_are_refused_and_change_nothing(slim, tmp_path, n
         ("data", "absent"),
     ],
 )
-def test_damaged_checkpoints_are_refused_and_change_nothing(slim, tmp_path, network, kind, damage):
+def test_damaged_checkpoints_are_rejected_and_change_nothing(slim, tmp_path, network, kind, damage):
     one, several, *_ = slim
     path = tmp_path / "bad.ckpt"
     if kind == "one":
@@ -235,7 +235,7 @@ def test_damaged_checkpoints_are_refused_and_change_nothing(slim, tmp_path, netw
         np.testing.assert_array_equal(old, new)
 
 
-def test_paths_without_a_checkpoint_are_refused(tmp_path):
+def test_paths_without_a_checkpoint_are_rejected(tmp_path):
     with pytest.raises(InputError, match=r"there is no checkpoint .*absent"):
         inception_v1(32, tmp_path / "absent.ckpt")
     with pytest.raises(InputError, match="is a folder"):

@@ -204,12 +204,12 @@ def test_normalisation_uses_the_unbiased_deviation():
         ({"layers": 0}, "layers is 0"),
     ],
 )
-def test_inconsistent_sizes_are_refused(changes, message):
+def test_inconsistent_sizes_are_rejected(changes, message):
     with pytest.raises(InputError, match=message):
         make(**changes)
 
 
-def test_missing_or_malformed_boxes_are_refused(inputs):
+def test_missing_or_malformed_boxes_are_rejected(inputs):
     with pytest.raises(InputError, match='takes "boxes" beside'):
         make()({"features": inputs["features"], "tokens": inputs["tokens"]})
     with pytest.raises(InputError, match="images, regions, 4"):
@@ -221,7 +221,7 @@ def test_shared_projections_are_one_layer():
         assert len(SharedAttention(8, 2, share).projections) == count
 
 
-def test_captions_longer_than_max_length_are_refused(inputs):
+def test_captions_longer_than_max_length_are_rejected(inputs):
     captioner = make()
     for search in (Decoder(captioner, 1, 8), Sampler(captioner, 2, 8)):
         with pytest.raises(InputError, match="have at most 7 tokens"):

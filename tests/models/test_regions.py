@@ -54,7 +54,7 @@ def test_feature_size_comes_from_the_encoder():
     assert RegionCaptioner(9, encoder=model).feature_size == 6
 
 
-def test_wrong_inputs_are_refused():
+def test_wrong_inputs_are_rejected():
     with pytest.raises(InputError, match="RegionCaptioner needs feature_size"):
         RegionCaptioner(9)
     with pytest.raises(InputError, match="give feature_size"):

@@ -231,7 +231,7 @@ def test_sharing_is_kept_in_the_configuration():
         SoftAttention(20, feature_size=7, share_attention="qk")
 
 
-def test_wrong_arguments_are_refused():
+def test_wrong_arguments_are_rejected():
     with pytest.raises(InputError, match='no cell "rnn"'):
         SoftAttention(20, cell="rnn", feature_size=7)
     with pytest.raises(InputError, match="needs feature_size"):

@@ -317,7 +317,7 @@ def test_captions_an_image_through_an_encoder():
     )
 
 
-def test_wrong_arguments_are_refused(captioner):
+def test_wrong_arguments_are_rejected(captioner):
     with pytest.raises(InputError, match="output_layers is 0"):
         UpDown(20, output_layers=0, **SMALL)
     with pytest.raises(InputError, match="UpDown needs feature_size"):

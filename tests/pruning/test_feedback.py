@@ -1,4 +1,4 @@
-"""Validation scores in `fit`: how they reach a pruning method, and metrics that are refused."""
+"""Validation scores in `fit`: how they are passed to a pruning method, and rejected metrics."""
 
 import keras
 import numpy as np
@@ -15,18 +15,18 @@ Y = (X[:, 0] > 0).astype("int32")
 
 
 class Listener(ValidationDriven, PruningMethod):
-    """Remembers what it hears; stops the training after so many epochs."""
+    """Records the logs it gets; stops the training after `stop_after` epochs."""
 
     def __init__(self, stop_after=None, wanted=None):
         super().__init__(0.5)
-        self.stop_after, self.wanted, self.heard = stop_after, wanted, []
+        self.stop_after, self.wanted, self.received = stop_after, wanted, []
 
     def step(self, gate_gradients):
         self.steps_done.assign_add(1)
 
     def on_validation_end(self, logs):
-        self.heard.append(logs)
-        return len(self.heard) == self.stop_after
+        self.received.append(logs)
+        return len(self.received) == self.stop_after
 
     def check_metric(self, names):
         if self.wanted and self.wanted not in names:
@@ -41,7 +41,7 @@ class Scores(keras.callbacks.Callback):
 
 
 class Passes(keras.Sequential):
-    """A class that hands on what it takes."""
+    """A class that passes its arguments on to Keras."""
 
     def fit(self, *args, **kwargs):
         return super().fit(*args, **kwargs)
@@ -51,7 +51,7 @@ def made(method, cls=keras.Sequential, **options):
     keras.utils.set_random_seed(2)
     layers = [keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(2, "softmax")]
     model = prune(cls(layers), method)
-    # Eager, where it is not the steps that are tested: compiling takes longer than these trainings.
+    # Eager unless the steps are tested: compiling takes longer than these trainings.
     options = options or {"run_eagerly": True}
     optimizer, loss = keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy"
     model.compile(optimizer, loss, metrics=["accuracy"], **options)
@@ -63,12 +63,12 @@ def test_fit_passes_the_logs_of_each_epoch_to_the_method(cls):
     method = Listener()
     history = made(method, cls).fit(X, Y, validation_data=(X, Y), epochs=3, verbose=0).history
     names = {"loss", "accuracy", "val_loss", "val_accuracy", "sparsity"}
-    assert [set(logs) for logs in method.heard] == [names] * 3
+    assert [set(logs) for logs in method.received] == [names] * 3
     for name in names:
-        assert [logs[name] for logs in method.heard] == history[name]
+        assert [logs[name] for logs in method.received] == history[name]
 
 
-def test_fit_stops_when_the_method_asks_for_it():
+def test_fit_stops_if_the_method_returns_true():
     model = made(Listener(stop_after=2))
     assert len(model.fit(X, Y, epochs=5, verbose=0).epoch) == 2
     assert len(model.fit(X, Y, epochs=3, verbose=0).epoch) == 3
@@ -91,7 +91,7 @@ def test_feedback_comes_before_callbacks_of_keras_that_save(tmp_path):
 
 
 class Killed(Exception):
-    """Stands for the power cut."""
+    """Simulates a crash."""
 
 
 class KillAfter(keras.callbacks.Callback):
@@ -140,7 +140,7 @@ def test_feedback_comes_after_custom_callbacks(positional):
         made(method).fit(X, Y, 8, 2, 0, [Scores()])
     else:
         made(method).fit(X, Y, epochs=2, verbose=0, callbacks=Scores())
-    assert [logs["val_score"] for logs in method.heard] == [10.0, 11.0]
+    assert [logs["val_score"] for logs in method.received] == [10.0, 11.0]
 
 
 def test_a_given_callback_list_is_kept():
@@ -149,14 +149,14 @@ def test_a_given_callback_list_is_kept():
     callbacks = keras.callbacks.CallbackList([Scores()], add_history=True, model=model, epochs=1)
     for _ in range(2):
         model.fit(X, Y, verbose=0, callbacks=callbacks)
-    assert [logs["val_score"] for logs in method.heard] == [10.0, 10.0]
+    assert [logs["val_score"] for logs in method.received] == [10.0, 10.0]
     assert sum(isinstance(callback, Feedback) for callback in callbacks.callbacks) == 1
 
 
 def test_feedback_is_added_once_and_only_for_validation_driven_methods(monkeypatch):
     method = Listener()
     made(method).fit(X, Y, verbose=0, callbacks=[Feedback(method)])
-    assert len(method.heard) == 1
+    assert len(method.received) == 1
     given = []
     monkeypatch.setattr(keras.Sequential, "fit", lambda self, *args, **kwargs: given.append((args, kwargs)))
     keras.utils.set_random_seed(2)
@@ -177,7 +177,7 @@ def test_feedback_is_added_once_and_only_for_validation_driven_methods(monkeypat
         ({"callbacks": [keras.callbacks.TerminateOnNaN()]}, "give fit validation_data="),
     ],
 )
-def test_a_missing_metric_is_refused_before_the_training(given, message):
+def test_a_missing_metric_is_rejected_before_the_training(given, message):
     model = made(Relevance(lower_bound=0.5, metric="val_acuracy"))
     before = model.get_weights()
     with pytest.raises(InputError, match=message):

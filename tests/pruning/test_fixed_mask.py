@@ -1,4 +1,4 @@
-"""Masks that change only by decision: ranking by magnitude, and FrozenMask, which keeps its mask."""
+"""Masks set at certain steps: ranking by magnitude, and FrozenMask, which keeps its mask."""
 
 import keras
 import numpy as np
@@ -40,7 +40,7 @@ def test_zeros_stay_zero_and_other_weights_learn():
     model = strip_pruning(trained(prune(model, "frozen")))
     for layer, mask, old in zip(model.layers, kept, before, strict=True):
         np.testing.assert_array_equal(np.asarray(layer.kernel) != 0, mask)
-        # All but those whose unit leads nowhere any more.
+        # Except weights of units whose outputs are all pruned.
         assert (np.asarray(layer.kernel)[mask] != old[mask]).mean() > 0.8
 
 
@@ -51,7 +51,7 @@ def test_the_sparsity_is_that_of_the_model_and_can_be_required():
         prune(sparse()[0], FrozenMask(0.9))
 
 
-def test_a_dense_model_is_refused_and_unchanged():
+def test_a_dense_model_is_rejected_and_unchanged():
     model = made()
     with pytest.raises(InputError, match=r"has no zero weights"):
         prune(model, "frozen")
@@ -97,7 +97,7 @@ def test_closed_gates_stay_closed_even_if_open_weights_are_zero(allocation):
         Magnitude(0.5, 10, schedule=Schedule(begin=0.5)),
     )
     method, kernel = model.pruning, np.ones((8, 4), "float32")
-    # What is closed comes last and is large; of the open weights, which come first, some are exactly 0.
+    # The closed weights come last and are large; some of the open weights, which come first, are exactly 0.
     kernel[:3] = 0.0
     method.weights[0].assign(kernel)
     closed = np.zeros((8, 4), bool)

@@ -14,7 +14,7 @@ from tfsparsecap.settings.build import make_captioner
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.gating import gate_captioner
 
-# Not imported here: that would have every later test get Keras 2.
+# Not imported here, because it would switch all later tests to Keras 2.
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow_model_optimization") is None,
     reason="tensorflow-model-optimization is not installed",
@@ -29,7 +29,7 @@ def made(rows=64, columns=48):
 
 
 def theirs(weight, sparsity, block):
-    """The mask that its own code makes for a weight at the last step of its schedule."""
+    """The mask that tfmot computes for a weight at the last step of a schedule."""
     schedules, implementation = keras_internals.model_optimization()
     variables = tf.Variable(weight), tf.Variable(tf.ones_like(weight)), tf.Variable(0.0)
     schedule = schedules.ConstantSparsity(sparsity, 0, 10, 1)
@@ -53,19 +53,19 @@ def test_masks_equal_those_of_tfmot(sparsity, block):
 
 
 def kinds_of_kernels():
-    """A table, a kernel of four dimensions and one of two."""
+    """An embedding table, a four-dimensional kernel and a two-dimensional one."""
     keras.utils.set_random_seed(3)
-    picture, words = keras.Input((6, 6, 3)), keras.Input((5,), dtype="int32")
-    seen = keras.layers.Flatten()(keras.layers.Conv2D(4, 3)(picture))
-    read = keras.layers.Flatten()(keras.layers.Embedding(20, 16)(words))
-    return keras.Model([picture, words], keras.layers.Dense(8)(keras.layers.Concatenate()([seen, read])))
+    image, words = keras.Input((6, 6, 3)), keras.Input((5,), dtype="int32")
+    x = keras.layers.Flatten()(keras.layers.Conv2D(4, 3)(image))
+    y = keras.layers.Flatten()(keras.layers.Embedding(20, 16)(words))
+    return keras.Model([image, words], keras.layers.Dense(8)(keras.layers.Concatenate()([x, y])))
 
 
 @pytest.mark.parametrize(
     ("make", "block", "theirs"),
     [
         (kinds_of_kernels, (1, 1), [(1, 1)] * 3),
-        # A block of theirs is of rows and columns; a row of a table is a word.
+        # tfmot's blocks are (rows, columns); a row of a table is a word.
         (lambda: keras.Sequential([keras.Input((3,)), keras.layers.Embedding(20, 32)]), (16, 1), [(1, 16)]),
         (made, (16, 1), [(16, 1)] * 2),
     ],
@@ -73,7 +73,7 @@ def kinds_of_kernels():
 )
 def test_masks_equal_those_of_tfmot_at_every_update_of_a_training(make, block, theirs):
     schedules, implementation = keras_internals.model_optimization()
-    # From step 2 to 8, every other one.
+    # Every other step from 2 to 8.
     model = prune(make(), Gradual(0.75, 20, schedule=Schedule(0.1, 0.45, frequency=2), block_shape=block))
     model.compile(keras.optimizers.Adam(0.05), "mse")
     schedule = schedules.PolynomialDecay(0.0, 0.75, begin_step=2, end_step=8, power=3, frequency=2)
@@ -127,7 +127,7 @@ def test_ends_at_the_sparsity_after_any_number_of_steps(steps):
     ("arguments", "message"),
     [({"steps_per_epoch": 0}, "at least 1 step"), ({"total_steps": 0}, "total_steps must be at least 1")],
 )
-def test_arguments_out_of_range_are_refused(arguments, message):
+def test_arguments_out_of_range_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         Gradual(**{"sparsity": 0.5, "total_steps": 100, **arguments})
 
@@ -162,10 +162,10 @@ def test_a_configured_training_prunes_after_its_first_epoch(tiny_settings):
     assert found == {0: 20, 1: 60}
 
 
-def test_blocks_too_coarse_for_a_layer_are_refused():
+def test_blocks_too_coarse_for_a_layer_are_rejected():
     # Two blocks of 16, of which the package keeps one, and 16 of 2, of which it keeps 2: 44 of 64 weights go.
     layers = [keras.Input((16,)), keras.layers.Dense(2), keras.layers.Dense(16)]
-    with pytest.raises(InputError, match=r"0\.9 cannot be reached: .* 0\.688 is the nearest"):
+    with pytest.raises(InputError, match=r"0\.9 cannot be reached: .* below is 0\.688"):
         prune(keras.Sequential(layers), Gradual(0.9, 10, block_shape=(16, 1)))
     model = prune(
         keras.Sequential(layers), Gradual(0.55, 10, schedule=Schedule(begin=0.0), block_shape=(16, 1))

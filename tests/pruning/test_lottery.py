@@ -43,7 +43,7 @@ def stepped(model, steps):
 
 @pytest.fixture
 def dense_twin():
-    """What a dense training of so many steps ends with: `dense_twin(steps)`."""
+    """`dense_twin(steps)`: the weights after training a dense model for this number of steps."""
 
     def trained(steps):
         model = made()
@@ -71,7 +71,7 @@ def test_a_ticket_is_the_mask_of_trained_weights_with_initial_values(dense_twin)
 
 
 class Later(schedules.LearningRateSchedule):
-    """Another schedule, some steps on."""
+    """Another schedule, advanced by some steps."""
 
     def __init__(self, schedule, steps):
         self.schedule, self.steps = schedule, steps
@@ -88,14 +88,14 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_ticket_trains_as_with_a_new_optimizer(name):
+def test_a_ticket_trains_like_a_dense_model_with_a_new_optimizer(name):
     start = moving(made())
     rate = schedules.ExponentialDecay(0.02, 1, 0.8)
     model = prune(made(), LotteryTicket(0.5, total_steps=10))
     model.compile(OPTIMIZERS[name](rate), "mse")
     stepped(model, 5)
     kept = masks(model)
-    # What a dense layer is that begins with the ticket and is kept to its mask.
+    # Equivalent dense layers that start with the ticket and are constrained to its mask.
     twin = made()
     for layer, mask in zip(twin.layers, kept, strict=True):
         layer.kernel.assign(layer.kernel * mask)
@@ -105,7 +105,7 @@ def test_a_ticket_trains_as_with_a_new_optimizer(name):
         stepped(one, 4)
     assert int(model.optimizer.iterations) == 9
     for final in (False, True):
-        if final:  # where averages of the weights are kept, they are taken over
+        if final:  # averages of the weights, if any, replace the weights
             for one in (model, twin):
                 one.optimizer.finalize_variable_values(one.trainable_variables)
         for layer, other, mask in zip(model.layers, twin.layers, kept, strict=True):
@@ -129,8 +129,8 @@ def test_batch_normalisation_is_rewound_and_frozen_layers_are_not():
         np.testing.assert_array_equal(now, value)
 
 
-def sorted_out(weights, share, allocation):
-    """Which weights stay, by NumPy: of each layer as many, or by deviations of their layer."""
+def kept_by_numpy(weights, share, allocation):
+    """Masks of the kept weights: the same share of each layer, or by standard deviations of their layer."""
     if allocation == "uniform":
         return [np.abs(w) > np.sort(np.abs(w), axis=None)[round((1 - share) * w.size) - 1] for w in weights]
     return largest([weight / weight.std() for weight in weights], share)
@@ -142,12 +142,12 @@ def test_allocations_keep_the_weights_that_numpy_selects(allocation, dense_twin)
     model.compile(keras.optimizers.Adam(0.02), "mse")
     stepped(model, 5)
     trained = kernels(dense_twin(5))
-    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, allocation), strict=True):
+    for mask, expected in zip(masks(model), kept_by_numpy(trained, 0.25, allocation), strict=True):
         np.testing.assert_array_equal(mask, expected)
     assert not np.array_equal(masks(model)[0], largest(trained, 0.25)[0])
     model, start = dense_and_its_start()
     model = prune(model, LotteryTicket(0.75, rounds=0, allocation=allocation, initial_weights=start))
-    for mask, expected in zip(masks(model), sorted_out(trained, 0.25, allocation), strict=True):
+    for mask, expected in zip(masks(model), kept_by_numpy(trained, 0.25, allocation), strict=True):
         np.testing.assert_array_equal(mask, expected)
 
 
@@ -185,7 +185,7 @@ def test_late_rewinding_restores_later_values(dense_twin):
         ({"rewind_to": 1.0}, "0 to below 1"),
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments, message):
+def test_arguments_out_of_range_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         LotteryTicket(**{"sparsity": 0.5, "total_steps": 10, **arguments})
 
@@ -232,7 +232,7 @@ def test_a_gradual_ticket_keeps_what_gradual_pruning_keeps():
     for mask, expected in zip(masks(ticket), masks(gradual), strict=True):
         np.testing.assert_array_equal(mask, expected)
     assert not np.array_equal(masks(ticket)[0], largest(kernels(start)[:1], 0.25)[0])
-    # The same from the model that gradual pruning left.
+    # The same for a ticket drawn from the model after gradual pruning.
     kept = masks(gradual)
     drawn = LotteryTicket(0.75, rounds=0, allocation="gradual", initial_weights=made().get_weights())
     later = prune(strip_pruning(gradual), drawn)
@@ -240,17 +240,17 @@ def test_a_gradual_ticket_keeps_what_gradual_pruning_keeps():
         np.testing.assert_array_equal(mask, expected)
     stepped(ticket, 8)
     assert float(ticket.pruning.current_sparsity()) == pytest.approx(0.75, abs=1e-2)
-    # Both methods keep a count of steps; no two variables of a model may go by one name.
+    # Both methods count steps, but variables of a model need different names.
     assert ticket.get_state_tree()["optimizer_variables"]
 
 
-def test_a_gradual_ticket_of_a_dense_model_is_refused():
+def test_a_gradual_ticket_of_a_dense_model_is_rejected():
     model, start = dense_and_its_start()
     with pytest.raises(InputError, match=r"0\.0% of the weights are zero"):
         prune(model, LotteryTicket(0.75, rounds=0, allocation="gradual", initial_weights=start))
 
 
-def test_a_loaded_ticket_of_a_trained_model_trains_on(tmp_path):
+def test_training_of_a_loaded_ticket_of_a_trained_model_continues(tmp_path):
     model, start = dense_and_its_start()
     model = prune(model, LotteryTicket(0.75, rounds=0, initial_weights=start))
     stepped(model, 2)

@@ -1,4 +1,4 @@
-"""One-shot magnitude pruning against NumPy, at once or during the training."""
+"""One-shot magnitude pruning against NumPy, at once or during training."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ def kernels(model):
 
 
 def expected(weights, sparsity, allocation):
-    """Which weights stay, by sorting."""
+    """Masks of the kept weights, by sorting."""
     if allocation == "uniform":
         return [np.abs(w) > np.sort(np.abs(w), axis=None)[round(sparsity * w.size) - 1] for w in weights]
     scaled = [np.abs(w) / (w.std() if allocation == "distribution" else 1.0) for w in weights]
@@ -34,7 +34,7 @@ def expected(weights, sparsity, allocation):
 
 @pytest.mark.parametrize("sparsity", [0.5, 0.9])
 @pytest.mark.parametrize("allocation", ["blind", "uniform", "distribution"])
-def test_the_smallest_weights_by_numpy_are_removed(model, sparsity, allocation):
+def test_the_same_weights_are_removed_as_by_numpy(model, sparsity, allocation):
     before = kernels(model)
     stripped = strip_pruning(prune(model, "magnitude", sparsity=sparsity, allocation=allocation))
     for own, weight, kept in zip(
@@ -48,7 +48,7 @@ def test_blocks_are_ranked_by_their_mean_magnitude(model):
     stripped = strip_pruning(prune(model, Magnitude(0.75, block_shape=(16, 1))))
     means = [np.abs(w).reshape(-1, 16, w.shape[1]).mean(1) for w in before]
     limit = np.sort(np.concatenate([mean.ravel() for mean in means]))
-    # A block that would go beyond the sparsity stays.
+    # A block that would exceed the sparsity is kept.
     limit = limit[int(0.75 * limit.size) - 1]
     for own, weight, mean in zip(kernels(stripped), before, means, strict=True):
         np.testing.assert_array_equal(own, np.where(np.repeat(mean > limit, 16, axis=0), weight, 0))
@@ -85,17 +85,17 @@ def test_a_training_resumed_before_begin_gives_equal_weights(model, tmp_path):
     random = np.random.default_rng(0)
     inputs, targets = random.normal(size=(8, 64)), random.normal(size=(8, 5))
 
-    def go_on(one, steps):
+    def train_steps(one, steps):
         for _ in range(steps):
             one.train_on_batch(inputs, targets)
         return one
 
-    go_on(pruned, 3).save(tmp_path / "model.keras")
-    again = go_on(keras.models.load_model(tmp_path / "model.keras"), 2)
+    train_steps(pruned, 3).save(tmp_path / "model.keras")
+    again = train_steps(keras.models.load_model(tmp_path / "model.keras"), 2)
     assert float(again.pruning.current_sparsity()) == 0.0
-    go_on(again, 3)
+    train_steps(again, 3)
     assert float(again.pruning.current_sparsity()) == pytest.approx(0.6, abs=1e-3)
-    for own, other in zip(again.get_weights(), go_on(pruned, 5).get_weights(), strict=True):
+    for own, other in zip(again.get_weights(), train_steps(pruned, 5).get_weights(), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
@@ -103,13 +103,13 @@ def test_a_training_resumed_before_begin_gives_equal_weights(model, tmp_path):
     ("arguments", "message"),
     [
         ({"allocation": "layer"}, "choose one of blind, uniform, distribution"),
-        ({"schedule": Schedule(begin=1.0), "total_steps": 9}, "no step is left"),
+        ({"schedule": Schedule(begin=1.0), "total_steps": 9}, "leaves no step"),
         ({"schedule": Schedule(begin=0.5)}, "needs total_steps"),
-        ({"schedule": Schedule(begin=0.1, end=0.5)}, "does not use end of a schedule, but begin"),
+        ({"schedule": Schedule(begin=0.1, end=0.5)}, "does not use the schedule's end, but begin"),
         ({"schedule": 0.5}, "schedule must be a Schedule"),
         ({"sparsity": 1.0}, "below 1"),
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments, message):
+def test_arguments_out_of_range_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         Magnitude(**{"sparsity": 0.5, **arguments})

@@ -1,4 +1,4 @@
-"""What all methods check before the training, and warn of after it."""
+"""Checks of all methods before training, and warnings after it."""
 
 import warnings
 
@@ -30,37 +30,37 @@ def share_of_zeros(model):
 
 
 @pytest.mark.parametrize(
-    ("method", "says"),
+    ("method", "message"),
     [
-        # 4 blocks of 16 and one of 4, of which 54 weights are to go: a fourth of the large ones cannot.
+        # 54 weights should be removed, but there are four blocks of 16 and one of 4: 3 * 16 + 4 is less.
         (lambda: Supermask(0.8, 10, block_shape=(16, 1)), r"0\.8 cannot be reached: .* blocks of up to 16"),
         (lambda: Magnitude(0.8, block_shape=(16, 1), allocation="blind"), "cannot be reached"),
-        # In the second layer, of one block, nothing can go, in the first one three of four.
-        (lambda: Magnitude(0.8, block_shape=(16, 1), allocation="uniform"), r"0\.706 is the nearest"),
+        # Three of four blocks of the first layer can be removed, but not the only block of the second.
+        (lambda: Magnitude(0.8, block_shape=(16, 1), allocation="uniform"), r"below is 0\.706"),
         (lambda: LotteryTicket(0.9, 10, block_shape=(16, 1), allocation="uniform"), "cannot be reached"),
-        (lambda: Magnitude(0.001), r"0\.001 cannot be reached: .* 0\.000 is the nearest"),
+        (lambda: Magnitude(0.001), r"0\.001 cannot be reached: .* below is 0\.000"),
     ],
 )
-def test_a_sparsity_that_blocks_cannot_reach_is_refused(method, says):
-    with pytest.raises(InputError, match=says):
+def test_a_sparsity_that_blocks_cannot_reach_is_rejected(method, message):
+    with pytest.raises(InputError, match=message):
         prune(layers(16, 4, 1), method())
 
 
 @pytest.mark.parametrize("allocation", ["blind", "uniform"])
 @pytest.mark.parametrize("sparsity", [0.3, 0.6, 0.7])
-def test_most_closed_is_what_blocks_of_one_size_reach(allocation, sparsity):
+def test_most_closed_is_exact_for_blocks_of_equal_size(allocation, sparsity):
     model = prune(layers(32, 48, 24), Magnitude(sparsity, block_shape=(16, 1), allocation=allocation))
     most = model.pruning.most_closed() / model.pruning.gated_size
     assert most == pytest.approx(share_of_zeros(strip_pruning(model)), abs=1e-6)
 
 
-def test_a_method_that_refused_a_model_can_prune_another_one():
+def test_a_method_that_rejected_a_model_can_prune_another():
     method = Magnitude(0.9, block_shape=(16, 1), allocation="uniform")
     with pytest.raises(InputError, match="cannot be reached"):
         prune(layers(16, 4, 1), method)
     model = prune(layers(32, 64), method)
     assert float(model.pruning.current_sparsity()) == pytest.approx(0.9, abs=0.02)
-    # And having taken it, it stays with it.
+    # After that it cannot be used again.
     with pytest.raises(InputError, match="one method per model"):
         prune(layers(32, 64), method)
     assert len(method.gates) == 1
@@ -87,7 +87,7 @@ def test_stripping_warns_if_the_target_was_missed():
         lambda: Magnitude(0.75),
         lambda: Supermask(0.75, 5),
         lambda: SupermaskLoss(0.75, 5, schedule=Schedule(end=0.5)),
-        # Asked for no sparsity in particular.
+        # These have no target sparsity.
         lambda: SupermaskLoss(0.75, 5, sparsity_weight=0.0),
         lambda: SupermaskLoss(0.75, 5, schedule=Schedule(end=0.5), exact=False),
     ],
@@ -99,7 +99,7 @@ def test_stripping_does_not_warn_if_the_target_was_reached(method):
         strip_pruning(model)
 
 
-def test_a_model_that_a_method_refuses_is_unchanged():
+def test_a_rejected_model_is_unchanged():
     class Refuses(PruningMethod):
         def attach(self, model):
             super().attach(model)

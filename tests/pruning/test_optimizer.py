@@ -20,7 +20,7 @@ Y = RANDOM.normal(size=(16, 3)).astype("float32")
 
 
 class Still(PruningMethod):
-    """Leaves the gates where they are and remembers what it was given."""
+    """Does not change the gates and records the gradients it gets."""
 
     def attach(self, model):
         super().attach(model)
@@ -52,7 +52,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_weights_with_open_gates_train_as_stock_weights(name):
+def test_weights_behind_open_gates_train_like_stock_weights(name):
     stock, gated = dense(), prune(dense(), Still(0.5))
     for model in (stock, gated):
         model.compile(OPTIMIZERS[name](), "mse")
@@ -87,7 +87,7 @@ def test_constraints_apply_to_the_raw_weights():
     assert np.min(model.layers[1].stored_weight("kernel")) < 0
 
 
-def test_learning_rate_and_iterations_are_those_of_the_inner_optimizer():
+def test_learning_rate_and_iterations_come_from_the_inner_optimizer():
     model = prune(dense(), Still(0.5))
     model.compile(keras.optimizers.Adam(0.01), "mse")
     halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
@@ -114,7 +114,7 @@ def test_the_state_of_the_method_is_saved_with_the_optimizer():
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_wrapping_twice_wraps_once_and_optimizers_of_other_models_are_refused():
+def test_wrapping_twice_wraps_once_and_optimizers_of_other_models_are_rejected():
     model, other = prune(dense(), Still(0.5)), prune(dense(), Still(0.5))
     optimizer = model.pruning.wrap(keras.optimizers.Adam())
     assert model.pruning.wrap(optimizer) is optimizer
@@ -148,7 +148,7 @@ x, y = random.integers(0, 9, (32, 3)), 9 * random.normal(size=(32, 4)).astype("f
 def trained(strategy, make, policy):
     keras.config.set_dtype_policy(policy)
     keras.utils.set_random_seed(1)
-    with strategy.scope():  # and not around prune, which must find the strategy of the model itself
+    with strategy.scope():  # not around prune, which must find the model's strategy
         layers = [keras.layers.Embedding(9, 8), keras.layers.Flatten(), keras.layers.Dense(4)]
         model = keras.Sequential([keras.Input((3,)), *layers])
     sc.prune(model, make())
@@ -177,7 +177,7 @@ for name, make, sparsity in (
     alone, both = (trained(strategy, make, "float32") for strategy in (one, two))
     assert abs(float(both.pruning.current_sparsity()) - sparsity) < 0.02, name
     assert int(tf.convert_to_tensor(both.optimizer.iterations)) == 8, name
-    # The method's own state is of gradients of another scale: a share of them on each replica.
+    # The method's state has another scale, because each replica has a share of the gradients.
     inner = (model.optimizer.inner_optimizer.variables for model in (alone, both))
     states = zip(*inner, strict=True)
     for mine, theirs in [*zip(alone.weights, both.weights, strict=True), *states]:

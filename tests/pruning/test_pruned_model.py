@@ -23,7 +23,7 @@ LOSS = "sparse_categorical_crossentropy"
 
 @keras.saving.register_keras_serializable("tests")
 class Unbuilt(keras.Model):
-    """Has weights only after a call, as most subclassed models."""
+    """Creates its weights when called, like most subclassed models."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -78,14 +78,14 @@ def in_a_fresh_process(program, *arguments):
         (subclassed, lambda: Supermask(0.5, 20)),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*does not divide", "ignore:.*is reached to")
-def test_a_loaded_model_trains_on_with_equal_weights(tmp_path, make, method):
+@pytest.mark.filterwarnings("ignore:.*does not divide", "ignore:.*may differ from")
+def test_training_of_a_loaded_model_continues_with_the_same_weights(tmp_path, make, method):
     method = method()
     model = trained(make(), method)
     model.save(tmp_path / "pruned.keras")
     again = keras.models.load_model(tmp_path / "pruned.keras")
     assert again.pruning.get_config() == method.get_config()
-    assert again.pruning.left_alone == method.left_alone
+    assert again.pruning.ungated_layers == method.ungated_layers
     assert [gate.block for gate in gates(again)] == [gate.block for gate in gates(model)]
     assert int(again.pruning.steps_done) == 8
     for mine, theirs in zip(model.weights, again.weights, strict=True):
@@ -210,7 +210,7 @@ def test_a_compiled_model_keeps_its_settings_with_a_new_optimizer():
     assert inner.get_config()["learning_rate"]["config"]["initial_learning_rate"] == 0.01
     for gate in gates(model):
         gate.logits.assign(-gate.logits)
-    closed = model.predict(X, verbose=0)  # biases only: the function that was traced before is forgotten
+    closed = model.predict(X, verbose=0)  # only biases: the function traced earlier is not used
     np.testing.assert_allclose(closed, np.repeat(closed[:1], 16, axis=0), atol=1e-6)
     for gate in gates(model):
         gate.logits.assign(-gate.logits)
@@ -293,7 +293,7 @@ def test_custom_train_steps_and_custom_loops_prune():
     assert float(model.pruning.current_sparsity()) == pytest.approx(0.75, abs=0.01)
 
 
-def test_train_on_batch_returns_what_keras_returns():
+def test_train_on_batch_returns_the_same_format_as_keras():
     model = prune(sequential(), Supermask(0.75, total_steps=8))
     model.compile("adam", LOSS)
     assert np.ndim(model.train_on_batch(X, Y)) == 0
@@ -318,7 +318,7 @@ def test_a_custom_compile_is_called_with_its_arguments():
 
 def test_gates_are_sampled_once_per_pass_in_loops_and_shared_layers():
     class Loops(keras.Model):
-        """Calls a shared layer in a loop, after a part that runs in inference."""
+        """Calls a shared layer in a loop, after a layer in inference mode."""
 
         def __init__(self):
             super().__init__()

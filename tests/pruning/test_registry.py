@@ -1,4 +1,4 @@
-"""Every method by its name, on a model with every kind of layer that has weights."""
+"""All methods by name, on a model with all kinds of layers that have weights."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ IMAGES = RANDOM.normal(size=(16, 8, 8, 4)).astype("float32")
 WORDS = RANDOM.integers(0, 30, (16, 3))
 LABELS = RANDOM.integers(0, 3, 16)
 
-#: What each needs besides sparsity and steps.
+#: Options that methods need besides sparsity and steps.
 OPTIONS = {
     "relevance": {"lower_bound": 0.0, "metric": "val_accuracy", "pruning_percentage": 0.4},
     "l1": {"lower_bound": 0.0, "metric": "val_accuracy", "pruning_percentage": 0.4},
@@ -29,15 +29,15 @@ EPOCHS = 4
 def everything():
     keras.utils.set_random_seed(2)
     image, words = keras.Input((8, 8, 4)), keras.Input((3,), dtype="int32")
-    seen = keras.layers.Conv2D(8, 3, use_bias=False)(image)
-    seen = keras.layers.BatchNormalization()(seen)
-    seen = keras.layers.DepthwiseConv2D(3)(seen)
-    seen = keras.layers.GlobalAveragePooling2D()(seen)
-    read = keras.layers.Embedding(30, 16)(words)
-    read = keras.layers.Conv1D(16, 2, padding="same")(read)
-    read = keras.layers.MultiHeadAttention(2, 8)(read, read)
-    read = keras.layers.RNN([keras.layers.LSTMCell(8), keras.layers.GRUCell(8)])(read)
-    both = keras.layers.LayerNormalization()(keras.layers.Concatenate()([seen, read]))
+    x = keras.layers.Conv2D(8, 3, use_bias=False)(image)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.DepthwiseConv2D(3)(x)
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    y = keras.layers.Embedding(30, 16)(words)
+    y = keras.layers.Conv1D(16, 2, padding="same")(y)
+    y = keras.layers.MultiHeadAttention(2, 8)(y, y)
+    y = keras.layers.RNN([keras.layers.LSTMCell(8), keras.layers.GRUCell(8)])(y)
+    both = keras.layers.LayerNormalization()(keras.layers.Concatenate()([x, y]))
     return keras.Model([image, words], keras.layers.Dense(3, activation="softmax")(both))
 
 
@@ -50,13 +50,13 @@ def kernels(model):
 
 
 def others(model):
-    """Path -> all that may never be pruned: biases, of two dimensions too, and normalisation."""
+    """Path -> weights that must never be pruned: biases, even two-dimensional ones, and normalisation."""
     ending = ("/bias", "/gamma", "/beta")
     return {weight.path: weight for weight in model.trainable_weights if weight.path.endswith(ending)}
 
 
 @pytest.mark.parametrize("name", sorted(registry.METHODS))
-def test_every_method_prunes_every_layer_in_fit_and_is_stripped(name):
+def test_every_method_prunes_every_kind_of_layer_in_fit(name):
     model, block_shape = everything(), (4, 1)
     types = [type(layer) for layer in model.layers]
     assert len(others(model)) == 13 and sum(len(one.shape) == 2 for one in others(model).values()) == 4
@@ -85,7 +85,7 @@ def test_every_method_prunes_every_layer_in_fit_and_is_stripped(name):
     given = [IMAGES, WORDS]
     model.fit(given, LABELS, batch_size=16, epochs=EPOCHS, validation_data=(given, LABELS), verbose=0)
     reached = float(model.pruning.current_sparsity())
-    assert model.get_state_tree()["optimizer_variables"]  # no two variables by one name
+    assert model.get_state_tree()["optimizer_variables"]  # all variables have different names
     trained = {path: np.array(weight) for path, weight in others(model).items()}
     model = strip_pruning(model)
     assert [type(layer) for layer in model.layers] == types
@@ -131,7 +131,7 @@ def test_every_method_is_exported_and_is_rebuilt_from_its_config(name):
 
 
 def test_an_unknown_method_name_suggests_the_nearest():
-    with pytest.raises(InputError, match="no pruning method 'gradul'; did you mean 'gradual'"):
+    with pytest.raises(InputError, match="no pruning method 'gradul': did you mean 'gradual'"):
         registry.get("gradul")
     with pytest.raises(InputError, match="choose one of"):
         registry.get("xyz")

@@ -13,7 +13,7 @@ from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance, prune, strip_pr
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 8)).astype("float32")
-# Far from what the model says, so that gradients are of all sizes and relevance differs.
+# Far from the model's predictions, so that gradients have all sizes and relevance differs.
 Y = (10 * RANDOM.normal(size=(16, 3))).astype("float32")
 METRIC = "val_accuracy"
 
@@ -39,12 +39,17 @@ def masks(model):
     return [np.asarray(gate.logits) > 0 for gate in model.pruning.gates]
 
 
-def hear(model, score):
+def validate(model, score):
     return model.pruning.on_validation_end({"loss": 1.0, METRIC: score})
 
 
+def assert_equal(arrays, expected):
+    for own, value in zip(arrays, expected, strict=True):
+        np.testing.assert_array_equal(own, value)
+
+
 def gradients_by_hand(weights, x=X, y=Y):
-    """Of the mean squared error of two linear layers: kernel, bias, kernel, bias."""
+    """Gradients of the mean squared error of two linear layers: kernel, bias, kernel, bias."""
     first, first_bias, second, second_bias = weights
     hidden = x @ first + first_bias
     of_outputs = 2 * (hidden @ second + second_bias - y) / y.size
@@ -52,7 +57,7 @@ def gradients_by_hand(weights, x=X, y=Y):
     return [x.T @ of_hidden, of_hidden.sum(0), hidden.T @ of_outputs, of_outputs.sum(0)]
 
 
-def test_a_step_is_that_of_equation_7():
+def test_a_step_matches_equation_7():
     model = with_method(weight_decay=0.1)
     before = [np.array(variable) for variable in model.trainable_variables]
     gradients = gradients_by_hand(before)
@@ -84,7 +89,7 @@ def test_any_optimizer_can_be_used_and_shrinking_uses_the_raw_gradient(optimizer
         model.trainable_variables, stock.trainable_variables, before, gradients_by_hand(before), strict=True
     ):
         shrinks = 1e-3 * np.exp(-np.abs(gradient)) * weight if weight.ndim == 2 else 0.0
-        # AdamW's own decay, 1e-3 of the weight, comes after and sees it a thousandth smaller.
+        # AdamW's decay, 1e-3 of the weight, is applied afterwards, to a weight smaller by a thousandth.
         np.testing.assert_allclose(own, np.array(twin) - shrinks, rtol=1e-5, atol=2e-6)
 
 
@@ -98,7 +103,7 @@ def test_tokens_that_are_not_in_the_batch_shrink_as_irrelevant():
     (table,) = stored(model)
     words, targets = np.array([[1, 3], [3, 3], [1, 4]]), 5 * RANDOM.normal(size=(3, 8)).astype("float32")
     model.train_on_batch(words, targets)
-    # By hand: each place gives its word 2 (e - t) / n.
+    # By hand: each position adds 2 (e - t) / n to the gradient of its word.
     gradient = np.zeros_like(table)
     np.add.at(
         gradient,
@@ -143,10 +148,9 @@ def test_weights_without_gates_never_shrink():
 @pytest.mark.parametrize("block", [(1, 1), (2, 1)])
 def test_the_smallest_remaining_weights_are_removed(block):
     model = with_method(pruning_percentage=0.25, block_shape=block, weight_decay=0.0)
-
     kept = np.ones(66 // block[0], bool)
     for _ in range(3):
-        assert not hear(model, 0.6)
+        assert not validate(model, 0.6)
         model.train_on_batch(X, Y)
         blocks = [np.abs(weight).reshape(-1, block[0], weight.shape[1]) for weight in stored(model)]
         now = np.concatenate([sizes.mean(1).ravel() for sizes in blocks])
@@ -155,37 +159,34 @@ def test_the_smallest_remaining_weights_are_removed(block):
         kept = np.ones_like(kept)
         kept[order[: closed // block[0]]] = False
         np.testing.assert_array_equal(np.concatenate([mask.ravel() for mask in masks(model)]), kept)
-        # Nothing more goes until the next validation.
+        # No more weights are removed until the next validation.
         model.train_on_batch(X, Y)
         np.testing.assert_array_equal(np.concatenate([mask.ravel() for mask in masks(model)]), kept)
 
 
 def test_closed_gates_stay_closed_when_other_weights_reach_zero():
     model = with_method(pruning_percentage=0.1, optimizer=keras.optimizers.SGD(0.0), cls=L2Pruning)
-    hear(model, 1.0)
+    validate(model, 1.0)
     model.train_on_batch(X, Y)
     closed = [~mask for mask in masks(model)]
     assert sum(one.sum() for one in closed) == 7
     for weight in model.pruning.weights:
         weight.assign(tf.zeros_like(weight))
-    hear(model, 1.0)
+    validate(model, 1.0)
     model.train_on_batch(X, Y)
     assert all((~now | ~before).all() for now, before in zip(masks(model), closed, strict=True))
 
 
-def test_nothing_is_removed_below_the_bound_without_a_score_or_beyond_the_limit():
+def test_nothing_is_removed_below_the_bound_without_a_score_or_beyond_the_sparsity():
     model = with_method(sparsity=0.3, pruning_percentage=0.2)
     seen = []
     for score in (0.4, None, 0.5, 0.4, None, 0.7):
-        if score is not None:
-            hear(model, score)
-        else:
-            model.pruning.on_validation_end({"loss": 0.1})
+        model.pruning.on_validation_end({"loss": 0.1} if score is None else {METRIC: score})
         model.train_on_batch(X, Y)
         seen.append(float(model.pruning.current_sparsity()))
     assert seen == pytest.approx([0, 0, 13 / 66, 13 / 66, 13 / 66, 19 / 66])
-    # Met at the cap: nothing more to prune, and nothing shrinks any more.
-    hear(model, 0.6)
+    # The bound is met at the largest sparsity: no more pruning or shrinking.
+    validate(model, 0.6)
     assert float(model.pruning.current_weight_decay()) == 0.0
     assert model.pruning.target == pytest.approx(19 / 66)
 
@@ -200,34 +201,33 @@ def test_weight_decay_falls_exponentially_and_is_reset_when_weights_are_removed(
             model.train_on_batch(X, Y)
         return seen
 
-    # Nobody knows yet how far apart validations are.
+    # The interval between validations is not known yet.
     assert rates(4) == pytest.approx([0.08] * 4)
-    hear(model, 0.1)
+    validate(model, 0.1)
     assert rates(4) == pytest.approx([0.08 * 0.25 ** (step / 4) for step in range(4, 8)])
-    hear(model, 0.9)
-    # The first step is taken before the weights go.
+    validate(model, 0.9)
+    # The first step is taken before weights are removed.
     assert rates(4) == pytest.approx([0.08 * 0.25**2] + [0.08 * 0.25 ** (step / 4) for step in range(3)])
-    hear(model, 0.1)
+    validate(model, 0.1)
     assert rates(2) == pytest.approx([0.08 * 0.25 ** (step / 4) for step in (3, 4)])
-    hear(model, 0.1)  # two steps since the last validation
+    validate(model, 0.1)  # two steps since the last validation
     assert rates(2) == pytest.approx([0.08 * 0.25 ** (step / 2) for step in (5, 6)])
 
 
 def test_the_sparsest_state_that_met_the_bound_is_restored_and_fine_tuned():
     model = with_method(pruning_percentage=0.2, patience=2, finetune_validations=3)
     model.train_on_batch(X, Y)
-    hear(model, 0.6)
+    validate(model, 0.6)
     model.train_on_batch(X, Y)
-    hear(model, 0.55)
+    validate(model, 0.55)
     best, best_masks = model.get_weights(), masks(model)
     for score in (0.4, 0.3):
         model.train_on_batch(X, Y)
         assert float(model.pruning.current_sparsity()) > 0.3
-        assert not hear(model, score)
-    for own, value in zip(model.get_weights(), best, strict=True):
-        np.testing.assert_array_equal(own, value)
+        assert not validate(model, score)
+    assert_equal(model.get_weights(), best)
     assert 0.19 < float(model.pruning.current_sparsity()) < 0.21
-    # Fine-tuning: nothing shrinks, nothing goes.
+    # Fine-tuning: weights neither shrink nor are removed.
     before = [np.array(variable) for variable in model.trainable_variables]
     first, second = masks(model)
     opened = [first, np.ones(6), second, np.ones(3)]
@@ -235,18 +235,16 @@ def test_the_sparsest_state_that_met_the_bound_is_restored_and_fine_tuned():
     model.train_on_batch(X, Y)
     for own, weight, gradient, mask in zip(model.trainable_variables, before, gradients, opened, strict=True):
         np.testing.assert_allclose(own, weight - 0.01 * gradient * mask, rtol=1e-5, atol=1e-6)
-    assert [hear(model, score) for score in (0.4, 0.7)] == [False, False]
+    assert [validate(model, score) for score in (0.4, 0.7)] == [False, False]
     tuned = model.get_weights()
     model.train_on_batch(X, Y)
     assert not model.pruning.finished
-    # The last one misses the bound: what was tuned until the one before stays.
-    assert hear(model, 0.2)
+    # The last validation misses the bound, so the state of the one before is restored.
+    assert validate(model, 0.2)
     assert model.pruning.finished
-    for own, value in zip(model.get_weights(), tuned, strict=True):
-        np.testing.assert_array_equal(own, value)
-    for mask, value in zip(masks(model), best_masks, strict=True):
-        np.testing.assert_array_equal(mask, value)
-    assert not hear(model, 0.9)  # said once
+    assert_equal(model.get_weights(), tuned)
+    assert_equal(masks(model), best_masks)
+    assert not validate(model, 0.9)  # True is returned only once
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         strip_pruning(model)
@@ -255,31 +253,30 @@ def test_the_sparsest_state_that_met_the_bound_is_restored_and_fine_tuned():
 def test_a_bound_that_is_never_met_leaves_the_model_dense_with_a_warning():
     model = with_method(lower_bound=0.9, patience=2)
     weights = None
-    # As long as the metric gets better the model is still learning.
+    # As long as the metric improves, the model is still learning.
     for score, stops in ((0.1, False), (0.3, False), (0.2, False), (0.4, False), (0.4, False), (0.3, True)):
         model.train_on_batch(X, Y)
         weights = model.get_weights()
         if stops:
             with pytest.warns(UserWarning, match=r"val_accuracy never met 0.9 \(the best was 0.4\)"):
-                assert hear(model, score)
+                assert validate(model, score)
         else:
-            assert not hear(model, score)
-    for own, value in zip(model.get_weights(), weights, strict=True):
-        np.testing.assert_array_equal(own, value)
+            assert not validate(model, score)
+    assert_equal(model.get_weights(), weights)
     assert model.pruning.finished and model.pruning.target is None
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # it was said
+        warnings.simplefilter("error", UserWarning)  # it has already warned
         strip_pruning(model)
 
 
 def test_nan_metric_counts_as_a_miss():
     model = with_method(patience=2)
-    hear(model, 0.6)
+    validate(model, 0.6)
     model.train_on_batch(X, Y)
-    assert not hear(model, float("nan"))
+    assert not validate(model, float("nan"))
     assert float(model.pruning.current_weight_decay()) > 0.0
     with pytest.warns(UserWarning, match="as soon as weights were removed, so the model is dense"):
-        hear(model, float("nan"))
+        validate(model, float("nan"))
     assert float(model.pruning.current_weight_decay()) == 0.0
     assert float(model.pruning.current_sparsity()) == 0.0
 
@@ -296,70 +293,68 @@ def test_nan_metric_counts_as_a_miss():
         ("val_loss", "max", 1),
     ],
 )
-def test_losses_and_errors_are_better_when_low(metric, mode, sign):
+def test_mode_auto_treats_losses_and_errors_as_lower_is_better(metric, mode, sign):
     model = with_method(metric=metric, mode=mode)
     for score, met in ((0.5 - 0.1 * sign, False), (0.5 + 0.1 * sign, True)):
         model.pruning.on_validation_end({metric: score})
         assert (model.pruning.target is not None) == met
 
 
-def play(model, scores):
+def train_and_validate(model, scores):
     for score in scores:
         for _ in range(3):
             model.train_on_batch(X, Y)
-        hear(model, score)
+        if score is not None:
+            validate(model, score)
 
 
 @pytest.mark.parametrize("cut", [2, 6])
-def test_a_resumed_training_gives_equal_weights(tmp_path, cut):
+def test_a_resumed_training_gives_the_same_weights(tmp_path, cut):
     scores = [0.3, 0.6, 0.7, 0.4, 0.6, 0.3, 0.3, 0.6, 0.7]
     options = {"patience": 2, "pruning_percentage": 0.3, "cls": L1Pruning, "weight_decay": 0.01}
     whole = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
-    play(whole, scores)
+    train_and_validate(whole, scores)
     model = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
-    play(model, scores[:cut])
+    train_and_validate(model, scores[:cut])
     model.save(tmp_path / "pruned.keras")
     again = keras.models.load_model(tmp_path / "pruned.keras")
     assert type(again.pruning) is L1Pruning
     assert again.pruning.get_config() == model.pruning.get_config()
-    play(again, scores[cut:])
-    for own, value in zip(again.get_weights(), whole.get_weights(), strict=True):
+    train_and_validate(again, scores[cut:])
+    pairs = zip(again.weights + again.pruning.variables, whole.weights + whole.pruning.variables, strict=True)
+    for own, value in pairs:
         np.testing.assert_allclose(own, value, rtol=1e-5, atol=1e-6)
-    for own, value in zip(again.pruning.variables, whole.pruning.variables, strict=True):
-        np.testing.assert_allclose(own, value, rtol=1e-5, atol=1e-6)
-    # Two prunings lasted, the third did not.
+    # The first two prunings were kept, the third was undone.
     assert float(again.pruning.current_sparsity()) == pytest.approx(0.51, abs=0.01)
     assert all(gate.logits.shape for gate in gates(again))
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_stripping_keeps_a_last_state_that_met_the_bound():
+def test_stripping_keeps_the_last_state_if_it_met_the_bound():
     model = with_method(pruning_percentage=0.5)
-    play(model, [0.6, 0.6])
+    train_and_validate(model, [0.6, 0.6])
     weights = [np.array(layer.kernel) for layer in model.layers]
     strip_pruning(model)
     assert type(model.layers[0]) is keras.layers.Dense
-    for layer, weight in zip(model.layers, weights, strict=True):
-        np.testing.assert_array_equal(layer.kernel, weight)
+    assert_equal([layer.kernel for layer in model.layers], weights)
     assert sum(np.count_nonzero(weight) for weight in weights) == 33
 
 
-@pytest.mark.parametrize("end", [lambda model: play(model, [0.4]), lambda model: model.train_on_batch(X, Y)])
-def test_stripping_restores_the_last_state_that_met_the_bound(end):
+@pytest.mark.parametrize("scores", [[0.4], [None]])
+def test_stripping_restores_the_last_state_that_met_the_bound(scores):
     model = with_method(pruning_percentage=0.5)
-    play(model, [0.6, 0.6])
+    train_and_validate(model, [0.6, 0.6])
     weights = [np.array(layer.kernel) for layer in model.layers]
-    end(model)
+    train_and_validate(model, scores)
     with pytest.warns(UserWarning, match=r"the last state that met it, with a sparsity of 50.0%"):
         strip_pruning(model)
-    for layer, weight in zip(model.layers, weights, strict=True):
-        np.testing.assert_array_equal(layer.kernel, weight)
+    assert_equal([layer.kernel for layer in model.layers], weights)
 
 
 def test_stripping_warns_if_nothing_was_pruned():
     model = with_method()
     model.train_on_batch(X, Y)
-    with pytest.warns(UserWarning, match="no validation had val_accuracy"):
+    with pytest.warns(UserWarning, match="no validation reported val_accuracy"):
         strip_pruning(model)
 
 
@@ -369,8 +364,8 @@ def test_stripping_warns_if_nothing_was_pruned():
         ({"sparsity": 1.0}, "below 1"),
         ({"mode": "x"}, "choose one of auto, max, min"),
         ({"lower_bound": float("nan")}, "a finite number"),
-        ({"pruning_percentage": 10}, "0.1 for 10 %"),
-        ({"pruning_percentage": 0.0}, "0.1 for 10 %"),
+        ({"pruning_percentage": 10}, "0.1 for 10%"),
+        ({"pruning_percentage": 0.0}, "0.1 for 10%"),
         ({"weight_decay": 1.0}, "below 1"),
         ({"decay": 0.0}, "above 0"),
         ({"decay": 1.5}, "at most 1"),
@@ -378,7 +373,7 @@ def test_stripping_warns_if_nothing_was_pruned():
         ({"finetune_validations": 0}, "finetune_validations must be at least 1"),
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments, message):
+def test_arguments_out_of_range_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         Relevance(**{"lower_bound": 0.5, "metric": METRIC, **arguments})
 
@@ -388,16 +383,16 @@ def one_layer():
 
 
 def test_at_least_one_block_is_removed_at_a_time():
-    # 10 % of 128 weights are 13, and a block has 16.
+    # 10% of 128 weights are 13, and a block has 16.
     model = with_method(one_layer, block_shape=(16, 1), sparsity=0.5)
     seen = []
     for _ in range(6):
-        hear(model, 0.6)
+        validate(model, 0.6)
         model.train_on_batch(np.ones((4, 16)), np.ones((4, 8)))
         seen.append(float(model.pruning.current_sparsity()))
     assert seen == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
 
 
-def test_blocks_larger_than_the_limit_are_refused():
-    with pytest.raises(InputError, match=r"blocks of up to 16, of which not one can be .* 0\.1"):
+def test_blocks_larger_than_the_sparsity_allows_are_rejected():
+    with pytest.raises(InputError, match=r"blocks of up to 16, and not even one can be .* 0\.1"):
         with_method(one_layer, block_shape=(16, 1), sparsity=0.1)

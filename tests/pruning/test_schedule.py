@@ -1,4 +1,4 @@
-"""Schedules: updates and sparsities of tensorflow-model-optimization, and the limits of the options."""
+"""Schedules against tensorflow-model-optimization, and options out of range."""
 
 import importlib.util
 
@@ -20,7 +20,7 @@ from tfsparsecap.pruning.schedule import step_at
     "schedule",
     [Schedule(0.1, 0.6, frequency=7), Schedule(0.0, 1.0, frequency=3, power=1), Schedule(constant=True)],
 )
-def test_updates_and_sparsities_are_those_of_model_optimization(schedule):
+def test_updates_and_sparsities_equal_those_of_tfmot(schedule):
     updates = schedule.updates(100, begin=0.2, end=0.8)
     schedules, _ = keras_internals.model_optimization()
     span = {"begin_step": updates.first, "end_step": updates.last, "frequency": updates.frequency}
@@ -48,7 +48,7 @@ def test_updates_and_sparsities_are_those_of_model_optimization(schedule):
         (Schedule(), 1, 0, 0, 1),
     ],
 )
-def test_shares_become_steps(schedule, steps, first, last, frequency):
+def test_shares_of_the_training_are_converted_to_steps(schedule, steps, first, last, frequency):
     updates = schedule.updates(steps, begin=0.1, end=0.7)
     assert (updates.first, updates.last, updates.frequency) == (first, last, frequency)
     assert float(updates.share(tf.constant(last))) == 1.0
@@ -70,16 +70,16 @@ def test_a_whole_number_of_steps_is_kept_despite_rounding(epochs):
         ({"begin": 0.8}, "begin is 0.8 and end is 0.7"),
         (
             {"begin": 0.1, "end": 0.5, "frequency": 40},
-            "rises during 39 steps only, from step 10 to 49 of 100",
+            "rises during only 39 steps, from step 10 to 49 of 100",
         ),
     ],
 )
-def test_options_out_of_range_are_refused(options, message):
+def test_options_out_of_range_are_rejected(options, message):
     with pytest.raises(InputError, match=message):
         Schedule(**options).updates(100, begin=0.1, end=0.7)
 
 
-def test_keras_saves_a_schedule():
+def test_a_schedule_is_serialised_by_keras():
     schedule = Schedule(begin=0.1, frequency=5, constant=True)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert again == schedule

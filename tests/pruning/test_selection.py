@@ -8,7 +8,7 @@ from tfsparsecap.pruning.selection import keep_masks
 
 
 def closed_by_sorting(scores, sizes, weights):
-    """Closes gates one by one in the order of their scores until the next would be too much."""
+    """Closes gates in the order of their scores until the next would exceed the number of weights."""
     flat = np.concatenate([score.ravel() for score in scores])
     size = np.concatenate([np.full(score.size, n) for score, n in zip(scores, sizes, strict=True)])
     order = np.argsort(flat, kind="stable")
@@ -17,7 +17,7 @@ def closed_by_sorting(scores, sizes, weights):
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.95, 0.999, 1.0])
 @pytest.mark.parametrize("size", [7, 1000, 50_000])
-def test_closed_gates_are_those_that_sorting_gives(size, share):
+def test_selection_equals_sorting(size, share):
     scores = np.abs(np.random.default_rng(size).normal(size=size)).astype("float32") * 10.0 ** np.linspace(
         -30, 20, size, dtype="float32"
     )
@@ -26,7 +26,7 @@ def test_closed_gates_are_those_that_sorting_gives(size, share):
     assert set(np.flatnonzero(~keep.numpy())) == closed_by_sorting([scores], [1], closed)
 
 
-def test_blocks_count_with_their_size_over_several_tensors():
+def test_blocks_of_different_sizes_count_by_their_weights():
     random = np.random.default_rng(0)
     scores = [random.random((30, 40), dtype="float32"), random.random(500, dtype="float32")]
     sizes, closed = [16, 1], 9000

@@ -1,4 +1,4 @@
-"""SNIP removes the connections with the least sensitivity, by finite differences, before the training."""
+"""SNIP against sensitivities computed by finite differences."""
 
 import keras
 import numpy as np
@@ -114,7 +114,7 @@ def test_decay_constraints_and_averages_do_not_change_weights_in_the_first_batch
         for weight, value in zip(weights, before, strict=True):
             np.testing.assert_array_equal(weight, value)
     assert int(model.optimizer.iterations) == 2 and int(model.optimizer.inner_optimizer.iterations) == 0
-    # From there on it is the training of a sparse model, with the schedule from its beginning.
+    # From here on a sparse model is trained, with the learning rate schedule from its start.
     twin = begun()
     for layer, gate in zip(twin.layers, model.pruning.gates, strict=True):
         layer.kernel.assign(layer.kernel * gate.mask())
@@ -126,7 +126,7 @@ def test_decay_constraints_and_averages_do_not_change_weights_in_the_first_batch
         one.train_on_batch(INPUTS, TARGETS)
     assert int(model.optimizer.iterations) == 3
     for layer, other in zip(model.layers, twin.layers, strict=True):
-        # Weights behind closed gates decay, too, and are read as 0.
+        # Weights behind closed gates also decay, but are read as 0.
         closed = np.asarray(layer.kernel) == 0
         np.testing.assert_allclose(layer.kernel, np.where(closed, 0, other.kernel), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(layer.bias, other.bias, rtol=1e-5, atol=1e-6)
@@ -141,16 +141,16 @@ def test_a_training_resumed_between_the_batches_gives_equal_weights(tmp_path, sc
         model.compile(optimizer, "mse")
         return model
 
-    def go_on(model, batches):
+    def train_steps(model, batches):
         for part in batches:
             model.train_on_batch(INPUTS[part::5], TARGETS[part::5])
 
     whole, stopped = begun(), begun()
-    go_on(whole, range(5))
-    go_on(stopped, range(2))
+    train_steps(whole, range(5))
+    train_steps(stopped, range(2))
     stopped.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    go_on(again, range(2, 5))
+    train_steps(again, range(2, 5))
     assert float(again.pruning.current_sparsity()) == pytest.approx(0.5, abs=2e-3)
     for own, other in zip(again.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
@@ -172,6 +172,6 @@ def test_stripping_warns_if_the_training_was_too_short_to_prune():
         ({"sparsity": -0.1}, "at least 0"),
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments, message):
+def test_arguments_out_of_range_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):
         SNIP(**{"sparsity": 0.5, **arguments})

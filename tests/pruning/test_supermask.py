@@ -39,7 +39,7 @@ def run_steps(method, size):
     """Runs all steps of a method on one kernel [256, size], with random gradients, in a single graph."""
     model = prune(keras.Sequential([keras.Input((256,)), keras.layers.Dense(size)]), method)
     shape = model.layers[0].kernel_gate.logits.shape
-    # What the real optimizer does besides: gradients of very different sizes.
+    # Gradients of very different sizes, as in real training.
     scale = np.exp(np.random.default_rng(0).normal(size=shape)).astype("float32")
 
     @tf.function
@@ -63,7 +63,7 @@ def test_sparsity_zero_closes_nothing():
     assert sparsity_of(strip_pruning(run_steps(Supermask(0.0, total_steps=50), 40))) == 0
 
 
-def test_sparsity_rises_gradually_and_the_model_learns_what_a_dense_one_does(compiled):
+def test_sparsity_rises_gradually_and_the_model_still_learns(compiled):
     model, history = trained(classifier(), Supermask(0.8, total_steps=400))
     curve = history["sparsity"]
     assert curve[0] < 0.1
@@ -78,14 +78,14 @@ def test_sparsity_rises_gradually_and_the_model_learns_what_a_dense_one_does(com
 
 def test_gates_with_the_largest_mean_squared_gradient_are_kept():
     keras.utils.set_random_seed(0)
-    # A linear model with a fixed weight: dL/dz = 2 * mean(error * x) * w, worked out by NumPy at every step.
+    # A linear model with fixed weights: NumPy computes dL/dz = 2 * mean(error * x) * w at every step.
     model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(1, use_bias=False)])
     method = Supermask(0.5, 20, schedule=Schedule(0.5, 0.8, frequency=1), ema_decay=0.5, closed_decay=0.0)
     prune(model, method)
     model.compile(keras.optimizers.SGD(0.0), "mse")
     random = np.random.default_rng(1)
     kernel = model.get_weights()[0][:, 0]
-    worth = np.zeros(32)
+    importance = np.zeros(32)
     keep = np.ones(32)
     for step in range(20):
         inputs = random.normal(size=(8, 32)).astype("float32")
@@ -93,10 +93,10 @@ def test_gates_with_the_largest_mean_squared_gradient_are_kept():
         error = inputs @ (kernel * keep) - targets[:, 0]
         model.train_on_batch(inputs, targets)
         if step <= method.updates.last:
-            worth = 0.5 * worth + 0.5 * (2 * (error @ inputs) / 8 * kernel) ** 2
+            importance = 0.5 * importance + 0.5 * (2 * (error @ inputs) / 8 * kernel) ** 2
         keep = (model.layers[0].kernel_gate.logits.numpy()[:, 0] > 0).astype("float64")
         if step == method.updates.last:
-            expected = np.argsort(worth)[16:]
+            expected = np.argsort(importance)[16:]
     assert set(np.flatnonzero(keep)) == set(expected)
 
 
@@ -110,7 +110,7 @@ def test_a_gate_closed_too_early_opens_again(compiled):
     gate = model.layers[0].kernel_gate
     opened_again = False
     for step in range(400):
-        # The task changes half-way: other inputs matter.
+        # The task changes halfway: other inputs matter.
         true_kernel[:] = 0
         true_kernel[: 24 if step < 200 else 0] = 1
         true_kernel[40:] = 0 if step < 200 else 1
@@ -140,8 +140,8 @@ def test_weights_behind_closed_gates_decay_and_learn_until_the_last_update():
         assert np.allclose(model.layers[0].stored_weight("kernel").numpy(), kernel, atol=1e-5)
 
 
-def test_coarse_blocks_are_warned_of_before_training():
-    with pytest.warns(UserWarning, match="is reached to within"):
+def test_prune_warns_of_coarse_blocks():
+    with pytest.warns(UserWarning, match="may differ from"):
         prune(classifier((16, 16, 2)), Supermask(0.9, total_steps=10, block_shape=(16, 1)))
 
 
@@ -157,6 +157,6 @@ def test_coarse_blocks_are_warned_of_before_training():
         {"sparsity": "much", "total_steps": 10},
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments):
+def test_arguments_out_of_range_are_rejected(arguments):
     with pytest.raises(InputError, match="got"):
         Supermask(**arguments)

@@ -149,7 +149,7 @@ def test_the_auto_rate_approaches_the_target_and_a_schedule_with_an_end_reaches_
     assert history["sparsity"][-2:] == [pytest.approx(0.9, abs=1e-4)] * 2  # frozen
 
 
-def test_a_rate_that_cannot_reach_the_target_is_refused():
+def test_a_rate_that_cannot_reach_the_target_is_rejected():
     with pytest.raises(ValueError, match="cannot be reached"):
         trained(SupermaskLoss(0.9, 500, gate_learning_rate=0.1))
 
@@ -172,7 +172,7 @@ def test_a_rate_that_cannot_reach_the_target_is_refused():
         {"initial_logit": float("nan")},
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments):
+def test_arguments_out_of_range_are_rejected(arguments):
     with pytest.raises(InputError, match="got"):
         SupermaskLoss(**{"sparsity": 0.9, "total_steps": 100, **arguments})
 

@@ -1,4 +1,4 @@
-"""Pruning methods, and adding them to a model and removing them."""
+"""Pruning methods, and functions that add them to a model and remove them."""
 
 from tfsparsecap.pruning.fixed_mask import FrozenMask
 from tfsparsecap.pruning.gradual import Gradual

@@ -1,4 +1,4 @@
-"""How a pruning method gets the validation scores of the model that it prunes."""
+"""Passes validation scores of a pruned model to its pruning method."""
 
 import difflib
 import warnings
@@ -9,7 +9,7 @@ import keras
 
 from tfsparsecap.errors import InputError
 
-#: Keras's callbacks that save the state of a training; the method must have seen the epoch's logs before.
+#: Keras's callbacks that save the training state; the method must get the epoch's logs before them.
 _SAVING = tuple(
     getattr(keras.callbacks, name)
     for name in ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
@@ -18,13 +18,13 @@ _SAVING = tuple(
 
 
 class ValidationDriven:
-    """Mixin of methods that prune by a validation score: `class Own(ValidationDriven, PruningMethod)`.
+    """Mixin for methods that prune by a validation score: `class Mine(ValidationDriven, PruningMethod)`.
 
-    `fit` of a pruned model adds a `Feedback` for such methods; a custom loop calls `on_validation_end`
-    itself.
+    `fit` of a pruned model adds a `Feedback` callback for such methods; a custom loop must call
+    `on_validation_end`.
     """
 
-    #: The name of the score among the logs of an epoch.
+    #: Name of the score in an epoch's logs.
     metric: str
 
     @property
@@ -35,10 +35,10 @@ class ValidationDriven:
     def on_validation_end(self, logs: Mapping[str, float]) -> bool:
         """Receives the scores of an epoch. Called after each epoch, between two compiled steps.
 
-        It must change variables made by `add_state` only, so that a resumed training is the same.
+        It may only change variables made by `add_state`, so that a resumed training is identical.
 
         Args:
-            logs: of the epoch, name -> value; without validation scores if the epoch had no validation.
+            logs: name -> value; without validation scores if the epoch had no validation.
 
         Returns:
             True to stop the training.
@@ -46,10 +46,10 @@ class ValidationDriven:
         raise NotImplementedError
 
     def check_metric(self, names: Iterable[str]) -> None:
-        """Checks before a training that its logs will contain `metric`.
+        """Checks before training that the logs will contain `metric`.
 
         Args:
-            names: of the logs.
+            names: names in the logs.
 
         Raises:
             InputError: `metric` is not among them.
@@ -62,23 +62,22 @@ class ValidationDriven:
         if self.metric.startswith("val_") and not any(name.startswith("val_") for name in names):
             advice = "give fit validation_data= or validation_split="
         raise InputError(
-            f"{type(self).__name__} prunes by the metric {self.metric!r}, which this training does not"
-            " have: its"
-            f" logs contain {', '.join(names) or 'no metric at all'}; {advice}"
+            f"{type(self).__name__} prunes by the metric {self.metric!r}, which this training does not have:"
+            f" its logs contain {', '.join(names) or 'no metric at all'}; {advice}"
         )
 
 
 class Feedback(keras.callbacks.Callback):
-    """Passes the logs of each epoch to a pruning method, and stops the training if the method says so.
+    """Passes the logs of each epoch to a pruning method, which may stop the training.
 
-    `fit` of a pruned model adds it, after the given callbacks but before Keras's callbacks that save the
-    model. In other cases, or with your own saving callbacks, it must come after every callback that adds to
-    the logs, and before those that save the model with its optimizer.
+    `fit` of a pruned model adds it after your callbacks but before Keras's callbacks that save the model. If
+    you add it yourself, or have custom saving callbacks, it must come after every callback that adds to the
+    logs, and before those that save the model with its optimizer.
 
     Args:
         method: a pruning method with `on_validation_end`.
-        check_later: whether to check that the logs contain the method's metric in the first epoch that has a
-            validation, with a warning if not. For logs whose names are not known before the training.
+        check_later: whether to warn, in the first epoch with a validation, if the logs lack the method's
+            metric. For logs whose names are not known before training.
 
     Examples:
         >>> import tfsparsecap as sc
@@ -109,18 +108,18 @@ class Feedback(keras.callbacks.Callback):
 
 
 def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
-    """The callbacks for `fit`: the given ones, then a `Feedback`, then those of Keras that save the model.
+    """Returns the callbacks for `fit`: the given ones, a `Feedback`, and Keras's saving callbacks.
 
-    If all logs come from the model itself, the method's metric is checked first; one batch is evaluated to
-    know the names. Names that custom callbacks add, or of data that can be read only once, are not known
-    before the training: `Feedback` then checks them later.
+    If all logs come from the model itself, the method's metric is checked first: one batch is evaluated to
+    get the names. They are not known in advance if custom callbacks add logs, or if the data can be read only
+    once; `Feedback` then checks later.
 
     Args:
         model: a pruned model, whose method is `ValidationDriven`.
         given: arguments of `fit` by name.
 
     Returns:
-        A list, or the `CallbackList` that was given, with the `Feedback` added and reordered.
+        A list, or the given `CallbackList` with `Feedback` added, in the new order.
 
     Raises:
         InputError: the logs will not contain the method's metric.
@@ -146,15 +145,15 @@ def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
 
 
 def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | None:
-    """The names of the logs that the model itself makes in an epoch; None if they are not known.
+    """Returns the names of the logs that the model makes in an epoch; None if they are not known.
 
     Args:
-        model: compiled.
+        model: a compiled model.
         given: arguments of `fit` by name.
     """
     validation, validates = given.get("validation_data"), True
     if validation is None:
-        # A split is taken from the training data; without validation the names are those of training.
+        # A validation split is part of the training data; without validation, use the names in training.
         validation = given.get("x"), given.get("y"), given.get("sample_weight")
         validates = bool(given.get("validation_split"))
     x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
@@ -176,7 +175,7 @@ def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | N
 
 
 def _may_add_logs(callback: keras.callbacks.Callback) -> bool:
-    """Whether a callback may add any name to the logs: it is custom, or calls custom functions."""
+    """Whether a callback may add to the logs: it is custom, or calls custom functions."""
     of_keras = type(callback).__module__.split(".")[0] == "keras"
     return not of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
 

@@ -1,4 +1,4 @@
-"""Methods with a fixed mask between two decisions: their base class, and the one that never decides again."""
+"""Base class of methods that set masks at certain steps, and `FrozenMask`, which never changes its mask."""
 
 from collections.abc import Callable, Sequence
 from typing import Self
@@ -18,7 +18,7 @@ ALLOCATIONS = ("blind", "uniform", "distribution")
 class FixedMask(PruningMethod):
     """Base class of methods whose gates are neither sampled nor trained.
 
-    A subclass sets the mask with `close`. A training step costs the masked multiplication and nothing else;
+    A subclass sets the mask with `close`. The only cost in a training step is the multiplication by the mask;
     weights behind closed gates get no gradient.
     """
 
@@ -36,12 +36,13 @@ class FixedMask(PruningMethod):
         ]
 
     def smallest_pruned(self, sparsity: float | tf.Tensor, allocation: str) -> list[tf.Tensor]:
-        """Which gates stay open when the smallest weights are pruned; closed gates stay closed.
+        """Returns which gates stay open when the smallest weights are pruned; closed gates stay closed.
 
         Args:
             sparsity: share of the weights to prune.
-            allocation: `"blind"` compares all weights with each other, `"uniform"` those of one layer,
-                `"distribution"` compares all of them in units of their layer's standard deviation.
+            allocation: `"blind"` compares all weights with each other, `"uniform"` compares the weights of
+                each layer, `"distribution"` compares all weights in units of their layer's standard
+                deviation.
 
         Returns:
             Bool tensors of the logits' shapes.
@@ -49,7 +50,7 @@ class FixedMask(PruningMethod):
         sizes, scores = [gate.block_size for gate in self.gates], self.magnitudes()
         if allocation == "distribution":
             deviations = [tf.math.reduce_std(tf.cast(weight, tf.float32)) for weight in self.weights]
-            scores = [score / (one + 1e-30) for score, one in zip(scores, deviations, strict=True)]
+            scores = [score / (std + 1e-30) for score, std in zip(scores, deviations, strict=True)]
         scores = self._below_open(scores)
         if allocation != "uniform":
             return keep_masks(scores, sizes, _share_of(sparsity, self.gated_size))
@@ -59,7 +60,7 @@ class FixedMask(PruningMethod):
         ]
 
     def _below_open(self, scores: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Ranks closed gates below all open ones, those on weights of exactly 0 included."""
+        """Ranks closed gates below all open ones, including open gates on weights of exactly 0."""
         return [
             tf.where(gate.logits > 0.0, tf.maximum(score, 1e-30), 0.0)
             for gate, score in zip(self.gates, scores, strict=True)
@@ -78,19 +79,18 @@ class FixedMask(PruningMethod):
 
 @register("frozen")
 class FrozenMask(FixedMask):
-    """Keeps zero weights at zero while the others train on.
+    """Keeps zero weights at zero while the others are trained.
 
-    For further training of a sparse model: on other data, at another learning rate, with another loss. A gate
-    is closed if all weights of its block are zero.
+    For further training of a sparse model with other data, another learning rate or another loss. A gate is
+    closed if all weights of its block are zero.
 
     Args:
-        sparsity: share of the gated weights that must be zero, so that a dense model is not mistaken for a
-            sparse one; None accepts any.
+        sparsity: expected share of zeros among the gated weights, as a check; None accepts any.
         total_steps: not used.
         block_shape: (inputs, outputs) of a block.
 
     Raises:
-        InputError: on pruning, the model has another sparsity, or no zeros.
+        InputError: in `prune`, the model has another sparsity, or no zeros.
 
     Examples:
         >>> import keras
@@ -110,7 +110,7 @@ class FrozenMask(FixedMask):
     ) -> None:
         super().__init__(sparsity or 0.0, block_shape=block_shape)
         self.requested, self.total_steps = sparsity, total_steps
-        #: Whether the mask comes from a file, together with the weights.
+        #: Whether the mask is loaded from a file, together with the weights.
         self.restored = False
 
     def attach(self, model: keras.Model) -> None:
@@ -127,16 +127,16 @@ class FrozenMask(FixedMask):
         if self.requested is not None and abs(found - self.requested) > 0.005:
             raise InputError(
                 f"{found:.1%} of the weights of {model.name} are zero, not {self.requested:.1%}: give the"
-                " sparsity that the model has, or none"
+                " sparsity of the model, or none"
             )
         self.sparsity = found
 
     def _check_reachable(self) -> None:
-        """The sparsity that the model has is reached already."""
+        """Nothing to check: the mask is the model's current one."""
 
     @property
     def target(self) -> float | None:
-        """The sparsity of the mask; before `attach` the one that was requested."""
+        """The sparsity of the mask; before `attach` the requested one."""
         return float(self.current_sparsity()) if self.gates else self.requested
 
     def get_config(self) -> dict:
@@ -150,10 +150,10 @@ class FrozenMask(FixedMask):
 
 
 def once_for_all(decide: Callable[[], None]) -> None:
-    """Runs the part of a step that assigns variables once for all replicas of a distribution strategy.
+    """Runs a part of a step once for all replicas of a distribution strategy.
 
-    Needed for branches (`tf.cond`) that contain code which waits for other replicas: the branch must then be
-    around all replicas. Without a strategy `decide` is simply called.
+    Needed if a branch (`tf.cond`) contains code that waits for other replicas: the branch must then enclose
+    all replicas. Without a strategy, `decide` is simply called.
 
     Args:
         decide: reads and assigns variables; must not use tensors of a single replica.

@@ -10,6 +10,7 @@ from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate
 from tfsparsecap.pruning.fixed_mask import FixedMask, once_for_all
+from tfsparsecap.pruning.method import run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import OPTIONS, Schedule, check_total_steps
 
@@ -19,17 +20,17 @@ class Gradual(FixedMask):
     """Removes the smallest weights of each layer on a schedule of tensorflow-model-optimization.
 
     All layers have the same sparsity: that of `PolynomialDecay`, which rises from 0 (see `Schedule` for the
-    formula), or of `ConstantSparsity` with `Schedule(constant=True)`. At each update that package's own
-    `Pruning` chooses the mask, for single weights or for the mean magnitudes of blocks.
+    formula), or of `ConstantSparsity` with `Schedule(constant=True)`. At each update, that package's
+    `Pruning` class selects the mask from the magnitudes of weights, or the mean magnitudes of blocks.
 
     Args:
         sparsity: final share of the weights of each layer to remove.
         total_steps: optimizer steps of the training.
         block_shape: (inputs, outputs) of a block.
-        schedule: when. `begin` defaults to the end of the first epoch, as in the SMP paper, if
-            `steps_per_epoch` is given and the first epoch is over before `end`; otherwise to 0.05. `end`
-            defaults to 0.5.
-        steps_per_epoch: optimizer steps of an epoch, for `begin`. This package's training command sets it.
+        schedule: when weights are removed. `begin` defaults to the end of the first epoch, as in the SMP
+            paper, if `steps_per_epoch` is given and the first epoch ends before `end`; otherwise to 0.05.
+            `end` defaults to 0.5.
+        steps_per_epoch: optimizer steps of an epoch, for `begin`. The training command sets it.
 
     Raises:
         InputError: an argument out of range; a `frequency` with which the sparsity could not rise between
@@ -38,8 +39,8 @@ class Gradual(FixedMask):
 
     Reference:
         Zhu and Gupta, "To prune, or not to prune", equation 1, https://arxiv.org/abs/1710.01878. In the SMP
-        paper (section 5.1) this baseline begins after the first epoch, ends at half of the epochs and has a
-        frequency of 1000; so does RNN-SMP (https://arxiv.org/abs/1908.10797, section 4.1).
+        paper (section 5.1) this baseline begins after the first epoch, ends after half of the epochs and has
+        a frequency of 1000, as in RNN-SMP (https://arxiv.org/abs/1908.10797, section 4.1).
 
     Examples:
         >>> Gradual(sparsity=0.9, total_steps=1000).updates.last
@@ -79,7 +80,7 @@ class Gradual(FixedMask):
             schedule = schedules.ConstantSparsity(self.sparsity, **span)
         else:
             schedule = schedules.PolynomialDecay(0.0, self.sparsity, power=updates.power, **span)
-        # The package gets the magnitudes of blocks in place of weights: of single weights they are the same.
+        # tfmot gets the magnitudes of blocks instead of weights; for single weights the result is the same.
         self._variables = []
         for gate in self.gates:
             shape = tuple(gate.logits.shape)
@@ -94,28 +95,26 @@ class Gradual(FixedMask):
         return closed_in_layers(self.gates, self.sparsity)
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
-        # The package's update itself waits for all replicas, which it could not do inside a branch of one.
+        # tfmot's update waits for all replicas, which is impossible inside a branch of one replica.
         once_for_all(self._rank_if_due)
         super().step(gate_gradients)
 
     def _rank_if_due(self) -> None:
-        due = self._due(tf.convert_to_tensor(self.steps_done))
-        tf.cond(due, self._rank, lambda: tf.no_op())
+        run_if(self._due(tf.convert_to_tensor(self.steps_done)), self._rank)
 
-    def _rank(self) -> tf.Operation:
+    def _rank(self) -> None:
         for (sizes, _, _), magnitudes in zip(self._variables, self.magnitudes(), strict=True):
             sizes.assign(magnitudes)
         self._update.conditional_mask_update()
         self.close([tf.convert_to_tensor(mask) > 0.5 for _, mask, _ in self._variables])
-        return tf.no_op()
 
 
 def closed_in_layers(gates: list[Gate], sparsity: float) -> int:
-    """How many weights tensorflow-model-optimization removes in all, at the same sparsity in each layer."""
+    """Total number of weights that tensorflow-model-optimization removes at this sparsity of each layer."""
     share, closed = np.float32(1.0) - np.float32(sparsity), 0
     for gate in gates:
         blocks = gate.size // gate.block_size
-        # As in that package: float32, rounded half to even, at least one block per layer stays.
+        # As in tfmot: float32, rounded half to even, and at least one block per layer is kept.
         kept = max(int(np.round(np.float32(blocks) * share)), 1)
         closed += (blocks - kept) * gate.block_size
     return closed

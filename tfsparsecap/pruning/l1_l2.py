@@ -1,4 +1,4 @@
-"""The baselines of relevance-based pruning: all weights shrink alike, whatever the gradient of the loss."""
+"""Baselines of relevance-based pruning: weights shrink independently of the gradient of the loss."""
 
 import tensorflow as tf
 
@@ -29,7 +29,7 @@ class L2Pruning(Relevance):
 
 @register("l1")
 class L1Pruning(Relevance):
-    """`Relevance` with the same amount taken off every weight at each step, stopping at 0.
+    """`Relevance` with every weight shrunk by the same amount at each step, to at most 0.
 
     Each step computes `w <- sign(w) * max(|w| - weight_decay, 0)` and then `w <- w - eta * dL/dw`, the
     proximal step of the lasso (soft thresholding). Everything else is as in `Relevance`, which describes the
@@ -37,7 +37,7 @@ class L1Pruning(Relevance):
 
     Reference:
         The L1 baseline of Bonetta, Ribero and Cancelliere, https://arxiv.org/abs/2204.04977, who give no
-        formula for it: `sign(w)` in place of `I * w` in equation 7; soft thresholding as in Parikh and Boyd,
+        formula for it: `sign(w)` instead of `I * w` in equation 7; soft thresholding as in Parikh and Boyd,
         "Proximal Algorithms", section 6.5.2.
 
     Examples:

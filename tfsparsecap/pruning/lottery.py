@@ -1,5 +1,6 @@
-"""Lottery tickets: the weights that became large, trained again from their initial values."""
+"""Lottery tickets: the weights that became largest in training, retrained from their initial values."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Self
@@ -13,44 +14,44 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.pruning.fixed_mask import ALLOCATIONS, FixedMask, once_for_all
 from tfsparsecap.pruning.gradual import Gradual, closed_in_layers
+from tfsparsecap.pruning.method import run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.rewinding import OptimizerReset
 
 
 @register("lottery")
 class LotteryTicket(FixedMask):
-    """Trains, prunes by magnitude, rewinds the remaining weights to their initial values, and trains these.
+    """Trains, prunes by magnitude, rewinds the remaining weights to their initial values, and retrains them.
 
-    A training of `total_steps` consists of `rounds + 1` trainings of equal length. At the end of each but the
-    last the smallest weights are removed, to a sparsity of `1 - (1 - sparsity) ** (round / rounds)`, and all
-    weights are rewound to their initial values, `m * theta_0` for the mask `m`: biases and the moving
-    averages of batch normalisation too, but nothing of frozen layers.
+    A training of `total_steps` consists of `rounds + 1` phases of equal length. At the end of each phase but
+    the last, the smallest weights are removed, to a sparsity of `1 - (1 - sparsity) ** (round / rounds)`, and
+    all weights are rewound to their initial values, `m * theta_0` for the mask `m`. This includes biases and
+    the moving averages of batch normalisation, but not frozen layers.
 
-    The optimizer is reset with each round: its moments and step count are those of a new one, and so is bias
-    correction; averages that it keeps of the weights (`use_ema`) become the weights. Its learning rate stays
-    as it is set, and a learning rate schedule continues over all rounds. `model.optimizer.iterations` counts
+    Each round resets the optimizer: its moments, step count and bias correction start again, and moving
+    averages of the weights (`use_ema`) become the weights. Its learning rate does not change, and a learning
+    rate schedule continues over all rounds. `model.optimizer.iterations` counts
     the steps of all rounds.
 
-    With `rounds=0` the model given to `prune` is trained already: the ticket is drawn at once, the weights
-    become `initial_weights`, and the whole training is the ticket's. In a configuration
+    With `rounds=0`, the model given to `prune` must already be trained: the ticket is drawn at once, the
+    weights become `initial_weights`, and the whole training trains the ticket. In a configuration,
     `training.start_from` names a run that was trained with `training.keep_initial=true`.
 
     Args:
         sparsity: final share of the gated weights to remove.
         total_steps: optimizer steps of all rounds together, at least `rounds + 1`. Not needed for `rounds=0`.
         block_shape: (inputs, outputs) of a block; blocks are ranked by the mean magnitude of their weights.
-        allocation: which weights are kept. By magnitude, compared with each other as in `Magnitude`:
-            `"blind"`, `"uniform"`, `"distribution"`. Or `"gradual"`: those kept by gradual pruning, which is
-            then applied in the first round; with `rounds=0` those that are not zero.
-        rounds: 1 is one-shot; more is iterative; 0 draws from a trained model.
-        rewind_to: when the values are recorded that weights are rewound to, as a share of the first round: 0
-            is the initialisation, slightly more is late rewinding.
-        initial_weights: for `rounds=0`, the result of `model.get_weights()` before the training.
+        allocation: which weights are kept: the largest, compared as in `Magnitude` (`"blind"`, `"uniform"`,
+            `"distribution"`), or those kept by gradual pruning in the first phase (`"gradual"`; with
+            `rounds=0`, those that are not zero).
+        rounds: 1 is one-shot, more is iterative, and 0 draws the ticket from a trained model.
+        rewind_to: when the values to rewind to are recorded, as a share of the first phase: 0 is the
+            initialisation, slightly more is late rewinding.
+        initial_weights: for `rounds=0`, the result of `model.get_weights()` before training.
 
     Raises:
         InputError: an argument out of range; `rounds=0` without initial weights, or with those of another
-            model; a gradual ticket from a model with fewer zeros than requested; blocks too coarse for the
-            sparsity.
+            model; a gradual ticket from a model with another sparsity; blocks too coarse for the sparsity.
 
     Reference:
         Frankle and Carbin, "The Lottery Ticket Hypothesis", section 1 (steps 1 to 4, and iterative pruning,
@@ -86,21 +87,21 @@ class LotteryTicket(FixedMask):
             raise InputError(
                 f"total_steps is {total_steps!r}: give the steps of the whole training, epochs *"
                 f" steps_per_epoch, at least {rounds + 1} for {rounds} round{'s' * (rounds > 1)} and the"
-                " training of the ticket"
+                " final phase"
             )
         if not 0.0 <= rewind_to < 1.0:
-            raise InputError(f"rewind_to is a share of the first round, 0 to below 1: got {rewind_to!r}")
+            raise InputError(f"rewind_to is a share of the first phase, 0 to below 1: got {rewind_to!r}")
         if not rounds and rewind_to:
-            raise InputError("rewind_to does not go with rounds=0: give the initial_weights to rewind to")
+            raise InputError("rewind_to is not used with rounds=0: give the initial_weights to rewind to")
         if rounds and initial_weights is not None:
             raise InputError("initial_weights are for rounds=0, which draws the ticket from a trained model")
         self.total_steps, self.allocation = total_steps, allocation
         self.rounds, self.rewind_to, self.initial_weights = rounds, rewind_to, initial_weights
         span = (total_steps or 0) / (rounds + 1)
-        #: The numbers of steps after which weights are removed.
+        #: Numbers of steps after which weights are removed.
         self.pruning_steps = [math.floor(span * number) for number in range(1, rounds + 1)]
         self.rewind_step = math.floor(span * rewind_to)
-        #: Whether a ticket with `rounds=0` has been drawn, or was loaded from a file.
+        #: Whether a ticket with `rounds=0` was drawn, or loaded from a file.
         self.drawn = False
 
     def attach(self, model: keras.Model) -> None:
@@ -120,7 +121,7 @@ class LotteryTicket(FixedMask):
         self._start = [
             self.add_state("start", tuple(variable.shape), variable.dtype) for variable in self._trained
         ]
-        self._remember()
+        self._record()
         self._steps_before = self.add_state("steps_before", (), "int64")
         self._optimizer: OptimizerReset | None = None
 
@@ -129,7 +130,7 @@ class LotteryTicket(FixedMask):
         self.drawn = False
 
     def _check_reachable(self) -> None:
-        # The zeros that gradual pruning left are counted when the ticket is drawn.
+        # For a gradual ticket with `rounds=0`, the zeros are counted when the ticket is drawn.
         if self.rounds or self.allocation != "gradual":
             super()._check_reachable()
 
@@ -147,27 +148,26 @@ class LotteryTicket(FixedMask):
     def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
         if not self.rounds:
             return optimizer.iterations
-        # With gradient accumulation, one step of the optimizer is several of the training.
+        # With gradient accumulation, one optimizer step is several training steps.
         before = tf.convert_to_tensor(self._steps_before) // (optimizer.gradient_accumulation_steps or 1)
         return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.int64) + before
 
     def _checked_initial(self, model: keras.Model) -> list[tuple[keras.Variable, np.ndarray]]:
-        """The model's variables without those of gates, each with the value to rewind to."""
+        """Returns the model's variables except those of gates, each with the value to rewind to."""
         if self.rounds or self.drawn:
             return []
         if self.initial_weights is None:
             raise InputError(
                 "a lottery ticket with rounds=0 needs initial_weights: give the result of model.get_weights()"
-                " before the training, or rounds=1 to train the model first"
+                " before training, or rounds=1 to train the model first"
             )
         logits = {id(gate.logits) for gate in gates(model)}
         variables = [variable for variable in model.weights if id(variable) not in logits]
         shapes = [tuple(np.shape(values)) for values in self.initial_weights]
         if shapes != [tuple(variable.shape) for variable in variables]:
             raise InputError(
-                f"initial_weights are those of another model: {len(shapes)} arrays for {len(variables)}"
-                " weights"
-                f" of {model.name}, or of other shapes; give the result of its get_weights() before training"
+                f"initial_weights ({len(shapes)} arrays) do not have the shapes of the {len(variables)}"
+                f" weights of {model.name}: give the result of its get_weights() before training"
             )
         return list(zip(variables, self.initial_weights, strict=True))
 
@@ -178,9 +178,8 @@ class LotteryTicket(FixedMask):
             reached = float(self.current_sparsity())
             if abs(reached - self.sparsity) > 0.005:
                 raise InputError(
-                    f"{reached:.1%} of the weights are zero, not {self.sparsity:.1%}: for a gradual"
-                    " ticket give a"
-                    ' model that was pruned to that sparsity, or use allocation="uniform"'
+                    f"{reached:.1%} of the weights are zero, not {self.sparsity:.1%}: for a gradual ticket,"
+                    ' give a model that was pruned to that sparsity, or use allocation="uniform"'
                 )
         else:
             self.close(self.smallest_pruned(self.sparsity, self.allocation))
@@ -197,39 +196,31 @@ class LotteryTicket(FixedMask):
 
     def _step(self) -> None:
         if self._gradual is not None:
+            gradual = self._gradual
             first = tf.convert_to_tensor(self.steps_done) < self.pruning_steps[0]
-            tf.cond(first, self._gradual_step, lambda: tf.no_op())
+            run_if(first, lambda: gradual.step([]))
         self.steps_done.assign_add(1)
         done = tf.convert_to_tensor(self.steps_done)
         if self.rewind_step:
-            tf.cond(tf.equal(done, self.rewind_step), self._remember, lambda: tf.no_op())
+            run_if(tf.equal(done, self.rewind_step), self._record)
         for number, after in enumerate(self.pruning_steps, 1):
             sparsity = 1.0 - (1.0 - self.sparsity) ** (number / self.rounds)
-            tf.cond(tf.equal(done, after), lambda sparsity=sparsity: self._draw(sparsity), lambda: tf.no_op())
+            run_if(tf.equal(done, after), functools.partial(self._draw, sparsity))
 
-    def _gradual_step(self) -> tf.Operation:
-        assert self._gradual is not None
-        self._gradual.step([])
-        return tf.no_op()
-
-    def _remember(self) -> tf.Operation:
+    def _record(self) -> None:
+        """Records the values to rewind to."""
         for start, variable in zip(self._start, self._trained, strict=True):
             start.assign(variable)
-        return tf.no_op()
 
-    def _draw(self, sparsity: float) -> tf.Operation:
+    def _draw(self, sparsity: float) -> None:
+        """Draws a ticket: prunes, unless gradual pruning has, and rewinds weights and optimizer."""
         if self._gradual is None:
             self.close(self.smallest_pruned(sparsity, self.allocation))
         for start, variable in zip(self._start, self._trained, strict=True):
             variable.assign(start)
         if self._optimizer is not None:
-            self._optimizer.reset(
-                [
-                    (variable, tf.convert_to_tensor(start))
-                    for start, variable in zip(self._start, self._trained, strict=True)
-                ]
-            )
-        return tf.no_op()
+            starts = map(tf.convert_to_tensor, self._start)
+            self._optimizer.reset(list(zip(self._trained, starts, strict=True)))
 
     def get_config(self) -> dict:
         config = super().get_config()
@@ -245,7 +236,7 @@ class LotteryTicket(FixedMask):
 
 
 def _trained(model: keras.Model) -> list[keras.Variable]:
-    """The weights that a training changes, in optimizer steps or forward passes, without those of gates."""
+    """Returns the weights that optimizer steps or forward passes change, except the logits of gates."""
     logits = {id(gate.logits) for gate in gates(model)}
     frozen = {
         id(weight)

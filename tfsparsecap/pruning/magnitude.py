@@ -1,4 +1,4 @@
-"""One-shot magnitude pruning: the smallest weights are removed at once, the others are trained further."""
+"""One-shot magnitude pruning: removes the smallest weights at once and retrains the others."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning.fixed_mask import ALLOCATIONS, FixedMask
+from tfsparsecap.pruning.method import run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import Schedule, step_at
 
@@ -23,14 +24,14 @@ class Magnitude(FixedMask):
     `t`, `t_c` and `l` follow from the sparsity.
 
     By default the weights are removed when `prune` is called: give it a trained model and fit it again
-    (`training.start_from` in a configuration). With `begin` the training is dense up to there.
+    (`training.start_from` in a configuration). With `begin`, training is dense until then.
 
     Args:
         sparsity: share of the gated weights to remove.
-        total_steps: optimizer steps of the training; needed with `begin` only.
+        total_steps: optimizer steps of the training; only needed with `begin`.
         block_shape: (inputs, outputs) of a block; blocks are ranked by the mean magnitude of their weights.
         allocation: which weights are compared with each other.
-        schedule: its `begin` (default 0), at which the weights are removed.
+        schedule: only `begin` is used (default 0), at which the weights are removed.
 
     Raises:
         InputError: an argument out of range.
@@ -67,7 +68,7 @@ class Magnitude(FixedMask):
                 f"begin is {begin!r}, which needs total_steps, the optimizer steps of the training"
             )
         if begin == 1.0:
-            raise InputError("begin is 1.0, after which no step is left in which to prune: give less")
+            raise InputError("begin is 1.0, which leaves no step in which to prune: give a smaller begin")
         self.total_steps, self.allocation = total_steps, allocation
         #: The step at which the weights are removed; None removes them in `attach`.
         self.pruning_step = step_at(begin, total_steps) if begin and total_steps else None
@@ -80,9 +81,8 @@ class Magnitude(FixedMask):
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         if self.pruning_step is not None:
             due = tf.convert_to_tensor(self.steps_done) == self.pruning_step
-            tf.cond(due, self._prune, lambda: tf.no_op())
+            run_if(due, self._prune)
         super().step(gate_gradients)
 
-    def _prune(self) -> tf.Operation:
+    def _prune(self) -> None:
         self.close(self.smallest_pruned(self.sparsity, self.allocation))
-        return tf.no_op()

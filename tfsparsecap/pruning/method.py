@@ -12,8 +12,9 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gated_layers
 from tfsparsecap.pruning.optimizer import PruningOptimizer
 from tfsparsecap.pruning.schedule import Schedule
+from tfsparsecap.pruning.selection import keep_masks
 
-#: How far a model may end from the requested sparsity because of coarse blocks, as a share of the weights.
+#: Largest difference from the requested sparsity that coarse blocks may cause.
 _TOLERANCE = 0.02
 
 
@@ -50,22 +51,22 @@ class PruningMethod:
         [0.5]
     """
 
-    #: Whether XLA can compile `step`. Keras compiles models with XLA by default where there is a GPU.
+    #: Whether XLA can compile `step`. On a GPU, Keras compiles models with XLA by default.
     supports_jit = False
 
     #: Options of `Schedule` that the method uses.
     schedule_options: tuple[str, ...] = ()
 
-    #: What to do if a complete training ends below the requested sparsity.
+    #: Advice in the warning that a complete training ended below the requested sparsity.
     advice = "give a smaller block_shape"
 
-    #: Prefix of the names of all variables that `add_state` makes, for a method inside another.
+    #: Prefix of the names of the variables that `add_state` creates; set if one method contains another.
     state_prefix = ""
 
-    #: Called, if it is not None, inside the training step just before the optimizer updates the weights:
-    #: `before_optimizer_step(gradients)`. It may assign the weights itself. The gradients of the loss are
+    #: If not None, the training step calls `before_optimizer_step(gradients)` just before the optimizer
+    #: updates the weights. It may assign the weights itself. The gradients of the loss are
     #: complete (summed over replicas, not scaled, not clipped), dense, and in the order of `weights`; None
-    #: for a weight that is not trained. With gradient accumulation it is called for every batch.
+    #: for weights that are not trained. With gradient accumulation it is called for every batch.
     before_optimizer_step: Callable[[list[tf.Tensor | None]], None] | None = None
 
     def __init__(
@@ -80,8 +81,8 @@ class PruningMethod:
         self.variables: list[keras.Variable] = []
         #: The gated weights, in the order of `gates`.
         self.weights: list[keras.Variable] = []
-        #: Path -> reason of the layers with weights that got no gates from `prune`.
-        self.left_alone: dict[str, str] = {}
+        #: Layers with weights that `prune` did not add gates to: path -> reason.
+        self.ungated_layers: dict[str, str] = {}
 
     def _checked(self, schedule: Schedule) -> Schedule:
         if not isinstance(schedule, Schedule):
@@ -91,15 +92,15 @@ class PruningMethod:
             if name not in self.schedule_options and value != getattr(default, name):
                 used = " and ".join(self.schedule_options) or "nothing"
                 raise InputError(
-                    f"{type(self).__name__} does not use {name} of a schedule, but {used}: leave it out"
+                    f"{type(self).__name__} does not use the schedule's {name}, but {used}: leave it out"
                 )
         return schedule
 
     def attach(self, model: keras.Model) -> None:
-        """Takes over the gates of `model`, except fixed ones, and creates the method's state.
+        """Takes control of the gates of `model`, except fixed ones, and creates the method's state.
 
         Raises:
-            InputError: the method has a model already, or cannot reach its target with this one.
+            InputError: the method already prunes a model, or cannot reach its target with this one.
         """
         if self.gates:
             raise InputError("this pruning method already prunes a model: create one method per model")
@@ -135,7 +136,7 @@ class PruningMethod:
         ]
 
     def describe(self) -> str:
-        """A printable list of the gated weights, and of the layers that were left alone, with the reason.
+        """A printable list of the gated weights, and of the layers without gates, with the reasons.
 
         Examples:
             >>> import tfsparsecap as sc
@@ -154,11 +155,11 @@ class PruningMethod:
             blocks = "" if block == (1, 1) else f"  in blocks of {block}"
             lines.append(f"  {path:{width}}  {size:>{digits}}{blocks}")
         reasons: dict[str, list[str]] = {}
-        for path, reason in self.left_alone.items():
+        for path, reason in self.ungated_layers.items():
             reasons.setdefault(reason, []).append(path)
         for reason, paths in reasons.items():
             more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-            lines.append(f"left alone: {', '.join(paths[:3])}{more} ({reason})")
+            lines.append(f"without gates: {', '.join(paths[:3])}{more} ({reason})")
         return "\n".join(lines)
 
     def _check_reachable(self) -> None:
@@ -169,17 +170,16 @@ class PruningMethod:
         if not 0.0 < share < 1.0 or abs(share - self.sparsity) > _TOLERANCE:
             coarsest = max(gate.block_size for gate in self.gates)
             raise InputError(
-                f"a sparsity of {self.sparsity} cannot be reached: the {self.gated_size} weights are"
-                " pruned in"
-                f" blocks of up to {coarsest}, and {share:.3f} is the nearest sparsity below; give a smaller"
-                " block_shape, or skip= the smallest layers"
+                f"a sparsity of {self.sparsity} cannot be reached: the {self.gated_size} weights are pruned"
+                f" in blocks of up to {coarsest}, and the nearest sparsity below is {share:.3f}; give a"
+                " smaller block_shape, or skip the smallest layers with skip="
             )
 
     def most_closed(self) -> int:
         """How many weights whole blocks can remove without exceeding the target, over all layers together.
 
-        With blocks of several sizes `keep_masks` may remove fewer: it removes no small block that scores
-        higher than a larger one which does not fit.
+        With blocks of several sizes `keep_masks` may remove fewer: it keeps a small block that scores higher
+        than a larger one that does not fit.
         """
         left = wanted = round(self.sparsity * self.gated_size)
         for gate in sorted(self.gates, key=lambda gate: -gate.block_size):
@@ -199,10 +199,10 @@ class PruningMethod:
         return variable
 
     def wrap(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-        """The optimizer to train with: it updates weights as `optimizer` does, and gates as this method does.
+        """Returns the optimizer to train with: `optimizer` for the weights, this method for the gates.
 
-        A `LossScaleOptimizer` stays outermost, so that the gates' gradients are unscaled, too. An optimizer
-        that this method has wrapped is returned unchanged.
+        A `LossScaleOptimizer` stays outermost, so that the gates' gradients are unscaled too. An optimizer
+        that this method has already wrapped is returned unchanged.
         """
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer.inner_optimizer = self.wrap(optimizer.inner_optimizer)
@@ -217,28 +217,28 @@ class PruningMethod:
 
     @property
     def target(self) -> float | None:
-        """The sparsity that a complete training ends with; None if that is not known in advance."""
+        """The sparsity at the end of a complete training; None if not known in advance."""
         return self.sparsity
 
     def weights_learn(self) -> tf.Tensor | None:
-        """Whether the present step trains the weights: bool scalar, or None if every step does.
+        """Whether the current step trains the weights: bool scalar, or None if every step does.
 
-        In a step that does not, the optimizer is not called at all: no decay, no constraint, no schedule.
+        If it does not, the optimizer is not called at all: no decay, no constraint, no schedule.
         """
         return None
 
     def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
-        """How many steps the training has taken, int64 scalar, given the optimizer of the weights.
+        """Number of training steps so far, int64 scalar, given the optimizer of the weights.
 
         It differs from the optimizer's own count if the method skips optimizer steps or resets the optimizer.
         """
         return optimizer.iterations
 
     def finalize(self) -> str | None:
-        """Puts the model into the state to keep, if that is not the last one. `strip_pruning` calls it.
+        """Restores the state to keep, if that is not the last one. `strip_pruning` calls it.
 
         Returns:
-            A warning, if the training ended before the pruning did.
+            A warning if pruning is incomplete, else None.
         """
         steps, reached = int(tf.convert_to_tensor(self.steps_done)), float(self.current_sparsity())
         target, total = self.target, getattr(self, "total_steps", None)
@@ -256,11 +256,11 @@ class PruningMethod:
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         """Updates the gates once, inside the compiled training step.
 
-        With several replicas it runs on each of them, with the same gradients, and must update each alike.
+        With several replicas it runs on each, with the same gradients, and must make the same update.
 
         Args:
             gate_gradients: gradients of the loss in the order of `gates`, float32 of the logits' shapes; None
-                for a gate that is not trained. With n replicas they are 1/n of the gradient of the total
+                for gates that are not trained. With n replicas they are 1/n of the gradient of the total
                 loss, because Keras's optimizers sum over replicas.
         """
         raise NotImplementedError
@@ -270,13 +270,23 @@ class PruningMethod:
         for gate, kept in zip(self.gates, keep, strict=True):
             gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
 
+    def close_lowest(self, scores: list[tf.Tensor], closed_weights: tf.Tensor | int) -> None:
+        """Closes the gates with the lowest scores, over all layers together, and opens all others.
+
+        Args:
+            scores: float32 tensors of the logits' shapes, values at least 0.
+            closed_weights: number of weights to close.
+        """
+        sizes = [gate.block_size for gate in self.gates]
+        self.close(keep_masks(scores, sizes, tf.cast(closed_weights, tf.int64)))
+
     def current_sparsity(self) -> tf.Tensor:
         """Share of the gated weights that rounded gates remove: float32 scalar in [0, 1]."""
         kept = tf.add_n([gate.open_count() for gate in self.gates])
         return (self.gated_size - kept) / self.gated_size
 
     def logs(self) -> dict[str, tf.Tensor]:
-        """What a progress bar shows: name -> float32 scalar."""
+        """Values for the progress bar: name -> float32 scalar."""
         return {"sparsity": self.current_sparsity()}
 
     def get_config(self) -> dict:
@@ -297,8 +307,18 @@ class PruningMethod:
         return cls(**config)
 
 
+def run_if(condition: tf.Tensor, action: Callable[[], Any]) -> None:
+    """Calls `action` in the compiled step if `condition` is true."""
+
+    def branch() -> tf.Operation:
+        action()
+        return tf.no_op()
+
+    tf.cond(condition, branch, lambda: tf.no_op())
+
+
 def as_number(name: str, value: Any) -> float:
-    """A user's value of the argument `name` as a float.
+    """Converts a user's value of the argument `name` to a float.
 
     Raises:
         InputError: it is not a finite number.

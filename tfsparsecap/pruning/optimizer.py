@@ -1,4 +1,4 @@
-"""An optimizer that updates weights as another one does and leaves the gates to a pruning method."""
+"""An optimizer that updates weights with another optimizer and gates with a pruning method."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class PruningOptimizer(keras.optimizers.Optimizer):
-    """Splits variables into weights, given to `inner_optimizer`, and gates, given to a pruning method.
+    """Passes weights to `inner_optimizer` and gates to a pruning method.
 
-    Made by `PruningMethod.wrap`, which `compile` of a pruned model calls. Weight decay, clipping, schedules,
-    averages and gradient accumulation of the inner optimizer do not affect the gates: the method steps at
-    every `apply`.
+    Created by `PruningMethod.wrap`, which `compile` of a pruned model calls. Weight decay, clipping,
+    schedules, averages and gradient accumulation of the inner optimizer do not affect the gates: every
+    `apply` calls the method's `step`.
 
     Args:
         inner_optimizer: any Keras optimizer except `LossScaleOptimizer`, which must wrap this one.
@@ -43,7 +43,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
 
     def _split(self, values: Sequence, variables: Sequence[keras.Variable]) -> tuple[list, list]:
-        """Values of the weights, and those of the gates in the method's order (None if there is none)."""
+        """Returns values of the weights, and of the gates in the method's order (None if missing)."""
         order = {id(gate.logits): index for index, gate in enumerate(self.method.gates)}
         weights, gates = [], [None] * len(order)
         for value, variable in zip(values, variables, strict=True):
@@ -80,8 +80,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         elif replica is None:
             tf.cond(learn, lambda: self._updated(gradients, weights), lambda: tf.no_op())
         else:
-            # Optimizers sum over replicas, which wait for each other. They cannot do so inside a branch of
-            # one replica, so the branch is around all of them.
+            # Optimizers sum over replicas, which wait for each other. This is impossible inside a branch of
+            # one replica, so the branch encloses all of them.
             replica.merge_call(self._update_all, args=(learn, gradients, weights))
 
     def _update_all(
@@ -95,7 +95,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
             strategy.extended.call_for_each_replica(self._updated, args=(gradients, weights))
             return tf.no_op()
 
-        # The method runs alike on all replicas, so one result holds for all.
+        # The method computes the same on all replicas, so one result is enough.
         learn, *_ = strategy.experimental_local_results(learn)
         tf.cond(learn, updated, lambda: tf.no_op())
 
@@ -106,15 +106,15 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     def _of_gated_weights(
         self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]
     ) -> list[tf.Tensor | None]:
-        """Complete gradients of the gated weights, in the method's order."""
+        """Returns complete gradients of the gated weights, in the method's order."""
         found = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
-        total = tf.distribute.ReduceOp.SUM  # as Keras's optimizers
+        total = tf.distribute.ReduceOp.SUM  # as in Keras's optimizers
         return [self._of_all_replicas(found.get(id(weight)), total) for weight in self.method.weights]
 
     def _of_all_replicas(
         self, gradient: tf.Tensor | None, reduce: tf.distribute.ReduceOp = tf.distribute.ReduceOp.MEAN
     ) -> tf.Tensor | None:
-        """The same unscaled gradient on every replica: the method runs on each and must update them alike."""
+        """Returns the same unscaled gradient on every replica, so that the method updates all equally."""
         if gradient is None:
             return None
         gradient = tf.convert_to_tensor(gradient)
@@ -157,5 +157,5 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     def from_config(
         cls, config: dict, custom_objects: dict[str, Any] | None = None
     ) -> keras.optimizers.Optimizer:
-        """The inner optimizer; the model, which the method belongs to, wraps it again."""
+        """Returns the inner optimizer; the pruned model wraps it again."""
         return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)

@@ -1,4 +1,4 @@
-"""prune and strip_pruning: adding gates to any Keras model, and removing them."""
+"""prune and strip_pruning: add gates to any Keras model, and remove them."""
 
 import contextlib
 import logging
@@ -28,10 +28,10 @@ def prune(
     prune_frozen: bool = False,
     **options: Any,
 ) -> keras.Model:
-    """Adds gates to the weights of `model`, which `method` closes while the model trains.
+    """Adds gates to the weights of `model`, which `method` closes during training.
 
-    The model is converted in place, as by Keras's `quantize` and `enable_lora`: functional, sequential and
-    subclassed models, and nested layers. Kernels and embedding tables of stock Keras layers get gates;
+    The model is converted in place, like with Keras's `quantize` and `enable_lora`: functional, sequential
+    and subclassed models, and nested layers. Kernels and embedding tables of stock Keras layers get gates;
     biases, normalisation and, unless `prune_frozen`, layers that are not trainable do not. `compile` and
     `fit` the model as before (or train it in a custom loop with the optimizer that
     `model.pruning.wrap(optimizer)` returns), then call `strip_pruning`. A compiled model stays compiled, with
@@ -40,18 +40,18 @@ def prune(
     Args:
         model: a built Keras 3 model.
         method: a pruning method, or its name with `options` for its arguments.
-        skip: names (or ends of paths, such as `"decoder/output"`) of layers to leave alone, including the
-            layers inside them.
+        skip: names (or ends of paths, such as `"decoder/output"`) of layers to skip, including the layers
+            inside them.
         prune_frozen: also add gates to layers that are not trainable. Their weights do not change, and their
-            batch normalisation stays in inference mode, but their gates learn, also after the layers become
-            trainable. This prunes a pretrained network without training it.
+            batch normalisation stays in inference mode, but their gates learn, even if the layers become
+            trainable later. This prunes a pretrained network without training it.
 
     Returns:
-        `model`. Its new attribute `model.pruning` is the method; `model.pruning.left_alone` lists the layers
-        with weights that got no gates (path -> reason; also logged at level INFO).
+        `model`. Its new attribute `model.pruning` is the method; `model.pruning.ungated_layers` lists the
+        layers with weights but without gates (path -> reason; also logged at level INFO).
 
     Raises:
-        InputError: the model is not built, is pruned already, or has nothing to prune; or the method cannot
+        InputError: the model is not built, is already pruned, or has nothing to prune; or the method cannot
             reach its target. The model is then unchanged.
 
     Examples:
@@ -68,18 +68,18 @@ def prune(
         )
     if not model.built:
         raise InputError(
-            f"{model.name} is not built, so it has no weights to prune: call it on a batch, or"
-            " model.build(input_shape), first"
+            f"{model.name} is not built, so it has no weights to prune: first call it on a batch, or"
+            " model.build(input_shape)"
         )
     for part in keras_internals.nested_layers(model):
         if isinstance(part, PrunedModel):
             raise InputError(
-                f"{part.name} is pruned already: call strip_pruning first to prune it another way"
+                f"{part.name} is already pruned: call strip_pruning first to prune it with another method"
             )
-    chosen, left_alone = _sort_layers(model, skip, prune_frozen)
+    chosen, ungated_layers = _sort_layers(model, skip, prune_frozen)
     existing = gates(model)
     if not chosen and all(gate.fixed for gate in existing):
-        why = "all its gates are fixed" if existing else _listed(left_alone)
+        why = "all its gates are fixed" if existing else _listed(ungated_layers)
         raise InputError(f"{model.name} has no layer that can be pruned: {why}")
     with contextlib.ExitStack() as undo, _strategy_of(model):
         for layer in chosen:
@@ -88,14 +88,14 @@ def prune(
         frozen = [layer for layer in gated_layers(model) if prune_frozen and not layer.trainable]
         attach(method, model, frozen)
         undo.pop_all()
-        method.left_alone = left_alone
+        method.ungated_layers = ungated_layers
         make_pruned(model, method)
     _LOG.info(
-        "%s: %d weights in %d layers have gates; left alone: %s",
+        "%s: %d weights in %d layers have gates; without gates: %s",
         model.name,
         method.gated_size,
         len(gated_layers(model)),
-        _listed(left_alone) if left_alone else "none",
+        _listed(ungated_layers) if ungated_layers else "none",
     )
     return model
 
@@ -105,19 +105,19 @@ def fix_zeros(
 ) -> keras.Model:
     """Adds gates that never change: closed if all weights of a block are zero.
 
-    For a model with one part that is pruned already and another one to be pruned: `prune` does not touch
+    For a model with one part that is already pruned and another part to prune: `prune` does not change
     these gates. To keep the zeros of a whole model, prune it with `FrozenMask`.
 
     Args:
         model: a built Keras 3 model.
-        skip: names of layers to leave alone, as in `prune`.
+        skip: names of layers to skip, as in `prune`.
         block_shape: (inputs, outputs) of a block.
 
     Returns:
         `model`.
 
     Raises:
-        InputError: `skip` names no layer.
+        InputError: `skip` contains a name that no layer has.
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, name="old"), keras.layers.Dense(2)]
@@ -137,9 +137,9 @@ def fix_zeros(
 
 
 def strip_pruning(model: keras.Model) -> keras.Model:
-    """Removes the gates: masks the weights permanently and turns the model back into a stock Keras model.
+    """Removes the gates: masks the weights permanently and restores a stock Keras model.
 
-    `W_f = W * round(sigmoid(G))` (SMP paper, equation 10). The optimizer is removed too: compile the model
+    `W_f = W * round(sigmoid(G))` (SMP paper, equation 10). The optimizer is also removed: compile the model
     again to evaluate or fine-tune it.
 
     Args:
@@ -157,56 +157,49 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         >>> type(model.layers[0]) is keras.layers.Dense
         True
     """
-    _finalize(model)
+    method = getattr(model, "pruning", None)
+    if isinstance(method, PruningMethod) and method.gates:
+        warning = method.finalize()
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
     parts = keras_internals.nested_layers(model)
     for layer in gated_layers(model):
         ungate_in_place(layer)
     for part in parts:
-        if isinstance(part, PrunedModel):
+        if isinstance(part, PrunedModel) or (part is model and isinstance(part, keras.Model)):
             make_stock(part)
-        elif part is model and isinstance(model, keras.Model):
-            make_stock(model)
     return model
-
-
-def _finalize(model: keras.Model) -> None:
-    """Calls the method's `finalize` and passes on its warning."""
-    method = getattr(model, "pruning", None)
-    if not isinstance(method, PruningMethod) or not method.gates:
-        return
-    warning = method.finalize()
-    if warning is not None:
-        warnings.warn(warning, stacklevel=3)
 
 
 def _sort_layers(
     model: keras.Model, skip: str | Iterable[str], prune_frozen: bool = False
 ) -> tuple[list[keras.Layer], dict[str, str]]:
-    """The layers to add gates to, and path -> reason for those with weights that are left alone."""
+    """Returns the layers to add gates to, and path -> reason for the other layers with weights."""
     skipped = _named(model, (skip,) if isinstance(skip, str) else tuple(skip))
-    chosen, left_alone = {}, {}
+    chosen, ungated_layers = {}, {}
     for layer in keras_internals.nested_layers(model):
         if isinstance(layer, (Gate, GatedLayer)) or not (
             keras_internals.own_weights(layer) or type(layer) in GATED_FORMS
         ):
             continue
-        reason = "skipped" if id(layer) in skipped else _why_not(layer, prune_frozen)
+        reason = "skipped" if id(layer) in skipped else _obstacle(layer, prune_frozen)
         if reason is None:
             chosen[id(layer)] = layer
         else:
-            left_alone[layer.path or layer.name] = reason
-    return list(chosen.values()), left_alone
+            ungated_layers[layer.path or layer.name] = reason
+    return list(chosen.values()), ungated_layers
 
 
-def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
+def _obstacle(layer: keras.Layer, prune_frozen: bool) -> str | None:
+    """Why a layer cannot get gates; None if it can."""
     if type(layer) not in GATED_FORMS:
         return f"{type(layer).__name__} has no gated form"
     if not layer.built:
-        return "it is not built: no call of the model has reached it"
+        return "it is not built: no call of the model has used it"
     if not (layer.trainable or prune_frozen):
         return "it is not trainable"
     if keras_internals.is_rematerialized(layer):
-        return "it is rematerialized (keras.RematScope), which the gradients of gates do not support"
+        return "it is rematerialized (keras.RematScope), which gates do not support"
     if layer.quantization_mode is not None:
         return "it is quantized"
     if getattr(layer, "lora_enabled", False):
@@ -215,7 +208,7 @@ def _why_not(layer: keras.Layer, prune_frozen: bool) -> str | None:
 
 
 def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
-    """Ids of the layers with one of the names, and of all layers inside them."""
+    """Returns the ids of the layers with these names, and of all layers inside them."""
     found: set[int] = set()
     unknown = list(names)
     for layer in keras_internals.nested_layers(model, include_self=False):
@@ -232,11 +225,11 @@ def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
 
 
 def _strategy_of(model: keras.Model) -> contextlib.AbstractContextManager:
-    """The scope that the model's variables were created in: gates must be on the same devices."""
+    """Returns the scope in which the model was created: gates must be on the same devices."""
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
     return model.distribute_strategy.scope()
 
 
-def _listed(left_alone: dict[str, str]) -> str:
-    return "; ".join(f"{path}: {reason}" for path, reason in left_alone.items()) or "it has no weights"
+def _listed(ungated_layers: dict[str, str]) -> str:
+    return "; ".join(f"{path}: {reason}" for path, reason in ungated_layers.items()) or "it has no weights"

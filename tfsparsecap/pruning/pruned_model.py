@@ -1,4 +1,4 @@
-"""The class of a model while it is pruned: its own class with the mixin `PrunedModel`."""
+"""The class of a pruned model: the original class with the mixin `PrunedModel`."""
 
 import functools
 import inspect
@@ -21,20 +21,20 @@ else:
 
 
 class PrunedModel(_MixedModel):
-    """Mixin: `call` samples each gate once, `compile` wraps the optimizer, `fit` shows the sparsity."""
+    """Mixin: `call` samples each gate once, `compile` wraps the optimizer, `fit` logs the sparsity."""
 
     stock_class: type[keras.Model]
     pruning: PruningMethod
     optimizer: Any
 
     def call(self, *args: Any, **kwargs: Any) -> tf.Tensor:
-        # All gates follow the model's training flag, whatever its layers are called with.
+        # All gates use the model's training flag, even if its layers are called with another one.
         with sample_gates_once(self, kwargs.get("training")):
             return super().call(*args, **kwargs)
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
-        # Keras returns none for a frozen model, but its gates may be independent of that.
+        # Keras returns nothing for a frozen model, but its gates may still be trained.
         return super().trainable_variables or self._trained_logits()
 
     @property
@@ -63,7 +63,7 @@ class PrunedModel(_MixedModel):
         if type(self).stock_class.compile_from_config is not keras.Model.compile_from_config:
             super().compile_from_config(config)
             return
-        # Keras leaves this to classes that override `compile`; the config holds the user's arguments.
+        # Keras does not support this for classes that override `compile`; the config has its arguments.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -81,7 +81,7 @@ class PrunedModel(_MixedModel):
         return {**super().train_step(*args, **kwargs), **self.pruning.logs()}
 
     def train_on_batch(self, *args: Any, return_dict: bool = False, **kwargs: Any) -> Any:
-        # Keras returns a scalar if the loss is the only value: the sparsity is in named logs only.
+        # Keras returns a scalar if the loss is the only value, so only named logs include the sparsity.
         logs = super().train_on_batch(*args, return_dict=True, **kwargs)
         if return_dict:
             return logs
@@ -89,23 +89,20 @@ class PrunedModel(_MixedModel):
         return keras_internals.flat_metrics(self, {name: v for name, v in logs.items() if name not in shown})
 
     def get_config(self) -> dict:
-        """The stock model's configuration, the method, and which layers have gates."""
+        """Returns the stock model's configuration, the method, and which layers have gates."""
         stock = type(self).stock_class
-        order = {id(layer): index for index, layer in enumerate(_layers_but_gates(self))}
+        order = {id(layer): index for index, layer in enumerate(_layers_except_gates(self))}
+        gates_of = {order[id(layer)]: list(layer.gate_of.values()) for layer in gated_layers(self)}
         return {
             "stock_class": keras.saving.get_registered_name(stock),
             "module": stock.__module__,
             "config": super().get_config(),
             "build_config": self.get_build_config(),
             "method": keras.saving.serialize_keras_object(self.pruning),
-            "gated": [order[id(layer)] for layer in gated_layers(self)],
-            "frozen": [
-                order[id(layer)]
-                for layer in gated_layers(self)
-                if any(gate.independent for gate in layer.gate_of.values())
-            ],
-            "fixed": [order[id(layer)] for layer in gated_layers(self) if _is_fixed(layer)],
-            "left_alone": self.pruning.left_alone,
+            "gated": list(gates_of),
+            "frozen": [i for i, own in gates_of.items() if any(gate.independent for gate in own)],
+            "fixed": [i for i, own in gates_of.items() if all(gate.fixed for gate in own)],
+            "ungated_layers": self.pruning.ungated_layers,
         }
 
     @classmethod
@@ -120,22 +117,21 @@ class PrunedModel(_MixedModel):
         }
         model = keras.saving.deserialize_keras_object(stock, custom_objects=custom_objects)
         method = keras.saving.deserialize_keras_object(config["method"], custom_objects=custom_objects)
-        layers = _layers_but_gates(model)
+        layers = _layers_except_gates(model)
         for index in config["gated"]:
             if index >= len(layers) or not layers[index].built:
                 raise InputError(
-                    f"a pruned {stock['class_name']} cannot be loaded from its file, because its weights"
-                    " exist"
-                    " only after a call: create it, call it on a batch, prune it, and use load_weights"
+                    f"a pruned {stock['class_name']} cannot be loaded from its file, because it creates its"
+                    " weights when called: create it, call it on a batch, prune it, and use load_weights"
                 )
-            # Layers of a functional model have been created with their gates.
+            # Layers of a functional model already have their gates.
             if type(layers[index]) in GATED_FORMS:
                 gate_in_place(layers[index], method.block_shape)
-        for index in config.get("fixed", ()):
+        for index in config["fixed"]:
             for gate in layers[index].gate_of.values():
                 gate.fix()
-        attach(method, model, [layers[index] for index in config.get("frozen", ())])
-        method.left_alone = config["left_alone"]
+        attach(method, model, [layers[index] for index in config["frozen"]])
+        method.ungated_layers = config["ungated_layers"]
         make_pruned(model, method)
         return model
 
@@ -144,10 +140,10 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
     """Attaches a method to the gates of a model.
 
     Args:
-        frozen: frozen layers whose gates are to learn, if the method trains gates.
+        frozen: frozen layers whose gates are trained, if the method trains gates.
 
     Raises:
-        InputError: the method refuses the model; it can then be used for another one.
+        InputError: the method cannot prune the model; it can then be used for another one.
     """
     fresh = not method.gates
     independent = [gate for layer in frozen for gate in layer.gate_of.values() if not gate.fixed]
@@ -156,7 +152,7 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
     try:
         method.attach(model)
     except InputError:
-        if fresh:  # else it is attached to another model and stays so
+        if fresh:  # otherwise it stays attached to another model
             method.detach()
         raise
     for gate in independent:
@@ -164,18 +160,18 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
 
 
 def make_pruned(model: keras.Model, method: PruningMethod) -> None:
-    """Turns a model with gates, which `method` is attached to, into a `PrunedModel`."""
+    """Turns a model with gates, to which `method` is attached, into a `PrunedModel`."""
     model.__class__ = _pruned_form(type(model))
-    # Not tracked by Keras as an attribute: the method's state is saved with the optimizer.
+    # Keras must not track this attribute: the method's state is saved with the optimizer.
     object.__setattr__(model, "pruning", method)
     if model.compiled and model.optimizer is not None:
-        # An optimizer built without the gates cannot take them: use a new one with the same settings.
+        # An optimizer built without the gates cannot add them: use a new one with the same settings.
         model.optimizer = method.wrap(type(model.optimizer).from_config(model.optimizer.get_config()))
     _forget_compiled_functions(model)
 
 
 def make_stock(model: keras.Model) -> None:
-    """Turns a model without gates back into its own class, not compiled."""
+    """Restores the original class of a model without gates, which is then not compiled."""
     if isinstance(model, PrunedModel):
         model.__class__ = type(model).stock_class
         object.__delattr__(model, "pruning")
@@ -185,16 +181,12 @@ def make_stock(model: keras.Model) -> None:
 
 
 def _forget_compiled_functions(model: keras.Model) -> None:
-    """Functions traced by Keras contain the layers as they were before."""
+    """Drops the functions that Keras traced, which contain the old layers."""
     model.train_function = model.test_function = model.predict_function = None
 
 
-def _is_fixed(layer: keras.Layer) -> bool:
-    return all(gate.fixed for gate in layer.gate_of.values())
-
-
-def _layers_but_gates(model: keras.Model) -> list[keras.Layer]:
-    """The nested layers without gates, in Keras's order, which does not depend on gates."""
+def _layers_except_gates(model: keras.Model) -> list[keras.Layer]:
+    """Returns all nested layers except gates, in Keras's order, which does not depend on gates."""
     layers = keras_internals.nested_layers(model, include_self=False)
     return [layer for layer in layers if not isinstance(layer, Gate)]
 
@@ -205,7 +197,7 @@ _PRUNED_FORMS: dict[type[keras.Model], type[keras.Model]] = {}
 def _pruned_form(stock: type[keras.Model]) -> type[keras.Model]:
     if stock not in _PRUNED_FORMS:
         form = type(f"Pruned{stock.__name__}", (PrunedModel, stock), {"stock_class": stock})
-        # One registered name for all: a new process knows it, and `from_config` finds the stock class.
+        # All classes share a registered name that new processes know; `from_config` finds the stock class.
         _PRUNED_FORMS[stock] = keras.saving.register_keras_serializable("tfsparsecap", "PrunedModel")(form)
     return _PRUNED_FORMS[stock]
 

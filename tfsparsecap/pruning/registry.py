@@ -1,4 +1,4 @@
-"""Pruning methods by name: `METHODS` is the one list of them."""
+"""Registry of pruning methods by name."""
 
 import difflib
 import inspect
@@ -16,7 +16,7 @@ METHODS: dict[str, type[PruningMethod]] = {}
 
 
 def register(name: str) -> Callable[[type[PruningMethod]], type[PruningMethod]]:
-    """Class decorator: makes a method known under `name`, and serialisable by Keras."""
+    """Class decorator: registers a method under `name`, and with Keras for serialisation."""
 
     def decorate(cls: type[PruningMethod]) -> type[PruningMethod]:
         METHODS[name] = cls
@@ -26,10 +26,10 @@ def register(name: str) -> Callable[[type[PruningMethod]], type[PruningMethod]]:
 
 
 def factory(name: str) -> Callable[..., PruningMethod]:
-    """A function that makes the method `name` from flat options, those of its schedule among them.
+    """Returns a function that makes the method `name` from flat options, including those of its schedule.
 
-    Settings files give options this way (`pruning.begin=0.1`). The function's signature and annotations are
-    those of the method's class, with the schedule's options in place of `schedule`.
+    Configuration files give options this way (`pruning.begin=0.1`). The function has the signature and
+    annotations of the method's class, with the schedule's options instead of `schedule`.
 
     Examples:
         >>> factory("magnitude")(sparsity=0.5, total_steps=100, begin=0.25).schedule.begin
@@ -49,20 +49,18 @@ def factory(name: str) -> Callable[..., PruningMethod]:
         named: dict[str, Any] = {"schedule": Schedule(**schedule)} if schedule else {}
         return cls(**options, **named)
 
-    kept = [
-        one.replace(kind=one.KEYWORD_ONLY) for one in parameters.values() if one.kind is not one.VAR_KEYWORD
-    ]
-    variadic = [one for one in parameters.values() if one.kind is one.VAR_KEYWORD]
+    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters.values() if p.kind is not p.VAR_KEYWORD]
+    variadic = [p for p in parameters.values() if p.kind is p.VAR_KEYWORD]
     make.__signature__ = inspect.Signature([*kept, *variadic])  # type: ignore[attr-defined]
     make.__annotations__ = {name: hint for name, hint in annotations.items() if name in parameters}
     return make
 
 
 def get(method: PruningMethod | str, **options: Any) -> PruningMethod:
-    """A method from itself or from its name and options.
+    """Returns the method itself, or makes one from its name and options.
 
     Raises:
-        InputError: no method of that name; an unknown option, or a required one is missing.
+        InputError: no method has that name; an option is unknown, or a required one is missing.
 
     Examples:
         >>> get("supermask", sparsity=0.9, total_steps=100, begin=0.2).updates.first
@@ -71,14 +69,14 @@ def get(method: PruningMethod | str, **options: Any) -> PruningMethod:
     if isinstance(method, PruningMethod):
         if options:
             raise InputError(
-                f"options {sorted(options)} are for methods given by name: pass them to"
+                f"options {sorted(options)} are only for methods given by name: pass them to"
                 f" {type(method).__name__}"
             )
         return method
     if method not in METHODS:
         near = difflib.get_close_matches(str(method), METHODS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of {sorted(METHODS)}"
-        raise InputError(f"no pruning method {method!r}; {hint}")
+        raise InputError(f"there is no pruning method {method!r}: {hint}")
     make = factory(method)
     signature = inspect.signature(make)
     try:

@@ -1,6 +1,6 @@
 """Relevance-based pruning: irrelevant weights shrink, and are removed while a score is high enough.
 
-`L1Pruning` and `L2Pruning` (`l1_l2.py`) differ from it only in how weights shrink.
+`L1Pruning` and `L2Pruning` (`l1_l2.py`) differ from `Relevance` only in how weights shrink.
 """
 
 import math
@@ -14,73 +14,72 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.pruning.feedback import ValidationDriven
 from tfsparsecap.pruning.fixed_mask import FixedMask
+from tfsparsecap.pruning.method import run_if
 from tfsparsecap.pruning.registry import register
-from tfsparsecap.pruning.selection import keep_masks
 
 MODES = ("auto", "max", "min")
-# A metric with one of these words in its name is better when it is lower.
+# A metric with one of these words in its name is better if lower.
 _ERRORS = {"loss", "error", "mse", "mae", "rmse", "mape", "crossentropy", "perplexity"}
 _PRUNING, _FINE_TUNING, _FINISHED = 0, 1, 2
 
 
 @register("relevance")
 class Relevance(ValidationDriven, FixedMask):
-    """Shrinks weights with small loss gradients, and removes the smallest while a metric is good enough.
+    """Shrinks weights with small loss gradients, and removes the smallest as long as a metric is good enough.
 
     A weight is irrelevant if the loss hardly changes with it: `I = exp(-|dL/dw|)`, from 0 to 1 (equation 4).
     In place of weight decay each step computes, with the learning rate `eta` (equation 7),
 
         w <- w - eta * dL/dw - weight_decay * I * w
 
-    where any optimizer's update can take the place of `eta * dL/dw`. `weight_decay` is `2 eta lambda` of the
-    paper, but does not change with the learning rate. Only gated weights shrink. If gradients are small
-    compared to 1, as those of a mean loss over many weights are, `I` is close to 1 and the method close to
-    `L2Pruning`.
+    where `eta * dL/dw` can be the update of any optimizer. `weight_decay` is the paper's `2 eta lambda`, but
+    does not change with the learning rate. Only gated weights shrink. If gradients are small
+    compared to 1, which is usual for a mean loss and many weights, `I` is close to 1 and the method is close
+    to `L2Pruning`.
 
     After each validation in which the metric meets `lower_bound`, the smallest `pruning_percentage` of the
-    remaining weights (at least one block), over all layers together, is removed in the first step of the next
-    epoch, so that a training ends with a model that was validated as it is. If the metric misses the bound
-    nothing is removed. The weight decay is reset to `weight_decay` each time weights are removed and falls
-    exponentially from there, to `decay` of it over as many steps as there were between the last two
-    validations; before the first validation it is constant.
+    remaining weights (at least one block), over all layers together, are removed in the first step of the
+    next epoch, so that training ends with a validated model. If the metric misses the bound, nothing is
+    removed. Each time weights are removed, the weight decay is reset to `weight_decay`. From there it decays
+    exponentially, by the factor `decay` over as many steps as there were between the last two validations;
+    before the first validation it is constant.
 
-    After `patience` consecutive misses, or once the bound is met at `sparsity`, weights and mask become those
-    of the sparsest state that met it, nothing shrinks any more, and the rest of the training is fine-tuning,
-    which is undone if it ends with a miss. Before the bound is met for the first time, a miss counts only if
-    the metric did not improve, so that a model may start from random weights. If the bound is out of reach,
-    the training ends with a warning and a dense model.
+    After `patience` consecutive misses, or once the bound is met at `sparsity`, weights and masks are
+    restored to the sparsest state that met it, weights stop shrinking, and the rest of the training is
+    fine-tuning, which is undone if it ends with a miss. Before the bound is met for the first time, a miss
+    counts only if the metric did not improve, so that a model may start from random weights. If the bound is
+    never met, the training ends with a warning and a dense model.
 
     `fit` of a pruned model passes the scores to the method; a custom loop calls `on_validation_end`, which
-    returns True once, when to stop. The best state is kept in variables, which take as much memory again as
+    returns True when training should stop. The best state is kept in variables, which take as much memory as
     the model's weights.
 
     Args:
         sparsity: the largest share of the gated weights to remove; the result may be less.
         total_steps: not used.
         block_shape: (inputs, outputs) of a block; blocks are ranked by the mean magnitude of their weights,
-            and single weights shrink.
-        lower_bound: the value of the metric that is still good enough; with `mode="min"` it is an upper
-            bound.
-        metric: its name in the logs of an epoch: `"val_accuracy"` in `fit`, `"validation_CIDEr"` in this
-            package's trainings.
-        mode: `"max"` if higher is better, `"min"` if lower is; `"auto"` decides by the name: losses and
-            errors are better when low.
+            but each weight shrinks separately.
+        lower_bound: the worst value of the metric that is good enough; with `mode="min"` an upper bound.
+        metric: name of the metric in an epoch's logs: `"val_accuracy"` in `fit`, `"validation_CIDEr"` in this
+            package's training command.
+        mode: `"max"` if higher is better, `"min"` if lower is better; `"auto"` decides by the name: lower is
+            better for losses and errors.
         pruning_percentage: share of the remaining weights to remove at a time, such as 0.1.
-        weight_decay: the rate that it is reset to, 0 to below 1; None is the class's default. For `L1Pruning`
-            it is the amount that a weight loses at each step, for the others the share of itself.
-        decay: what remains of `weight_decay` after the steps between two validations, above 0, to 1.
+        weight_decay: its value after each reset, 0 to below 1; None is the class's default. At each step a
+            weight loses this amount (`L1Pruning`) or this share of itself (the others).
+        decay: factor of the weight decay over the steps between two validations, above 0 and at most 1.
         patience: consecutive validations that may miss the bound.
-        finetune_validations: validations of the fine-tuning, after which the training stops; None fine-tunes
-            to the end of the training.
+        finetune_validations: number of validations during fine-tuning, after which training stops; None
+            fine-tunes to the end of the training.
 
     Raises:
-        InputError: an argument out of range; on pruning, blocks so coarse that not one may be removed.
+        InputError: an argument out of range; in `prune`, blocks too coarse to remove even one.
 
     Reference:
         Bonetta, Ribero and Cancelliere, "Regularization-based Pruning of Irrelevant Weights in Deep Neural
-        Architectures", sections 3 and 4, https://arxiv.org/abs/2204.04977. The paper's Table 1 has
-        `pruning_percentage` 0.01 to 0.04 and validations every 25 to 2500 steps; `decay`, `patience` and
-        `finetune_validations` it does not quantify.
+        Architectures", sections 3 and 4, https://arxiv.org/abs/2204.04977. Table 1 of the paper uses
+        `pruning_percentage` 0.01 to 0.04 and validates every 25 to 2500 steps; the paper gives no values for
+        `decay`, `patience` and `finetune_validations`.
 
     Examples:
         >>> import tfsparsecap as sc
@@ -91,7 +90,7 @@ class Relevance(ValidationDriven, FixedMask):
         >>> history = model.fit(x, y, validation_data=(x, y), epochs=3, verbose=0)
     """
 
-    #: `weight_decay` if None is given.
+    #: Default of `weight_decay`.
     default_weight_decay = 1e-4
 
     def __init__(
@@ -116,7 +115,7 @@ class Relevance(ValidationDriven, FixedMask):
             raise InputError(f"lower_bound must be a finite number: got {lower_bound!r}")
         if not 0.0 < pruning_percentage < 1.0:
             raise InputError(
-                f"pruning_percentage is a share between 0 and 1, 0.1 for 10 %: got {pruning_percentage!r}"
+                f"pruning_percentage must be between 0 and 1, such as 0.1 for 10%: got {pruning_percentage!r}"
             )
         weight_decay = self.default_weight_decay if weight_decay is None else weight_decay
         if not 0.0 <= weight_decay < 1.0:
@@ -148,12 +147,12 @@ class Relevance(ValidationDriven, FixedMask):
         self._phase = self.add_state("phase", (), "int32", _PRUNING)
         self._misses = self.add_state("misses", (), "int32")
         self._tuned = self.add_state("fine_tuned", (), "int32")
-        #: How many weights are to be closed in the next step; 0 if none.
+        #: Number of weights that are closed after the next step; 0 closes nothing.
         self._due = self.add_state("due", (), "int64")
         self._pruned_at = self.add_state("pruned_at", (), "int64")
         self._validated_at = self.add_state("validated_at", (), "int64")
         self._interval = self.add_state("interval", (), "int64")
-        #: Of the best state: its sparsity (-1 if none met the bound) and the metric times `sign`.
+        #: Sparsity of the best state (-1 if none met the bound), and its metric times `sign`.
         self._best_sparsity = self.add_state("best_sparsity", (), value=-1.0)
         self._best_score = self.add_state("best_score", (), value=-math.inf)
 
@@ -162,13 +161,12 @@ class Relevance(ValidationDriven, FixedMask):
         if self.gates and self.sparsity and not self._next_closed(0):
             raise InputError(
                 f"the {self.gated_size} weights are pruned in blocks of up to"
-                f" {max(gate.block_size for gate in self.gates)}, of which not one can be removed at a"
-                " sparsity"
-                f" of at most {self.sparsity}: give a smaller block_shape, or a higher sparsity"
+                f" {max(gate.block_size for gate in self.gates)}, and not even one can be removed at a"
+                f" sparsity of at most {self.sparsity}: give a smaller block_shape, or a higher sparsity"
             )
 
     def shrink(self, weight: tf.Tensor, gradient: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
-        """A weight after one step of shrinking.
+        """Returns a weight after one step of shrinking.
 
         Args:
             weight: any float dtype.
@@ -178,7 +176,7 @@ class Relevance(ValidationDriven, FixedMask):
         return weight - strength * tf.exp(-tf.abs(gradient)) * weight
 
     def current_weight_decay(self) -> tf.Tensor:
-        """The weight decay of the present step: float32 scalar."""
+        """The weight decay of the current step: float32 scalar."""
         steps = tf.cast(tf.convert_to_tensor(self.steps_done) - self._pruned_at, tf.float32)
         interval = tf.cast(tf.convert_to_tensor(self._interval), tf.float32)
         strength = self.weight_decay * tf.pow(self.decay, tf.math.divide_no_nan(steps, interval))
@@ -194,15 +192,12 @@ class Relevance(ValidationDriven, FixedMask):
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         super().step(gate_gradients)
-        tf.cond(tf.convert_to_tensor(self._due) > 0, self._prune, lambda: tf.no_op())
+        run_if(tf.convert_to_tensor(self._due) > 0, self._prune)
 
-    def _prune(self) -> tf.Operation:
-        scores = self._below_open(self.magnitudes())
-        sizes = [gate.block_size for gate in self.gates]
-        self.close(keep_masks(scores, sizes, tf.convert_to_tensor(self._due)))
+    def _prune(self) -> None:
+        self.close_lowest(self._below_open(self.magnitudes()), tf.convert_to_tensor(self._due))
         self._due.assign(0)
         self._pruned_at.assign(self.steps_done)
-        return tf.no_op()
 
     @property
     def target(self) -> float | None:
@@ -211,7 +206,7 @@ class Relevance(ValidationDriven, FixedMask):
 
     @property
     def finished(self) -> bool:
-        """Whether the fine-tuning is over, or the bound out of reach."""
+        """Whether fine-tuning is over, or the bound was never met."""
         return int(_value(self._phase)) == _FINISHED
 
     def on_validation_end(self, logs: Mapping[str, float]) -> bool:
@@ -229,8 +224,7 @@ class Relevance(ValidationDriven, FixedMask):
             if not int(_value(self._due)):
                 self._phase.assign(_FINE_TUNING)
             return False
-        better = score > float(_value(self._best_score))
-        if not self._was_met() and better:
+        if not self._was_met() and score > float(_value(self._best_score)):
             self._best_score.assign(score)
             self._misses.assign(0)
             return False
@@ -274,7 +268,7 @@ class Relevance(ValidationDriven, FixedMask):
         return sum(int(gate.open_count()) for gate in self.gates)
 
     def _next_closed(self, closed: int) -> int:
-        """How many weights to close next if `closed` are closed now; 0 if no more can be removed."""
+        """Number of closed weights after the next pruning, `closed` before; 0 if none can be removed."""
         cap = math.floor(self.sparsity * self.gated_size + 1e-6)
         block = max(gate.block_size for gate in self.gates)
         # Less than a block would remove nothing.
@@ -310,9 +304,8 @@ class Relevance(ValidationDriven, FixedMask):
             return None
         self._restore_best()
         return (
-            f"the training ended when {self.metric} missed {self.lower_bound:g} or was not known: the"
-            " model is"
-            " restored to the last state that met it, with a sparsity of"
+            f"at the end of the training {self.metric} missed {self.lower_bound:g} or was not known: the"
+            " model is restored to the last state that met it, with a sparsity of"
             f" {float(_value(self._best_sparsity)):.1%}"
         )
 
@@ -320,8 +313,8 @@ class Relevance(ValidationDriven, FixedMask):
         best = self.sign * float(_value(self._best_score))
         if not math.isfinite(best):
             return (
-                f"nothing was pruned, because no validation had {self.metric}: give fit validation data, or"
-                " call model.pruning.on_validation_end(logs) after each validation"
+                f"nothing was pruned, because no validation reported {self.metric}: give fit validation data,"
+                " or call model.pruning.on_validation_end(logs) after each validation"
             )
         return (
             f"{self.metric} never met {self.lower_bound:g} (the best was {best:.4g}), so nothing was pruned:"
@@ -330,5 +323,5 @@ class Relevance(ValidationDriven, FixedMask):
 
 
 def _value(variable: keras.Variable) -> tf.Tensor:
-    """The value of a scalar, which may have a copy on each device."""
+    """Returns the value of a scalar variable, which may have a copy on each device."""
     return tf.convert_to_tensor(variable)

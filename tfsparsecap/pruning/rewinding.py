@@ -1,4 +1,4 @@
-"""Resetting an optimizer in the middle of a training, while its learning rate schedule continues."""
+"""Resets an optimizer during training, while its learning rate schedule continues."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfsparsecap import keras_internals
 
-#: A weight that no optimizer variable has as its initial value by itself.
+#: A weight that differs from the initial values of all optimizer variables.
 _PROBE = 0.40625
 
 
@@ -16,12 +16,11 @@ _PROBE = 0.40625
 class ContinuedSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate schedule that continues when its optimizer's step count is reset.
 
-    It is saved as the schedule that it wraps.
+    It is saved as the wrapped schedule.
 
     Args:
         schedule: any Keras schedule.
-        steps_before: int64 scalar variable, the steps that the optimizer took before its count was last
-        reset.
+        steps_before: int64 scalar variable, the optimizer's steps before the last reset of its count.
 
     Examples:
         >>> halving = keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5)
@@ -42,19 +41,19 @@ class ContinuedSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     @classmethod
     def from_config(cls, config: dict) -> Any:
-        """The schedule itself."""
+        """Returns the wrapped schedule."""
         return keras.saving.deserialize_keras_object(config["schedule"])
 
 
 class OptimizerReset:
     """Resets an optimizer to its state before its first step, except learning rate and schedule.
 
-    Moments and counts become those of a new optimizer, so that later updates are a new one's, bias correction
-    included. Moving averages of the weights become the weights.
+    Later updates are then those of a new optimizer, including bias correction. Moving averages of the weights
+    become the weights.
 
     Args:
-        optimizer: any Keras optimizer; its learning rate schedule, if it has one, is made to continue.
-        steps_before: int64 scalar variable, which sums up the steps before each reset.
+        optimizer: any Keras optimizer; its learning rate schedule, if any, continues after a reset.
+        steps_before: int64 scalar variable, to which each reset adds the optimizer's steps.
 
     Examples:
         >>> weight = keras.Variable(1.0)
@@ -75,10 +74,10 @@ class OptimizerReset:
             optimizer.learning_rate = ContinuedSchedule(schedule, steps_before)
 
     def reset(self, weights: list[tuple[keras.Variable, tf.Tensor]]) -> None:
-        """Resets the optimizer. Works in compiled steps, too, but outside of replicas.
+        """Resets the optimizer. Also works in compiled steps, but outside of replicas.
 
         Args:
-            weights: the variables that the optimizer updates, each with its present value.
+            weights: the variables that the optimizer updates, each with its current value.
         """
         first = {
             f"{weight.path.replace('/', '_')}_{kind}": value if constant is None else constant
@@ -86,11 +85,11 @@ class OptimizerReset:
             for kind, constant in self._initial.items()
         }
         variables = _state(self.optimizer)
-        scalars = [one for one in variables if _is_scalar(one) and one.name not in first and not _counts(one)]
-        known = len(scalars) == len(self._initial_scalars)
-        if known:
-            first.update(zip((one.name for one in scalars), self._initial_scalars, strict=True))
-        self.steps_before.assign_add(tf.cast(_count_of(self.optimizer), tf.int64))
+        scalars = [v for v in variables if _is_scalar(v) and v.name not in first and not _counts(v)]
+        if len(scalars) == len(self._initial_scalars):
+            first.update(zip((scalar.name for scalar in scalars), self._initial_scalars, strict=True))
+        count = next(filter(_counts, variables))
+        self.steps_before.assign_add(tf.cast(tf.convert_to_tensor(count), tf.int64))
         for variable in variables:
             if variable.name in first or _counts(variable) or not _is_scalar(variable):
                 value = tf.cast(first.get(variable.name, 0.0), variable.dtype)
@@ -98,7 +97,7 @@ class OptimizerReset:
 
 
 def _state(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
-    """All variables but the learning rate, which is a setting, not state."""
+    """Returns all variables except the learning rate, which is a setting, not state."""
     return [variable for variable in optimizer.variables if variable.name != "learning_rate"]
 
 
@@ -110,18 +109,14 @@ def _counts(variable: keras.Variable) -> bool:
     return variable.name == "iteration"
 
 
-def _count_of(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
-    return tf.convert_to_tensor(next(filter(_counts, optimizer.variables)))
-
-
 def _initial_values(optimizer: keras.optimizers.Optimizer) -> tuple[dict[str, float | None], list[float]]:
-    """The values of an optimizer's variables before its first step.
+    """Returns the values of an optimizer's variables before its first step.
 
-    Found by building another one with the same settings for a single weight.
+    Builds another optimizer with the same settings for a single weight and reads its variables.
 
     Returns:
-        Kind of variable ("momentum") -> its value, None if it is the weight's own; and the values of the
-        scalars that belong to no weight, in order.
+        Kind of variable ("momentum") -> its value, or None for the value of the weight; and the values of
+        scalars that do not belong to a weight, in order.
     """
     probe = keras.Variable(np.full((1, 1), _PROBE, "float32"), name="probe")
     try:
@@ -129,7 +124,7 @@ def _initial_values(optimizer: keras.optimizers.Optimizer) -> tuple[dict[str, fl
         twin = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": 0.1})
         twin.build([probe])
     except (AttributeError, NotImplementedError, TypeError, ValueError):
-        return {"average": None}, []  # it has no configuration: assume 0, as in most optimizers
+        return {"average": None}, []  # not configurable: assume 0, as in most optimizers
     kinds, scalars = {}, []
     for variable in _state(twin):
         value = float(tf.reshape(tf.convert_to_tensor(variable), [-1])[0])

@@ -1,4 +1,4 @@
-"""When a pruning method closes gates: the one schedule of all methods."""
+"""The schedule of all pruning methods: when gates are closed."""
 
 import dataclasses
 import math
@@ -8,30 +8,30 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 
-#: The options of a schedule, by which settings files and `sc.prune(model, "NAME", ...)` give them.
+#: Names of a schedule's options in configurations and in `sc.prune(model, "NAME", ...)`.
 OPTIONS = ("begin", "end", "frequency", "power", "constant")
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """From when to when the sparsity rises, how often it is updated, and how steeply it rises.
+    """When the sparsity rises, how often it is updated, and how steeply it rises.
 
     Between the first update, at step `n_0`, and the last one, at `n_1`, the sparsity is
 
         s(n) = sparsity * (1 - (1 - (n - n_0) / (n_1 - n_0)) ** power)
 
-    Each method has its own defaults for what is None, and says which of these it uses.
+    Each method has its own defaults for options that are None, and documents which options it uses.
 
     Args:
-        begin: of the updates, as a share of the training, 0 to 1.
-        end: of the updates, as a share of the training, 0 to 1. The last update is made there, or up to
+        begin: start of the updates, as a share of the training, 0 to 1.
+        end: end of the updates, as a share of the training, 0 to 1. The last update is there, or up to
             `frequency` steps before.
-        frequency: optimizer steps between two updates. None is a hundredth of the steps from `begin` to
+        frequency: optimizer steps between two updates. None uses a hundredth of the steps from `begin` to
             `end`, from 1 to 1000.
-        power: of the polynomial, above 0.
-        constant: True has the full sparsity from the first update on; later updates only choose anew which
-            gates are closed.
+        power: exponent of the polynomial, above 0.
+        constant: True uses the full sparsity from the first update; later updates only change which gates are
+            closed.
 
     Raises:
         InputError: an argument out of range.
@@ -66,7 +66,7 @@ class Schedule:
             raise InputError(f"power must be above 0: got {self.power!r}")
 
     def updates(self, total_steps: int, *, begin: float, end: float) -> "Updates":
-        """The steps at which a training of `total_steps` has updates.
+        """Returns the steps at which a training of `total_steps` has updates.
 
         Args:
             total_steps: optimizer steps of the training, at least 1.
@@ -91,7 +91,7 @@ class Schedule:
         frequency = self.frequency or max(1, min(1000, round(rise / 100)))
         if frequency > rise and not self.constant:
             raise InputError(
-                f"frequency is {frequency}, but the sparsity rises during {rise} steps only, from step"
+                f"frequency is {frequency}, but the sparsity rises during only {rise} steps, from step"
                 f" {first} to {first + rise} of {total_steps}: give at most {rise}, or none"
             )
         last = first + rise // frequency * frequency
@@ -109,7 +109,7 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True)
 class Updates:
-    """A schedule in optimizer steps, the first step of a training being 0."""
+    """A schedule in optimizer steps, counted from 0."""
 
     first: int
     last: int
@@ -122,7 +122,7 @@ class Updates:
         return (step >= self.first) & (step <= self.last) & ((step - self.first) % self.frequency == 0)
 
     def share(self, step: tf.Tensor) -> tf.Tensor:
-        """The share of the final sparsity that is due at `step`: float32 scalar in [0, 1]."""
+        """The scheduled share of the final sparsity at `step`: float32 scalar in [0, 1]."""
         if self.constant or self.first == self.last:
             return tf.constant(1.0)
         progress = tf.cast(step - self.first, tf.float32) / (self.last - self.first)
@@ -130,7 +130,7 @@ class Updates:
 
 
 def step_at(share: float, total_steps: int) -> int:
-    """The step at a share of the training, rounded down (but not because of a rounding error).
+    """Returns the step at a share of the training, rounded down (with a tolerance for rounding errors).
 
     Examples:
         >>> step_at(0.29, 100), step_at(0.5, 5)
@@ -140,7 +140,7 @@ def step_at(share: float, total_steps: int) -> int:
 
 
 def check_total_steps(total_steps: int) -> None:
-    """Raises InputError where a training would have no step."""
+    """Raises InputError if a training would have no step."""
     if total_steps < 1:
         raise InputError(
             f"total_steps must be at least 1, the optimizer steps of the training: got {total_steps!r}"

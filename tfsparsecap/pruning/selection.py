@@ -1,14 +1,14 @@
-"""Choosing which gates to close to remove exactly a given number of weights."""
+"""Selects the gates to close to remove exactly a given number of weights."""
 
 import tensorflow as tf
 
 
 def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: tf.Tensor) -> list[tf.Tensor]:
-    """Which gates stay open when those with the lowest scores, over all tensors together, are closed.
+    """Returns which gates stay open when those with the lowest scores, over all tensors together, are closed.
 
-    Runs in a graph without sorting: the bits of non-negative floats, read as integers, have the same order,
+    Works in a graph without sorting: the bits of non-negative floats, read as integers, have the same order,
     and two histograms, of the upper and of the lower bits, give the exact threshold. Of equal scores at the
-    threshold the first ones are closed.
+    threshold, the first ones are closed.
 
     Args:
         scores: float32 tensors of any shapes, values at least 0, one score per gate.

@@ -1,4 +1,4 @@
-"""SNIP: connections to which the loss is least sensitive are removed before the training."""
+"""SNIP: removes the connections to which the loss is least sensitive before training."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,21 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.method import PruningMethod, run_if
 from tfsparsecap.pruning.registry import register
-from tfsparsecap.pruning.selection import keep_masks
 
 
 @register("snip")
 class SNIP(PruningMethod):
     """Single-shot pruning at initialisation, by connection sensitivity.
 
-    The first `batches` steps train nothing. They sum up `dL/dc`, the derivative of the loss with respect to
-    the switch `c` of each connection, which is `w dL/dw` (for a block the sum over its weights). Then the
+    The first `batches` steps train nothing. They accumulate `dL/dc`, the derivative of the loss with respect
+    to the switch `c` of each connection, which is `w dL/dw` (for a block the sum over its weights). Then the
     connections with the smallest absolute sums are removed, over all layers together, and training starts.
 
     In these steps the optimizer is not called: weight decay, constraints and averages do not change the
-    weights, and a learning rate schedule starts with the first step that trains. What a forward pass itself
-    updates (the moving averages of batch normalisation) is updated in them, too.
+    weights, and a learning rate schedule starts with the first step that trains. The
+    forward passes of these steps still update the moving averages of batch normalisation.
 
     Args:
         sparsity: share of the gated weights to remove.
@@ -60,8 +59,7 @@ class SNIP(PruningMethod):
         if total_steps is not None and batches >= total_steps:
             raise InputError(
                 f"batches is {batches}, but the training has {total_steps} steps: give fewer batches, or"
-                " train"
-                " longer"
+                " train longer"
             )
         self.total_steps, self.batches = total_steps, batches
 
@@ -90,22 +88,19 @@ class SNIP(PruningMethod):
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         step = tf.convert_to_tensor(self.steps_done)
 
-        def accumulate() -> tf.Operation:
+        def accumulate() -> None:
             for total, gradient in zip(self._sums, gate_gradients, strict=True):
                 if gradient is not None:
                     # All gates have the same logit, so dL/dG is dL/dc times a constant.
                     total.assign_add(gradient)
-            return tf.no_op()
 
-        tf.cond(step < self.batches, accumulate, lambda: tf.no_op())
-        tf.cond(tf.equal(step, self.batches - 1), self._prune, lambda: tf.no_op())
+        run_if(step < self.batches, accumulate)
+        run_if(tf.equal(step, self.batches - 1), self._prune)
         self.steps_done.assign_add(1)
 
-    def _prune(self) -> tf.Operation:
+    def _prune(self) -> None:
         scores = [
             tf.abs(tf.convert_to_tensor(total)) / gate.block_size
             for total, gate in zip(self._sums, self.gates, strict=True)
         ]
-        closed = tf.constant(round(self.sparsity * self.gated_size), tf.int64)
-        self.close(keep_masks(scores, [gate.block_size for gate in self.gates], closed))
-        return tf.no_op()
+        self.close_lowest(scores, round(self.sparsity * self.gated_size))

@@ -9,27 +9,27 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import INITIAL_LOGIT
-from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.method import PruningMethod, run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import OPTIONS, Schedule
-from tfsparsecap.pruning.selection import keep_masks
 
 
 @register("supermask")
 class Supermask(PruningMethod):
-    """SMP that ends exactly at the requested sparsity, in trainings of any length.
+    """SMP that ends exactly at the requested sparsity, for any number of training steps.
 
-    As in the papers, the importance of a gate is learned from its straight-through gradient; when gates close
-    follows a schedule. With `z` the state of a gate (`W' = W * z`), closing an open gate changes the loss to
-    second order by `E[(dL/dz)^2] / 2` (Fisher's estimate of the curvature), so each gate keeps an exponential
-    moving average of its squared gradient. At each update of the schedule the gates of the whole model are
-    ranked by importance per weight that they switch, and as many are closed as the schedule asks for.
+    As in the papers, the importance of a gate is learned from its straight-through gradient; a schedule
+    decides when gates close. With `z` the state of a gate (`W' = W * z`), closing an open gate changes the
+    loss to second order by `E[(dL/dz)^2] / 2` (the Fisher estimate of the curvature), so each gate keeps an
+    exponential moving average of its squared gradient. At each update of the schedule, the gates of the whole
+    model are ranked by importance per weight, and the least important are closed to reach the scheduled
+    sparsity.
 
-    Weights behind closed gates keep learning, by the straight-through gradient: a gate that was closed too
+    Weights behind closed gates keep learning from the straight-through gradient: a gate that was closed too
     early gains importance and opens again. After the last update the gates are frozen and the remaining
     weights are fine-tuned.
 
-    `SupermaskLoss` is the papers' own method, a sparsity loss on randomly sampled gates. It needs hundreds of
+    `SupermaskLoss` is the papers' method, a sparsity loss on randomly sampled gates. It needs hundreds of
     thousands of steps.
 
     Args:
@@ -37,11 +37,11 @@ class Supermask(PruningMethod):
         total_steps: optimizer steps of the training.
         block_shape: (inputs, outputs) weights per gate: (1, 1) prunes single weights, (16, 1) the blocks that
             TFLite's int8 kernel computes fast.
-        schedule: when; `begin` defaults to 0.1, `end` to 0.7.
+        schedule: when gates close; `begin` defaults to 0.1, `end` to 0.7.
         ema_decay: decay of the moving average at each step, 0 to below 1.
-        closed_decay: share by which weights behind closed gates shrink at each step. They learn without being
-            used, so nothing else keeps them small, and a gate that opens on large weights would disturb the
-            training.
+        closed_decay: share by which weights behind closed gates shrink at each step. These weights do not
+            affect the loss, so nothing else keeps them small, and reopening a gate on large weights would
+            disturb training.
 
     Raises:
         InputError: an argument out of range.
@@ -81,10 +81,9 @@ class Supermask(PruningMethod):
         coarsest = max(gate.block_size for gate in self.gates)
         if coarsest > max(1, 0.001 * self.gated_size):
             warnings.warn(
-                f"the model's {self.gated_size} weights are pruned in blocks of up to {coarsest}, so a"
-                " sparsity"
-                f" of {self.sparsity} is reached to within {coarsest / self.gated_size:.1%} only; a smaller"
-                " block_shape is more precise",
+                f"the model's {self.gated_size} weights are pruned in blocks of up to {coarsest}, so the"
+                f" final sparsity may differ from {self.sparsity} by up to {coarsest / self.gated_size:.1%};"
+                " a smaller block_shape is more precise",
                 stacklevel=3,
             )
         self._importance = [self.add_state("importance", tuple(gate.logits.shape)) for gate in self.gates]
@@ -96,43 +95,40 @@ class Supermask(PruningMethod):
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         step, updates = tf.convert_to_tensor(self.steps_done), self.updates
         learning = step <= updates.last
-        tf.cond(learning, lambda: self._learn(gate_gradients), lambda: tf.no_op())
+        run_if(learning, lambda: self._learn(gate_gradients))
         # No gate is closed before the first update, and none opens after the last one.
         decaying = (step > updates.first) & learning
-        tf.cond(decaying, self._decay_closed_weights, lambda: tf.no_op())
-        tf.cond(updates.due(step), lambda: self._rank(step), lambda: tf.no_op())
+        run_if(decaying, self._decay_closed_weights)
+        run_if(updates.due(step), lambda: self._rank(step))
         self.steps_done.assign_add(1)
 
-    def _learn(self, gate_gradients: list[tf.Tensor | None]) -> tf.Operation:
+    def _learn(self, gate_gradients: list[tf.Tensor | None]) -> None:
         # All logits are +-INITIAL_LOGIT, where the sigmoid has the same slope: dL/dz is dL/dG divided by it.
         slope = math.exp(-INITIAL_LOGIT) / (1.0 + math.exp(-INITIAL_LOGIT)) ** 2
         for importance, gradient in zip(self._importance, gate_gradients, strict=True):
             if gradient is not None:
                 squared = tf.square(tf.convert_to_tensor(gradient) / slope)
-                # A batch with an overflowing loss says nothing about the gates, and NaN could not be ranked.
+                # If the loss overflows, the gradients carry no information, and NaN cannot be ranked.
                 squared = tf.where(tf.math.is_finite(squared), squared, 0.0)
                 importance.assign(self.ema_decay * importance + (1.0 - self.ema_decay) * squared)
-        return tf.no_op()
 
-    def _decay_closed_weights(self) -> tf.Operation:
+    def _decay_closed_weights(self) -> None:
         for gate, weight in zip(self.gates, self.weights, strict=True):
             if not weight.trainable:
-                continue  # it does not learn, so it cannot grow, and must not change
+                continue  # a frozen weight cannot grow and must not change
             closed = tf.cast(gate.logits < 0.0, tf.float32)
             weight.assign(weight * gate.expand(1.0 - self.closed_decay * closed))
-        return tf.no_op()
 
-    def _rank(self, step: tf.Tensor) -> tf.Operation:
+    def _rank(self, step: tf.Tensor) -> None:
         share = self.sparsity * tf.cast(self.updates.share(step), tf.float64)
-        closed = tf.cast(tf.round(share * self.gated_size), tf.int64)
-        self.close(keep_masks(self._scores(), [gate.block_size for gate in self.gates], closed))
+        self.close_lowest(self._scores(), tf.round(share * self.gated_size))
         self._reached.assign(self.current_sparsity())
-        return tf.no_op()
 
     def _scores(self) -> list[tf.Tensor]:
         scores = []
         for gate, weight, importance in zip(self.gates, self.weights, self._importance, strict=True):
-            # Weights without any gradient (rare words) all have importance 0: the larger ones go last.
+            # Weights that never had a gradient (rare words) all have importance 0: keep the larger ones
+            # longer.
             size = gate.block_sum(tf.square(tf.cast(weight, tf.float32)))
             importance = tf.convert_to_tensor(importance)
             tie_break = size * (1e-6 * tf.reduce_mean(importance) / (tf.reduce_mean(size) + 1e-30))

@@ -1,4 +1,4 @@
-"""Supermask Pruning as in the papers: randomly sampled gates, driven to a sparsity by a loss."""
+"""Supermask Pruning as in the papers: a loss drives randomly sampled gates to a sparsity."""
 
 import math
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import INITIAL_LOGIT
-from tfsparsecap.pruning.method import PruningMethod, as_number
+from tfsparsecap.pruning.method import PruningMethod, as_number, run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import Schedule, check_total_steps, step_at
 from tfsparsecap.pruning.selection import keep_masks
 
-#: The papers' settings by captioner: values for arguments that are not passed.
+#: The papers' settings by captioner, for arguments that are not passed.
 PAPER_SETTINGS: dict[str, dict[str, float | None]] = {
     "soft_attention": {"gate_learning_rate": 100.0, "clip_value": None},
     "up_down": {"gate_learning_rate": 100.0, "sparsity_weight": 80.0, "clip_value": 0.1},
@@ -27,40 +27,41 @@ PAPER_SETTINGS: dict[str, dict[str, float | None]] = {
 class SupermaskLoss(PruningMethod):
     """SMP with the papers' sparsity loss.
 
-    The loss added to the model's own is, for `s` the sparsity of the rounded gates at step `n` (SMP paper,
-    equations 5 to 7 and 9):
+    The method adds this loss to the model's, where `s` is the sparsity of the rounded gates at step `n` (SMP
+    paper, equations 5 to 7 and 9):
 
         sparsity_weight * alpha(n) * |sparsity - s|,    alpha(n) = 1 - (1 + cos(pi n / total_steps)) / 2
 
-    The gates have their own Adam, with a constant learning rate and an epsilon of 1e-2 (with Keras's 1e-7 it
-    diverges). The final sparsity is a balance of the two losses: half a million steps reach the target, a
-    thousand do not. A schedule with `end` makes it exact; `Supermask` gets there gradually.
+    A separate Adam optimizer trains the gates, with a constant learning rate and an epsilon of 1e-2 (with
+    Keras's 1e-7 it diverges). The final sparsity is a balance of the two losses: half a million steps reach
+    the target, a thousand do not. A schedule with `end` makes it exact; `Supermask` reaches it in any number
+    of steps.
 
-    With `sparsity_weight=0` it is Supermask of Zhou et al.: gates learned for the model's loss alone, at
-    whatever sparsity results; `sparsity` is then only what the gates are cut to at `end`, if `exact`.
+    With `sparsity_weight=0` this is the supermask of Zhou et al.: gates learn from the model's loss alone,
+    and `sparsity` is used only at `end`, if `exact`.
 
     Args:
-        sparsity: the target, share of the gated weights.
+        sparsity: target share of the gated weights to remove.
         total_steps: optimizer steps of the training, `n_max`.
         block_shape: (inputs, outputs) weights per gate.
-        schedule: its `end`, at which the gates are frozen and from which on only the weights are trained;
-            by default the gates learn to the end of the training, as in the papers. 0 never trains them.
-        exact: whether the gates are cut to exactly `sparsity` at `end`, the smallest ones being closed; False
-            freezes them rounded, at whatever sparsity there is.
-        gate_learning_rate: of the gates, above 0; "auto" is seven times the least rate that takes a gate from
-            its initial value (or from 1, if that is farther away) to 0 within `total_steps`, the ratio of the
-            papers' trainings. None is the paper's, else "auto".
+        schedule: only `end` is used: there the gates are frozen, and afterwards only the weights are trained.
+            By default the gates learn to the end of the training, as in the papers. 0 never trains them.
+        exact: whether exactly `sparsity` of the weights are removed at `end`, by closing the gates with the
+            smallest logits; False freezes the rounded gates at their current sparsity.
+        gate_learning_rate: above 0; "auto" is seven times the smallest rate that takes a gate from its
+            initial logit (or from 1, if that is farther away) to 0 within `total_steps`, the ratio used in
+            the papers. None uses the paper's value if `paper` is given, else "auto".
         sparsity_weight: `lambda_s`; "auto" is `max(5, 0.5 / (1 - sparsity))`, the papers' value for soft
-            attention; 0 leaves the sparsity loss out. None is the paper's, else "auto".
-        initial_logit: of all gates.
-        clip_value: largest absolute gradient of a gate; None or 0 does not clip, "auto" does as the paper
-            does, and without a paper not.
-        epsilon: of the gates' Adam, above 0.
+            attention; 0 disables the sparsity loss. None uses the paper's value, else "auto".
+        initial_logit: initial value of all gates.
+        clip_value: largest absolute gradient of a gate; None or 0 does not clip, "auto" uses the paper's
+            value, and does not clip without `paper`.
+        epsilon: epsilon of the gates' Adam, above 0.
         paper: a captioner of the papers (`"soft_attention"`, `"up_down"`, `"object_relation_transformer"`),
-            whose published settings are used for the arguments that are not passed.
+            whose published settings are used for arguments that are not passed.
 
     Raises:
-        InputError: an argument out of range; on pruning, a learning rate that cannot close a gate within
+        InputError: an argument out of range; in `prune`, a learning rate that cannot close a gate within
             `total_steps`.
 
     Reference:
@@ -75,8 +76,8 @@ class SupermaskLoss(PruningMethod):
     """
 
     advice = (
-        "give schedule=Schedule(end=0.75), which makes it exact, a larger sparsity_weight, or more steps;"
-        " Supermask reaches it in any number of steps"
+        "give schedule=Schedule(end=0.75), which makes it exact, a larger sparsity_weight, or more steps; or"
+        " use Supermask, which reaches it in any number of steps"
     )
     schedule_options = ("end",)
 
@@ -103,8 +104,8 @@ class SupermaskLoss(PruningMethod):
         self.total_steps, self.exact, self.paper = int(total_steps), exact, paper
         end = self.schedule.end
         if exact and end == 0.0:
-            raise InputError("end is 0, where the gates have not learned yet: give more, or exact=False")
-        #: The last step that trains the gates; -1 trains none. None has them learn to the end.
+            raise InputError("end is 0, before the gates have learned: give a larger end, or exact=False")
+        #: The last step that trains the gates; -1 never trains them, None trains them to the end.
         self.last_step = None if end is None else step_at(end, self.total_steps) - 1
         if exact and self.last_step is not None:
             self.last_step = max(self.last_step, 0)
@@ -146,15 +147,15 @@ class SupermaskLoss(PruningMethod):
         return self.sparsity if driven or self._cuts else None
 
     def least_learning_rate(self, size: int, distance: float | None = None) -> float:
-        """The least gate learning rate that takes gates to 0 by the sparsity loss alone.
+        """The smallest gate learning rate with which the sparsity loss alone takes gates to 0.
 
         Integrates `dG/dn = -rate / epsilon * sparsity_weight * alpha(n) * sigmoid'(G) / size` from the start
-        m, alpha being 1/2 on average: `2 (2 m + e^m - e^-m) * epsilon * size / (sparsity_weight *
+        `m`, with alpha = 1/2 on average: `2 (2 m + e^m - e^-m) * epsilon * size / (sparsity_weight *
         total_steps)`.
 
         Args:
-            size: how many gates the model has, of equal block sizes.
-            distance: `m`, how far from 0 the gates start; None is the absolute value of `initial_logit`.
+            size: number of gates in the model, if all blocks have the same size.
+            distance: `m`, the initial distance from 0; None is the absolute value of `initial_logit`.
         """
         distance = abs(self.initial_logit) if distance is None else distance
         integral = 2.0 * distance + math.exp(distance) - math.exp(-distance)
@@ -163,20 +164,20 @@ class SupermaskLoss(PruningMethod):
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
-        # The sparsity loss weighs a gate by its block: what counts is the number of gates, not of weights.
+        # The sparsity loss weights each gate by its block size, so the number of gates matters, not of
+        # weights.
         count = sum(int(np.prod(gate.logits.shape)) for gate in self.gates)
         least = self.least_learning_rate(count)
         rate = self.gate_learning_rate
         if rate == "auto":
-            # Gates that start near 0 must move, too.
+            # Gates that start near 0 must be able to move too.
             rate = 7.0 * max(least, self.least_learning_rate(count, distance=1.0))
         driven = self.sparsity_weight > 0.0 and self.initial_logit > 0.0
         if self.sparsity > 0 and driven and not self._cuts and rate < least:
             raise InputError(
                 f"a gate_learning_rate of {rate:g} cannot close a gate of this model within"
                 f" {self.total_steps} steps, so a sparsity of {self.sparsity} cannot be reached: give at"
-                " least"
-                f' {least:.3g}, or "auto", or prune with Supermask'
+                f' least {least:.3g}, or "auto", or prune with Supermask'
             )
         for gate in self.gates:
             gate.logits.assign(tf.fill(gate.logits.shape, self.initial_logit))
@@ -197,23 +198,23 @@ class SupermaskLoss(PruningMethod):
         """The loss that SMP adds to the model's at the current step: float32 scalar.
 
         Args:
-            sparsity: the result of `current_sparsity`, if it has been computed already: counting takes time.
+            sparsity: the result of `current_sparsity`, if already computed: counting takes time.
         """
         missing = tf.abs(self.sparsity - (self.current_sparsity() if sparsity is None else sparsity))
         return self.sparsity_weight * self.annealing(tf.convert_to_tensor(self.steps_done)) * missing
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         step = tf.convert_to_tensor(self.steps_done)
-        # Not inside a condition, because optimizers wait for other replicas.
+        # Not inside a tf.cond, because optimizers wait for other replicas.
         if self.last_step != -1:
             self._learn(step, gate_gradients)
         if self.last_step is not None:
-            tf.cond(tf.equal(step, self.last_step), self._freeze, lambda: tf.no_op())
+            run_if(tf.equal(step, self.last_step), self._freeze)
         self.steps_done.assign_add(1)
 
     def _learn(self, step: tf.Tensor, gate_gradients: list[tf.Tensor | None]) -> None:
-        # The gradient of the sparsity loss is written out, so that SMP works in any training loop. Optimizers
-        # sum gradients over replicas: each adds its share.
+        # The gradient of the sparsity loss is computed by hand, so that SMP works in any training loop.
+        # Optimizers sum gradients over replicas, so each replica adds its share.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         pull = (
             self.sparsity_weight
@@ -231,8 +232,8 @@ class SupermaskLoss(PruningMethod):
             gradients.append(total)
         self._optimizer.apply(gradients, [gate.logits for gate in self.gates])
 
-    def _freeze(self) -> tf.Operation:
-        """Sets logits that always sample the same and have no gradient."""
+    def _freeze(self) -> None:
+        """Sets logits to values that always give the same sample and have no gradient."""
         if self.exact:
             scores = [
                 tf.exp(tf.clip_by_value(tf.convert_to_tensor(gate.logits), -60.0, 60.0))
@@ -245,13 +246,12 @@ class SupermaskLoss(PruningMethod):
         for gate, kept in zip(self.gates, keep, strict=True):
             gate.logits.assign(tf.where(kept, 100.0, -100.0))
         for variable in self._optimizer.variables:
-            if len(variable.shape) == 2:  # a moment, which would otherwise move the gates further
+            if len(variable.shape) == 2:  # a moment, which would otherwise keep moving the gates
                 variable.assign(tf.zeros(variable.shape))
-        return tf.no_op()
 
     def logs(self) -> dict[str, tf.Tensor]:
         sparsity = self.current_sparsity()
-        # In double precision: float32 loses count at millions of gates.
+        # In double precision: float32 sums of millions of gates are inexact.
         opened = [
             gate.block_size * tf.reduce_sum(tf.cast(tf.sigmoid(gate.logits), tf.float64))
             for gate in self.gates
