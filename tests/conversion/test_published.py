@@ -1,4 +1,4 @@
-"""Published weights: every array finds its place and back, and a wrong checkpoint changes nothing."""
+"""Published weights: round trips of all arrays, and rejected checkpoints."""
 
 import json
 
@@ -38,7 +38,7 @@ def assert_same(captioner, weights):
         np.testing.assert_array_equal(own, given)
 
 
-def test_names_and_shapes_of_the_published_checkpoint(shared):
+def test_names_and_shapes_equal_those_of_the_published_checkpoint(shared):
     folder = shared / "fixtures" / "updown_smp975"
     captioner = published_captioner(json.loads((folder / "config.json").read_text()))
     with np.load(folder / "weights.npz") as archive:
@@ -93,7 +93,7 @@ def test_wrong_checkpoints_are_rejected_and_change_nothing():
             r"ctx2att.weight .* shape \(8, 5\), but the captioner has \(5, 8\)",
         ),
         ({**arrays, name: arrays[name] * np.nan}, "ctx2att.weight .* NaN"),
-        ({**arrays, name: np.full((5, 8), "x")}, "ctx2att.weight .* no numbers"),
+        ({**arrays, name: np.full((5, 8), "x")}, "ctx2att.weight .* non-numeric"),
         ({**arrays, f"{name}_pruning_mask": np.ones(3)}, "ctx2att.weight_pruning_mask .* shape"),
     ):
         with pytest.raises(InputError, match=message):
@@ -112,7 +112,7 @@ def test_captioners_without_published_weights_are_rejected():
         load_published(captioner, arrays)
 
 
-def test_captioner_has_the_sizes_of_the_configuration():
+def test_a_captioner_has_the_sizes_in_the_configuration():
     captioner = published_captioner(CONFIG)
     assert (captioner.start_id, captioner.end_id, captioner.pad_id) == (2, 3, 0)
     assert captioner.dropout_rate == 0.1
@@ -164,7 +164,7 @@ def test_different_layers_are_not_loaded_into_a_shared_one():
         ({"share_layer_encoder": [0]}, "share_encoder_layers is"),
         ({"share_att_encoder": "vk"}, 'not "vk"'),
         ({"drop_prob_src": 7}, "drop_prob_src is 7"),
-        ({"num_heads": 3}, "no multiple of 3 heads"),
+        ({"num_heads": 3}, "not a multiple of 3 heads"),
         ({"no_box_trigonometric_embedding": True}, "boxes without sines"),
     ],
 )

@@ -19,8 +19,8 @@ from .torch_files import call, mapping, name, number, numbers, sparse, storage, 
 
 # Written by torch.save of PyTorch 2.15: {"epoch", "best", "name", "history", "rng", "model", "optimizer"}.
 # With grid = arange(24).reshape(4, 6), the model holds grid.t() as "transposed", grid[1:3, 1:6:2] as "block",
-# Parameter([7].expand(3, 2)), [0, 1, 100] in four types (in bfloat16 -1.7 in the place of 100), and two
-# sparse tensors: "twice" with two values at [0, 1], "rows" with one sparse and one dense axis.
+# Parameter([7].expand(3, 2)), [0, 1, 100] in four types (in bfloat16, -1.7 instead of 100), and two sparse
+# tensors: "twice" with two values at [0, 1], "rows" with one sparse and one dense axis.
 WRITTEN_BY_TORCH = (
     "eNqlWFtwG1cZXkmOrKiu7VyaG5CaUkCB1tHFluRcKlttlcKmqbNuiygYeSWtpSUrrf7dI7sOmJoWqTEpNG1K6Y0QLmkLlBJomcIDAwP0"
     "DZjpA6UDnWlmOsMMMwy89IHhpfznHEnZPcIxyDv+R/Zqv8u5/P9/1tOyr0+SAgGp6xqWtkqqVSjrC9r+okrU0doJI5MelO5xXSveZZBC"
@@ -196,7 +196,7 @@ def test_pickle_protocol_4_is_read(tmp_path):
     assert list(read(tmp_path, program)) == ["w"]
 
 
-def test_a_parameter_is_its_tensor(tmp_path):
+def test_a_parameter_is_read_as_its_tensor(tmp_path):
     inner = tensor(storage("0", 6), (6,), (1,))
     hooks = call("collections.OrderedDict")
     program = mapping({"w": call("torch._utils._rebuild_parameter", inner, b"\x88", hooks)})
@@ -233,7 +233,7 @@ def test_the_state_dict_is_found(tmp_path, program, names):
         (b"}(" + number(7) + ONE + b"u", "under numbers"),
     ],
 )
-def test_no_state_dict_or_several_are_rejected(tmp_path, program, message):
+def test_files_without_or_with_several_state_dicts_are_rejected(tmp_path, program, message):
     with pytest.raises(InputError, match=message + r".*: save model\.state_dict\(\) alone"):
         read(tmp_path, program)
 
@@ -379,7 +379,7 @@ def test_damaged_sparse_tensors_are_rejected(tmp_path, parts, message):
         (mapping({str(i): tensor(storage("0", 6), (10**8,), (0,)) for i in range(11)}), {}),
     ],
 )
-def test_absurd_sizes_are_rejected_before_they_take_memory(tmp_path, program, held, monkeypatch):
+def test_absurd_sizes_are_rejected_before_memory_is_allocated(tmp_path, program, held, monkeypatch):
     monkeypatch.setattr("tfsparsecap.conversion.torch_archive._strided", lambda name, tensor, *_: np.zeros(0))
     tracemalloc.start()
     with pytest.raises(InputError, match="1,000,000,000 numbers when dense"):
@@ -395,7 +395,7 @@ def test_absurd_sizes_are_rejected_before_they_take_memory(tmp_path, program, he
         b"]" * 100_000 + b"a" * 99_999,
         b"]q\x07h\x07a",
         b"}q\x07" + text("x") + b"h\x07s",
-        # Two paths at each of 60 levels.
+        # Two references to the next level at each of 60 levels.
         functools.reduce(
             lambda inner, i: (
                 b"}(" + text("a") + inner + b"q" + bytes([i]) + text("b") + b"h" + bytes([i]) + b"u"
@@ -409,26 +409,26 @@ def test_deeply_nested_and_recursive_values_are_read_in_time(tmp_path, extra):
     assert list(read(tmp_path, mapping({"model": PLAIN, "extra": extra}))) == ["w"]
 
 
-def test_a_pickle_without_end_is_rejected(tmp_path, monkeypatch):
+def test_a_pickle_with_too_many_instructions_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr("tfsparsecap.conversion.pickle_machine._MAX_INSTRUCTIONS", 1000)
     with pytest.raises(InputError, match="more than 1,000 steps"):
         read(tmp_path, b"N" * 2000)
 
 
-def test_archives_that_would_fill_the_memory_are_rejected(tmp_path):
+def test_archives_that_unpack_to_too_many_bytes_are_rejected(tmp_path):
     bomb = write(
         tmp_path / "a.pth", weight((1 << 25,), (1,), 0, 1 << 25), {"0": bytes(1 << 27)}, zipfile.ZIP_DEFLATED
     )
     assert bomb.stat().st_size < 1 << 18
-    lies = bytearray(bomb.read_bytes())
+    falsified = bytearray(bomb.read_bytes())
     for signature, field in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
-        struct.pack_into("<I", lies, lies.rindex(signature) + field, 1000)
-    (tmp_path / "lies.pth").write_bytes(lies)
+        struct.pack_into("<I", falsified, falsified.rindex(signature) + field, 1000)
+    (tmp_path / "falsified.pth").write_bytes(falsified)
     write(tmp_path / "long.pth", b"N" * (17 << 20), {}, zipfile.ZIP_DEFLATED)
     tracemalloc.start()
     for file, message in (
         ("a", "larger when unpacked"),
-        ("lies", "damaged"),
+        ("falsified", "damaged"),
         ("long", "larger when unpacked"),
     ):
         with pytest.raises(InputError, match=message):
@@ -437,8 +437,8 @@ def test_archives_that_would_fill_the_memory_are_rejected(tmp_path):
     tracemalloc.stop()
 
 
-def test_files_that_share_their_bytes_are_rejected(tmp_path):
-    """Each of 60 storages holds all those before it: 60 times 1 MB in a file of 1 MB."""
+def test_overlapping_files_in_an_archive_are_rejected(tmp_path):
+    """Each of 60 storages contains all earlier ones: 60 times 1 MB in a file of 1 MB."""
     keys = [f"archive/data/{i}".encode() for i in range(60)]
     body, directory, ends = bytes(1 << 20), b"", []
     for key in keys:
@@ -455,7 +455,7 @@ def test_files_that_share_their_bytes_are_rejected(tmp_path):
     content = body + pickled + directory
     content += struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 61, 61, len(directory), len(body + pickled), 0)
     (tmp_path / "a.pth").write_bytes(content)
-    # Newer versions of Python notice by themselves that files overlap.
+    # Newer versions of Python detect overlapping files.
     with pytest.raises(InputError, match=r"larger when unpacked|[Oo]verlap"):
         read_checkpoint(tmp_path / "a.pth")
 
@@ -471,7 +471,7 @@ def test_a_compressed_checkpoint_is_read(tmp_path):
     np.testing.assert_array_equal(read(tmp_path, PLAIN, method=zipfile.ZIP_DEFLATED)["w"], SIX.reshape(2, 3))
 
 
-def test_encrypted_and_strangely_compressed_archives_are_rejected(tmp_path):
+def test_archives_with_encryption_or_unknown_compression_are_rejected(tmp_path):
     path = write(tmp_path / "a.pth", PLAIN, {"0": SIX})
     content = bytearray(path.read_bytes())
     content[content.rindex(b"PK\x01\x02") + 8] |= 1
@@ -485,8 +485,8 @@ def test_encrypted_and_strangely_compressed_archives_are_rejected(tmp_path):
     ("content", "message"),
     [
         (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "before PyTorch 1.6"),
-        (b"", "no zip archive"),
-        (b"not a checkpoint", "no zip archive"),
+        (b"", "not a zip archive"),
+        (b"not a checkpoint", "not a zip archive"),
         (b"PK", "damaged"),
         (b"PK\x03\x04" + bytes(100), "damaged"),
     ],
@@ -508,16 +508,16 @@ def test_other_archives_are_rejected(tmp_path):
         read_checkpoint(tmp_path / "a.keras")
 
 
-def test_paths_that_are_no_file_are_rejected(tmp_path):
+def test_paths_that_are_not_files_are_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(InputError, match="no ordinary file"):
+        with pytest.raises(InputError, match="not a regular file"):
             read_checkpoint(path)
     with pytest.raises(InputError, match=r"cannot read .*absent\.pth: No such file"):
         read_checkpoint(str(tmp_path / "absent.pth"))
 
 
-def test_a_checkpoint_cut_anywhere_is_rejected(tmp_path):
+def test_a_checkpoint_truncated_anywhere_is_rejected(tmp_path):
     whole = write(tmp_path / "a.pth", PLAIN, {"0": SIX}).read_bytes()
     for length in range(len(whole)):
         (tmp_path / "a.pth").write_bytes(whole[:length])
@@ -540,7 +540,7 @@ def test_damaged_bytes_are_rejected_or_harmless(tmp_path):
 
 
 def test_random_changes_of_the_pickle_never_raise_another_error(tmp_path):
-    """The checksums fit, so that the damage reaches the pickle."""
+    """The checksums are valid, so that the damaged pickle is read."""
     with_sparse, held = coo([[0, 2]], [1, 2], (3,))
     chance = random.Random(5)
     for program in (PLAIN, with_sparse, mapping({"model": PLAIN, "extra": with_sparse})):

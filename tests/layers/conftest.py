@@ -1,4 +1,4 @@
-"""Pairs of models: a gated one, and the stock model that computes the same from masked weights."""
+"""Pairs of models: a gated model, and a stock model with the masked weights."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ def _stock_layers(model):
 
 
 def _gate_all(model, block_shape=(1, 1), seed=0):
-    """Gates all that can be gated in place; about two thirds of the gates are open."""
+    """Gates all supported layers in place; about two thirds of the gates are open."""
     for layer in _stock_layers(model):
         if type(layer) in GATED_FORMS:
             gate_in_place(layer, block_shape)
@@ -27,7 +27,7 @@ def _gate_all(model, block_shape=(1, 1), seed=0):
 
 
 def _masks(model, training):
-    """The masks of the next forward pass, by gate: NumPy for rounding, the seeds' own draws for training."""
+    """Masks of the next forward pass by gate: rounded by NumPy, or in training sampled with the same seed."""
     masks = {}
     for gate in gates(model):
         logits = np.asarray(gate.logits)
@@ -45,7 +45,7 @@ def _expanded(gate, mask):
 
 
 def _mask_into(stock, gated, masks):
-    """Gives a stock model the weights of a gated one of the same making, masked."""
+    """Assigns the masked weights of a gated model to a stock model of the same structure."""
     for source, target in zip(_stock_layers(gated), _stock_layers(stock), strict=True):
         for mine, theirs in zip(source._trainable_variables, target._trainable_variables, strict=True):
             theirs.assign(mine)
@@ -59,7 +59,7 @@ def twins():
     """Functions that make and compare twins."""
 
     def outputs(make, x, *, training, block_shape=(1, 1), compiled=False):
-        """(gated model's output, stock model's output with the weights that the gates leave)."""
+        """(output of the gated model, output of the stock model with masked weights)."""
         keras.utils.set_random_seed(1)
         gated = make()
         gated(x)
@@ -74,7 +74,7 @@ def twins():
         return run[0](x), run[1](x)
 
     def gradients(make, x, *, block_shape=(1, 1)):
-        """In training, a pair for a gate: dL/dG by the tape, and by NumPy from the stock model's dL/dW'."""
+        """For each gate in training: dL/dG by the tape, and by NumPy from the stock model's dL/dW'."""
         keras.utils.set_random_seed(1)
         gated = make()
         gated(x)

@@ -34,7 +34,7 @@ CASES = {
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("block_shape", [(1, 1), (4, 1), (2, 2)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_gated_layer_is_the_stock_layer_with_masked_weights(twins, name, block_shape, training):
+def test_a_gated_layer_equals_the_stock_layer_with_masked_weights(twins, name, block_shape, training):
     make, x = CASES[name]
     gated, stock = twins.outputs(make, tf.constant(x), training=training, block_shape=block_shape)
     np.testing.assert_allclose(gated, stock, rtol=1e-4, atol=1e-5)

@@ -25,7 +25,7 @@ class Attention(keras.Model):
 
 
 class Tied(keras.Model):
-    """A table that is looked up and, transposed, makes the logits."""
+    """A table for lookup and, transposed, for logits."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ def inputs(x):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("block_shape", [(1, 1), (4, 1), (2, 2)])
 @pytest.mark.parametrize("name", CASES)
-def test_a_gated_layer_is_the_stock_layer_with_masked_weights(twins, name, block_shape, training):
+def test_a_gated_layer_equals_the_stock_layer_with_masked_weights(twins, name, block_shape, training):
     make, x = CASES[name]
     gated, stock = twins.outputs(make, inputs(x), training=training, block_shape=block_shape)
     np.testing.assert_allclose(gated, stock, rtol=1e-5, atol=1e-6)
@@ -134,7 +134,7 @@ def test_an_einsum_over_later_axes_is_gated_by_single_weights_with_a_warning():
     assert layer.kernel_gate.block == (1, 1)
 
 
-def test_a_block_of_an_embedding_lies_along_one_token():
+def test_a_block_of_an_embedding_runs_along_one_token():
     layer = layers.GatedEmbedding(10, 32, block_shape=(16, 1))
     layer.build()
     assert layer.embeddings_gate.logits.shape == (10, 2)

@@ -1,4 +1,4 @@
-"""Gated cells in Keras's RNN layers: one sample per sequence, equal to stock layers with masked kernels."""
+"""Gated cells in Keras's RNN layers: one sample per sequence, against stock layers with masked kernels."""
 
 import keras
 import numpy as np
@@ -82,17 +82,17 @@ def check_one_masked_kernel(twins, name, **how):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_sequence_sees_one_masked_kernel_in_training(twins, name):
+def test_a_sequence_uses_one_masked_kernel_in_training(twins, name):
     check_one_masked_kernel(twins, name, training=True, compiled=True)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_sequence_sees_one_masked_kernel_in_inference(twins, name):
+def test_a_sequence_uses_one_masked_kernel_in_inference(twins, name):
     check_one_masked_kernel(twins, name, training=False)
 
 
 @pytest.mark.parametrize("name", ["lstm of sequences", "gru with recurrent dropout", "cells in a stack"])
-def test_a_sequence_sees_one_masked_kernel_in_eager_training(twins, name):
+def test_a_sequence_uses_one_masked_kernel_in_eager_training(twins, name):
     check_one_masked_kernel(twins, name, training=True)
 
 
@@ -112,7 +112,7 @@ def half_open(model):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The gates that draw, one entry a draw that is made (eager) or traced (function)."""
+    """The gates that are sampled: one entry per sample (eager) or per traced sample (function)."""
     draws, mask = [], Gate.mask
     monkeypatch.setattr(Gate, "mask", lambda gate, *given: draws.append(gate) or mask(gate, *given))
     return draws
@@ -144,7 +144,7 @@ def test_a_shared_layer_is_sampled_once_per_pass(counted):
     assert len(counted) == 2
 
 
-def test_sequences_of_unknown_length(counted):
+def test_sequences_of_unknown_length_are_sampled_once(counted):
     signature = [tf.TensorSpec((None, None, SIZE))]
     inputs = keras.Input((None, SIZE))
     model = keras.Model(inputs, keras.layers.RNN(layers.GatedGRUCell(6), return_sequences=True)(inputs))
@@ -156,7 +156,7 @@ def test_sequences_of_unknown_length(counted):
     dense = keras.Sequential([keras.Input((None, SIZE)), keras.layers.TimeDistributed(layers.GatedDense(9))])
     half_open(dense)
     counted.clear()
-    # As many sequences as steps: Keras 3.15's TimeDistributed mixes the two up where both are unknown.
+    # As many sequences as steps: Keras 3.15's TimeDistributed confuses them if both are unknown.
     constant = tf.random.normal([3, 1, SIZE]) * tf.ones([1, 3, 1])
     output = tf.function(lambda x: dense(x, training=True), signature)(constant)
     assert len(counted) == 1
@@ -165,7 +165,7 @@ def test_sequences_of_unknown_length(counted):
 
 def test_a_cell_inside_a_custom_cell_is_sampled_before_the_loop():
     class Residual(keras.layers.Layer):
-        """A cell that Keras's RNN does not know to hold gates."""
+        """A cell whose gates are not visible to Keras's RNN."""
 
         def __init__(self):
             super().__init__()
@@ -208,7 +208,7 @@ def test_custom_loops_over_a_cell_with_dropout_keep_no_sample(counted):
             )
 
     cell(X[:, 0], states, training=True)
-    cell.reset_dropout_mask()  # Keras leaves this to whoever calls a cell by hand
+    cell.reset_dropout_mask()  # required by Keras for direct calls of a cell
     own_loop()
     cell.reset_dropout_mask()
     counted.clear()
@@ -235,7 +235,8 @@ def test_a_layer_that_raises_keeps_no_sample(compiled, counted):
         (tf.function(run) if compiled else run)()
     Failing.fails = False
     counted.clear()
-    np.testing.assert_array_equal(rnn.cell.kernel, np.zeros((SIZE, 24)))  # rounded, and of no dead graph
+    # The rounded kernel, not a tensor of a deleted graph.
+    np.testing.assert_array_equal(rnn.cell.kernel, np.zeros((SIZE, 24)))
     outputs = [np.asarray((tf.function(run) if compiled else run)()) for _ in range(2)]
     assert len(counted) == 1 + 4
     assert np.any(outputs[0] != outputs[1])

@@ -14,7 +14,7 @@ MASK = np.array([[True, True, False, True, False], [True] * 5])
 
 @pytest.mark.parametrize("share", [None, "kv"])
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
-def test_result_is_the_mean_of_the_values_weighted_by_the_softmax_of_the_scores(share, mask):
+def test_attention_equals_the_formula(share, mask):
     captioner = AdditiveAttentionCaptioner(9, attention_size=3, share_attention=share, feature_size=4)
     captioner.attention_features = captioner.dense("attention_features", 3, 4)
     captioner.attention_query = captioner.dense("attention_query", 3, 6)
@@ -34,6 +34,6 @@ def test_result_is_the_mean_of_the_values_weighted_by_the_softmax_of_the_scores(
     np.testing.assert_allclose(captioner.attend(keras.ops.array(HIDDEN), memory), mean, atol=1e-6)
 
 
-def test_unknown_sharing_is_rejected():
+def test_an_unknown_share_attention_is_rejected():
     with pytest.raises(InputError, match='share_attention is "qk"'):
         AdditiveAttentionCaptioner(9, attention_size=3, share_attention="qk", feature_size=4)

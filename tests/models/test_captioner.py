@@ -1,4 +1,4 @@
-"""What the base class gives every captioner: teacher forcing by stepping, and the loop over tokens."""
+"""The base class of captioners: teacher forcing by stepping, and the loop over tokens."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Encoders compute their networks; frozen, trainable and gated; unusable arguments are refused."""
+"""Encoders: their features, frozen, trainable and gated weights, and rejected arguments."""
 
 import os
 import subprocess
@@ -97,7 +97,7 @@ def test_trainable_encoders_update_their_averages_with_the_given_momentum(make, 
 
 
 @BOTH
-def test_configuration_names_no_weights_and_keeps_the_policy(make):
+def test_configuration_keeps_the_policy_and_has_no_weights(make):
     encoder = make(trainable=True, dtype="mixed_bfloat16")
     config = keras.saving.serialize_keras_object(encoder)
     again = keras.saving.deserialize_keras_object(config)
@@ -116,7 +116,7 @@ def test_inception_scales_images_to_minus_one_to_one(images):
     np.testing.assert_allclose(encoder(images), np.reshape(expected, (2, 4, 1024)), atol=1e-4)
 
 
-def test_inceptions_default_layer_is_the_papers():
+def test_the_default_layer_of_inception_is_that_of_the_paper():
     encoder = InceptionV1Encoder()
     assert (encoder.layer, encoder.image_size, encoder.features_shape) == ("Mixed_4f", 224, (14 * 14, 832))
 
@@ -267,7 +267,7 @@ def test_gates_of_a_frozen_encoder_learn_while_its_weights_do_not_change(make, l
         np.testing.assert_array_equal(after[path], values, err_msg=path)
     assert np.any(model.get_layer("head").kernel != head)
 
-    # Trainable, all of it is trained.
+    # If it is trainable, all variables are trained.
     encoder.trainable = True
     assert len(model.trainable_variables) == len(trained) + len(encoder.backbone.trainable_variables) - len(
         gates_of(encoder)
@@ -279,7 +279,7 @@ def test_gates_of_a_frozen_encoder_learn_while_its_weights_do_not_change(make, l
     ]
     assert any("moving_mean" in path for path in moved) and any("kernel" in path for path in moved)
 
-    # Frozen again, only the gates are.
+    # If it is frozen again, only the gates are trained.
     encoder.trainable = False
     assert {id(variable) for variable in model.trainable_variables} == trained
     strip_pruning(model)

@@ -1,4 +1,4 @@
-"""Inception-V1 against published sizes and names, and against the same network in TensorFlow 1's terms."""
+"""Inception-V1 against published sizes and names, and against the same network in TensorFlow 1."""
 
 import csv
 import shutil
@@ -31,7 +31,7 @@ FULL = "InceptionV1/Mixed_5c/Branch_1/Conv2d_0b_3x3/"
 
 
 def reference(image, rng):
-    """Builds the network in a graph of TensorFlow 1: name -> activation, as TF-Slim's end points."""
+    """Builds the network in a TensorFlow 1 graph: name -> activation, like TF-Slim's end points."""
 
     def convolution(x, channels, size, stride=1):
         shape = [size, size, x.shape[-1], channels]
@@ -79,7 +79,7 @@ def reference(image, rng):
 
 @pytest.fixture(scope="module")
 def slim(tmp_path_factory):
-    """(checkpoint in one file, as the published one is; in several; image; name -> activation of it)."""
+    """(checkpoint in one file, like the published one; in several; image; name -> activation)."""
     folder = tmp_path_factory.mktemp("slim")
     rng = np.random.default_rng(5)
     image = rng.uniform(-1, 1, (2, SIZE, SIZE, 3)).astype("float32")
@@ -113,7 +113,7 @@ def test_a_checkpoint_gives_the_activations_of_its_network(slim, kind):
     np.testing.assert_array_equal(network(image), given["Mixed_5c"])
 
 
-def test_the_weights_are_as_many_as_the_published_table_makes(network):
+def test_the_number_of_weights_follows_from_the_published_table(network):
     convolutions = {layer.name: layer for layer in network.layers if isinstance(layer, keras.layers.Conv2D)}
     total, channels, inputs = 7 * 7 * 3 * 64 + 64 * 64 + 3 * 3 * 64 * 192, 64 + 64 + 192, 192
     for block, (alone, before, after, narrow, wide, pooled) in ROWS.items():
@@ -125,7 +125,7 @@ def test_the_weights_are_as_many_as_the_published_table_makes(network):
         inputs = alone + after + wide + pooled
     assert len(convolutions) == 57
     assert sum(np.prod(layer.kernel.shape) for layer in convolutions.values()) == total == 5_585_344
-    # Of batch normalisation: beta, mean and variance.
+    # Batch normalisation has beta, mean and variance.
     assert network.count_params() == total + 3 * channels
     assert sum(np.prod(weight.shape) for weight in network.trainable_weights) == total + channels
 
@@ -141,7 +141,7 @@ def test_convolutions_have_the_published_names_and_sizes(network, shared):
     }
     assert set(sizes) == set(rows) and len(rows) == 57
     for layer, size in sizes.items():
-        # A sparsity, given to seven digits, is a whole number of weights of that size.
+        # The sparsities have seven digits, so each gives a whole number of zeros for the right size.
         closed = np.array([float(value) for value in rows[layer].values()]) * size
         np.testing.assert_allclose(closed, np.round(closed), rtol=0, atol=1e-3 + 1.5e-7 * size, err_msg=layer)
 
@@ -161,7 +161,7 @@ def test_layers_have_the_given_policy_and_momentum():
 
 
 def changed(slim, folder, change):
-    """A copy of the checkpoint with other tensors: `change` gets name -> array."""
+    """A copy of the checkpoint with changed tensors: `change` gets name -> array."""
     reader = tf.train.load_checkpoint(slim[0])
     tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     change(tensors)

@@ -1,4 +1,4 @@
-"""Object Relation Transformer and ACORT: they compute what the original implementation computes."""
+"""Object Relation Transformer and ACORT against the original implementation."""
 
 import json
 
@@ -115,7 +115,7 @@ def test_weights_are_exported_under_their_published_names(name, original):
         ({"size": 256, "hidden_size": 1024}, 16_717_888),
     ],
 )
-def test_parameter_counts_are_the_published_ones(sizes, count):
+def test_parameter_counts_equal_the_published_ones(sizes, count):
     assert ObjectRelationTransformer(10_000, feature_size=2048, **sizes).count_params() == count
 
 
@@ -200,7 +200,7 @@ def test_normalisation_uses_the_unbiased_deviation():
         ({"share_encoder_layers": [0, 2]}, "share_encoder_layers is"),
         ({"share_decoder_layers": [0]}, "share_decoder_layers is"),
         ({"share_decoder_attention": "vk"}, '"kv", "qk"'),
-        ({"heads": 3}, "no multiple of 3 heads"),
+        ({"heads": 3}, "not a multiple of 3 heads"),
         ({"layers": 0}, "layers is 0"),
     ],
 )
@@ -216,7 +216,7 @@ def test_missing_or_malformed_boxes_are_rejected(inputs):
         make()({**inputs, "boxes": inputs["boxes"][..., :3]})
 
 
-def test_shared_projections_are_one_layer():
+def test_shared_projections_use_the_same_layer():
     for share, count in ((None, 4), ("kv", 3), ("qk", 3)):
         assert len(SharedAttention(8, 2, share).projections) == count
 

@@ -1,4 +1,4 @@
-"""Captioners at the papers' sizes: they have the papers' numbers of parameters and take what they say."""
+"""Captioners with the papers' sizes: numbers of parameters, and inputs."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def test_sizes_are_those_of_the_papers(name):
 
 
 @pytest.mark.parametrize("name", ["soft_attention_of_map", "acort"])
-def test_inputs_go_in_and_logits_come_out(name):
+def test_logits_are_computed_from_the_listed_inputs(name):
     paper = PAPER_CAPTIONERS[name]
     captioner = paper.make(6)
     inputs = {key: np.ones((2, *shape), "float32") for key, shape in paper.inputs.items()}

@@ -1,4 +1,4 @@
-"""Region features: which rows are regions, their mean, and what is refused."""
+"""Region features: masks, means, and rejected inputs."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ def test_all_cells_of_an_encoder_are_regions():
 
 @pytest.mark.parametrize("encoder", [None, keras.layers.Identity()])
 @pytest.mark.parametrize("dtype", ["bool", "int32", "float32"])
-def test_masked_rows_are_ignored_whatever_they_hold(encoder, dtype):
+def test_values_of_masked_rows_are_ignored(encoder, dtype):
     given = np.where(np.array([[1, 1], [0, 1]])[..., None], GIVEN, np.nan)
     features, mask = regions({"features": given, "mask": np.array([[1, 1], [0, 1]], dtype)}, encoder, 2)
     assert mask.dtype == "bool"

@@ -1,4 +1,4 @@
-"""Soft-Attention: its methods agree; it trains, is saved and loaded, and refuses wrong arguments."""
+"""Soft-Attention: consistency of its methods, training, saving, and rejected arguments."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ def captioner(request):
     keras.utils.set_random_seed(1)
     captioner = SoftAttention(20, cell=request.param, feature_size=7, dropout=0.5, **SMALL)
     for weight in captioner.weights:
-        # Biases start at 0, which would hide one that is left out.
+        # Biases start at 0, which would hide a missing one.
         weight.assign(weight + keras.random.normal(weight.shape, stddev=0.5))
     return captioner
 
@@ -63,7 +63,7 @@ def test_call_equals_stepping(captioner, inputs):
     np.testing.assert_allclose(logits, repeated_steps(captioner, inputs), atol=1e-5)
 
 
-def test_call_with_a_length_unknown_to_the_graph(captioner, inputs):
+def test_call_works_if_the_length_is_unknown_in_the_graph(captioner, inputs):
     specs = {
         "features": tf.TensorSpec((None, None, 7)),
         "tokens": tf.TensorSpec((None, None), tf.int32),

@@ -1,4 +1,4 @@
-"""Up-Down: it computes what the original implementation computes, and behaves as a captioner."""
+"""Up-Down against the original implementation, and as a captioner."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ def folder(shared):
 
 @pytest.fixture(scope="module")
 def published(folder):
-    """The published captioner, 97.5 % sparse."""
+    """The published captioner with 97.5% sparsity."""
     captioner = published_captioner(json.loads((folder / "config.json").read_text()))
     load_published(captioner, np.load(folder / "weights.npz"))
     return captioner
@@ -35,7 +35,7 @@ def published(folder):
 
 @pytest.fixture(scope="module")
 def expected(folder):
-    """What the original implementation computes, by image."""
+    """Results of the original implementation by image."""
     return json.loads((folder / "expected.json").read_text())["computed"]
 
 
@@ -102,7 +102,7 @@ def test_captions_equal_the_originals_in_one_batch(published, folder, expected, 
         assert words.replace("\u2581", " ").strip() == original["caption"]
 
 
-def test_sparsity_of_each_layer_is_the_published_one(published, folder):
+def test_sparsity_of_each_layer_equals_the_published_one(published, folder):
     with open(folder / "sparsities.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     arrays = published_arrays(published)

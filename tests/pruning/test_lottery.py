@@ -215,7 +215,9 @@ def test_rounds_0_draws_the_ticket_from_a_trained_model():
 @pytest.mark.parametrize("given", [None, [np.zeros((3, 4))]])
 def test_rounds_0_requires_initial_weights(given):
     model, _ = dense_and_its_start()
-    with pytest.raises(InputError, match="needs initial_weights" if given is None else "do not have the shapes"):
+    with pytest.raises(
+        InputError, match="needs initial_weights" if given is None else "do not have the shapes"
+    ):
         prune(model, LotteryTicket(0.75, rounds=0, initial_weights=given))
     assert [type(layer) for layer in model.layers] == [keras.layers.Dense] * 2
 

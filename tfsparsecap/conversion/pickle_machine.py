@@ -1,7 +1,7 @@
-"""A stack machine for the pickles in PyTorch checkpoints that calls nothing.
+"""A stack machine that reads the pickles in PyTorch checkpoints without calling anything.
 
-A pickle is a program for a stack machine, and Python's machine calls any function that it names. This one
-implements only the instructions that state dicts need, on inert values.
+A pickle is a program for a stack machine, and Python's machine calls any function that the pickle names. This
+machine implements only the instructions that state dicts need, on inert values.
 """
 
 import pickletools
@@ -29,7 +29,7 @@ SAVE_STATE_DICT = "save model.state_dict() alone with torch.save"
 
 
 class RejectedFile(Exception):
-    """The rest of a message that begins with the file name. (A ValueError means damage.)"""
+    """Its message continues one that starts with the file name. (A ValueError means a damaged file.)"""
 
 
 def printable(text: str) -> str:
@@ -73,7 +73,7 @@ TENSORS = (Tensor, SparseTensor)
 
 
 class PickleMachine:
-    """Implements the pickle instructions that weights need, and no others."""
+    """Implements only the pickle instructions that weights need."""
 
     def __init__(self):
         self.stack, self.below, self.memo = [], [], {}

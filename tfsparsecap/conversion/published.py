@@ -1,4 +1,4 @@
-"""Captioners from published configurations and weights, under their published names."""
+"""Creates captioners from published configurations, and converts published weights."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -57,14 +57,14 @@ class _Assignment:
 
 
 def published_captioner(config: Mapping) -> Captioner:
-    """Makes a captioner with random weights in the sizes of a published `config.json`.
+    """Creates a captioner with random weights and the sizes of a published `config.json`.
 
     Args:
-        config: its content. `caption_model` names the captioner: `up_down_lstm` or `relation_transformer`,
-            with or without `_prune`.
+        config: content of the file. `caption_model` is `up_down_lstm` or `relation_transformer`, with or
+            without `_prune`.
 
     Raises:
-        InputError: another captioner, or a size is missing or no whole number.
+        InputError: the captioner is not supported, or a size is missing or not a whole number.
 
     Examples:
         >>> captioner = published_captioner(json.loads(Path("config.json").read_text()))
@@ -103,7 +103,7 @@ def _transformer(config: Mapping) -> ObjectRelationTransformer:
         if order is not None and not whole:
             raise InputError(f"{name} is {order!r} in the configuration: it must be a list of whole numbers")
     dropout = _share(config, "drop_prob_src")
-    # Configurations from before version 0.6 do not contain the number of heads, which was 8.
+    # Configurations before version 0.6 do not contain the number of heads, which was 8.
     sizes = {"num_heads": 8, **config}
     return ObjectRelationTransformer(
         **{ours: _whole(sizes, theirs, least=1) for theirs, ours in _TRANSFORMER_SIZES.items()},
@@ -120,11 +120,11 @@ def _transformer(config: Mapping) -> ObjectRelationTransformer:
 def load_published(captioner: Captioner, arrays: Mapping[str, np.ndarray]) -> None:
     """Loads published weights into a captioner.
 
-    Masks (`NAME_pruning_mask`, in checkpoints from before the end of pruning) are applied: what they close
-    becomes 0.
+    Masks (`NAME_pruning_mask`, in checkpoints saved before pruning ended) are applied: masked weights become
+    0.
 
     Args:
-        captioner: of the same sizes, without gates.
+        captioner: a captioner of the same sizes, without gates.
         arrays: published name -> values in PyTorch's layout, any float dtype.
 
     Raises:
@@ -324,7 +324,9 @@ def _numbers(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]
             " the sizes in the checkpoint's configuration"
         )
     if values.dtype.kind not in "fiub" or not np.isfinite(values).all():
-        raise InputError(f"{name} of the checkpoint contains NaN, infinity or no numbers: give another file")
+        raise InputError(
+            f"{name} of the checkpoint contains NaN, infinity or non-numeric values: give another file"
+        )
     return values.astype(np.float32)
 
 
@@ -332,7 +334,9 @@ def _whole(config: Mapping, key: str, default: int | None = None, least: int = 0
     value = config.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         given = "missing" if value is None else repr(value)
-        raise InputError(f"{key} is {given} in the configuration: it must be a whole number from {least} on")
+        raise InputError(
+            f"{key} is {given} in the configuration: it must be a whole number of at least {least}"
+        )
     return value
 
 

@@ -45,8 +45,8 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, OverflowErr
 def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the weights in a file that `torch.save` wrote (PyTorch 1.6 or later).
 
-    Nothing that the file names is imported or called. The state dict may be the saved object or part of a
-    dict, under a key such as "model" or "state_dict"; everything else in the file is ignored.
+    Nothing that the file names is imported or called. The state dict may be the saved object, or part of a
+    dict under a key such as "model" or "state_dict"; everything else in the file is ignored.
 
     Args:
         path: the checkpoint, .pth or .pt.
@@ -57,7 +57,7 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
     Raises:
         InputError: the file is missing, damaged or in another format, contains no state dict or several,
-            names anything but weights, or would need an absurd amount of memory.
+            refers to anything but weights, or would need too much memory.
 
     Examples:
         >>> weights = read_checkpoint("model_best_pruned_sparse.pth")
@@ -67,7 +67,7 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
     path = Path(path)
     try:
         if path.exists() and not path.is_file():
-            raise RejectedFile("is no ordinary file: give a PyTorch checkpoint")
+            raise RejectedFile("is not a regular file: give a PyTorch checkpoint")
         with path.open("rb") as file:
             _check_format(file)
             entries = _Entries(zipfile.ZipFile(file), path.stat().st_size)
@@ -84,12 +84,14 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def _check_format(file: BinaryIO) -> None:
-    """Refuses files that are no zip archive, and archives with too many entries."""
+    """Rejects files that are not zip archives, and archives with too many entries."""
     head = file.read(64)
     if _LEGACY in head:
         raise RejectedFile("is in the format from before PyTorch 1.6: torch.load it and torch.save it again")
     if not head.startswith(b"PK"):
-        raise RejectedFile("is no PyTorch checkpoint (no zip archive): give a file that torch.save wrote")
+        raise RejectedFile(
+            "is not a PyTorch checkpoint (not a zip archive): give a file that torch.save wrote"
+        )
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if sum(1 for _ in re.finditer(rb"PK\x01\x02", content)) > _MAX_ENTRIES:
             raise RejectedFile(
@@ -98,14 +100,14 @@ def _check_format(file: BinaryIO) -> None:
 
 
 class _Entries:
-    """The files in the archive; together they may not be larger than a valid archive's."""
+    """The files in the archive; their total size is limited to that of a valid archive."""
 
     def __init__(self, archive: zipfile.ZipFile, size: int):
         self.archive, names = archive, set(archive.namelist())
         roots = [name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")]
         if len(roots) != 1:
             raise RejectedFile(
-                "is no PyTorch checkpoint (no data.pkl, or several): give what torch.save wrote"
+                "is not a PyTorch checkpoint (no data.pkl, or several): give what torch.save wrote"
             )
         self.root = roots[0]
         if self.root + "constants.pkl" in names:
@@ -134,7 +136,7 @@ class _Entries:
         with self.archive.open(entry) as member:
             content = member.read(entry.file_size)
         if len(content) != entry.file_size:
-            raise ValueError(f"{name} is shorter than it says")
+            raise ValueError(f"{name} is shorter than declared")
         return content
 
 
@@ -161,7 +163,7 @@ def _state_dicts(saved: dict, place: str, seen: set[int], depth: int = 0) -> lis
         if isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < _MAX_DEPTH:
             below = _state_dicts(value, f"{place}[{printable(key)}]", seen, depth + 1)
             (usual if key in _USUAL_KEYS else found).extend(below)
-    # Scalars are no weights, unless there is nothing else.
+    # Scalars are not weights, unless there is nothing else.
     sizes = [value.size for value in saved.values() if isinstance(value, TENSORS)]
     if any(sizes) or (sizes and not place and not found and not usual):
         found.append((place, saved))

@@ -8,7 +8,7 @@ from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 
 
 class GatedConvolution(GatedLayer):
-    """Mixin of convolutions: blocks run along the input channels of one pixel."""
+    """Mixin for convolutions: blocks run along the input channels of one pixel."""
 
     def tiling(
         self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]

@@ -25,10 +25,10 @@ class GatedDense(GatedLayer, keras.layers.Dense):
 
 @register
 class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
-    """`keras.layers.EinsumDense` whose kernel is gated; `keras.layers.MultiHeadAttention` is made of these.
+    """`keras.layers.EinsumDense` whose kernel is gated; `keras.layers.MultiHeadAttention` consists of these.
 
     Blocks run along the axes that the equation sums over. If those are not the kernel's first axes
-    (`"btd,ndh->btnh"`), a block would not be contiguous, and every weight gets its own gate.
+    (`"btd,ndh->btnh"`), a block would not be contiguous, so every weight gets its own gate.
 
     Examples:
         >>> layer = GatedEinsumDense("abc,cde->abde", output_shape=(None, 4, 8))
@@ -55,8 +55,8 @@ class GatedEinsumDense(GatedLayer, keras.layers.EinsumDense):
 class GatedEmbedding(GatedLayer, keras.layers.Embedding):
     """`keras.layers.Embedding` whose table is gated.
 
-    Tables are looked up by row: a block lies along the vector of one token, so a `block_shape` of (16, 1)
-    covers 16 neighbouring values of one token, never 16 tokens.
+    Blocks run along the vector of a token: a `block_shape` of (16, 1) covers 16 neighbouring values of one
+    token, not 16 tokens.
 
     Examples:
         >>> layer = GatedEmbedding(1000, 64, block_shape=(16, 1))
@@ -71,7 +71,7 @@ class GatedEmbedding(GatedLayer, keras.layers.Embedding):
 class GatedReversibleEmbedding(GatedLayer, keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding` whose table is gated, with the same sample for lookup and logits.
 
-    Blocks lie as in `GatedEmbedding`. The separate output table of `tie_weights=False` is not gated.
+    Blocks run as in `GatedEmbedding`. The separate output table of `tie_weights=False` is not gated.
 
     Examples:
         >>> layer = GatedReversibleEmbedding(1000, 64, block_shape=(16, 1))

@@ -1,4 +1,4 @@
-"""Gated layers: stock Keras layers that read their weights through gates, and nothing else."""
+"""Gated layers: stock Keras layers that read their weights through gates."""
 
 import contextlib
 import functools
@@ -52,7 +52,7 @@ else:
 
 
 class GatedLayer(_MixedLayer):
-    """Mixin before a stock layer: `class GatedDense(GatedLayer, keras.layers.Dense): kernel = GatedWeight()`.
+    """Mixin for stock layers: `class GatedDense(GatedLayer, keras.layers.Dense): kernel = GatedWeight()`.
 
     It adds the argument `block_shape` and, once built, an attribute `NAME_gate` for every gated weight NAME.
     """
@@ -75,7 +75,7 @@ class GatedLayer(_MixedLayer):
             )
         )
         stock_build = getattr(super(), "build", None)
-        if stock_build is None:  # another mixin, without a stock layer
+        if stock_build is None:  # a mixin without a stock layer
             return
 
         # Keras inspects the signature of `build`, so it must be the stock layer's.
@@ -113,13 +113,13 @@ class GatedLayer(_MixedLayer):
                 )
             setattr(self, f"{name}_gate", gate)
 
-    #: Whether to warn if a weight gets other blocks than requested.
+    #: Whether to warn if the blocks of a weight differ from the requested ones.
     warns_of_other_blocks = True
 
     def tiling(
         self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]
     ) -> tuple[int, tuple[int, int]]:
-        """How a weight is seen as a matrix [summed over, outputs], and its largest blocks.
+        """Returns how a weight is treated as a matrix [summed over, outputs], and its largest blocks.
 
         Returns:
             (number of rows, (rows of a block, columns of a block)); the block need not divide the matrix.
@@ -144,7 +144,7 @@ class GatedLayer(_MixedLayer):
         }
 
     def save_own_variables(self, store: dict[str, Any]) -> None:
-        # Keras saves some kernels by reading the property, which would lose weights behind closed gates.
+        # Keras saves some kernels by reading the property, which would drop weights behind closed gates.
         self.__dict__["_reads_stored_weights"] = True
         try:
             super().save_own_variables(store)
@@ -176,7 +176,7 @@ def gate_in_place(layer: keras.Layer, block_shape: Sequence[int]) -> None:
     with contextlib.ExitStack() as scopes:
         scopes.enter_context(keras_internals.unlocked(layer))
         layer.block_shape = as_block_shape(block_shape)
-        # The gates' variables get the same paths as in a layer that was created gated.
+        # The gates' variables get the same paths as in a layer created with gates.
         for part in (layer.path or layer.name).split("/"):
             scopes.enter_context(keras.name_scope(part))
         layer.add_gates()
@@ -187,10 +187,10 @@ def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
 
     Args:
         layer: a gated layer, changed in place.
-        masked: False does not change the weights.
+        masked: False keeps the raw weights.
 
     Raises:
-        InputError: the layer's class is not one of this package, or it has LoRA weights. The layer is then
+        InputError: the layer's class is not from this package, or it has LoRA weights. The layer is then
             unchanged.
     """
     stock = next((stock for stock, gated in GATED_FORMS.items() if gated is type(layer)), None)

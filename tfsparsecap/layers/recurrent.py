@@ -8,10 +8,10 @@ from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 
 
 class GatedCell(GatedLayer):
-    """Mixin of gated cells: gates are sampled once per sequence.
+    """Mixin for gated cells: gates are sampled once per sequence.
 
-    Keras's RNN requests dropout masks from its cell before the loop over time. The gates are sampled then,
-    because inside the loop they would be sampled again at each step.
+    Keras's RNN gets dropout masks from its cell before the loop over time. The gates are sampled there,
+    because inside the loop they would be sampled at each step.
     """
 
     def get_dropout_mask(self, step_input: Any) -> Any:
@@ -39,7 +39,7 @@ class GatedLSTMCell(GatedCell, keras.layers.LSTMCell):
 
 @register
 class GatedGRUCell(GatedCell, keras.layers.GRUCell):
-    """`keras.layers.GRUCell` whose kernel and recurrent kernel are gated. Used as `GatedLSTMCell` is.
+    """`keras.layers.GRUCell` whose kernel and recurrent kernel are gated. Use it like `GatedLSTMCell`.
 
     Examples:
         >>> layer = keras.layers.RNN(GatedGRUCell(32), return_sequences=True)

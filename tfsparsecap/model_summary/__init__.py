@@ -1,1 +1,1 @@
-"""What a model has, costs and stores, layer by layer."""
+"""Weights, FLOPs and storage of a model, layer by layer."""

@@ -1,4 +1,4 @@
-"""The figures of a summary: of a weight, a layer, and the whole model."""
+"""The figures of a summary: for a weight, a layer, and the whole model."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ class Figures:
     Attributes:
         weights, nonzeros: numbers of weights; a weight behind a closed gate counts as zero.
         flops: two for each multiply-add.
-        flops_left: those with weights that are not zero.
+        flops_left: FLOPs with non-zero weights.
         bytes: format -> bytes, see `storage.stored_bytes` and `storage.compressed_bytes`.
     """
 
@@ -59,14 +59,14 @@ class WeightRow:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """A layer with weights of its own, or with products of two activations.
+    """A layer with weights, or with products of two activations.
 
     Attributes:
-        name: its path in the model, such as `encoder_0/attention/query`.
-        kind: its class.
-        weights: its weights.
-        own_flops: of products of two activations, such as attention scores.
-        counted: False if there is no formula for what it multiplies; its FLOPs are then incomplete.
+        name: path in the model, such as `encoder_0/attention/query`.
+        kind: name of the class.
+        weights: the layer's weights, without those of sublayers.
+        own_flops: FLOPs of products of two activations, such as attention scores.
+        counted: False if a formula for its products is missing; its FLOPs are then incomplete.
         part: `encoder` or `decoder` in a captioner with an encoder.
     """
 
@@ -89,15 +89,15 @@ class LayerRow:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """What a model costs.
+    """Weights, FLOPs and bytes of a model.
 
     Attributes:
-        name: of the model.
+        name: name of the model.
         rows: its layers, in order of creation.
         totals: by name: `all weights`, `prunable weights` and, of a captioner with an encoder, `encoder` and
             `decoder`, each also as `encoder, prunable`.
-        about: what the FLOPs are of.
-        notes: what was assumed, and what could not be counted.
+        about: what the FLOPs are counted for, such as one example.
+        notes: assumptions, and operations that could not be counted.
         index_bytes: size of an index in COO.
     """
 

@@ -1,4 +1,4 @@
-"""Multiply-adds of layers by formula: how often a call uses each weight, and products of two activations."""
+"""Formulas for the multiply-adds of layers: with each weight, and in products of two activations."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -12,12 +12,11 @@ from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.transformer import SharedAttention
 
-#: Name of a layer's weight -> how many multiply-adds of one call each of its elements takes part in; names
-#: that the layer does not have are ignored. `PRODUCT` -> multiply-adds of two activations, such as attention
-#: scores.
+#: Name of a layer's weight -> number of multiply-adds in one call per element of the weight; names that the
+#: layer does not have are ignored. `PRODUCT` -> multiply-adds of two activations, such as attention scores.
 Uses = dict[str, int]
 PRODUCT = ""
-#: `formula(layer, arguments by name, output) -> Uses`. A ValueError means that a shape is not known.
+#: `formula(layer, arguments by name, output) -> Uses`. Raises ValueError if a shape is not known.
 Formula = Callable[[keras.Layer, dict, object], Uses]
 
 
@@ -30,26 +29,26 @@ def size_of(lengths: Iterable[int]) -> int:
 
 
 def formula_of(layer: keras.Layer) -> Formula | None:
-    """The formula of a layer, or None; subclasses of a class that has one use it, too."""
+    """Returns the formula of a layer or of its base class, or None."""
     return next((_FORMULAS[kind] for kind in type(layer).__mro__ if kind in _FORMULAS), None)
 
 
 def method_of(layer: keras.Layer) -> str:
-    """The name of the method that a layer's formula is about."""
+    """Returns the name of the method that a layer's formula counts."""
     if isinstance(layer, SharedAttention | AdditiveAttentionCaptioner):
         return "attend"
     return "call" if layer.quantization_mode is None else "quantized_call"
 
 
 def has_uncounted_operations(layer: keras.Layer) -> bool:
-    """Whether a layer may multiply in a way that no formula covers.
+    """Whether a layer may contain products that no formula counts.
 
-    Keras's layers without a formula only combine other layers, or work element by element; those with a
-    kernel are an exception.
+    Keras's layers without a formula only combine other layers or work element by element, except for those
+    with a kernel.
     """
     if isinstance(layer, layers.RNN):
         return not all(isinstance(cell, _CELLS) for cell in cells_of(layer.cell))
-    # Whoever wrote `step` wrote the rest of a captioner.
+    # The class that defines `step` also defines the rest of a captioner.
     method = "step" if isinstance(layer, Captioner) else "call"
     for kind in type(layer).__mro__:
         if method in vars(kind) and not kind.__module__.startswith("tfsparsecap.pruning"):
@@ -61,7 +60,7 @@ def has_uncounted_operations(layer: keras.Layer) -> bool:
 
 
 def cells_of(cell: keras.Layer) -> list[keras.Layer]:
-    """The cells of a recurrent layer; `StackedRNNCells` has several."""
+    """Returns the cells of a recurrent layer; `StackedRNNCells` has several."""
     return [one for part in cell.cells for one in cells_of(part)] if hasattr(cell, "cells") else [cell]
 
 
@@ -75,7 +74,7 @@ def _positions(layer: Any, arguments: dict, output: Any) -> Uses:
 
 
 def _einsum_dense(layer: Any, arguments: dict, output: Any) -> Uses:
-    # Elements of the output that use the same element of the kernel.
+    # The number of output elements that use the same element of the kernel.
     operands, outputs = layer.equation.replace(" ", "").split("->")
     kernel = zip(operands.split(",")[1], layer.kernel.shape, strict=True)
     return {"kernel": size_of(output.shape) // size_of(n for letter, n in kernel if letter in outputs)}
@@ -131,7 +130,7 @@ def _additive_attention(layer: Any, arguments: dict, output: Any) -> Uses:
 
 
 _CELLS = (layers.LSTMCell, layers.GRUCell, layers.SimpleRNNCell)
-#: Keras's layers that run code of their user's.
+#: Keras's layers that run user code.
 _ARBITRARY = {"Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"}
 _FORMULAS: dict[type, Formula] = {
     **dict.fromkeys((layers.Dense, layers.RNN, *_CELLS), _positions),

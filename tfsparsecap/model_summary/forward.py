@@ -1,4 +1,4 @@
-"""Records which layers a model calls, and on which shapes, for one example or one caption."""
+"""Records the layers that a model calls for one example or one caption, and their input shapes."""
 
 import contextlib
 import functools
@@ -17,20 +17,20 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
 from tfsparsecap.models.captioner import Captioner, Memory, State
 
-#: Regions of an image if nothing else is known: the largest number in the papers' bottom-up features.
+#: Default number of regions of an image: the largest in the papers' bottom-up features.
 REGIONS = 36
-#: Functions of `keras.ops` that multiply matrices; in functional models they are no layers.
+#: Functions of `keras.ops` that multiply matrices; in functional models they are not layers.
 _OPERATIONS = {"Conv", "ConvTranspose", "DepthwiseConv", "Dot", "Einsum", "Inner", "Matmul", "SeparableConv"}
 _OPERATIONS |= {"Tensordot", "Vdot"}
 
 
 @dataclass
 class Calls:
-    """What one run of a function uses.
+    """The layer calls in one run of a function.
 
     Attributes:
         uses: (id of a layer, name of its weight or `PRODUCT`) -> see `formulas.Uses`.
-        uncounted: ids of the called layers that may multiply in ways that no formula covers.
+        uncounted: ids of called layers that may contain products that no formula counts.
     """
 
     uses: Counter = field(default_factory=Counter)
@@ -39,12 +39,12 @@ class Calls:
 
 @dataclass(frozen=True)
 class Forward:
-    """What a model runs.
+    """The layer calls of a model for one example or caption.
 
     Attributes:
-        parts: name, calls, and how often they are made: of a captioner `image` and `token`.
-        about: what that computes, such as "one caption of 9 words (beam 3)".
-        notes: sentences on what was assumed.
+        parts: name, calls, and number of runs; a captioner has the parts `image` and `token`.
+        about: what they compute, such as "one caption of 9 words (beam 3)".
+        notes: assumptions, as sentences.
     """
 
     parts: tuple[tuple[str, Calls, int], ...]
@@ -55,7 +55,7 @@ class Forward:
 def forward(
     model: keras.Layer, layers: Sequence[keras.Layer], input_shapes: Any = None, beam: int = 3, words: int = 9
 ) -> Forward:
-    """Traces what a model runs for one example, or a captioner for one caption.
+    """Traces the layer calls of a model for one example, or of a captioner for one caption.
 
     A captioner encodes the image once, then makes `beam * words` steps of one token.
 
@@ -87,7 +87,7 @@ def forward(
             notes += [f"FLOPs of {name}, an operation of {layer.name}, are not counted" for name in uncounted]
         return Forward((("example", calls, 1),), "one example", tuple(notes))
     finally:
-        # Regularization losses that were recorded belong to graphs that no longer exist.
+        # Regularization losses recorded here belong to graphs that no longer exist.
         keras_internals.clear_losses(model)
 
 
@@ -128,7 +128,7 @@ def _record(layers: Sequence[keras.Layer], name: str, given: str, function: Call
     except InputError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError) as error:
-        # Keras puts the place of an error before it, in colour.
+        # Keras prefixes errors with their location, in colour.
         lines = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
         reasons = [line for line in lines if line.strip() and not line.startswith("Exception encountered")]
         reason = (reasons or [type(error).__name__])[0].strip().rstrip(".")
@@ -139,7 +139,7 @@ def _record(layers: Sequence[keras.Layer], name: str, given: str, function: Call
 
 @contextlib.contextmanager
 def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
-    """Within the context, adds what every layer is called on to `calls`."""
+    """Inside the context, adds the calls of all layers to `calls`."""
     in_loop: list[keras.Layer] = []
 
     def recorded(layer: keras.Layer, method: Callable) -> Callable:
@@ -151,7 +151,7 @@ def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
 
         @functools.wraps(method)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if in_loop:  # what a recurrent layer calls is counted with it
+            if in_loop:  # calls inside a recurrent layer are counted with the layer
                 return method(*args, **kwargs)
             in_loop.extend([layer] if is_loop else [])
             try:
@@ -170,7 +170,7 @@ def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
 
         return wrapper
 
-    # As attributes of the instances, past Keras's tracking of attributes.
+    # Set attributes of the instances without Keras's attribute tracking.
     before = [(layer, method_of(layer), vars(layer).get(method_of(layer))) for layer in layers]
     try:
         for layer, name, _ in before:
@@ -184,7 +184,7 @@ def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
 
 
 def _captioner_shapes(captioner: Captioner, input_shapes: Any) -> tuple[dict, tuple[str, ...]]:
-    """Input name -> shape, and notes on what was assumed."""
+    """Returns input name -> shape, and notes on assumptions."""
     encoder = getattr(captioner, "encoder", None)
     if isinstance(input_shapes, Mapping):
         unknown = sorted(set(input_shapes) - set(captioner.input_names))
@@ -219,7 +219,7 @@ def _captioner_shapes(captioner: Captioner, input_shapes: Any) -> tuple[dict, tu
 
 
 def _example(model: keras.Layer, input_shapes: Any) -> tuple[tuple, dict]:
-    """Specs of the arguments of a call on one example."""
+    """Returns specs of the arguments of a call on one example."""
     inputs = getattr(model, "inputs", None)
     if inputs:
         specs = _functional_specs(model, inputs, input_shapes)
@@ -243,7 +243,7 @@ def _example(model: keras.Layer, input_shapes: Any) -> tuple[tuple, dict]:
 
 
 def _functional_specs(model: keras.Layer, inputs: list, input_shapes: Any) -> list[tf.TensorSpec]:
-    """Specs of the inputs of a functional or sequential model; `input_shapes` replaces their shapes."""
+    """Returns specs of the inputs of a functional model; `input_shapes` replaces their shapes."""
     names = [tensor.name for tensor in inputs]
     if input_shapes is None or isinstance(input_shapes, Mapping):
         given = dict(input_shapes or {})
@@ -266,7 +266,7 @@ def _functional_specs(model: keras.Layer, inputs: list, input_shapes: Any) -> li
 
 
 def _is_one_shape(shapes: Any) -> bool:
-    """Whether this is one shape, possibly a malformed one, and not several."""
+    """Whether this is one shape, possibly malformed, and not several."""
     return not isinstance(shapes, (list, tuple)) or all(isinstance(n, int | None) for n in shapes)
 
 
@@ -279,7 +279,7 @@ def _specs(shapes: Any, name: str) -> Any:
 
 
 def _spec(shape: Any, name: str) -> tf.TensorSpec:
-    """One example of a shape without the batch axis, or of a spec with one."""
+    """Returns the spec of one example from a shape without the batch axis, or from a spec with one."""
     dtype, lengths = tf.float32, shape
     if hasattr(shape, "dtype") and hasattr(shape, "shape"):
         dtype, lengths = tf.as_dtype(shape.dtype), tuple(shape.shape)[1:]

@@ -1,4 +1,4 @@
-"""summary: what a model costs, layer by layer: weights, non-zeros, FLOPs, bytes."""
+"""summary: weights, non-zero weights, FLOPs and bytes of a model, layer by layer."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,7 +16,7 @@ from tfsparsecap.model_summary.nonzeros import Weight, nested_layers, weights_of
 from tfsparsecap.model_summary.table import amount, show
 from tfsparsecap.models.captioner import Captioner
 
-#: Models with at most so many weights are compressed without being asked: it takes some seconds.
+#: Models with at most this many weights are compressed by default, which takes some seconds.
 COMPRESSED_UP_TO = 5_000_000
 
 
@@ -30,16 +30,15 @@ def summary(
     index_bytes: int = 8,
     print_fn: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Prints what a model costs, layer by layer: weights, non-zero weights, FLOPs and bytes.
+    """Prints weights, non-zero weights, FLOPs and bytes of a model, layer by layer.
 
-    Works on any Keras 3 model, with gates (a weight behind a closed gate counts as zero), without them, and
-    after `strip_pruning`.
+    Works on any Keras 3 model, with or without gates. A weight behind a closed gate counts as zero.
 
     FLOPs are two for each multiply-add of matrix products and convolutions; activations, normalisation and
     look-ups are not counted. "FLOPs left" are those with non-zero weights. They come from a formula per layer
-    (`summary.formulas`); layers without one are marked "?" and named below the table. FLOPs are of one
-    example in inference; of a captioner, of one caption: the image is encoded once, then each of `beam`
-    captions takes `words` steps. The defaults are those of Table 4 of "End-to-End Supermask Pruning" (Tan et
+    (`summary.formulas`); layers without one are marked "?" and named below the table. FLOPs are for the
+    inference of one example, or of one caption: the image is encoded once, then each of `beam` captions takes
+    `words` steps. The defaults are those of Table 4 of "End-to-End Supermask Pruning" (Tan et
     al., https://arxiv.org/abs/2110.03298), with images of 224 x 224 pixels.
 
     Bytes are in decimal units; `storage.stored_bytes` documents each format. gzip and bzip2 are measured.
@@ -105,7 +104,7 @@ def summary(
 
 
 def _with_progress_bar(layers: list) -> Iterable:
-    """The same layers; shows a progress bar if it takes long and tqdm, which is an extra, is installed."""
+    """Yields the same layers; shows a progress bar if it takes long and tqdm (optional) is installed."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -114,7 +113,7 @@ def _with_progress_bar(layers: list) -> Iterable:
 
 
 def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
-    """Weights by id of their layer; one that several layers share belongs to the first."""
+    """Returns weights by id of their layer; a shared weight belongs to the first layer."""
     seen, found = set(), {}
     for _, layer in layers:
         own = [weight for weight in weights_of_layer(layer) if id(weight.variable) not in seen]
@@ -124,7 +123,7 @@ def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
 
 
 def _uses(run: Forward, weight: Weight) -> int:
-    """How many multiply-adds each element of a weight takes part in."""
+    """Returns the number of multiply-adds per element of a weight."""
     key = id(weight.layer), weight.variable.name
     return sum(calls.uses[key] * times for _, calls, times in run.parts)
 
@@ -158,8 +157,8 @@ def _check(model: keras.Model, **numbers: Any) -> None:
         )
     if not model.built:
         raise InputError(
-            f"{model.name} is not built, so it has no weights: call it on a batch, or"
-            " model.build(input_shape), first"
+            f"{model.name} is not built, so it has no weights: first call it on a batch, or"
+            " model.build(input_shape)"
         )
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:

@@ -1,4 +1,4 @@
-"""Counting non-zero weights: one rule for all commands, reports and studies.
+"""Counts non-zero weights, with the same rule for all commands, reports and studies.
 
 Kernels and embedding tables can be pruned. Biases (a GRU's two-dimensional one, too), normalisation
 parameters and statistics cannot. A weight behind a closed gate counts as zero.
@@ -21,12 +21,12 @@ class Weight:
     """A weight of a layer.
 
     Attributes:
-        layer: its owner.
-        variable: its raw value, any mask left out.
+        layer: the layer that owns it.
+        variable: its raw value, without a mask.
         prunable: whether `prune` gates it or could gate it.
-        gate: its gate, if it has one.
-        is_table: whether it is an embedding table, of which rows are looked up.
-        rows: number of rows when seen as a matrix [inputs summed over, outputs]; None if not prunable.
+        gate: its gate, or None.
+        is_table: whether it is an embedding table.
+        rows: number of rows as a matrix [inputs summed over, outputs]; None if not prunable.
     """
 
     layer: keras.Layer
@@ -50,14 +50,14 @@ class Weight:
 
 
 def weights_of_layer(layer: keras.Layer) -> list[Weight]:
-    """A layer's own weights, without those of the layers inside it."""
+    """Returns the weights of a layer, without those of its sublayers."""
     gated_form = type(layer) if isinstance(layer, GatedLayer) else GATED_FORMS.get(type(layer))
     prunable = {}
     for name in gated_form.gated_names if gated_form is not None and layer.built else ():
         assert gated_form is not None
         descriptor = gated_form.gated_descriptor(name)
         variable = descriptor.stored(layer)
-        if isinstance(variable, keras.Variable):  # not so in a quantized layer or one with LoRA
+        if isinstance(variable, keras.Variable):  # unless the layer is quantized or has LoRA weights
             gate = layer.gate_of.get(name) if isinstance(layer, GatedLayer) else None
             rows, _ = gated_form.tiling(layer, name, tuple(variable.shape), (1, 1))
             prunable[id(variable)] = Weight(layer, variable, True, gate, descriptor.transposed, rows)
@@ -66,7 +66,7 @@ def weights_of_layer(layer: keras.Layer) -> list[Weight]:
 
 
 def nested_layers(model: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
-    """Yields path and layer: the model, then each layer inside it once, in order of creation; no gates."""
+    """Yields path and layer: the model, then each nested layer once, in order of creation, without gates."""
     seen, waiting = set(), [("", model)]
     while waiting:
         path, layer = waiting.pop()

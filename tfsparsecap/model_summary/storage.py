@@ -11,8 +11,7 @@ import numpy as np
 #: `TABLE`, a `CONVOLUTION` kernel is stored dense, and `OTHER` are biases, scales and statistics.
 MATRIX, TABLE, CONVOLUTION, OTHER = "matrix", "table", "convolution", "other"
 
-#: Tensors with fewer weights stay in float32 in an exported file: encoding them would save less than it
-#: costs.
+#: Tensors with fewer weights stay in float32 in an exported file, because encoding would not save space.
 SMALLEST_ENCODED = 2048
 #: Sizes of blocks, in neighbouring values of a row, in which an exported table can be stored.
 TABLE_BLOCKS = (1, 4, 16)
@@ -24,10 +23,10 @@ _FLOAT32, _FLOAT16, _INT8, _CSR_INDEX = 4, 2, 1, 4
 
 @dataclass(frozen=True)
 class Pattern:
-    """Where the zeros of a matrix [rows, columns] are; a row of an exported matrix holds one output's inputs.
+    """Counts of zeros in a matrix [rows, columns]; a row of an exported matrix holds one output's inputs.
 
     Attributes:
-        rows, columns: of the matrix.
+        rows, columns: shape of the matrix.
         nonzeros: number of weights that are not zero.
         stored: block size -> weights in blocks that are not all zero. Sizes are 1, 4 if it divides the
             columns, and 16, for which rows are padded with zeros.
@@ -44,7 +43,7 @@ class Pattern:
 
     @classmethod
     def of(cls, values: np.ndarray) -> "Pattern":
-        """The pattern of a matrix [rows, columns]."""
+        """Returns the pattern of a matrix [rows, columns]."""
         rows, columns = values.shape
         kept = np.pad(values != 0, ((0, 0), (0, -columns % _BLOCK)))
         stored, last_block, most_blocks = {}, {}, 0
@@ -61,8 +60,8 @@ class Pattern:
         return self.rows * self.columns
 
     def sparse_bytes(self, block: int, value_bytes: int) -> int:
-        """Bytes in a .tflite file of the non-zero blocks, their columns and the row offsets; no scales."""
-        # A file has no constant without data: a matrix of zeros keeps one block.
+        """Bytes of non-zero blocks, their columns and row offsets in a .tflite file, without scales."""
+        # A constant must not be empty: a matrix of zeros keeps one block.
         count = max(1, self.stored[block] // block)
         block_bytes = block * value_bytes + index_bytes(self.last_block[block])
         return count * block_bytes + (self.rows + 1) * index_bytes(count)
@@ -76,10 +75,10 @@ def index_bytes(largest: int) -> int:
 def stored_bytes(
     weight: np.ndarray, kind: str = MATRIX, *, inputs: int | None = None, coo_index_bytes: int = 8
 ) -> dict[str, int]:
-    """Bytes of a weight in the formats whose size follows from a formula.
+    """Returns the bytes of a weight in formats whose size can be computed by a formula.
 
     Args:
-        weight: float of any shape in Keras's layout: outputs on the last axis, of a table tokens on the
+        weight: float of any shape in Keras's layout: outputs on the last axis; tokens of a table on the
             first.
         kind: `MATRIX`, `TABLE`, `CONVOLUTION` or `OTHER`.
         inputs: number of inputs that each output sums over; None takes all axes but the last.
@@ -93,9 +92,9 @@ def stored_bytes(
         - `csr`: for each non-zero weight a float32 and an int32 column, and an int32 offset per output plus
           one.
         - `int8_blocks`: what `tfsparsecap-export` stores: the non-zero blocks of 16 inputs of an output in
-          int8, their places in the smallest integer type that fits, and a scale (12 bytes) per output; or all
-          weights in int8 with one scale, if that is smaller and for convolutions. Tables have one scale and
-          the best of blocks of 1, 4 and 16.
+          int8, their positions in the smallest integer type that fits, and a scale (12 bytes) per output; or
+          all weights in int8 with one scale, if that is smaller and for convolutions. Tables have one scale
+          and the best of blocks of 1, 4 and 16.
 
         Tensors with one axis stay float32 in `coo` and `csr`, as in published checkpoints; tensors of fewer
         than 2048 weights stay float32 in `int8_blocks`.
@@ -136,12 +135,12 @@ def compressed_bytes(weight: np.ndarray) -> dict[str, int]:
 
 
 def _by_output(weight: np.ndarray, inputs: int | None) -> np.ndarray:
-    """[outputs, inputs], a view."""
+    """Returns a view [outputs, inputs]."""
     return weight.reshape(inputs or math.prod(weight.shape[:-1]), -1).T
 
 
 def _int8_bytes(rows: np.ndarray, kind: str) -> int:
-    """The smaller one of dense int8 and int8 blocks."""
+    """Bytes of dense int8 or int8 blocks, whichever is smaller."""
     dense = _INT8 * rows.size + SCALE_BYTES
     if kind == CONVOLUTION:
         return dense

@@ -1,4 +1,4 @@
-"""A summary as tables for the terminal."""
+"""Prints a summary as tables."""
 
 import io
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def amount(number: float) -> str:
         ['0', '999', '1.23 k', '45.6 M']
     """
     units = ["", " k", " M", " G", " T"]
-    while number >= 999.5 and units[1:]:  # what rounds to 1000 is 1 of the next unit
+    while number >= 999.5 and units[1:]:  # 999.5 would round to 1000 of this unit
         number /= 1000
         units.pop(0)
     digits = 0 if not units[0] or number >= 99.95 else 1 if number >= 9.995 else 2

@@ -13,7 +13,7 @@ from tfsparsecap.models.regions import RegionCaptioner, attention_bias
 class AdditiveAttentionCaptioner(RegionCaptioner):
     """Base class of recurrent captioners that weight regions by `softmax(score(tanh(keys + query)))`.
 
-    A subclass makes the layers `attention_features` (keys), `attention_query` and `attention_score`.
+    A subclass creates the layers `attention_features` (keys), `attention_query` and `attention_score`.
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
@@ -23,7 +23,7 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
         kwargs: of `RegionCaptioner`.
 
     Raises:
-        InputError: an unknown sharing.
+        InputError: an unknown value of `share_attention`.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
         self.attention_size, self.share_attention = attention_size, share_attention
 
     def attention_memory(self, features: tf.Tensor, mask: tf.Tensor | None) -> Memory:
-        """Returns what attention needs to know about an image.
+        """Returns the part of the memory that attention uses.
 
         Args:
             features: [B, N, D], the values that are averaged.

@@ -61,7 +61,7 @@ class Captioner(keras.Model):
         TensorShape([2, 3, 6])
     """
 
-    #: Names of the inputs that `encode` uses; the first two are the two kinds of input that datasets have.
+    #: Names of the inputs that `encode` uses; the first two are the kinds of input that datasets contain.
     input_names: tuple[str, ...] = ("image", "features")
     #: Largest number of tokens in a caption; None is unlimited.
     max_length: int | None = None
@@ -83,12 +83,12 @@ class Captioner(keras.Model):
         self.start_id, self.end_id, self.pad_id = start_id, end_id, pad_id
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        """Computes everything that is needed once per image.
+        """Computes everything that depends only on the image.
 
         Args:
             inputs: `"image"` uint8 or float [B, S, S, 3] with values 0 to 255, or `"features"` float
                 [B, N, D], which replace the encoder's output and take precedence, and the other inputs in
-                `input_names`; unknown keys are ignored.
+                `input_names`; other keys are ignored.
             training: whether layers such as dropout are in training mode.
 
         Returns:
@@ -117,17 +117,17 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def call(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
-        """Predicts every token from the given tokens before it.
+        """Predicts every token from the tokens before it.
 
         Args:
-            inputs: as in `encode`, and `"tokens"` int32 [B, T], which start with `start_id`. Whatever stands
-                in positions of `pad_id` does not matter: the loss ignores them.
+            inputs: as in `encode`, and `"tokens"` int32 [B, T], which start with `start_id`. Outputs for
+                `pad_id` do not matter, because the loss ignores them.
             training: whether layers such as dropout are in training mode.
 
         Returns:
             Logits float32 [B, T, V]; position t predicts token t + 1.
         """
-        # All tokens see the same sampled gates.
+        # All tokens use the same sampled gates.
         with sample_gates_once(self, training):
             return self.teacher_forcing(inputs, training)
 
@@ -148,11 +148,11 @@ class Captioner(keras.Model):
         sample_weight: tf.Tensor | None = None,
         training: bool = True,
     ) -> tf.Tensor:
-        """Computes the loss that `fit` and the training of runs minimise.
+        """Computes the loss that `fit` and the training command minimise.
 
-        It is the cross-entropy of all target tokens except padding, in nats per token, plus the penalties
-        of the layers. With several replicas, the tokens of all of them are averaged: the values of the
-        replicas sum to the loss. A loss that is given to `compile` replaces it.
+        It is the cross-entropy of all target tokens except padding, in nats per token, plus the
+        regularization losses. With several replicas, the average is over the tokens of all: the values of
+        the replicas sum to the loss. A loss given to `compile` replaces it.
 
         Args:
             x: inputs of `call`.
@@ -186,7 +186,7 @@ class Captioner(keras.Model):
             words = replica.all_reduce(tf.distribute.ReduceOp.SUM, words)
             replicas = replica.num_replicas_in_sync
         loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing) / tf.maximum(words, 1.0)
-        # All replicas compute the same penalties.
+        # All replicas compute the same regularization losses.
         return loss + tf.add_n(self.losses) / replicas if self.losses else loss
 
     def get_config(self) -> dict:
@@ -199,7 +199,7 @@ class Captioner(keras.Model):
         }
 
     def constant_tables(self) -> dict[str, np.ndarray]:
-        """Returns constant tables in the graph that are no weights, such as positional encodings."""
+        """Returns constants in the graph that are not weights, such as positional encodings."""
         return {}
 
 

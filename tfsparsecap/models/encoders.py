@@ -17,7 +17,7 @@ class Encoder(keras.layers.Layer):
     """Base class: a convolutional network, cut at one of its layers, with its preprocessing inside.
 
     While it is frozen (`trainable=False`, which can be changed at any time), batch normalisation stays in
-    inference mode. A subclass makes its network and calls `cut`.
+    inference mode. A subclass creates its network and calls `cut`.
 
     Args:
         layer: name of the layer whose output is the feature map.
@@ -88,7 +88,7 @@ class Encoder(keras.layers.Layer):
             **super().get_config(),
             "layer": self.layer,
             "image_size": self.image_size,
-            # A saved encoder gets its weights from its own file.
+            # The weights of a saved encoder are in the same file.
             "weights": None,
             "batch_norm_momentum": self.batch_norm_momentum,
         }
@@ -104,7 +104,7 @@ class MobileNetV1Encoder(Encoder):
             image's height and width, 1024 * width channels), `"conv_pw_11_relu"` (1/16, 512 * width),
             `"conv_pw_5_relu"` (1/8, 256 * width), `"conv_pw_3_relu"` (1/4, 128 * width).
         image_size: height and width S of the images in pixels, at least 32.
-        weights: `"imagenet"`, from Keras's cache (`$KERAS_HOME/models`) or else downloaded, or None for
+        weights: `"imagenet"`, loaded from Keras's cache (`$KERAS_HOME/models`) or downloaded, or None for
             random weights. A saved encoder contains its weights.
         trainable: whether training changes the weights.
         batch_norm_momentum: of the moving averages of batch normalisation. Keras's 0.99 suits fine-tuning; a
@@ -206,11 +206,11 @@ class InceptionV1Encoder(Encoder):
 
 
 def _mobilenet(width: float, image_size: int, weights: str | None, policy: keras.DTypePolicy) -> keras.Model:
-    """Makes the network without its classifier."""
+    """Creates the network without its classifier."""
     if weights == "imagenet" and width not in _IMAGENET_WIDTHS:
         raise InputError(
-            f"there are no ImageNet weights for width {width}: give one of {_IMAGENET_WIDTHS}, or weights"
-            " none"
+            f"there are no ImageNet weights for width {width}: give one of {_IMAGENET_WIDTHS}, or choose"
+            " weights none"
         )
     # keras.applications has no dtype argument: its layers take the global policy.
     before = keras.config.dtype_policy()

@@ -39,9 +39,10 @@ def inception_v1(
     """Inception-V1 without its classifier, as a functional model of stock Keras layers.
 
     Each of its 57 convolutions has no bias and is followed by batch normalisation without scale and by ReLU.
-    Names are the published ones with `_` for `/`, which Keras does not allow (`published_name` restores it):
-    `Conv2d_1a_7x7`, `Mixed_3b_Branch_0_Conv2d_0a_1x1`. A convolution NAME is followed by `NAME_BatchNorm` and
-    `NAME_Relu`; the last layer of a block has its name, `Mixed_3b` to `Mixed_5c`.
+    Names are the published ones with `_` instead of `/`, which Keras does not allow (`published_name`
+    restores it): `Conv2d_1a_7x7`, `Mixed_3b_Branch_0_Conv2d_0a_1x1`. A convolution NAME is followed by
+    `NAME_BatchNorm` and `NAME_Relu`; the last layer of a block has the name of the block, `Mixed_3b` to
+    `Mixed_5c`.
 
     Args:
         image_size: height and width S of the images in pixels.
@@ -53,7 +54,7 @@ def inception_v1(
         A model from float [B, S, S, 3], RGB from -1 to 1, to [B, S / 32, S / 32, 1024], rounded up.
 
     Raises:
-        InputError: the checkpoint cannot be read, or belongs to another network.
+        InputError: the checkpoint cannot be read, or is from another network.
 
     Reference:
         Szegedy et al., "Going Deeper with Convolutions", https://arxiv.org/abs/1409.4842; batch
@@ -87,7 +88,7 @@ def inception_v1(
     def block(x: tf.Tensor, name: str) -> tf.Tensor:
         alone, before, after, narrow, wide, pooled = _BLOCKS[name]
         branch = [f"{name}_Branch_{number}_" for number in range(4)]
-        # TF-Slim misnamed this one convolution, and all checkpoints have that name.
+        # TF-Slim misnamed this convolution, and all checkpoints use that name.
         last = "Conv2d_0a_3x3" if name == "Mixed_5b" else "Conv2d_0b_3x3"
         first = convolution(x, alone, 1, branch[0] + "Conv2d_0a_1x1")
         second = convolution(x, before, 1, branch[1] + "Conv2d_0a_1x1")
@@ -134,11 +135,12 @@ def load_slim_checkpoint(network: keras.Model, path: str | Path) -> None:
 
     Args:
         network: made by `inception_v1`, or cut from it.
-        path: the checkpoint's file; of a checkpoint in several files, their common prefix or the `.index`
+        path: the checkpoint file; for a checkpoint in several files, their common prefix or the `.index`
             file.
 
     Raises:
-        InputError: no checkpoint, a damaged one, or one of another network; the network is then unchanged.
+        InputError: the checkpoint is missing, damaged, or from another network; the network is then
+            unchanged.
     """
     prefix, wanted = _prefix(Path(path).expanduser()), _tensors(network)
     with _reading_errors(path):
@@ -181,7 +183,7 @@ def _reading_errors(path: str | Path) -> Iterator[None]:
 
 
 def _prefix(path: Path) -> str:
-    """Returns TensorFlow's name of a checkpoint. Raises InputError if it does not exist."""
+    """Returns the prefix of a checkpoint. Raises InputError if it does not exist."""
     prefix = re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path))
     if path.is_dir():
         raise InputError(f"{path} is a folder: give the path of inception_v1.ckpt in it")

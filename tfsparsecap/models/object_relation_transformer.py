@@ -25,11 +25,11 @@ from tfsparsecap.models.transformer import (
 class ObjectRelationTransformer(RegionCaptioner):
     """A transformer captioner whose encoder weights regions by the relative position and size of their boxes.
 
-    Keys and values of earlier tokens are cached in the state, so that every token costs the same. Layers can
+    Keys and values of earlier tokens are cached in the state, so that every step costs the same. Layers can
     be shared across depths and projections within attentions, as in ACORT.
 
     Inputs are `"features"` and `"boxes"` float [B, N, 4] (x_min, y_min, x_max, y_max, relative to the image).
-    With an encoder the boxes are the cells of its square feature map.
+    With an encoder, the boxes are the cells of its square feature map.
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
@@ -98,7 +98,7 @@ class ObjectRelationTransformer(RegionCaptioner):
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the layers and their weights; no input is needed."""
+        """Creates the layers and their weights; needs no input shape."""
         if self.built:
             return
         policy, size = self.dtype_policy, self.size
@@ -143,7 +143,7 @@ class ObjectRelationTransformer(RegionCaptioner):
             x = self.encoder_layers[index](x, relations, unseen, training=training)
         x = self.encoder_norm(x)
         memory = {"features": x}
-        # Once per image and layer, at however many depths the layer is used.
+        # Once per image and layer, even if the layer is used at several depths.
         for index, layer in enumerate(self.decoder_layers):
             keys, values = layer.source_attention.keys_and_values(x)
             memory[f"keys_{index}"] = keys

@@ -1,4 +1,4 @@
-"""Captioners in the papers' sizes with random weights, for benchmarks."""
+"""Captioners with the papers' sizes and random weights, for benchmarks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

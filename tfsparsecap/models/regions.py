@@ -1,4 +1,4 @@
-"""Captioners of image regions: features that are given, or that an encoder computes from the image."""
+"""Captioners of image regions, whose features are inputs or are computed by an encoder."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from tfsparsecap.models.captioner import Captioner, Inputs
 class RegionCaptioner(Captioner):
     """Base class of captioners that attend to the features of image regions.
 
-    Images have different numbers of regions, so batches are padded. `inputs["mask"]` says which rows are
-    regions. Without it and without an encoder, rows of zeros are padding: no region has such features, and an
-    exported file with a fixed number of rows takes any image with fewer. An encoder's output has no padding.
+    Images have different numbers of regions, so batches are padded. `inputs["mask"]` marks the rows
+    that are regions. Without it and without an encoder, rows of zeros are padding, so that an exported file
+    with a fixed number of rows also works for images with fewer regions. An encoder's output has no padding.
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
-        feature_size: length D of a region's feature. Not needed with an encoder that knows it
-            (`features_shape`, or the `output_shape` of a model).
+        feature_size: length D of a region's feature. Not needed if the encoder has an attribute
+            `features_shape`, or is a model with an `output_shape`.
         encoder: a Keras layer or model from images [B, S, S, 3] with values 0 to 255 to features [B, N, D];
             without one the captioner takes `"features"` only.
         kwargs: of `Captioner`.
@@ -56,7 +56,8 @@ class RegionCaptioner(Captioner):
             regions.
 
         Raises:
-            InputError: no features and no image that can be encoded; no region; features of another length.
+            InputError: there are neither features nor an image to encode, no regions, or features of another
+                length.
         """
         if "features" in inputs:
             features = ops.convert_to_tensor(inputs["features"])
@@ -102,7 +103,7 @@ class RegionCaptioner(Captioner):
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> "RegionCaptioner":
-        """Makes a captioner of the same sizes, with an encoder of its own if there is one."""
+        """Creates a captioner with the same sizes, and its own encoder if the configuration has one."""
         if config.get("encoder") is not None:
             encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
             config = {**config, "encoder": encoder}
@@ -118,9 +119,9 @@ def mean_region(features: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
 
 
 def attention_bias(mask: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Returns what to add to attention scores before the softmax: 0 where `mask` is true, else -30 000.
+    """Returns the mask to add to attention scores before the softmax: 0 where `mask` is true, else -30 000.
 
-    The number fits float16; if no row of an image is a region, all rows get equal weights.
+    This number fits float16; if no row of an image is a region, all rows get equal weights.
     """
     return ops.where(mask, ops.zeros((), dtype), ops.full((), -3e4, dtype))
 

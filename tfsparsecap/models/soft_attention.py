@@ -25,8 +25,8 @@ class SoftAttention(AdditiveAttentionCaptioner):
         logits = output(h)
 
     The initial state is computed from the mean of the features. After "Show, Attend and Tell" (Xu et al.,
-    https://arxiv.org/abs/1502.03044, section 3.1.2), by default in the sizes of "End-to-End Supermask
-    Pruning" (Tan et al., https://arxiv.org/abs/2110.03298). The weights exist as soon as the object does.
+    https://arxiv.org/abs/1502.03044, section 3.1.2), by default with the sizes of "End-to-End Supermask
+    Pruning" (Tan et al., https://arxiv.org/abs/2110.03298). The constructor creates the weights.
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
@@ -38,7 +38,7 @@ class SoftAttention(AdditiveAttentionCaptioner):
         kwargs: `feature_size`, `encoder`, `share_attention` and others, see `AdditiveAttentionCaptioner`.
 
     Raises:
-        InputError: an unknown cell or sharing, or the size of the features is not known.
+        InputError: an unknown cell or `share_attention`, or the size of the features is not known.
 
     Examples:
         >>> captioner = SoftAttention(1000, cell="gru", feature_size=768)
@@ -60,13 +60,13 @@ class SoftAttention(AdditiveAttentionCaptioner):
     ) -> None:
         super().__init__(vocabulary_size, attention_size=attention_size, **kwargs)
         if cell not in _CELLS:
-            raise InputError(f'SoftAttention knows no cell "{cell}": give "lstm" or "gru"')
+            raise InputError(f'SoftAttention has no cell "{cell}": give "lstm" or "gru"')
         self.cell_name, self.dropout_rate = cell, dropout
         self.embedding_size, self.rnn_size = embedding_size, rnn_size
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the layers and their weights; no input is needed."""
+        """Creates the layers and their weights; needs no input shape."""
         if self.built:
             return
         policy, units = self.dtype_policy, self.rnn_size

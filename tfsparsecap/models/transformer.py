@@ -44,7 +44,7 @@ class DeviationNorm(keras.layers.Layer):
 class SharedAttention(keras.layers.Layer):
     """Multi-head attention whose projections can be shared: Share-KV and Share-QK of ACORT.
 
-    A shared projection is computed once. Projection and attention are separate methods, so that a decoder can
+    A shared projection is computed once. Projection and attention are separate methods, so that decoders can
     cache keys and values.
 
     Args:
@@ -54,7 +54,7 @@ class SharedAttention(keras.layers.Layer):
         dropout: rate on the attention weights in training.
 
     Raises:
-        InputError: `heads` does not divide `size`, or an unknown sharing.
+        InputError: `heads` does not divide `size`, or `share` is unknown.
 
     Reference:
         Tan et al., "ACORT: A Compact Object Relation Transformer for Parameter Efficient Image Captioning",
@@ -71,9 +71,9 @@ class SharedAttention(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         if share not in SHARED:
-            raise InputError(f'an attention shares "kv", "qk" or nothing (none), not "{share}"')
+            raise InputError(f'attention can share "kv", "qk" or nothing (none), not "{share}"')
         if heads < 1 or size % heads:
-            raise InputError(f"the size {size} is no multiple of {heads} heads: change one of them")
+            raise InputError(f"the size {size} is not a multiple of {heads} heads: change one of them")
         self.size, self.heads, self.share, self.dropout_rate = size, heads, share, dropout
 
         def dense(name: str) -> keras.layers.Layer:

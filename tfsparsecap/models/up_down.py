@@ -47,10 +47,10 @@ class UpDown(AdditiveAttentionCaptioner):
     Both LSTMs start at 0. After "Bottom-Up and Top-Down Attention" (Anderson et al.,
     https://arxiv.org/abs/1707.07998, section 3.2), by default with the sizes, parameters and initial weights
     of "End-to-End Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298);
-    `conversion.published` loads that paper's weights. The weights exist as soon as the object does.
+    `conversion.published` loads that paper's weights. The constructor creates the weights.
 
-    A step takes five matrix products: each LSTM is one matrix, except the part that multiplies `v`, which is
-    computed once per image (`attention_lstm_image`).
+    A step takes five matrix products: each LSTM is one matrix, except for the part that multiplies `v`, which
+    is computed once per image (`attention_lstm_image`).
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
@@ -65,7 +65,7 @@ class UpDown(AdditiveAttentionCaptioner):
     An additional input is `"pooled"`, float [B, D]: a feature of the whole image instead of the mean region.
 
     Raises:
-        InputError: no output layer, an unknown sharing, or the size of the features is not known.
+        InputError: no output layer, an unknown `share_attention`, or the size of the features is not known.
 
     Examples:
         >>> captioner = UpDown(1000, rnn_size=64, feature_size=2048)
@@ -111,7 +111,7 @@ class UpDown(AdditiveAttentionCaptioner):
         return super().dense(name, units, inputs, activation, **options)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the layers and their weights; no input is needed."""
+        """Creates the layers and their weights; needs no input shape."""
         if self.built:
             return
         policy, units, attention = self.dtype_policy, self.rnn_size, self.attention_size
