@@ -1,4 +1,4 @@
-"""python -m tfsparsecap.convert: a published checkpoint in, a run that captions as published out."""
+"""python -m tfsparsecap.convert: converts a published checkpoint to a run with the published captions."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from tfsparsecap.command import run
 from .conversion.torch_files import write_state_dict
 from .data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
 
-#: Small transformers whose weights and captions are the original implementation's; they know 120 tokens.
+#: Small transformers with weights and captions of the original implementation, and 120 tokens.
 TRANSFORMERS = ("ort_tiny", "acort_tiny_share_kv")
 SPECIAL = [("<pad>", CONTROL), ("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
 BASE = 117
@@ -39,7 +39,7 @@ def converted(published, tmp_path_factory):
 
 @pytest.fixture
 def copied(published, tmp_path):
-    """The files that a conversion needs, to be damaged."""
+    """Copies of the files that a conversion needs, for damaging them."""
     for name in (CHECKPOINT, "config.json", "sentencepiece_word.model"):
         shutil.copy(published / name, tmp_path / name)
         (tmp_path / name).chmod(0o644)
@@ -74,7 +74,7 @@ def test_a_converted_run_gives_the_published_captions(capsys, converted, publish
     assert result["captions"][0]["caption"] == text
 
 
-def test_captions_and_scores_of_each_beam_are_the_originals(capsys, converted, published, features):
+def test_captions_and_scores_of_each_beam_equal_the_originals(capsys, converted, published, features):
     computed = json.loads((published / "expected.json").read_text())["computed"]
     for beam in (1, 3):
         assert (
@@ -155,7 +155,7 @@ def test_missing_folders_are_rejected_early(capsys, copied):
     assert "is a folder: give the .pth file in it" in capsys.readouterr().err
 
 
-def test_the_run_has_the_beam_of_the_checkpoint(converted):
+def test_the_run_uses_the_beam_size_of_the_checkpoint(converted):
     from tfsparsecap.runs.run_folder import RunFolder
 
     assert RunFolder(converted).load_config().decoding.beam == 2
@@ -183,7 +183,7 @@ def transformer(shared):
 
 
 def laid_out(folder, weights, config, words):
-    """A checkpoint as published, with a SentencePiece model of these words behind the special tokens."""
+    """Writes a checkpoint in the published layout, with a SentencePiece model of these words."""
     write_state_dict(folder / "model.pth", weights)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer").mkdir()
@@ -193,7 +193,7 @@ def laid_out(folder, weights, config, words):
 
 
 def captions(capsys, folder, features, images, beam):
-    """Best caption and its score of each image."""
+    """Returns the best caption of each image, with its score."""
     argv = [folder, "--features", features, *images, "--beam", beam, "--json"]
     assert ended(caption.main, *argv) == 0
     results = json.loads(capsys.readouterr().out)
@@ -203,11 +203,11 @@ def captions(capsys, folder, features, images, beam):
 
 
 def pruned(weights):
-    """Weights with the logits of their gates, except for one kind of attention; number of non-zeros."""
+    """Returns weights with logits of gates, except for one kind of attention, and the masked weights."""
     random, gates, left, made = np.random.default_rng(4), {}, dict(weights), {}
     for name, values in weights.items():
         if values.ndim == 2 and "src_attn" not in name:
-            # Equal weights, of a shared layer, have equal gates.
+            # Equal weights belong to a shared layer and have equal gates.
             logits = made.setdefault(values.tobytes(), random.normal(0, 3, values.shape).astype(np.float32))
             logits[0, :2] = 0, 1e-3
             gates[f"{name}_pruning_mask"], left[name] = logits, np.where(logits > 0, values, 0)
@@ -238,7 +238,7 @@ def test_a_converted_transformer_gives_the_originals_captions(
 
 
 @pytest.mark.parametrize(("name", "beam"), [("acort_tiny_share_kv", 1)])
-def test_a_converted_transformer_with_radix_encoding_gives_words(
+def test_a_converted_transformer_with_radix_encoding_generates_words(
     capsys, transformer, features, name, beam, tmp_path
 ):
     weights, config, expected = transformer(name)
@@ -250,7 +250,7 @@ def test_a_converted_transformer_with_radix_encoding_gives_words(
     for key in ("model.tgt_embed.0.lut.weight", "model.generator.proj.weight", "model.generator.proj.bias"):
         weights[key] = weights[key][order]
     config |= {"tokenizer": "radix", "radix_base": BASE, "bos_token_id": BASE + 1, "eos_token_id": BASE + 2}
-    # As many words as two digits can encode, so that each pair of digits is a word.
+    # As many words as two digits can encode, so that every pair of digits is a word.
     checkpoint = laid_out(tmp_path, weights, config, [f"n{number}" for number in range(BASE**2 - 2)])
     made = convert.convert(checkpoint, tmp_path / "run")
     assert (made["tokens"], made["max_length"]) == (120, 12)

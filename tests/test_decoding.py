@@ -77,7 +77,7 @@ def all_captions(captioner, inputs, max_length):
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_equals_a_search_in_numpy(beam, cell):
+def test_beam_search_equals_numpy(beam, cell):
     captioner, inputs = make(15, cell=cell), features(3)
     token_ids, scores = Decoder(captioner, beam, 8)(inputs)
     assert token_ids.shape == (3, beam, 8) and token_ids.dtype == tf.int32
@@ -91,7 +91,7 @@ def test_equals_a_search_in_numpy(beam, cell):
 def test_a_wide_beam_finds_the_best_of_all_captions():
     captioner, inputs = make(5), features(1)
     ids, scores = all_captions(captioner, inputs, 4)
-    # Wider than there are captions: exhaustive, and the beams left over are empty.
+    # The beam is wider than the number of captions: the search is exhaustive, and some beams are empty.
     token_ids, found = Decoder(captioner, len(ids) + 3, 4)(inputs)
     np.testing.assert_allclose(found[0, : len(ids)], scores, atol=1e-4)
     assert {tuple(words) for words in token_ids[0, : len(ids)].numpy()} == {tuple(words) for words in ids}
@@ -100,7 +100,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions():
     assert np.all(np.isneginf(found[0, len(ids) :]))
 
 
-def test_one_beam_takes_the_largest_logit_at_each_step():
+def test_a_beam_of_one_selects_the_largest_logit_at_each_step():
     captioner, inputs = make(15), features(4)
     token_ids, _ = beam_search(captioner, inputs, 1, LENGTH)
     memory = captioner.encode(inputs)
@@ -112,7 +112,7 @@ def test_one_beam_takes_the_largest_logit_at_each_step():
         ended |= last == END
 
 
-def test_scores_are_those_of_teacher_forcing_and_best_comes_first():
+def test_scores_equal_teacher_forcing_and_are_sorted():
     captioner, inputs = make(12), features(6)
     token_ids, scores = Decoder(captioner, 4, 7)(inputs)
     ids = token_ids.numpy().reshape(24, 7)
@@ -143,7 +143,7 @@ def test_other_inputs_reach_the_captioner():
     np.testing.assert_allclose(masked, fewer, atol=1e-5)
 
 
-def test_decoder_counts_its_graphs():
+def test_decoder_counts_traced_graphs():
     decode = Decoder(make(9), 1, 3)
     assert decode.traces == 0
     decode(features(2))

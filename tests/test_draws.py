@@ -1,4 +1,4 @@
-"""Where a sample may be used again, and where not."""
+"""When a sample can be reused, and when not."""
 
 import threading
 
@@ -38,7 +38,7 @@ def test_a_pass_exists_only_during_a_keras_call():
     assert [training for _, training in seen[1:]] == [True, True, False, False]
 
 
-def test_a_pass_ends_also_with_an_error():
+def test_a_pass_ends_after_an_error():
     def fail():
         assert draws.of_pass() is not None
         raise RuntimeError
@@ -78,11 +78,11 @@ def test_samples_are_found_in_loops_and_conditions_but_not_in_other_functions():
 
     @tf.function
     def another():
-        return look("a function within")
+        return look("an inner function")
 
     @tf.function
     def function():
-        look("a function, of an eager draw")
+        look("a function, with an eager sample")
         with draws.scope() as scope:
             scope.keep(tf.constant(1.0), "key")
             look("the function itself")
@@ -101,11 +101,11 @@ def test_samples_are_found_in_loops_and_conditions_but_not_in_other_functions():
         function()
     assert found == {
         "eagerly": True,
-        "a function, of an eager draw": False,
+        "a function, with an eager sample": False,
         "the function itself": True,
         "a condition": True,
         "else": True,
         "a loop": True,
         "a condition in a loop": True,
-        "a function within": False,
+        "an inner function": False,
     }

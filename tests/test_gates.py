@@ -49,7 +49,7 @@ def test_samples_are_binary_and_pass_the_gradient(dtype):
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.0067, 0.25, 0.5, 0.9933])
-def test_the_mean_of_samples_is_the_probability(probability):
+def test_the_mean_of_samples_equals_the_probability(probability):
     count = 400_000
     mean = tf.reduce_mean(straight_through_bernoulli(tf.fill([count], probability), tf.constant([5, 6])))
     assert abs(float(mean) - probability) < 5 * np.sqrt(probability * (1 - probability) / count)
@@ -70,7 +70,7 @@ def test_samples_of_neighbours_and_of_successive_seeds_are_independent():
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_equal_seeds_give_equal_samples_also_in_functions(jit_compile):
+def test_equal_seeds_give_equal_samples_eagerly_and_in_functions(jit_compile):
     def draw(seed):
         return straight_through_bernoulli(tf.fill([33, 3], 0.5), seed)
 
@@ -86,7 +86,7 @@ def test_equal_seeds_give_equal_samples_also_in_functions(jit_compile):
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "asked", "fits"),
+    ("rows", "columns", "requested", "block"),
     [
         (32, 10, (16, 1), (16, 1)),
         (24, 10, (16, 1), (8, 1)),
@@ -94,8 +94,8 @@ def test_equal_seeds_give_equal_samples_also_in_functions(jit_compile):
         (20, 6, (4, 4), (4, 2)),
     ],
 )
-def test_fitting_block_divides_the_matrix(rows, columns, asked, fits):
-    assert fitting_block(rows, columns, asked) == fits
+def test_fitting_block_divides_the_matrix(rows, columns, requested, block):
+    assert fitting_block(rows, columns, requested) == block
 
 
 @pytest.mark.parametrize("block_shape", [3, (1,), (0, 1), (1, 2, 3), (1.0, 1), "16", None])
@@ -121,7 +121,7 @@ def test_expand_and_block_sum_equal_numpy(shape, block):
     assert gate.block_size * rows * columns == gate.size
 
 
-def test_open_count_counts_weights_of_blocks():
+def test_open_count_counts_weights_not_blocks():
     gate = Gate(block_shape=(4, 1))
     gate.build((8, 3))
     assert float(gate.open_count()) == 24
@@ -137,7 +137,7 @@ def test_open_count_is_exact_beyond_float32_precision():
 
 @pytest.mark.parametrize("closed_weights_learn", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_gradients_are_those_of_the_paper(training, closed_weights_learn):
+def test_gradients_equal_those_in_the_paper(training, closed_weights_learn):
     gate = Gate(block_shape=(2, 1), seed=3)
     gate.build((6, 4))
     gate.closed_weights_learn = closed_weights_learn
@@ -210,7 +210,7 @@ def test_an_independent_gate_does_not_follow_its_layer(trainable):
         assert gate.trainable == gate.logits.trainable == value
 
 
-def test_gates_with_equal_seeds_are_equal_and_none_uses_the_global_seed():
+def test_equal_seeds_give_equal_gates_and_no_seed_uses_the_global_one():
     def masks(seed):
         gate = Gate(initial_logit=0.0, seed=seed)
         gate.build((30, 30))
@@ -248,7 +248,7 @@ def test_each_gate_of_nested_and_shared_layers_is_found_once():
     assert gates(keras.layers.Dense(3)) == []
 
 
-def test_sample_gates_once_holds_in_eager_and_graph_loops():
+def test_sample_gates_once_works_in_eager_and_graph_loops():
     layer = GatedDense(8, use_bias=False)
     layer.build((None, 8))
     layer.kernel_gate.logits.assign(tf.zeros([8, 8]))
@@ -273,7 +273,7 @@ def test_sample_gates_once_holds_in_eager_and_graph_loops():
         with sample_gates_once(layer, training=False):
             np.testing.assert_array_equal(layer(x), held)
         np.testing.assert_array_equal(layer(x), held)
-    np.testing.assert_array_equal(layer(x), np.zeros((8, 8)))  # rounded: nothing is held any more
+    np.testing.assert_array_equal(layer(x), np.zeros((8, 8)))  # rounded: the sample is dropped
 
 
 def test_no_sample_is_kept_after_an_error():
@@ -317,11 +317,11 @@ def test_sample_gates_once_keeps_the_compute_dtype_of_each_layer(policy):
     model(tf.ones([2, 4]))  # builds
     output = model(tf.ones([2, 4]), training=False)
     assert output.dtype == "float32"
-    # 16 / 3 with a kernel that was rounded to a half is off by 1e-4 and more.
+    # With a kernel rounded to half precision, the error would be 1e-4 or more.
     np.testing.assert_allclose(output, np.full((2, 4), 16 / 3), rtol=1e-6)
 
 
-def test_a_block_that_does_not_fit_is_warned_of_once():
+def test_a_block_that_does_not_fit_causes_one_warning():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         layer = GatedDense(4, block_shape=(16, 1), name="odd_one")

@@ -1,4 +1,4 @@
-"""Every private name that the project uses still exists; a failure names the one that an upgrade removed."""
+"""Checks that all private names that the project uses still exist after an upgrade."""
 
 import importlib
 import os
@@ -52,12 +52,12 @@ def model():
 def test_private_name_exists(model, owner, name):
     held = owner(model)
     assert hasattr(held, name), (
-        f"{name} of {held!r} has disappeared (Keras {keras.__version__}, TensorFlow {tf.__version__}): adapt"
+        f"{name} of {held!r} no longer exists (Keras {keras.__version__}, TensorFlow {tf.__version__}): adapt"
         " tfsparsecap/keras_internals.py"
     )
 
 
-def test_the_call_context_exists_only_during_a_call_and_knows_its_training_flag():
+def test_the_call_context_exists_only_during_a_call_and_has_its_training_flag():
     seen = []
 
     class Inner(keras.layers.Layer):
@@ -74,7 +74,7 @@ def test_the_call_context_exists_only_during_a_call_and_knows_its_training_flag(
             return self.inner(self.inner(inputs))
 
     Outer()(tf.ones([1]), training=True)
-    (first, training), (second, _) = seen[-2:]  # building the layers may call them, too
+    (first, training), (second, _) = seen[-2:]  # building the layers may also call them
     assert first is second and first is not None and training is True
     assert keras_internals.call_context() is None and keras_internals.training_of_call() is None
 
@@ -89,7 +89,7 @@ def test_layers_are_listed_with_and_without_nested_ones(model):
     assert [weight.name for weight in keras_internals.own_weights(model.layers[0])] == ["kernel", "bias"]
 
 
-def test_an_unlocked_layer_takes_a_sublayer_and_forgets_it(model):
+def test_sublayers_can_be_added_to_an_unlocked_layer_and_removed(model):
     dense, added = model.layers[0], keras.layers.Dropout(0.5)
     with keras_internals.unlocked(dense):
         dense.added = added
@@ -129,11 +129,11 @@ def test_the_source_of_a_learning_rate_is_its_schedule():
     assert float(keras_internals.learning_rate_source(keras.optimizers.SGD(0.5))) == 0.5
 
 
-def test_optimizer_variables_are_those_it_was_built_for(model):
+def test_optimizer_variables_are_the_variables_it_was_built_for(model):
     assert list(keras_internals.optimizer_variables(model.optimizer)) == list(model.trainable_variables)
 
 
-def test_graphs_of_functions_and_of_loops_are_told_apart():
+def test_graphs_of_functions_and_loops_are_distinguished():
     graphs = []
 
     @tf.function
@@ -177,7 +177,7 @@ def test_keras_cv_works_after_model_optimization_was_imported():
     assert result.returncode == 0, result.stderr
 
 
-def test_a_missing_model_optimization_says_how_to_install_it(monkeypatch):
+def test_the_error_for_missing_tfmot_explains_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_model_optimization", None)
     for name in [name for name in sys.modules if name.startswith("tensorflow_model_optimization.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -1,4 +1,4 @@
-"""Drawn captions against exact probabilities, and their log-probabilities against teacher forcing."""
+"""Sampled captions against exact probabilities, and log-probabilities against teacher forcing."""
 
 import itertools
 from collections import Counter
@@ -31,7 +31,7 @@ every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=str)
 
 
 class Chain(Captioner):
-    """A Markov chain: the next word depends on the word before only. Counts what it is asked for."""
+    """A Markov chain: the next word depends only on the previous one. Counts its calls."""
 
     def __init__(self, logits, **kwargs):
         super().__init__(len(logits), **kwargs)
@@ -95,14 +95,14 @@ def caption_chances(logits, length, **settings):
 
 
 def assert_sampled_from(drawn, chances):
-    """Pearson's test: the bound is five deviations above what is expected. What is rare counts as one."""
+    """Pearson's chi-squared test with a bound of five deviations; rare captions are counted together."""
     counts, total = Counter(drawn), len(drawn)
     assert set(counts) <= set(chances)
     common = [one for one in chances if chances[one] * total >= 10]
     observed = np.array([counts[one] for one in common] + [0.0])
     expected = np.array([chances[one] * total for one in common] + [0.0])
     observed[-1], expected[-1] = total - observed.sum(), total - expected.sum()
-    # A rest of next to nothing proves nothing, and would be divided by.
+    # Drop the rest if its expected count is too small to divide by.
     observed, expected = observed[expected > 1], expected[expected > 1]
     distance = ((observed - expected) ** 2 / expected).sum()
     freedom = len(expected) - 1
@@ -110,7 +110,7 @@ def assert_sampled_from(drawn, chances):
 
 
 def make(vocabulary_size=15, kind="lstm"):
-    """A captioner with weights large enough for captions to differ and to end at different lengths."""
+    """A captioner with large weights, so that captions differ and end at different lengths."""
     keras.utils.set_random_seed(1)
     sizes = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5, "feature_size": 7}
     if kind == "up_down":
@@ -121,7 +121,7 @@ def make(vocabulary_size=15, kind="lstm"):
         captioner = SoftAttention(vocabulary_size, cell=kind, **sizes)
     for weight in captioner.weights:
         weight.assign(keras.random.normal(weight.shape, stddev=0.7))
-    # Lest no caption ends.
+    # Makes some captions end.
     bias = captioner.output_layer.bias
     bias.assign_add(tf.one_hot(END, vocabulary_size))
     return captioner
@@ -140,7 +140,7 @@ def forced_log_probabilities(captioner, inputs, token_ids):
 
 
 @every_setting
-def test_captions_are_as_frequent_as_probable(settings):
+def test_frequencies_of_captions_match_their_probabilities(settings):
     logits = table()
     token_ids, _ = sample(Chain(logits), features(4), COUNT // 4, LENGTH, seed=7, **settings)
     captions = [tuple(words) for words in token_ids.numpy().reshape(COUNT, LENGTH).tolist()]
@@ -150,7 +150,7 @@ def test_captions_are_as_frequent_as_probable(settings):
 
 
 def test_images_samples_and_positions_are_independent():
-    # The same distribution everywhere, and no end: each pair of draws is as probable as a product.
+    # One distribution everywhere and no end token: the probability of a pair is a product.
     chances = np.array([0.3, 0.2, 0.0, 0.25, 0.25])
     with np.errstate(divide="ignore"):
         captioner = Chain(np.tile(np.log(chances), (5, 1)))
@@ -169,13 +169,13 @@ def test_images_samples_and_positions_are_independent():
     ("settings", "words"),
     [
         ({"top_k": 3}, {0, 1, 3}),
-        # Seven words of probability 1/8 and the two that share the last eighth.
+        # Seven words of probability 1/8, and two that share the last eighth.
         ({"top_p": 0.5}, {0, 1, 3, 4}),
         ({"top_p": 0.501}, {0, 1, 3, 4, 5}),
         ({"top_p": 0.875}, {0, 1, 3, 4, 5, 6, 7}),
         ({"top_p": 0.9}, {0, 1, 3, 4, 5, 6, 7, 8}),
         ({"top_p": 1e-9}, {0}),
-        # Half of what top_k leaves, not of all.
+        # Half of the top_k tokens' mass, not of all.
         ({"top_k": 4, "top_p": 0.5}, {0, 1}),
         ({"top_k": 4, "top_p": 0.6}, {0, 1, 3}),
         ({}, set(range(9)) - {END} | {9}),
@@ -191,10 +191,10 @@ def test_exactly_the_allowed_tokens_are_sampled(settings, words):
 
 
 def test_nuclei_of_a_large_vocabulary():
-    # Wide ones: three quarters of equally probable words are the first ones of them.
+    # Wide nuclei: of equally probable words, the first three quarters.
     token_ids, _ = sample(Chain(np.zeros((512, 512))), features(1), 8000, 1, seed=1, top_p=0.75)
     assert_sampled_from(token_ids.numpy().ravel().tolist(), dict.fromkeys(range(384), 1 / 384))
-    # Narrow ones, and both in one batch: what follows the word 4 is wide, the others are narrow.
+    # Narrow and wide nuclei in one batch: the nucleus after word 4 is wide, the others are narrow.
     chances = np.full((512, 512), 0.125 / 509)
     chances[:, [500, 4, 300]] = 0.5, 0.25, 0.125
     chances[4] = 1 / 512
@@ -213,7 +213,7 @@ def test_tokens_with_probability_zero_are_never_sampled():
 
 
 @every_setting
-def test_log_probabilities_are_the_captioners_own(settings):
+def test_log_probabilities_do_not_depend_on_the_settings(settings):
     token_ids, found = sample(Chain(table()), features(2), 300, 5, seed=5, **settings)
     assert token_ids.shape == found.shape == (2, 300, 5)
     assert token_ids.dtype == tf.int32 and found.dtype == tf.float32
@@ -270,7 +270,7 @@ def test_very_low_temperatures_are_greedy(temperature):
     np.testing.assert_allclose(found.numpy().sum(2), np.repeat(scores, 3, axis=1), rtol=1e-4, atol=1e-5)
 
 
-def test_equal_seeds_repeat_and_other_seeds_do_not():
+def test_equal_seeds_give_equal_captions_and_other_seeds_do_not():
     captioner, inputs = make(), features(3)
 
     def draw(seed):
@@ -283,7 +283,7 @@ def test_equal_seeds_repeat_and_other_seeds_do_not():
     assert all(a != b for a, b in itertools.combinations(drawn, 2))
 
 
-def test_without_a_seed_the_global_seed_decides():
+def test_without_a_seed_the_global_seed_is_used():
     captioner, inputs = make(), features(2)
 
     def runs():
@@ -313,7 +313,7 @@ def test_graphs_of_unknown_batch_size_equal_eager_mode():
 
 
 def sentence(*words, size=10):
-    """A chain that says these words one after the other."""
+    """Logits of a chain that generates these words in order."""
     logits = np.full((size, size), -30.0)
     for last, word in itertools.pairwise(words):
         logits[last, word] = 30.0
@@ -345,7 +345,7 @@ def test_mixed_precision():
 def test_sampler_returns_scores_and_the_best_caption_first():
     captioner, inputs = make(), features(3)
     draw = Sampler(captioner, 6, 8, top_p=0.95, seed=2)
-    # What the captioner does not know is left out.
+    # Inputs that the captioner does not use are ignored.
     token_ids, scores = draw({**inputs, "index": np.arange(3), "name": np.array(["a", "b", "c"])})
     assert token_ids.shape == (3, 6, 8) and token_ids.dtype == tf.int32
     assert scores.shape == (3, 6) and scores.dtype == tf.float32
@@ -374,7 +374,7 @@ def test_calls_of_a_sampler_differ_and_another_sampler_with_the_same_seed_repeat
         first = calls(Sampler(captioner, 4, 6, seed=seed))
         assert first[0] != first[1] != first[2] != first[0]
         assert (calls(Sampler(captioner, 4, 6, seed=seed)) == first) == (seed is not None)
-    # Inside a graph of somebody else, too.
+    # The same inside another graph.
     draw = Sampler(captioner, 4, 6, seed=5)
     inside = tf.function(lambda: draw(inputs), autograph=False)
     assert [inside()[0].numpy().tolist() for _ in range(3)] == calls(Sampler(captioner, 4, 6, seed=5))

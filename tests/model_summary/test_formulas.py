@@ -1,4 +1,4 @@
-"""FLOPs of layers: by hand, by TensorFlow's profiler, and what is reported if there is no formula."""
+"""FLOPs of layers against counts by hand and TensorFlow's profiler, and layers without a formula."""
 
 import keras
 import pytest
@@ -73,7 +73,7 @@ def test_flops_of_layers_by_hand(model, expected):
     assert multiply_adds(model()) == expected
 
 
-def test_tensorflows_profiler_agrees():
+def test_flops_equal_those_of_tensorflows_profiler():
     model = sequential(
         (31, 30, 4),
         layers.Conv2D(8, 3, 2, "same"),
@@ -102,7 +102,7 @@ def test_quantized_and_mixed_precision_layers_are_counted():
 
 
 class Product(layers.Layer):
-    """Multiplies by a matrix that no formula knows."""
+    """Multiplies by a matrix without a formula."""
 
     def build(self, input_shape):
         self.matrix = self.add_weight(shape=(input_shape[-1], 4), name="matrix")
@@ -112,7 +112,7 @@ class Product(layers.Layer):
 
 
 class Composite(keras.Model):
-    """A model with a layer that has a formula, and operations of its own."""
+    """A model with a layer that has a formula, and other operations."""
 
     def __init__(self):
         super().__init__(name="composite")

@@ -1,4 +1,4 @@
-"""Inputs of one example or caption: which shapes are assumed, and which are refused."""
+"""Inputs of one example or caption: assumed shapes, and rejected ones."""
 
 import keras
 import pytest
@@ -36,7 +36,7 @@ class Lookup(keras.Model):
 
 
 def uses(model, layer, input_shapes=None, **search):
-    """How often a layer's kernel is used in each part."""
+    """Number of uses of a layer's kernel in each part."""
     run = forward(model, [model, layer], input_shapes, **search)
     return [calls.uses[id(layer), "kernel"] for _, calls, _ in run.parts]
 
@@ -64,7 +64,7 @@ def test_a_fixed_batch_size_is_kept_and_noted():
     assert "4 examples" in forward(model, [model]).notes[0]
 
 
-def test_subclassed_models_have_the_shapes_that_they_were_built_with():
+def test_subclassed_models_use_the_shapes_they_were_built_with():
     model = type("Plain", (keras.Model,), {"call": lambda self, x: self.dense(x)})()
     model.dense = layers.Dense(3)
     model(tf.ones([2, 4, 5]))
@@ -96,7 +96,7 @@ def test_a_captioner_encodes_once_and_steps_for_every_token_and_beam():
     assert "36 regions" in forward(captioner, [captioner]).notes[0]
 
 
-def test_captioners_of_images_and_of_boxes_know_their_inputs(encoder):
+def test_default_inputs_of_captioners_of_images_and_boxes(encoder):
     captioner = SoftAttention(30, encoder=encoder, **SMALL)
     assert "32 x 32 pixels" in forward(captioner, [captioner]).notes[0]
     network = keras.Sequential([keras.Input((16, 16, 3)), layers.Conv2D(5, 3), layers.Reshape((-1, 5))])
@@ -106,7 +106,7 @@ def test_captioners_of_images_and_of_boxes_know_their_inputs(encoder):
     assert uses(transformer, transformer.feature_embedding) == [36, 0]
 
 
-def test_the_model_is_left_as_it_was():
+def test_the_model_is_not_changed():
     model = keras.Sequential(
         [keras.Input((4,)), layers.Dense(3, activity_regularizer="l2"), layers.Dense(2)], name="kept"
     )
@@ -116,7 +116,7 @@ def test_the_model_is_left_as_it_was():
     with pytest.raises(InputError):
         forward(model, parts, (9,))
     assert [dict(vars(layer)) for layer in model.layers] == before
-    assert model.losses == []  # and no tensor of a graph that no longer exists
+    assert model.losses == []  # no tensor of a deleted graph
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What models cost: by hand, as published, as pruning and Keras count weights."""
+"""Summaries of models against counts by hand, published figures, pruning and Keras."""
 
 import csv
 import json
@@ -35,7 +35,7 @@ def sequential(shape, *parts):
 
 
 def with_zeros(model, sparsity):
-    """The same model with so large a share of its prunable weights 0, to the weight."""
+    """Sets exactly this share of the prunable weights to 0."""
     for weight in model.weights:
         if len(weight.shape) > 1:
             values = np.ones(weight.shape, "float32")
@@ -51,7 +51,7 @@ def test_flops_of_mobilenet_are_the_published_ones(width, millions):
     assert round(multiply_adds(network) / 1e6) == millions
 
 
-def test_flops_of_inception_v1_are_the_published_ones():
+def test_flops_of_inception_v1_equal_the_published_ones():
     """Szegedy et al., "Going Deeper with Convolutions", section 1: 1.5 billion multiply-adds."""
     assert round(multiply_adds(inception_v1(224, None)) / 1e9, 1) == 1.5
 
@@ -71,7 +71,7 @@ def test_flops_of_up_down_at_the_papers_size_by_hand(capsys):
 
 
 def test_flops_per_token_of_soft_attention_by_hand():
-    """The difference between captions of one word and of two, of each layer."""
+    """The difference between captions of one word and two, for each layer."""
     captioner = SoftAttention(1000, feature_size=832)
     one, two = (quiet(captioner, words=words, beam=5, input_shapes=(196, 832)) for words in (1, 2))
     steps = {
@@ -87,7 +87,7 @@ def test_flops_per_token_of_soft_attention_by_hand():
 
 
 def test_up_down_pruned_has_the_published_sizes(shared):
-    """Dense and pruned: weights that are left, and MB in the published format, a sparse COO checkpoint."""
+    """Dense and pruned: non-zero weights, and MB in the published format, a sparse COO checkpoint."""
     with open(
         shared / "fixtures" / "published_curves" / "Pruning_Image_Captioning_Models_MS-COCO_.tsv",
         encoding="utf-8",
@@ -145,7 +145,7 @@ COLUMNS = {
 
 
 def test_the_published_soft_attention_has_11_9_million_weights(shared, published_soft_attention):
-    """The published sparsities of its layers weigh up to the published overall one with these sizes only."""
+    """Only with these sizes do the published sparsities of the layers give the published overall sparsity."""
     rows = {row.name: row.figures for row in quiet(published_soft_attention("lstm")).rows}
     sizes = {column: rows[name].weights for column, name in COLUMNS.items()}
     assert sum(sizes.values()) == 11_911_168
@@ -197,7 +197,7 @@ def test_gated_models_count_like_stripped_ones(method, block_shape):
     assert with_gates.totals[ALL].flops == 2 * (36 * convolution.size + dense.size)
 
 
-def test_closed_gates_leave_no_flops_of_weights(tiny_captioner):
+def test_closed_gates_remove_the_flops_of_their_weights(tiny_captioner):
     dense = quiet(tiny_captioner)
     sc.prune(tiny_captioner, "magnitude", sparsity=0.5)
     for gate in sc.gates.gates(tiny_captioner):
@@ -216,7 +216,7 @@ def tiny_captioner():
     return SoftAttention(50, encoder=encoder, embedding_size=16, rnn_size=32, attention_size=16)
 
 
-def test_encoder_and_decoder_add_up(tiny_captioner):
+def test_figures_of_encoder_and_decoder_add_up(tiny_captioner):
     totals = quiet(tiny_captioner).totals
     for figure in ("weights", "nonzeros", "flops", "flops_left"):
         parts = [getattr(totals[part], figure) for part in ("encoder", "decoder")]
@@ -262,10 +262,12 @@ def test_biases_and_normalisation_are_shown_but_not_prunable():
 
 def test_as_dict_is_json_and_the_repr_is_short():
     result = quiet(sequential((6,), layers.Dense(5)), compress=True)
-    told = json.loads(json.dumps(result.as_dict()))
-    assert told["totals"][ALL]["weights"] == 35
-    assert told["totals"][ALL]["bytes"].keys() == result.totals[ALL].bytes.keys() >= {"gzip", "bzip2", "coo"}
-    (layer,) = told["layers"]
+    loaded = json.loads(json.dumps(result.as_dict()))
+    assert loaded["totals"][ALL]["weights"] == 35
+    assert (
+        loaded["totals"][ALL]["bytes"].keys() == result.totals[ALL].bytes.keys() >= {"gzip", "bzip2", "coo"}
+    )
+    (layer,) = loaded["layers"]
     assert [tensor["shape"] for tensor in layer["tensors"]] == [[6, 5], [5]]
     assert sum(tensor["flops"] for tensor in layer["tensors"]) == layer["flops"] == 60
     assert len(repr(result)) < 120

@@ -1,4 +1,4 @@
-"""Bytes of weights: by hand, as the exporter stores them, as a published file has them, as gzip does."""
+"""Bytes of weights against counts by hand, the exporter, a published file, and gzip."""
 
 import bz2
 import gzip
@@ -19,7 +19,7 @@ from tfsparsecap.model_summary.storage import (
 
 
 def sparse(shape, sparsity, seed=0):
-    """Random weights, none that int8 rounds to zero, without negative zeros."""
+    """Random weights without negative zeros, and none that int8 rounds to zero."""
     random = np.random.default_rng(seed)
     weights = random.uniform(0.3, 1.0, shape) * random.choice([-1.0, 1.0], shape)
     return np.where(random.random(shape) >= sparsity, weights, 0.0).astype("float32")
@@ -37,7 +37,7 @@ def test_formats_by_hand():
     assert stored_bytes(kernel, TABLE)["csr"] == 2 * (4 + 4) + (4 + 1) * 4  # a row for every token
 
 
-def test_csr_is_what_scipy_stores():
+def test_csr_equals_scipy():
     scipy_sparse = pytest.importorskip("scipy.sparse")
     kernel = sparse((70, 30), 0.9)
     stored = scipy_sparse.csr_array(kernel.T)

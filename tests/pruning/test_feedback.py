@@ -177,7 +177,7 @@ def test_feedback_is_added_once_and_only_for_validation_driven_methods(monkeypat
         ({"callbacks": [keras.callbacks.TerminateOnNaN()]}, "give fit validation_data="),
     ],
 )
-def test_a_missing_metric_is_rejected_before_the_training(given, message):
+def test_a_missing_metric_is_rejected_before_training(given, message):
     model = made(Relevance(lower_bound=0.5, metric="val_acuracy"))
     before = model.get_weights()
     with pytest.raises(InputError, match=message):
@@ -222,7 +222,7 @@ def test_metrics_of_custom_callbacks_are_accepted():
     ],
     ids=["callback", "generator"],
 )
-def test_a_metric_that_turns_out_to_be_missing_is_warned_of(given):
+def test_a_metric_missing_from_the_first_epochs_causes_a_warning(given):
     model = made(Relevance(lower_bound=0.5, metric="val_other"))
     with pytest.warns(UserWarning, match="judging by the first epochs, Relevance .* 'val_other'"):
         model.fit(X, Y, epochs=2, verbose=0, **given)

@@ -118,7 +118,7 @@ def test_ends_at_the_sparsity_after_any_number_of_steps(steps):
     pruned.compile("adam", "mse")
     for _ in range(steps):
         pruned.train_on_batch(np.ones((2, 64)), np.ones((2, 8)))
-    # Every layer, not only all of them together.
+    # In every layer, not only overall.
     for gate in pruned.pruning.gates:
         assert float(gate.open_count()) / gate.size == pytest.approx(0.2, abs=0.003)
 
@@ -138,7 +138,7 @@ def test_arguments_out_of_range_are_rejected(arguments, message):
         (None, Schedule(), 50),
         (100, Schedule(), 100),
         (100, Schedule(begin=0.3), 300),
-        # The first epoch ends at or after the last update: the default without epochs.
+        # The first epoch ends at or after the last update: use the default without epochs.
         (500, Schedule(), 50),
         (1000, Schedule(end=0.06), 50),
         (1000, Schedule(end=0.04), 20),
@@ -163,7 +163,7 @@ def test_a_configured_training_prunes_after_its_first_epoch(tiny_settings):
 
 
 def test_blocks_too_coarse_for_a_layer_are_rejected():
-    # Two blocks of 16, of which the package keeps one, and 16 of 2, of which it keeps 2: 44 of 64 weights go.
+    # tfmot keeps one of 2 blocks of 16 and 2 of 16 blocks of 2, so it removes 44 of 64 weights.
     layers = [keras.Input((16,)), keras.layers.Dense(2), keras.layers.Dense(16)]
     with pytest.raises(InputError, match=r"0\.9 cannot be reached: .* below is 0\.688"):
         prune(keras.Sequential(layers), Gradual(0.9, 10, block_shape=(16, 1)))

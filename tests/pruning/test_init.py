@@ -1,4 +1,4 @@
-"""The examples in the docstrings of pruning run on their own."""
+"""The examples in the docstrings of the pruning package run."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""The baselines of relevance-based pruning: their updates against NumPy."""
+"""Updates of the baselines of relevance-based pruning against NumPy."""
 
 import keras
 import numpy as np

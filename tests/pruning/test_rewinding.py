@@ -1,4 +1,4 @@
-"""A reset optimizer updates weights as a new one of Keras."""
+"""Updates of a reset optimizer equal those of a new Keras optimizer."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ def moved(optimizer, variables, gradients):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_updates_after_a_reset_are_those_of_a_new_optimizer(name):
+def test_updates_after_a_reset_equal_those_of_a_new_optimizer(name):
     before, own, theirs = keras.Variable(0, dtype="int64"), weights(), weights()
     optimizer = OPTIMIZERS[name](0.1)
     start = OptimizerReset(optimizer, before)
@@ -64,7 +64,7 @@ def test_averages_of_the_weights_become_the_weights():
         np.testing.assert_array_equal(variable, value)
 
 
-def test_the_learning_rate_stays_and_its_schedule_continues():
+def test_a_reset_keeps_the_learning_rate_and_its_schedule_continues():
     own, optimizer = weights(), optimizers.SGD(0.1)
     start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     optimizer.learning_rate = 0.025

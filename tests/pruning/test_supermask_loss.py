@@ -25,17 +25,17 @@ def test_paper_settings():
     assert (again.gate_learning_rate, again.sparsity_weight, again.clip_value) == (100, 80, 0.1)
 
 
-def test_the_papers_learning_rate_is_seven_times_the_least_one():
-    # design of the method: 530 000 steps and 12 M weights of soft attention at 80 % (weight 5).
+def test_the_papers_learning_rate_is_seven_times_the_smallest_one():
+    # Soft attention in the paper: 530 000 steps and 12 M weights at a sparsity of 80% (weight 5).
     least = SupermaskLoss(0.8, 530_000).least_learning_rate(12_000_000)
     assert 100 / least == pytest.approx(7.0, rel=0.01)
 
 
 @pytest.mark.parametrize("start", [0.5, 2.0, 5.0])
-def test_the_least_rate_takes_a_gate_from_its_start_to_zero(start):
+def test_the_smallest_rate_takes_a_gate_from_its_start_to_zero(start):
     method = SupermaskLoss(0.9, 1000, initial_logit=start, sparsity_weight=20.0, epsilon=0.1)
     rate = method.least_learning_rate(300)
-    # Adam with a large epsilon is plain descent, by rate / epsilon; here in small steps of it.
+    # Adam with a large epsilon is gradient descent with rate / epsilon, computed here in small steps.
     logit, steps = start, 20_000
     for share in (np.arange(steps) + 0.5) / steps:
         alpha = 1 - (1 + math.cos(math.pi * share)) / 2
@@ -44,7 +44,7 @@ def test_the_least_rate_takes_a_gate_from_its_start_to_zero(start):
     assert logit == pytest.approx(0.0, abs=0.01)
 
 
-def test_auto_and_least_rates_depend_on_the_initial_logit():
+def test_auto_and_smallest_rates_depend_on_the_initial_logit():
     def rate(**options):
         model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(10)])
         method = SupermaskLoss(0.5, 100, **options)
@@ -56,7 +56,7 @@ def test_auto_and_least_rates_depend_on_the_initial_logit():
     assert rate() == pytest.approx(7 * least, rel=1e-5)
     assert rate(initial_logit=2.0) == rate(initial_logit=-2.0) == pytest.approx(7 * near, rel=1e-5)
     assert rate(initial_logit=0.0) == rate(initial_logit=1.0) > 0
-    # Enough for gates that start at 2, not for those at 5; and those that start closed need no way.
+    # Enough for gates that start at 2, but not at 5; gates that start closed need not move.
     assert rate(initial_logit=2.0, gate_learning_rate=1.01 * near) == pytest.approx(1.01 * near, rel=1e-5)
     for far in ({}, {"initial_logit": 2.5}):
         with pytest.raises(InputError, match="cannot be reached"):
@@ -73,7 +73,7 @@ def test_auto_and_least_rates_depend_on_the_initial_logit():
         ({"sparsity_weight": 0.0, "schedule": Schedule(end=0.5)}, 0.9),
     ],
 )
-def test_the_target_is_known_only_if_gates_are_driven_or_cut_to_it(options, target):
+def test_the_target_is_known_only_if_a_loss_or_an_exact_end_reaches_it(options, target):
     assert SupermaskLoss(0.9, 100, **options).target == target
 
 
@@ -111,7 +111,7 @@ def test_gates_are_updated_by_the_papers_adam(clip):
         assert np.allclose(gate.logits.numpy(), logits, rtol=1e-4, atol=1e-5)
 
 
-def test_the_sparsity_loss_is_that_of_the_paper():
+def test_the_sparsity_loss_equals_the_papers_formula():
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, use_bias=False)])
     method = SupermaskLoss(0.9, 40, sparsity_weight=50.0)
     prune(model, method)
@@ -190,7 +190,7 @@ def stepped(method, steps, seed=0):
 def test_without_sparsity_loss_gates_follow_the_loss_of_the_model():
     method = SupermaskLoss(0.9, 40, gate_learning_rate=0.5, sparsity_weight=0.0)
     logits, gradient = stepped(method, 20)
-    # Where the loss falls with an open gate it opens further, elsewhere it closes; nothing pulls to 90 %.
+    # Gates open if that reduces the loss and close otherwise; nothing drives the sparsity to 90%.
     np.testing.assert_array_equal(logits < 5.0, gradient > 0)
     assert float(method.sparsity_loss()) == 0
     assert SupermaskLoss(0.9, 40, sparsity_weight=None).sparsity_weight == pytest.approx(5)
@@ -216,11 +216,11 @@ def test_exact_false_freezes_gates_at_their_sparsity():
     after, _ = stepped(method, 40)
     assert 0 < (before > 0).sum() < 24
     np.testing.assert_array_equal(after, np.where(before > 0, 100.0, -100.0))
-    for training in (True, False):  # and no draw changes them
+    for training in (True, False):  # sampling does not change them
         np.testing.assert_array_equal(method.gates[0].mask(training), before > 0)
 
 
-def test_gates_that_never_learn_cannot_be_cut_to_a_sparsity():
+def test_an_exact_sparsity_requires_gates_that_learn():
     with pytest.raises(InputError, match="exact=False"):
         SupermaskLoss(0.9, 100, schedule=Schedule(end=0.0))
     after, _ = stepped(SupermaskLoss(0.9, 40, schedule=Schedule(end=0.0), exact=False), 2)
