@@ -72,8 +72,8 @@ def new_operator(
     operator = schema.OperatorT()
     operator.opcodeIndex = flatfile.operator_code(model, builtin, version)
     operator.inputs, operator.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
-    # The options of SPLIT_V are SplitVOptions, and so on.
-    kind = "".join(part.capitalize() for part in flatfile.builtin_name(model, operator).split("_"))
+    # The options of SPLIT_V are SplitVOptions, those of CONV_2D Conv2DOptions, and so on.
+    kind = flatfile.builtin_name(model, operator).title().replace("_", "")
     operator.builtinOptionsType = getattr(schema.BuiltinOptions, f"{kind}Options")
     operator.builtinOptions = getattr(schema, f"{kind}OptionsT")()
     return operator

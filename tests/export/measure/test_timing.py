@@ -109,7 +109,7 @@ def test_unusable_files_and_numbers_are_input_errors(files, tmp_path):
         timing.same_inputs([tmp_path / "absent.tflite"])
     text = tmp_path / "notes.tflite"
     text.write_text("not a model, a text\n")
-    with pytest.raises(InputError, match=r"no \.tflite file"):
+    with pytest.raises(InputError, match=r"not a \.tflite file"):
         timing.same_inputs([text])
     cut = tmp_path / "cut.tflite"
     cut.write_bytes(files[0].read_bytes()[:5000])
