@@ -1,4 +1,4 @@
-"""Models train eagerly here, which is faster for a few steps; the fixture `compiled` turns that off."""
+"""Models train from fixed seeds, and eagerly, which is faster for a few steps; `compiled` turns that off."""
 
 import keras
 import pytest
@@ -7,6 +7,11 @@ import pytest
 @pytest.fixture
 def compiled() -> None:
     """Trains with compiled steps, Keras's default."""
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    keras.utils.set_random_seed(0)
 
 
 @pytest.fixture(autouse=True)

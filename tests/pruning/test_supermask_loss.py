@@ -123,9 +123,9 @@ def test_the_sparsity_loss_equals_the_papers_formula():
     assert float(method.logs()["mean_gate"]) == pytest.approx(mean, rel=1e-6)
 
 
-def trained(method, size=256, epochs=10):
+def trained(method, size=784, epochs=10):
     model = keras.Sequential(
-        [keras.Input((size,)), *(keras.layers.Dense(n, "relu") for n in (64, 32)), keras.layers.Dense(10)]
+        [keras.Input((size,)), *(keras.layers.Dense(n, "relu") for n in (300, 100)), keras.layers.Dense(10)]
     )
     random = np.random.default_rng(0)
     inputs = random.normal(size=(2048, size)).astype("float32")
