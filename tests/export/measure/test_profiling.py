@@ -36,7 +36,7 @@ def test_a_layer_is_reported_with_its_shape_encoding_and_kernel(tmp_path, encodi
     (layers,) = found.operations
     assert (layers.shape, layers.stored, layers.kernel) == ((32, 64), *STORED[encoding])
     assert (layers.layers, layers.calls, layers.in_loop) == (("tensor1", "tensor2"), 2, False)
-    assert (layers.ms, layers.share) == (found.ms, 1.0)
+    assert layers.ms == found.ms
 
 
 @pytest.mark.parametrize("format", ["dense", "auto"])
