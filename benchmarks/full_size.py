@@ -29,7 +29,7 @@ _EXAMPLES = [
     ("python -m benchmarks.full_size sizes --beam 3", "three beams"),
     ("python -m benchmarks.full_size sizes --captioner soft_attention", "from images"),
 ]
-#: Those of `models.paper_sizes` that can be exported.
+#: Those of `paper_sizes` that can be exported.
 CAPTIONERS = ("acort", "ort", "soft_attention", "up_down")
 #: Length of all captions.
 WORDS = 10
@@ -92,7 +92,7 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     from tfsparsecap_export.samples import synthetic_samples
     from tfsparsecap_export.verify.quality import CaptionedSamples
 
-    from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS
+    from benchmarks.paper_sizes import PAPER_CAPTIONERS
 
     keras.utils.set_random_seed(_SEED)
     paper = PAPER_CAPTIONERS[captioner]

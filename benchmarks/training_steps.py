@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from benchmarks.paper_sizes import PAPER_CAPTIONERS, RADIX_BASE, VOCABULARY, PaperCaptioner
 from benchmarks.rewards import TimedReward
 from tfsparsecap.command import only_json_on_stdout, parser, run
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS, RADIX_BASE, VOCABULARY, PaperCaptioner
 from tfsparsecap.pruning import prune
 from tfsparsecap.settings.schema import SCST
 from tfsparsecap.training.loop import Loop

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from tfsparsecap_export.benchmark import main as benchmark
 
-from benchmarks import full_size
+from benchmarks import full_size, paper_sizes
+from benchmarks.paper_sizes import PaperCaptioner
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import UpDown, paper_sizes
-from tfsparsecap.models.paper_sizes import PaperCaptioner
+from tfsparsecap.models import UpDown
 
 from ..export.conftest import IMAGE_SIZE, small_captioner
 

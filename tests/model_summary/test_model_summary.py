@@ -9,13 +9,13 @@ import pytest
 from keras import layers
 
 import tfsparsecap as sc
+from benchmarks.paper_sizes import PAPER_CAPTIONERS
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary import model_summary as cost
 from tfsparsecap.model_summary.model_summary import summary
 from tfsparsecap.models import SoftAttention
 from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder
 from tfsparsecap.models.inception_v1 import inception_v1
-from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS
 
 ALL, PRUNABLE = "all weights", "prunable weights"
 

@@ -49,6 +49,7 @@ class Gradual(FixedMask):
         100
     """
 
+    supports_encoder_schemes = True
     schedule_options = OPTIONS
 
     def __init__(

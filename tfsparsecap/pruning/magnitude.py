@@ -48,6 +48,7 @@ class Magnitude(FixedMask):
         0.75
     """
 
+    supports_encoder_schemes = True
     schedule_options = ("begin",)
 
     def __init__(

@@ -54,6 +54,9 @@ class PruningMethod:
     #: Whether XLA can compile `step`. On a GPU, Keras compiles models with XLA by default.
     supports_jit = False
 
+    #: Whether the method can prune a pretrained encoder in one phase of a run (`pruning.encoder` A, B or C).
+    supports_encoder_schemes = False
+
     #: Options of `Schedule` that the method uses.
     schedule_options: tuple[str, ...] = ()
 

@@ -56,6 +56,7 @@ class Supermask(PruningMethod):
         6
     """
 
+    supports_encoder_schemes = True
     schedule_options = OPTIONS
 
     def __init__(

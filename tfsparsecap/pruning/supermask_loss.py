@@ -79,6 +79,7 @@ class SupermaskLoss(PruningMethod):
         "give schedule=Schedule(end=0.75), which makes it exact, a larger sparsity_weight, or more steps; or"
         " use Supermask, which reaches it in any number of steps"
     )
+    supports_encoder_schemes = True
     schedule_options = ("end",)
 
     def __init__(

@@ -16,7 +16,6 @@ from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning, Traini
 # Arguments of a data source and of a pruning method that the run sets itself.
 _SET_FOR_SOURCES = ("folder", "on_bad_record")
 _SET_FOR_METHODS = ("sparsity", "total_steps", "block_shape", "initial_weights", "steps_per_epoch")
-_METHODS_OF_SCHEMES = ("gradual", "magnitude", "supermask", "supermask_loss")
 
 
 def check_settings(config: Config) -> None:
@@ -103,8 +102,9 @@ def _check_pruning(settings: Pruning, training: Training) -> None:
             f"pruning.method={settings.method}{' with pruning.rounds=0' * from_trained} starts from a trained"
             " run: set training.start_from=runs/NAME"
         )
-    if settings.encoder in ENCODER_SCHEMES and settings.method not in _METHODS_OF_SCHEMES:
+    supported = [name for name, method in registry.METHODS.items() if method.supports_encoder_schemes]
+    if settings.encoder in ENCODER_SCHEMES and settings.method not in supported:
         raise InputError(
-            f"pruning.encoder={settings.encoder} supports the methods {', '.join(_METHODS_OF_SCHEMES)}, not"
+            f"pruning.encoder={settings.encoder} supports the methods {', '.join(supported)}, not"
             f" {settings.method}: choose one of them, or pruning.encoder=false"
         )

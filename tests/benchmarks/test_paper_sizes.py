@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfsparsecap.models.paper_sizes import PAPER_CAPTIONERS
+from benchmarks.paper_sizes import PAPER_CAPTIONERS
 
 PARAMETERS = {"up_down": 53_149_537, "ort": 55_442_752, "acort": 14_979_347}
 

@@ -1,4 +1,4 @@
-"""Captioners with the papers' sizes and random weights, for benchmarks."""
+"""Captioners with the papers' sizes and random weights."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
