@@ -19,6 +19,7 @@ ORDER = [
     "tfsparsecap.errors",
     "tfsparsecap.files",
     "tfsparsecap.text",
+    "tfsparsecap.weight_files",
     "tfsparsecap.keras_internals",
     "tfsparsecap.draws",
     "tfsparsecap.gates",

@@ -126,7 +126,7 @@ def convert(
     config = config or checkpoint.parent / "config.json"
     published = _read_config(config)
     tokenizer = tokenizer or _tokenizer_beside(checkpoint)
-    from tfsparsecap.conversion.torch_archive import read_checkpoint
+    from tfsparsecap.weight_files.torch_archive import read_checkpoint
 
     arrays = read_checkpoint(checkpoint)
     _check_sizes(published, arrays, checkpoint)

@@ -1,1 +1,1 @@
-"""Reading published PyTorch checkpoints."""
+"""Published captioners: their configurations and their names of weights."""

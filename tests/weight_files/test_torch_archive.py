@@ -12,8 +12,8 @@ import zlib
 import numpy as np
 import pytest
 
-from tfsparsecap.conversion.torch_archive import read_checkpoint
 from tfsparsecap.errors import InputError
+from tfsparsecap.weight_files.torch_archive import read_checkpoint
 
 from .torch_files import call, mapping, name, number, numbers, sparse, storage, tensor, text, write
 
@@ -380,7 +380,9 @@ def test_damaged_sparse_tensors_are_rejected(tmp_path, parts, message):
     ],
 )
 def test_absurd_sizes_are_rejected_before_memory_is_allocated(tmp_path, program, held, monkeypatch):
-    monkeypatch.setattr("tfsparsecap.conversion.torch_archive._strided", lambda name, tensor, *_: np.zeros(0))
+    monkeypatch.setattr(
+        "tfsparsecap.weight_files.torch_archive._strided", lambda name, tensor, *_: np.zeros(0)
+    )
     tracemalloc.start()
     with pytest.raises(InputError, match="1,000,000,000 numbers when dense"):
         read(tmp_path, program, held)
@@ -410,7 +412,7 @@ def test_deeply_nested_and_recursive_values_are_read_in_time(tmp_path, extra):
 
 
 def test_a_pickle_with_too_many_instructions_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfsparsecap.conversion.pickle_machine._MAX_INSTRUCTIONS", 1000)
+    monkeypatch.setattr("tfsparsecap.weight_files.pickle_machine._MAX_INSTRUCTIONS", 1000)
     with pytest.raises(InputError, match="more than 1,000 steps"):
         read(tmp_path, b"N" * 2000)
 
@@ -461,7 +463,7 @@ def test_overlapping_files_in_an_archive_are_rejected(tmp_path):
 
 
 def test_an_archive_with_too_many_files_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfsparsecap.conversion.torch_archive._MAX_ENTRIES", 100)
+    monkeypatch.setattr("tfsparsecap.weight_files.torch_archive._MAX_ENTRIES", 100)
     write(tmp_path / "a.pth", PLAIN, {str(i): b"" for i in range(100)})
     with pytest.raises(InputError, match="more than 100 files"):
         read_checkpoint(tmp_path / "a.pth")

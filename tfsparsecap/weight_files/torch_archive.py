@@ -17,7 +17,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tfsparsecap.conversion.pickle_machine import (
+from tfsparsecap.errors import InputError
+from tfsparsecap.weight_files.pickle_machine import (
     SAVE_STATE_DICT,
     STORAGE_TYPES,
     TENSORS,
@@ -27,7 +28,6 @@ from tfsparsecap.conversion.pickle_machine import (
     Tensor,
     printable,
 )
-from tfsparsecap.errors import InputError
 
 #: Keys under which training scripts store the state dict beside other things.
 _USUAL_KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights")
