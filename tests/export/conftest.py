@@ -221,8 +221,9 @@ def once():
 
 @pytest.fixture(scope="session")
 def cached_export(once):
-    """`export_model` that converts each model, and traces its Keras decoder, once for all formats."""
+    """`export_model` that converts each model, and traces its Keras version, once for all formats."""
     replaced = [(graph, "caption_graph"), (graph, "model_graph"), (outputs, "Decoder")]
+    replaced.append((outputs, "caption_scorer"))
     replacements = [(module, name, once(getattr(module, name))) for module, name in replaced]
 
     def export(*arguments, **options):

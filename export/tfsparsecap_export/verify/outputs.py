@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -107,7 +107,7 @@ def verify_captions(
         InputError: the file does not load, returns NaN, or its scores differ from those of the Keras model.
         CaptionsDiffer: more captions differ than `tolerance` allows.
     """
-    decode = Decoder(captioner, beam, max_length)
+    decode, score_tokens = Decoder(captioner, beam, max_length), caption_scorer(captioner)
     equal = ties = equal_beams = 0
     largest_error = 0.0
     run, run_plain = _runners(content, CAPTION_SIGNATURE)
@@ -119,7 +119,7 @@ def verify_captions(
             # If all candidates are NaN, TOPK_V2 returns the lowest float.
             if np.isnan(given["scores"]).any() or score < -1e30:
                 raise InputError("the exported file returns NaN: nothing was written; try another --format")
-            log_probabilities = _log_probabilities(captioner, sample, best)
+            log_probabilities = score_tokens(sample, best)
             keras_score = float(log_probabilities.sum())
             error = abs(score - keras_score) / len(log_probabilities)
             if error > SCORE_ERROR[all_float]:
@@ -128,12 +128,15 @@ def verify_captions(
                     " Keras model: nothing was written; try another --format"
                 )
             largest_error = max(largest_error, error)
-        same = (_predicted(outputs) == expected).all(axis=1)
+        same_ids = _predicted(outputs) == expected
+        same = same_ids.all(axis=1)
         equal_beams += int(same.sum())
         if same[0]:
             equal += 1
-        elif _score_gap(captioner, sample, expected[0], _predicted(outputs)[0]) <= tie:
-            ties += 1
+        else:
+            captions = expected[0], _predicted(outputs)[0]
+            gap = _score_gap(*(score_tokens(sample, ids) for ids in captions), first=np.argmin(same_ids[0]))
+            ties += int(gap <= tie)
     different = len(samples) - equal - ties
     allowed = tolerance if tolerance is not None else (0.0 if all_float else 1.0)
     if different / len(samples) > allowed + 1e-9:
@@ -212,27 +215,47 @@ def _predicted(outputs: dict[str, np.ndarray]) -> np.ndarray:
     return outputs.get(DIGITS, outputs["token_ids"])
 
 
-def _score_gap(captioner: Captioner, sample: Sample, expected: np.ndarray, given: np.ndarray) -> float:
+def _score_gap(own: np.ndarray, other: np.ndarray, first: int) -> float:
     """Nats by which the Keras model's scores of two captions differ.
 
     This is the difference of the whole captions or of the first words that differ, whichever is smaller:
     after a tie between two words, greedy decoding may produce very different captions.
+
+    Args:
+        own, other: log-probabilities of the tokens of both captions.
+        first: position of the first token that differs.
     """
-    own = _log_probabilities(captioner, sample, expected)
-    other = _log_probabilities(captioner, sample, given)
-    first = int(np.argmax(expected != given))
     return min(abs(float(own.sum() - other.sum())), abs(float(own[first] - other[first])))
 
 
-def _log_probabilities(captioner: Captioner, sample: Sample, token_ids: np.ndarray) -> np.ndarray:
-    """The Keras model's log-probability of each token of a caption, including its end token."""
-    ends = np.flatnonzero(token_ids == captioner.end_id)
-    length = int(ends[0]) + 1 if len(ends) else len(token_ids)
-    # Token by token, as in decoding: not every captioner gives the same scores with teacher forcing.
-    memory = captioner.encode({name: tf.constant(value) for name, value in sample.items()}, training=False)
-    state, last, logs = captioner.initial_state(memory), captioner.start_id, []
-    for token in token_ids[:length]:
-        logits, state = captioner.step(tf.constant([last], tf.int32), state, memory, training=False)
-        logs.append(tf.nn.log_softmax(tf.cast(logits[0], tf.float32))[int(token)])
-        last = int(token)
-    return np.asarray(tf.stack(logs))
+def caption_scorer(captioner: Captioner) -> Callable[[Sample, np.ndarray], np.ndarray]:
+    """A function of inputs and token ids int32 [T]: the Keras model's log-probability of each token.
+
+    Tokens after the end token are left out. The captioner runs token by token, as in decoding, because not
+    every captioner gives the same scores with teacher forcing.
+    """
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def run(inputs, token_ids):
+        memory = captioner.encode(inputs, training=False)
+        loop = (tf.constant(0), tf.fill([1], captioner.start_id), captioner.initial_state(memory))
+
+        def step(position, last, state, scores):
+            logits, new = captioner.step(last, state, memory, training=False)
+            tf.nest.map_structure(lambda x, old: x.set_shape(old.shape), new, state)  # a loop needs them
+            token = token_ids[position]
+            score = tf.nn.log_softmax(tf.cast(logits[0], tf.float32))[token]
+            return position + 1, token[None], new, scores.write(position, score)
+
+        scores = tf.TensorArray(tf.float32, tf.size(token_ids))
+        return tf.while_loop(lambda position, *_: position < tf.size(token_ids), step, (*loop, scores))[
+            3
+        ].stack()
+
+    def score(sample: Sample, token_ids: np.ndarray) -> np.ndarray:
+        ends = np.flatnonzero(token_ids == captioner.end_id)
+        length = int(ends[0]) + 1 if len(ends) else len(token_ids)
+        inputs = {name: tf.constant(value) for name, value in sample.items()}
+        return run(inputs, tf.constant(token_ids[:length], tf.int32)).numpy()
+
+    return score
