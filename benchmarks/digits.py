@@ -1,6 +1,15 @@
 """python -m benchmarks.digits: relevance-based, L1 and L2 pruning of LeNet-5 on handwritten digits.
 
-The data are the 1797 digits included in scikit-learn.
+Trains LeNet-5 on scikit-learn's handwritten digits and prunes it with relevance-based, L1 and L2 pruning
+as long as the validation accuracy stays above a bound. Prints sparsity and accuracy.
+
+examples:
+  python -m benchmarks.digits
+      three seeds, some minutes
+  python -m benchmarks.digits --bounds 0.95 0.97 --seeds 5
+      several bounds
+  python -m benchmarks.digits --tune
+      how the weight decays were chosen
 """
 
 import argparse
@@ -197,16 +206,7 @@ def summary(rows: Iterable[dict]) -> list[dict]:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    command = parser(
-        "python -m benchmarks.digits",
-        "Trains LeNet-5 on scikit-learn's handwritten digits and prunes it with relevance-based, L1 and L2\n"
-        "pruning as long as the validation accuracy stays above a bound. Prints sparsity and accuracy.",
-        [
-            ("python -m benchmarks.digits", "three seeds, some minutes"),
-            ("python -m benchmarks.digits --bounds 0.95 0.97 --seeds 5", "several bounds"),
-            ("python -m benchmarks.digits --tune", "how the weight decays were chosen"),
-        ],
-    )
+    command = parser(__doc__)
     command.add_argument("--seeds", type=int, default=3, help="number of seeds (default: 3)")
     command.add_argument("--epochs", type=int, default=60, help="of each pruning at most (default: 60)")
     command.add_argument(

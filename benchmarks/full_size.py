@@ -1,6 +1,22 @@
-"""Size and latency of sparse files at the papers' sizes, with random weights: no data and no training.
+"""python -m benchmarks.full_size: size and latency of sparse files at the papers' sizes.
 
-python -m benchmarks.full_size FOLDER
+Creates captioners at the papers' sizes with random weights, dense and with random zeros, exports each to
+a .tflite file in FOLDER, and compares the files. The time of a kernel does not depend on the values of
+the weights, so a trained captioner of the same size and sparsity is as fast. Existing files are not
+exported again. Needs about 3 GB of memory and takes some minutes.
+
+up_down         Up-Down: 53 million weights, vocabulary of 10,000 words, 36 regions
+soft_attention  Soft-Attention: 12 million weights, vocabulary of 10,000 words, MobileNet-V1 0.75 on images
+ort             Object Relation Transformer: 55 million weights, vocabulary of 10,000 words, 36 boxes
+acort           ACORT base: 15 million weights, two tokens of base 768 per word, 36 boxes
+
+examples:
+  python -m benchmarks.full_size sizes
+      Up-Down, one beam
+  python -m benchmarks.full_size sizes --beam 3
+      three beams
+  python -m benchmarks.full_size sizes --captioner soft_attention
+      from images
 """
 
 import argparse
@@ -13,22 +29,6 @@ import numpy as np
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
 
-_DESCRIPTION = """\
-Creates captioners at the papers' sizes with random weights, dense and with random zeros, exports each to a
-.tflite file in FOLDER, and compares the files. The time of a kernel does not depend on the values of the
-weights, so a trained captioner of the same size and sparsity is as fast. Existing files are not exported
-again. Needs about 3 GB of memory and takes some minutes.
-
-up_down         Up-Down: 53 million weights, vocabulary of 10,000 words, 36 regions
-soft_attention  Soft-Attention: 12 million weights, vocabulary of 10,000 words, MobileNet-V1 0.75 on images
-ort             Object Relation Transformer: 55 million weights, vocabulary of 10,000 words, 36 boxes
-acort           ACORT base: 15 million weights, two tokens of base 768 per word, 36 boxes
-"""
-_EXAMPLES = [
-    ("python -m benchmarks.full_size sizes", "Up-Down, one beam"),
-    ("python -m benchmarks.full_size sizes --beam 3", "three beams"),
-    ("python -m benchmarks.full_size sizes --captioner soft_attention", "from images"),
-]
 #: Those of `paper_sizes` that can be exported.
 CAPTIONERS = ("acort", "ort", "soft_attention", "up_down")
 #: Length of all captions.
@@ -118,7 +118,7 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    options = parser("python -m benchmarks.full_size", _DESCRIPTION, _EXAMPLES)
+    options = parser(__doc__)
     options.add_argument("folder", type=Path, metavar="FOLDER", help="folder for the files")
     options.add_argument("--captioner", choices=CAPTIONERS, default="up_down", help="default: up_down")
     options.add_argument("--beam", type=int, default=1, metavar="N", help="beam size (default: 1)")

@@ -1,6 +1,11 @@
-"""python -m benchmarks.input_stream: memory and time that streaming region features from files takes.
+"""python -m benchmarks.input_stream: memory and time of streaming region features.
 
-It generates its own files and trains nothing.
+Writes random region features to FOLDER (1.6 GB by default), streams them as a training does, and prints
+time and memory of each epoch.
+
+examples:
+  python -m benchmarks.input_stream features
+      100 000 images, two epochs, minutes
 """
 
 import argparse
@@ -90,12 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         InputError: the folder is not writable, or an argument is out of range.
     """
-    command = parser(
-        "python -m benchmarks.input_stream",
-        "Writes random region features to FOLDER (1.6 GB by default), streams them as a training does,\n"
-        "and prints time and memory of each epoch.",
-        [("python -m benchmarks.input_stream features", "100 000 images, two epochs, minutes")],
-    )
+    command = parser(__doc__)
     command.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the files; created if absent")
     for name, metavar, default, meaning in (
         ("images", "N", 100_000, "number of images"),

@@ -1,4 +1,12 @@
-"""python -m benchmarks.rewards: captions scored per second, by this package and by pycocoevalcap."""
+"""python -m benchmarks.rewards: captions scored per second, by this package and by pycocoevalcap.
+
+Scores random captions with CIDEr-D and BLEU-4, as self-critical training does, and with pycocoevalcap,
+and prints how many captions per second one CPU core scores.
+
+examples:
+  python -m benchmarks.rewards --captions 20000
+      more captions; takes a minute
+"""
 
 import json
 import time
@@ -142,12 +150,7 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the benchmark and prints a table. Raises InputError for an argument out of range."""
-    command = parser(
-        "python -m benchmarks.rewards",
-        "Scores random captions with CIDEr-D and BLEU-4, as self-critical training does, and with\n"
-        "pycocoevalcap, and prints how many captions per second one CPU core scores.",
-        [("python -m benchmarks.rewards --captions 20000", "more captions; takes a minute")],
-    )
+    command = parser(__doc__)
     command.add_argument("--captions", type=int, default=5000, metavar="N", help="(default: 5000)")
     command.add_argument("--batch-size", type=int, default=250, metavar="B", help="(default: 250)")
     command.add_argument("--vocabulary", type=int, default=10_000, metavar="V", help="(default: 10000)")

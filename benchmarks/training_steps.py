@@ -1,6 +1,19 @@
 """python -m benchmarks.training_steps: the cost of gates in a training step, and captions per second.
 
-Steps of all variants alternate in one process, so that other load on the machine affects all of them alike.
+Measures training steps of captioners at the papers' sizes, dense and pruned: the median time of each, and
+the median ratio to the dense step before it. --scst adds a step of SCST and the share of its rewards;
+--decode measures beam search instead. Steps of all variants alternate in one process, so that other load on
+the machine affects all of them alike.
+
+examples:
+  python -m benchmarks.training_steps
+      Soft-Attention with all pruning methods, some minutes
+  python -m benchmarks.training_steps --captioner ort acort --variants dense --steps 5
+      dense steps of two captioners
+  python -m benchmarks.training_steps --scst --captioner up_down ort acort --steps 5
+      self-critical steps of 20 images with 5 captions each
+  python -m benchmarks.training_steps --decode --captioner up_down ort acort
+      beam search
 """
 
 import argparse
@@ -170,24 +183,7 @@ def random_batch(paper: PaperCaptioner, batch_size: int, words: int) -> tuple[di
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    command = parser(
-        "python -m benchmarks.training_steps",
-        "Measures training steps of captioners at the papers' sizes, dense and pruned: the median time of\n"
-        "each, and the median ratio to the dense step before it. --scst adds a step of SCST\n"
-        "and the share of its rewards; --decode measures beam search instead.",
-        [
-            ("python -m benchmarks.training_steps", "Soft-Attention with all pruning methods, some minutes"),
-            (
-                "python -m benchmarks.training_steps --captioner ort acort --variants dense --steps 5",
-                "dense steps of two captioners",
-            ),
-            (
-                "python -m benchmarks.training_steps --scst --captioner up_down ort acort --steps 5",
-                "self-critical steps of 20 images with 5 captions each",
-            ),
-            ("python -m benchmarks.training_steps --decode --captioner up_down ort acort", "beam search"),
-        ],
-    )
+    command = parser(__doc__)
     command.add_argument(
         "--captioner",
         nargs="+",

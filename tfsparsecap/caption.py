@@ -1,4 +1,20 @@
-"""python -m tfsparsecap.caption: captions images with a trained run or an exported file."""
+"""python -m tfsparsecap.caption: captions images with a trained run or an exported file.
+
+Images (JPEG, PNG, WebP, …) can have any size. An image that cannot be read is reported, and the others
+are captioned.
+
+examples:
+  python -m tfsparsecap.caption model.tflite photo.jpg
+      an exported file, on the runtime of phones
+  python -m tfsparsecap.caption runs/quickstart photos/ --beam 3
+      a trained run, three captions for each image in a folder
+  python -m tfsparsecap.caption runs/quickstart photo.jpg --sample 5 --top-p 0.9
+      five sampled captions
+  python -m tfsparsecap.caption runs/updown --features FOLDER 391895 184613
+      images given by their region features
+  python -m tfsparsecap.caption model.tflite photo.jpg --json
+      machine-readable output
+"""
 
 import argparse
 import json
@@ -8,32 +24,10 @@ from typing import Any
 
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, only_json_on_stdout, parser, run, start_tensorflow
 
-EXAMPLES = [
-    ("python -m tfsparsecap.caption model.tflite photo.jpg", "an exported file, on the runtime of phones"),
-    (
-        "python -m tfsparsecap.caption runs/quickstart photos/ --beam 3",
-        "a trained run, three captions for each image in a folder",
-    ),
-    (
-        "python -m tfsparsecap.caption runs/quickstart photo.jpg --sample 5 --top-p 0.9",
-        "five sampled captions",
-    ),
-    (
-        "python -m tfsparsecap.caption runs/updown --features FOLDER 391895 184613",
-        "images given by their region features",
-    ),
-    ("python -m tfsparsecap.caption model.tflite photo.jpg --json", "machine-readable output"),
-]
-
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    options = parser(
-        "python -m tfsparsecap.caption",
-        "Captions images (JPEG, PNG, WebP, …) of any size. An image that cannot be read is reported, and\n"
-        "the others are captioned.",
-        EXAMPLES,
-    )
+    options = parser(__doc__)
     options.add_argument(
         "captioner", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
     )

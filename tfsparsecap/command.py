@@ -62,19 +62,19 @@ def fail(sentence: str) -> None:
     print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
 
 
-def parser(command: str, description: str, examples: Sequence[tuple[str, str]]) -> argparse.ArgumentParser:
-    """An argument parser whose help ends with examples.
+def parser(documentation: str) -> argparse.ArgumentParser:
+    """An argument parser whose help is the documentation of the command's module.
 
     Args:
-        command: such as `python -m tfsparsecap.train`.
-        description: what the command does.
-        examples: pairs of a command line and its purpose.
+        documentation: `COMMAND: summary.`, then paragraphs, then lines after `examples:`, which the help
+            prints last.
     """
-    lines = "\n".join(f"  {line}\n      {purpose}" for line, purpose in examples)
+    command, _, text = documentation.partition(": ")
+    description, heading, examples = text.partition("examples:\n")
     return argparse.ArgumentParser(
         prog=command,
-        description=description,
-        epilog=f"examples:\n{lines}",
+        description=description[:1].upper() + description[1:],
+        epilog=heading + examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

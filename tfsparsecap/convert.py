@@ -1,4 +1,17 @@
-"""python -m tfsparsecap.convert: converts a published PyTorch checkpoint to a run folder, without PyTorch."""
+"""python -m tfsparsecap.convert: a run folder of a published PyTorch checkpoint, without PyTorch.
+
+Converts a checkpoint of the original implementation (Up-Down, Object Relation Transformer, ACORT; dense,
+sparse, or with gates) to a run folder for evaluate, caption and tfsparsecap-export. No code in the file
+is executed, and PyTorch is not needed.
+
+examples:
+  python -m tfsparsecap.convert UpDown/model_best_pruned_sparse.pth --output runs/updown
+      config.json and the SentencePiece model are next to it
+  python -m tfsparsecap.convert model.pth --output runs/acort --config c.json --tokenizer word.model
+      if they are in other places
+  python -m tfsparsecap.caption runs/updown --features FOLDER 391895
+      then: caption images from their bottom-up features
+"""
 
 import argparse
 import json
@@ -10,20 +23,6 @@ from typing import Any
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 from tfsparsecap.errors import InputError
 
-EXAMPLES = [
-    (
-        "python -m tfsparsecap.convert UpDown/model_best_pruned_sparse.pth --output runs/updown",
-        "config.json and the SentencePiece model are next to it",
-    ),
-    (
-        "python -m tfsparsecap.convert model.pth --output runs/acort --config c.json --tokenizer word.model",
-        "if they are in other places",
-    ),
-    (
-        "python -m tfsparsecap.caption runs/updown --features FOLDER 391895",
-        "then: caption images from their bottom-up features",
-    ),
-]
 #: Where to find a checkpoint's tokenizer, relative to its folder.
 TOKENIZERS = ("tokenizer/*.model", "*.model")
 #: Sizes in a published configuration; none can be larger than the longest axis of a tensor.
@@ -42,13 +41,7 @@ _DEFAULT_LENGTH, _LONGEST = 16, 5000
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    options = parser(
-        "python -m tfsparsecap.convert",
-        "Converts a checkpoint of the original implementation (Up-Down, Object Relation Transformer, ACORT;\n"
-        "dense, sparse, or with gates) to a run folder for evaluate, caption and tfsparsecap-export.\n"
-        "No code in the file is executed, and PyTorch is not needed.",
-        EXAMPLES,
-    )
+    options = parser(__doc__)
     options.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pth file")
     options.add_argument("--output", type=Path, required=True, metavar="runs/NAME", help="the new run folder")
     options.add_argument("--config", type=Path, metavar="FILE.json", help="default: config.json next to it")

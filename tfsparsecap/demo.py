@@ -1,4 +1,18 @@
-"""The whole pipeline on generated images: `python -m tfsparsecap.demo`, which is `make demo`."""
+"""python -m tfsparsecap.demo: the whole pipeline on generated images, which is `make demo`.
+
+Generates images of coloured shapes, trains a dense and a sparse captioner on them, exports both, and
+captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and a sheet of
+captioned images. Except for pruning, both captioners are trained as in the quickstart (python -m
+tfsparsecap.train).
+
+examples:
+  python -m tfsparsecap.demo
+      the whole demo; resumes an interrupted one
+  python -m tfsparsecap.demo --again
+      train again from the beginning
+  python -m tfsparsecap.demo --folder runs/quick training.epochs=1
+      train both captioners with other settings than the quickstart's
+"""
 
 import argparse
 import json
@@ -14,14 +28,6 @@ from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 
-EXAMPLES = [
-    ("python -m tfsparsecap.demo", "the whole demo; resumes an interrupted one"),
-    ("python -m tfsparsecap.demo --again", "train again from the beginning"),
-    (
-        "python -m tfsparsecap.demo --folder runs/quick training.epochs=1",
-        "train both captioners with other settings than the quickstart's",
-    ),
-]
 # Name of the run and the file, changes to the quickstart, and format of the export.
 _MODELS = {
     "dense": (["pruning=null"], "dense"),
@@ -42,14 +48,7 @@ _TIMED_RUNS = 64
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    options = parser(
-        "python -m tfsparsecap.demo",
-        "Generates images of coloured shapes, trains a dense and a sparse captioner on them, exports both,\n"
-        "and captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and\n"
-        "a sheet of captioned images. Except for pruning, both captioners are trained as in the quickstart\n"
-        "(python -m tfsparsecap.train).",
-        EXAMPLES,
-    )
+    options = parser(__doc__)
     options.add_argument(
         "settings", nargs="*", metavar="section.key=value", help="settings of both training runs"
     )

@@ -1,4 +1,24 @@
-"""python -m tfsparsecap.evaluate: scores of a trained run, an exported file or a file of captions."""
+"""python -m tfsparsecap.evaluate: scores of a trained run, an exported file or a file of captions.
+
+Captions every image of a split and scores the captions as papers do: BLEU-1 to BLEU-4, METEOR, ROUGE-L,
+ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken. A score that cannot be
+computed is listed with the reason. For a run, scores_SPLIT.json and captions_SPLIT.json are written into
+its folder (with --beam N: scores_SPLIT_beamN.json).
+
+examples:
+  python -m tfsparsecap.evaluate runs/quickstart
+      the test split, with the run's own beam
+  python -m tfsparsecap.evaluate runs/quickstart --split validation --beam 3
+      another split, another beam
+  python -m tfsparsecap.evaluate runs/quickstart/model.tflite
+      the exported file, on the data of its run
+  python -m tfsparsecap.evaluate FILE.tflite --config configs/flickr8k_soft_attention_lstm.yaml
+      an exported file in another place, on the data of a configuration
+  python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json
+      captions of any origin
+  python -m tfsparsecap.evaluate runs/quickstart --spice
+      with SPICE: downloads 387 MB, once
+"""
 
 import argparse
 import functools
@@ -24,41 +44,10 @@ _MAX_THREADS = 4
 # Depend on the machine: printed, but not written beside the scores, which exported files contain.
 _PRINTED_ONLY = ("seconds", "images_per_second", "threads")
 
-EXAMPLES = [
-    ("python -m tfsparsecap.evaluate runs/quickstart", "the test split, with the run's own beam"),
-    (
-        "python -m tfsparsecap.evaluate runs/quickstart --split validation --beam 3",
-        "another split, another beam",
-    ),
-    (
-        "python -m tfsparsecap.evaluate runs/quickstart/model.tflite",
-        "the exported file, on the data of its run",
-    ),
-    (
-        "python -m tfsparsecap.evaluate FILE.tflite --config configs/flickr8k_soft_attention_lstm.yaml",
-        "an exported file in another place, on the data of a configuration",
-    ),
-    (
-        "python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json",
-        "captions of any origin",
-    ),
-    (
-        "python -m tfsparsecap.evaluate runs/quickstart --spice",
-        "with SPICE: downloads 387 MB, once",
-    ),
-]
-
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    options = parser(
-        "python -m tfsparsecap.evaluate",
-        "Captions every image of a split and scores the captions as papers do: BLEU-1 to BLEU-4, METEOR,\n"
-        "ROUGE-L, ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken. A score\n"
-        "that cannot be computed is listed with the reason. For a run, scores_SPLIT.json and\n"
-        "captions_SPLIT.json are written into its folder (with --beam N: scores_SPLIT_beamN.json).",
-        EXAMPLES,
-    )
+    options = parser(__doc__)
     options.add_argument(
         "captioner", nargs="?", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
     )

@@ -1,4 +1,17 @@
-"""python -m tfsparsecap.report: an HTML page that compares runs."""
+"""python -m tfsparsecap.report: an HTML page that compares runs.
+
+Shows settings, scores side by side, test images with captions, training
+progression, layer-wise sparsity, distribution of the non-zero weights, exported files, and attention
+maps. The page is a single file without scripts and needs no network.
+
+examples:
+  python -m tfsparsecap.report runs/quickstart
+      one run, in report.html
+  python -m tfsparsecap.report runs/dense runs/smp --latency --output comparison.html
+      two runs side by side, with the latency of their exported files
+  python -m tfsparsecap.report runs/smp --figures figures
+      also write the figures as .png and .svg
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -8,25 +21,10 @@ from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, check_regular_file
 
-EXAMPLES = [
-    ("python -m tfsparsecap.report runs/quickstart", "one run, in report.html"),
-    (
-        "python -m tfsparsecap.report runs/dense runs/smp --latency --output comparison.html",
-        "two runs side by side, with the latency of their exported files",
-    ),
-    ("python -m tfsparsecap.report runs/smp --figures figures", "also write the figures as .png and .svg"),
-]
-
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    options = parser(
-        "python -m tfsparsecap.report",
-        "Writes an HTML page about runs: settings, scores side by side, test images with captions, training\n"
-        "progression, layer-wise sparsity, distribution of the non-zero weights, exported files, and\n"
-        "attention maps. The page is a single file without scripts and needs no network.",
-        EXAMPLES,
-    )
+    options = parser(__doc__)
     options.add_argument("runs", nargs="+", metavar="RUN", help="run folders; they may be unfinished")
     options.add_argument(
         "--output", metavar="FILE.html", default="report.html", help="the page (default: report.html)"

@@ -1,4 +1,22 @@
-"""python -m tfsparsecap.study: a grid of trainings with one table and one figure."""
+"""python -m tfsparsecap.study: a grid of trainings with one table and one figure.
+
+Trains a grid of runs (captioners x methods x sparsities x seeds), each with a run folder in runs/NAME/,
+and writes table.md, table.csv, runs.csv, plot.png and plot.svg there. Finished runs are skipped and
+interrupted ones are resumed. tfsparsecap/studies/study.py describes the keys of a study's file. With
+--layers it prints the layer-wise sparsities of finished runs.
+
+examples:
+  python -m tfsparsecap.study --config configs/studies/scenes.yaml
+      on synthetic scenes, half an hour
+  python -m tfsparsecap.study --config configs/studies/flickr8k_small.yaml data.folder=PATH --jobs 2
+      on Flickr8k, in hours; the same command resumes it after an interruption
+  python -m tfsparsecap.study --config configs/studies/scenes.yaml --dry-run
+      list the runs
+  python -m tfsparsecap.study --config configs/studies/scenes.yaml --tables
+      update the tables only
+  python -m tfsparsecap.study --layers runs/smp runs/gradual --output layers.png
+      layer-wise sparsities of finished runs
+"""
 
 import argparse
 import json
@@ -13,31 +31,10 @@ if TYPE_CHECKING:
     from tfsparsecap.studies.study import GridRun, Study
     from tfsparsecap.studies.table import Result
 
-EXAMPLES = [
-    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml", "on synthetic scenes, half an hour"),
-    (
-        "python -m tfsparsecap.study --config configs/studies/flickr8k_small.yaml data.folder=PATH --jobs 2",
-        "on Flickr8k, in hours; the same command resumes it after an interruption",
-    ),
-    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml --dry-run", "list the runs"),
-    ("python -m tfsparsecap.study --config configs/studies/scenes.yaml --tables", "update the tables only"),
-    (
-        "python -m tfsparsecap.study --layers runs/smp runs/gradual --output layers.png",
-        "layer-wise sparsities of finished runs",
-    ),
-]
-
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    options = parser(
-        "python -m tfsparsecap.study",
-        "Trains a grid of runs (captioners x methods x sparsities x seeds), each with a run folder in\n"
-        "runs/NAME/, and writes table.md, table.csv, runs.csv, plot.png and plot.svg there. Finished runs\n"
-        "are skipped and interrupted ones are resumed. tfsparsecap/studies/study.py describes the keys of a\n"
-        "study's file. With --layers it prints the layer-wise sparsities of finished runs.",
-        EXAMPLES,
-    )
+    options = parser(__doc__)
     task = options.add_mutually_exclusive_group(required=True)
     task.add_argument(
         "--config", metavar="FILE.yaml", help="the study's file, such as one in configs/studies/"

@@ -1,4 +1,22 @@
-"""python -m tfsparsecap.train: trains a captioner according to its settings, in `runs/NAME`."""
+r"""python -m tfsparsecap.train: trains a captioner according to its settings, in runs/NAME.
+
+Prunes it during training, and writes settings, vocabulary, checkpoints, history,
+model.keras and test scores to runs/NAME. All settings are documented in tfsparsecap/settings/schema.py.
+
+examples:
+  python -m tfsparsecap.train
+      the quickstart: synthetic scenes, a small captioner, 90 % pruned
+  python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \
+      data.folder=~/flickr8k
+      Soft-Attention on Flickr8k
+  python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \
+      data.folder=~/flickr8k pruning.sparsity=0.9 'pruning.block_shape=[16,1]' name=blocks
+      the same with other settings, in another run folder
+  python -m tfsparsecap.train name=dense pruning=null
+      without pruning
+  python -m tfsparsecap.train --resume
+      resume an interrupted run
+"""
 
 import argparse
 import json
@@ -7,32 +25,10 @@ from collections.abc import Sequence
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 
-EXAMPLES = [
-    ("python -m tfsparsecap.train", "the quickstart: synthetic scenes, a small captioner, 90 % pruned"),
-    (
-        "python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \\\n"
-        "      data.folder=~/flickr8k",
-        "Soft-Attention on Flickr8k",
-    ),
-    (
-        "python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \\\n"
-        "      data.folder=~/flickr8k pruning.sparsity=0.9 'pruning.block_shape=[16,1]' name=blocks",
-        "the same with other settings, in another run folder",
-    ),
-    ("python -m tfsparsecap.train name=dense pruning=null", "without pruning"),
-    ("python -m tfsparsecap.train --resume", "resume an interrupted run"),
-]
-
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    options = parser(
-        "python -m tfsparsecap.train",
-        "Trains a captioner, prunes it during training, and writes settings, vocabulary, checkpoints,\n"
-        "history, model.keras and test scores to runs/NAME.\n"
-        "All settings are documented in tfsparsecap/settings/schema.py.",
-        EXAMPLES,
-    )
+    options = parser(__doc__)
     options.add_argument("--config", metavar="FILE.yaml", help="settings file (default: the quickstart)")
     options.add_argument(
         "settings", nargs="*", metavar="section.key=value", help="settings that override the file"

@@ -1,4 +1,28 @@
-"""The command `tfsparsecap-export`: from a trained run to a sparse .tflite file."""
+"""tfsparsecap-export: a trained captioner as one self-contained, sparse TensorFlow Lite file.
+
+The file takes an image (uint8, S x S, RGB) and returns token ids and scores of the best captions. Its
+graph contains preprocessing, encoder and beam search; vocabulary and description are in a zip archive
+after the graph (try unzip -l FILE). The file is written only if its outputs agree with the Keras model's.
+The loss of CIDEr due to int8 is measured on validation images; layers that lose too much stay float.
+
+formats:
+  auto     a layer pruned in (16, 1) blocks becomes int8 1x16 blocks, an unstructured one compressed rows if
+           that is worthwhile, the encoder int8, everything else float16; the printed table gives the reason
+           for each layer
+  int8     int8 weights everywhere: 1x16 blocks where they are faster, else dense; int8 encoder
+  fast     float weights only: compressed rows or 1x4 blocks where they are faster, else float16
+  compact  the smallest float file: float16 without zeros, expanded when the file is loaded; dense speed
+  dense, dense-int8
+           float32 or int8 weights including zeros, for comparison
+
+examples:
+  tfsparsecap-export --tflite runs/quickstart
+      writes runs/quickstart/model.tflite
+  tfsparsecap-export --tflite runs/quickstart --format dense --output dense.tflite
+      for comparison
+  python -m tfsparsecap_export.benchmark dense.tflite runs/quickstart/model.tflite
+      latency and size of both files
+"""
 
 import argparse
 import json
@@ -10,37 +34,9 @@ from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorfl
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.encode.formats import FORMATS, check_format
 
-_DESCRIPTION = """\
-Writes a trained captioner as one self-contained, sparse TensorFlow Lite file.
-
-The file takes an image (uint8, S x S, RGB) and returns token ids and scores of the best captions. Its graph
-contains preprocessing, encoder and beam search; vocabulary and description are in a zip archive after the
-graph (try unzip -l FILE). The file is written only if its outputs agree with the Keras model's. The loss of
-CIDEr due to int8 is measured on validation images; layers that lose too much stay float.
-
-formats:
-  auto     a layer pruned in (16, 1) blocks becomes int8 1x16 blocks, an unstructured one compressed rows if
-           that is worthwhile, the encoder int8, everything else float16; the printed table gives the reason
-           for each layer
-  int8     int8 weights everywhere: 1x16 blocks where they are faster, else dense; int8 encoder
-  fast     float weights only: compressed rows or 1x4 blocks where they are faster, else float16
-  compact  the smallest float file: float16 without zeros, expanded when the file is loaded; dense speed
-  dense, dense-int8
-           float32 or int8 weights including zeros, for comparison
-"""
-
-_EXAMPLES = [
-    ("tfsparsecap-export --tflite runs/quickstart", "writes runs/quickstart/model.tflite"),
-    ("tfsparsecap-export --tflite runs/quickstart --format dense --output dense.tflite", "for comparison"),
-    (
-        "python -m tfsparsecap_export.benchmark dense.tflite runs/quickstart/model.tflite",
-        "latency and size of both files",
-    ),
-]
-
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    options = parser("tfsparsecap-export", _DESCRIPTION, _EXAMPLES)
+    options = parser(__doc__)
 
     def add(name, help, **settings):
         options.add_argument(name, help=help, **settings)

@@ -1,6 +1,13 @@
-"""Checks whether the Android app can use a bundle; `make apk MODEL=…` runs it before packing one.
+"""python -m tfsparsecap_export.android: whether the Android app can use files.
 
-python -m tfsparsecap_export.android sparse.tflite dense.tflite
+Captions a black image with each file, and prints whether the app can use it and what may fail on phones.
+`make apk MODEL=…` runs it before packing a file.
+
+Exit code 0: the app can use the files. 2: it cannot use one of them; the message gives the reason.
+
+examples:
+  python -m tfsparsecap_export.android model.tflite
+      one file, or several
 """
 
 import os
@@ -14,14 +21,6 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.verify.portability import warnings
-
-_DESCRIPTION = """\
-Captions a black image with each file, and prints whether the app can use it and what may fail on phones.
-
-Exit code 0: the app can use the files. 2: it cannot use one of them; the message gives the reason.
-"""
-
-_EXAMPLES = [("python -m tfsparsecap_export.android model.tflite", "one file, or several")]
 
 
 def check_bundle(path: str | os.PathLike) -> list[str]:
@@ -54,7 +53,7 @@ def check_bundle(path: str | os.PathLike) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Checks the files in order, and stops at the first that cannot be used."""
-    options = parser("python -m tfsparsecap_export.android", _DESCRIPTION, _EXAMPLES)
+    options = parser(__doc__)
     options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="bundles for the app")
     for path in options.parse_args(argv).files:
         for sentence in ["the app can use it", *check_bundle(path)]:

@@ -1,6 +1,29 @@
-"""Compares .tflite files: latency, size, memory and captions, relative to the first file.
+"""python -m tfsparsecap_export.benchmark: latency, size, memory and captions of .tflite files.
 
-python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite
+Runs .tflite files on the same inputs and compares them: milliseconds per run and per word, size, memory,
+captions, and ratios to the first file.
+
+The files take turns, so that other programs on the machine slow down all of them alike; the table shows
+medians. Give the dense file first: the ratios say how many times faster and smaller the others are.
+Memory is how much a separate process grows when it loads and runs the file. Desktop times are not phone
+times.
+
+--profile runs and times each operation of a file separately.
+
+--calibrate measures what the runtime's kernels cost on this machine, which takes about a minute.
+tfsparsecap-export then uses these costs to choose encodings.
+
+examples:
+  python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite
+      on synthetic inputs
+  python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --images *.jpg --runs 100
+      on photographs, with captions of realistic length
+  python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --plot sizes.png
+      also plot size against latency
+  python -m tfsparsecap_export.benchmark sparse.tflite --profile
+      the time of each layer
+  python -m tfsparsecap_export.benchmark --calibrate
+      measure the costs of kernels
 """
 
 import argparse
@@ -18,33 +41,7 @@ if TYPE_CHECKING:
     from tfsparsecap_export.measure.profiling import Profile
     from tfsparsecap_export.measure.timing import Measurement
 
-_DESCRIPTION = """\
-Runs .tflite files on the same inputs and compares them: milliseconds per run and per word, size, memory,
-captions, and ratios to the first file.
 
-The files take turns, so that other programs on the machine slow down all of them alike; the table shows
-medians. Give the dense file first: the ratios say how many times faster and smaller the others are. Memory is
-how much a separate process grows when it loads and runs the file. Desktop times are not phone times.
-
---profile runs and times each operation of a file separately.
-
---calibrate measures what the runtime's kernels cost on this machine, which takes about a minute.
-tfsparsecap-export then uses these costs to choose encodings.
-"""
-
-_EXAMPLES = [
-    ("python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite", "on synthetic inputs"),
-    (
-        "python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --images *.jpg --runs 100",
-        "on photographs, with captions of realistic length",
-    ),
-    (
-        "python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --plot sizes.png",
-        "also plot size against latency",
-    ),
-    ("python -m tfsparsecap_export.benchmark sparse.tflite --profile", "the time of each layer"),
-    ("python -m tfsparsecap_export.benchmark --calibrate", "measure the costs of kernels"),
-]
 #: Rows of the table of a profile; the other operations share the last row.
 _PROFILE_ROWS = 20
 # A profiled run is slower than a normal one.
@@ -54,7 +51,7 @@ _WIDE = 110
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    options = parser("python -m tfsparsecap_export.benchmark", _DESCRIPTION, _EXAMPLES)
+    options = parser(__doc__)
     options.add_argument("files", nargs="*", type=Path, metavar="FILE.tflite", help="files, reference first")
     options.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
     options.add_argument("--runs", type=int, default=30, metavar="N", help="runs of each file (default: 30)")

@@ -1,6 +1,19 @@
-"""Shows what .tflite files contain, how each layer is stored, and what would fail on a phone.
+"""python -m tfsparsecap_export.inspect: what .tflite files contain, and what would fail on a phone.
 
-python -m tfsparsecap_export.inspect model.tflite
+Shows what .tflite files contain, of this package or any other: inputs and outputs, how each layer is
+stored, its zeros and its bytes, and what a phone would refuse or compute wrongly.
+
+Nothing in a file is run. A layer is a constant that is multiplied, convolved or looked up; a constant
+that several subgraphs share counts once. "csr", "1x4" and "int8 1x16" are sparse weights that are
+multiplied directly; (DENSIFY) and (DEQUANTIZE) mean that weights are made dense, or float, before use.
+
+examples:
+  python -m tfsparsecap_export.inspect model.tflite
+      tables
+  python -m tfsparsecap_export.inspect mine.tflite theirs.tflite
+      one after the other
+  python -m tfsparsecap_export.inspect model.tflite --json
+      JSON, for programs
 """
 
 import dataclasses
@@ -18,21 +31,6 @@ from tfsparsecap.errors import InputError
 from tfsparsecap_export.flatbuffer.contents import Contents, read_contents
 from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, Constant, readable
 from tfsparsecap_export.verify.portability import ANDROID_RUNTIME, warnings
-
-_DESCRIPTION = """\
-Shows what .tflite files contain, of this package or any other: inputs and outputs, how each layer is stored,
-its zeros and its bytes, and what a phone would refuse or compute wrongly.
-
-Nothing in a file is run. A layer is a constant that is multiplied, convolved or looked up; a constant that
-several subgraphs share counts once. "csr", "1x4" and "int8 1x16" are sparse weights that are multiplied
-directly; (DENSIFY) and (DEQUANTIZE) mean that weights are made dense, or float, before use.
-"""
-
-_EXAMPLES = [
-    ("python -m tfsparsecap_export.inspect model.tflite", "tables"),
-    ("python -m tfsparsecap_export.inspect mine.tflite theirs.tflite", "one after the other"),
-    ("python -m tfsparsecap_export.inspect model.tflite --json", "JSON, for programs"),
-]
 
 #: Entries of a bundle's description that are shown -> their labels.
 _DESCRIBED = {
@@ -204,7 +202,7 @@ def _operators(contents: Contents) -> Text:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Shows the files; one that cannot be read is reported, and the others are still shown."""
-    options = parser("python -m tfsparsecap_export.inspect", _DESCRIPTION, _EXAMPLES)
+    options = parser(__doc__)
     options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="files to inspect")
     options.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
     given = options.parse_args(argv)
