@@ -5,6 +5,8 @@ import zipfile
 
 import numpy as np
 
+from tfsparsecap.weight_files.torch_archive import read_checkpoint
+
 
 def text(value: str) -> bytes:
     return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
@@ -73,3 +75,26 @@ def write_state_dict(path, arrays: dict[str, np.ndarray]):
         strides = [stride // array.itemsize for stride in array.strides]
         entries[key] = tensor(storage(kept, array.size), array.shape, strides)
     return write(path, mapping(entries), storages)
+
+
+SIX = np.arange(6, dtype="<f4")
+PLAIN = mapping({"w": tensor(storage("0", 6), (2, 3), (3, 1))})
+
+
+def read(tmp_path, program, storages=None, **options):
+    """The weights in a file with this pickle."""
+    return read_checkpoint(write(tmp_path / "a.pth", program, {"0": SIX, **(storages or {})}, **options))
+
+
+def coo(indices, values, size, **options) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The pickle and storages of a sparse tensor `w`."""
+    indices, values = np.array(indices, "<i8"), np.array(values, "<f4")
+    parts = [
+        tensor(storage(key, array.size, kind), array.shape, [n // array.itemsize for n in array.strides])
+        for key, kind, array in (("i", "Long", indices), ("v", "Float", values))
+    ]
+    return mapping({"w": sparse(*parts, size, **options)}), {"i": indices, "v": values}
+
+
+def weight(size, stride, offset=0, length=6, key="0") -> bytes:
+    return mapping({"core.w": tensor(storage(key, length), size, stride, offset)})
