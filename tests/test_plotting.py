@@ -8,14 +8,13 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.plotting import legend_below, make_figure, plain, png_path, shortened, write_figure
+from tfsparsecap.plotting import legend_below, make_figure, png_path, shortened, write_figure
 
 
 def drawn(folder, labels, title="A title", description="A description."):
     figure = make_figure(2.0)
     axes = figure.add_subplot()
-    handles = [axes.plot([0, 1], [0, number])[0] for number, _ in enumerate(labels)]
-    legend_below(figure, handles, [plain(label) for label in labels])
+    legend_below(figure, {label: axes.plot([0, 1], [0, n])[0] for n, label in enumerate(labels)})
     return write_figure(figure, folder / "a.png", title, description)
 
 
@@ -68,12 +67,12 @@ def test_long_legends_and_titles_do_not_shrink_the_panels(tmp_path):
     def height(labels, title):
         figure = make_figure(3.0)
         axes = figure.add_subplot()
-        legend_below(figure, [Line2D([], []) for _ in labels], labels)
+        legend_below(figure, {label: Line2D([], []) for label in labels})
         write_figure(figure, tmp_path / "a.png", title, "")
         return axes.get_window_extent().height
 
     short = height(["one"], "")
-    assert height(["a label of some length " * 3] * 12, "A long title " * 20) > 0.85 * short
+    assert height([f"label {n} of some length " * 3 for n in range(12)], "A long title " * 20) > 0.85 * short
 
 
 def test_labels_are_shortened():

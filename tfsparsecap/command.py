@@ -1,7 +1,6 @@
 """What all command lines share: exit codes, help with examples, and a quiet start of TensorFlow."""
 
 import argparse
-import errno
 import os
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import NoReturn
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import DISK_FULL
 
 # Set before TensorFlow is imported anywhere: users of commands do not need its log messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -50,7 +50,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         fail(f"{error.name} is not installed: pip install 'tfsparsecap[all]'")
         code = WRONG_INPUT
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in DISK_FULL:
             raise
         fail(f"the disk is full while writing {error.filename or 'a file'}: free some space and try again")
         code = WRONG_INPUT

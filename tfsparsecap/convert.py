@@ -22,6 +22,7 @@ from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import atomic_path, read_json
 
 #: Where to find a checkpoint's tokenizer, relative to its folder.
 TOKENIZERS = ("tokenizer/*.model", "*.model")
@@ -125,7 +126,6 @@ def convert(
     _check_sizes(published, arrays, checkpoint)
     start_tensorflow()
     from tfsparsecap.conversion.published import load_published, published_captioner
-    from tfsparsecap.files import atomic_path
     from tfsparsecap.model_summary.nonzeros import weight_counts
     from tfsparsecap.runs.run_folder import RunFolder
 
@@ -173,14 +173,7 @@ def _spaced(number: int) -> str:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"cannot read the checkpoint's configuration {path}: {error.strerror}; give it with --config"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}): give the config.json of the checkpoint") from error
+    content = read_json(path, "give the config.json of the checkpoint with --config")
     if not isinstance(content, dict):
         raise InputError(f"{path} contains no settings: give the config.json of the checkpoint")
     return content

@@ -1,7 +1,8 @@
 """The exception for wrong input."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -24,3 +25,12 @@ def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError
     similar = difflib.get_close_matches(str(given).lower(), names, n=1)
     hint = f"did you mean {names[similar[0]]}?" if similar else f"choose one of {', '.join(names.values())}"
     return InputError(f"there is no {what} {given!r}: {hint}")
+
+
+@contextmanager
+def error_prefix(prefix: object) -> Iterator[None]:
+    """Puts `PREFIX: ` before the message of an InputError in the block."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{prefix}: {error}") from error

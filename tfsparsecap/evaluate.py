@@ -27,11 +27,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, make_folder, read_json
 from tfsparsecap.metrics.scores import METRICS, check_metrics
 
 if TYPE_CHECKING:
@@ -89,24 +89,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         InputError: an option or a file is wrong.
     """
     given = arguments(argv)
-    scorer = _scorer(given)
-    for name in ("beam", "threads"):
-        if getattr(given, name) is not None and getattr(given, name) < 1:
-            raise InputError(f"--{name} is {getattr(given, name)}: it must be at least 1")
+    _check(given)
     if given.output is not None:
-        _make_folder(Path(given.output))
+        make_folder(Path(given.output))
     with only_json_on_stdout(given.json):
         from tfsparsecap.inference.scoring import as_rows, scores_table
 
         is_run = given.captioner is not None and Path(given.captioner).is_dir()
-        if given.results or given.references:
-            scores, captions = _score_file(given, scorer)
-        elif given.captioner is None:
-            raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
-        elif is_run:
-            scores, captions = _evaluate_run(given, scorer)
+        if given.captioner is None:
+            scores, captions = _score_file(given)
         else:
-            scores, captions = _evaluate_file(given, scorer)
+            scores, captions = (_evaluate_run if is_run else _evaluate_file)(given)
         output = given.output or (given.captioner if is_run else None)
         if output is not None:
             written = {name: value for name, value in scores.items() if name not in _PRINTED_ONLY}
@@ -118,33 +111,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _scorer(given: argparse.Namespace) -> Callable[..., dict]:
-    """Computes the chosen scores; wrong names are reported before anything is captioned."""
+def _check(given: argparse.Namespace) -> None:
+    """Checks the options before anything is captioned."""
+    for name in ("beam", "threads"):
+        if getattr(given, name) is not None and getattr(given, name) < 1:
+            raise InputError(f"--{name} is {getattr(given, name)}: it must be at least 1")
     if given.training_captions and not given.results:
         raise InputError("--training-captions is for --results: a run knows its training captions")
-    metrics: Sequence[str] = METRICS
     if given.metrics is not None:
-        metrics = [name.strip() for name in given.metrics.split(",")]
-        check_metrics(metrics)
-    if given.spice and "SPICE" not in metrics:
+        given.metrics = [name.strip() for name in given.metrics.split(",")]
+        check_metrics(given.metrics)
+    if given.spice and "SPICE" not in (given.metrics or METRICS):
         raise InputError("--spice is given and --metrics leaves SPICE out: give one of them")
-
-    def scores(captions: list, training_captions: Sequence[str]) -> dict:
-        from tfsparsecap.inference.scoring import all_scores_of
-
-        return all_scores_of(
-            captions,
-            metrics,
-            training_captions=training_captions,
-            spice_folder=given.spice_jars,
-            fetch_spice=given.spice,
-            progress=sys.stderr.isatty(),
-        )
-
-    return scores
+    if given.results or given.references:
+        if given.captioner is not None or not (given.results and given.references):
+            raise InputError("give --results and --references together, without a run folder or .tflite file")
+        for name in ("beam", "threads", "config", "data", "features"):
+            if getattr(given, name) is not None:
+                raise InputError(f"--{name} is about captioning: leave it out, --results has the captions")
+    elif given.captioner is None:
+        raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
 
 
-def _evaluate_run(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list]:
+def _scorer(given: argparse.Namespace, training_captions: Sequence[str]) -> Callable[[list], dict]:
+    """Computes the chosen scores of captions."""
+    from tfsparsecap.inference.scoring import all_scores_of
+
+    return functools.partial(
+        all_scores_of,
+        metrics=given.metrics or METRICS,
+        training_captions=training_captions,
+        spice_folder=given.spice_jars,
+        fetch_spice=given.spice,
+        progress=sys.stderr.isatty(),
+    )
+
+
+def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     for name in ("config", "threads"):
         if getattr(given, name) is not None:
             raise InputError(f"--{name} is for a .tflite file: leave it out for a run")
@@ -152,14 +155,14 @@ def _evaluate_run(given: argparse.Namespace, scorer: Callable[..., dict]) -> tup
     from tfsparsecap.inference.finished_run import FinishedRun
 
     finished = FinishedRun.load(given.captioner)
-    data, scorer = _load_data(given, finished.config, scorer)
+    data, scorer = _load_data(given, finished.config)
     scores, captions = finished.evaluate(
         data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
     )
     return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions
 
 
-def _evaluate_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list]:
+def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     path = Path(given.captioner)
     from tfsparsecap.inference.bundle import TFLiteCaptioner
 
@@ -174,7 +177,7 @@ def _evaluate_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tu
     from tfsparsecap.settings.files import load_config
 
     config = load_config(settings)
-    data, scorer = _load_data(given, config, scorer)
+    data, scorer = _load_data(given, config)
     config.data.max_regions = captioner.max_regions or config.data.max_regions
     return evaluate_file(
         captioner,
@@ -187,10 +190,8 @@ def _evaluate_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tu
     )
 
 
-def _load_data(
-    given: argparse.Namespace, config: "Config", scorer: Callable[..., dict]
-) -> tuple["CaptionData", Callable[..., dict]]:
-    """The data set, and the scorer with its training captions."""
+def _load_data(given: argparse.Namespace, config: "Config") -> tuple["CaptionData", Callable[[list], dict]]:
+    """The data set, and a scorer that knows its training captions."""
     from tfsparsecap.settings.build import load_data
 
     if given.features is not None and config.model.encoder is not None:
@@ -199,44 +200,20 @@ def _load_data(
     config.data.features = given.features or config.data.features
     data = load_data(config)
     training = [caption for record in data.split("train") for caption in record.captions]
-    return data, functools.partial(scorer, training_captions=training)
+    return data, _scorer(given, training)
 
 
-def _score_file(given: argparse.Namespace, scorer: Callable[..., dict]) -> tuple[dict, list["ImageCaption"]]:
+def _score_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     """Scores and captions of a file of captions."""
-    if given.captioner is not None or not (given.results and given.references):
-        raise InputError("give --results and --references together, without a run folder or .tflite file")
-    for name in ("beam", "threads", "config", "data", "features"):
-        if getattr(given, name) is not None:
-            raise InputError(f"--{name} is about captioning: leave it out, --results has the captions")
     from tfsparsecap.inference.scoring import caption_texts, coco_results
 
-    captions, more = coco_results(_read_json(given.results), _read_json(given.references))
-    training = caption_texts(_read_json(given.training_captions)) if given.training_captions else []
-    scores = {
-        "split": "given",
-        "images": len(captions),
-        "references_without_caption": more,
-        "beam": None,
-        **scorer(captions, training),
-    }
-    return scores, captions
-
-
-def _read_json(path: str) -> Any:
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}): give a file in COCO's format") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
+    advice = "give a file in COCO's format"
+    captions, more = coco_results(read_json(given.results, advice), read_json(given.references, advice))
+    training = []
+    if given.training_captions:
+        training = caption_texts(read_json(given.training_captions, advice))
+    about = {"split": "given", "images": len(captions), "references_without_caption": more, "beam": None}
+    return {**about, **_scorer(given, training)(captions)}, captions
 
 
 def _write(folder: Path, scores: dict, rows: list[dict], beam: int | None) -> None:

@@ -1,15 +1,19 @@
-"""Atomic writing of files, and the exceptions that damaged array files raise."""
+"""Reading and writing files: atomic writes, and one sentence for everything that can go wrong."""
 
 import contextlib
+import csv
 import errno
+import io
+import json
 import lzma
 import os
 import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tfsparsecap.errors import InputError
 
@@ -32,6 +36,73 @@ BROKEN_ARRAYS = (
 )
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def read_text(path: str | os.PathLike) -> str:
+    """The content of a text file in UTF-8, without a byte order mark; line ends become "\\n".
+
+    Raises:
+        InputError: the file cannot be read or is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text at byte {error.start}: save it as UTF-8") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+
+
+def read_json(path: str | os.PathLike, remedy: str, **options: Any) -> Any:
+    """The content of a JSON file in UTF-8.
+
+    Args:
+        path: the file.
+        remedy: end of the messages, such as "give a file in COCO's format".
+        options: of `json.loads`.
+
+    Raises:
+        InputError: the file cannot be read or is not JSON.
+    """
+    try:
+        return json.loads(Path(path).read_bytes(), **options)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({error}): {remedy}") from error
+
+
+def cache_folder() -> Path:
+    """The folder of this package's caches: in `$XDG_CACHE_HOME` or `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfsparsecap"
+
+
+def make_folder(path: Path) -> None:
+    """Creates a folder and its parents if they do not exist. Raises InputError if that is impossible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot create the folder {path}: {error.strerror}; choose another one") from error
+
+
+@contextlib.contextmanager
+def write_errors(path: str | os.PathLike) -> Iterator[None]:
+    """Raises InputError for errors of the operating system while `path` is written in the block."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise InputError(
+                f"the disk is full while writing {path}: free some space there; nothing that existed was"
+                " changed"
+            ) from error
+        if error.errno is None:
+            raise
+        raise InputError(
+            f"cannot write {path}: {error.strerror}; choose a folder you can write to"
+        ) from error
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     """Yields a temporary path next to `path` to write to, and renames it to `path` if the block succeeds.
@@ -50,27 +121,17 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     check_regular_file(path)
     temporary = None
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-        os.close(descriptor)
-        temporary = Path(name)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                f"the disk is full while writing {path}: free some space there; nothing that existed was "
-                "changed"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EPERM):
-            raise InputError(
-                f"cannot write {path}: {error.strerror}; choose a folder you can write to"
-            ) from error
-        raise
+        with write_errors(path):
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+            os.close(descriptor)
+            temporary = Path(name)
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -90,3 +151,12 @@ def atomic_write(path: str | os.PathLike, content: str | bytes) -> None:
             temporary.write_text(content, encoding="utf-8")
         else:
             temporary.write_bytes(content)
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with a column for each key."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

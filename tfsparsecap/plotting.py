@@ -4,6 +4,7 @@ import io
 import math
 import os
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,7 @@ from tfsparsecap.files import atomic_write
 from tfsparsecap.text import one_line
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -55,13 +57,14 @@ def style_axes(axes: "Axes", grid: Literal["both", "x", "y"] = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def legend_below(figure: "Figure", handles: list, labels: list[str]) -> None:
-    """A legend below all panels, with as many columns as fit."""
+def legend_below(figure: "Figure", artists: Mapping[str, "Artist"]) -> None:
+    """A legend of artists by label below all panels, with as many columns as fit."""
     # Matplotlib leaves out labels that begin with an underscore.
-    labels = [shortened(f" {label}" if label.startswith("_") else label, 80) for label in labels]
+    labels = [shortened(" " * label.startswith("_") + plain(label), 80) for label in artists]
     columns = min(len(labels), max(1, int(WIDTH / (0.6 + 0.075 * max(map(len, labels))))))
     figure.set_figheight(figure.get_figheight() + 0.3 + 0.19 * math.ceil(len(labels) / columns))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9.5, frameon=False)
+    place = {"loc": "outside lower center", "ncols": columns}
+    figure.legend([*artists.values()], labels, **place, fontsize=9.5, frameon=False)
 
 
 def shortened(text: str, length: int) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, check_regular_file
+from tfsparsecap.files import atomic_write, check_regular_file, make_folder
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -73,10 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if given.figures:
         folder = Path(given.figures)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot create the folder {folder} ({error.strerror}): name another") from error
+        make_folder(folder)
         for figure in figures:
             for suffix, content in figure.files.items():
                 atomic_write(folder / f"{figure.name}{suffix}", content)

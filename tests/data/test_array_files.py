@@ -68,11 +68,11 @@ def test_other_rows_are_not_read(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is damaged .it ends too early"),
-        (npy(VALUES)[:50], "is damaged .it ends too early"),
+        (b"", "is damaged"),
+        (npy(VALUES)[:50], "is damaged"),
         (npy(VALUES)[:-1], "is truncated, 407 of 408 bytes"),
-        (b"PK\x03\x04 a zip file with the wrong name", r"is damaged .it does not begin like a \.npy file"),
-        (npy(VALUES, (2, 0))[:8] + b"\xff" * 40, "is damaged .its header has 4294967295 bytes"),
+        (b"PK\x03\x04 a zip file with the wrong name", "is damaged .the magic string is not correct"),
+        (npy(VALUES, (2, 0))[:8] + b"\xff" * 40, "is damaged"),
         (np.lib.format.magic(9, 0) + npy(VALUES, (2, 0))[8:], "is damaged"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}"), r"shape is \(-1, 4\)"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (10**9, 4)}"), "is damaged"),

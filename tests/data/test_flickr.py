@@ -171,7 +171,7 @@ def test_other_folders_are_rejected(folder, tmp_path):
         flickr.load(folder)
     captions = (folder / "captions.txt").read_text(encoding="utf-8")
     (folder / "captions.txt").write_text(captions.replace("image,caption", "a,b"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"begins with 'a,b'"):
+    with pytest.raises(InputError, match=r"has no column 'image' but 'a', 'b': its first line must be"):
         flickr.load(folder)
     (folder / "captions.txt").write_bytes(b"image,caption\n1.jpg,caf\xe9\n")
     with pytest.raises(InputError, match="UTF-8"):

@@ -132,8 +132,6 @@ def test_the_smallest_sufficient_bucket_is_used(tmp_path):
     features = opened(tmp_path, make(tmp_path, [1]))
     counts = [[0, 1, 36, 37], [50, 75, 76, 1000]]
     assert features.bucket(np.array(counts)).tolist() == [[36, 36, 36, 50], [50, 75, 100, 100]]
-    with pytest.raises(InputError, match=r"buckets are \(0, 5\) and max_regions 100"):
-        opened(tmp_path, ["0"], buckets=(0, 5))
 
 
 def test_bad_files_are_listed_and_the_rest_is_used(tmp_path):

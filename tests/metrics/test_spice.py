@@ -7,7 +7,7 @@ import pytest
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics import spice as spice_module
-from tfsparsecap.metrics.spice import JARS, cache_folder, spice, spice_jars
+from tfsparsecap.metrics.spice import JARS, jar_folder, spice, spice_jars
 
 REFERENCES = {
     "x": ["a dog runs over the grass", "the brown dog is running"],
@@ -57,7 +57,7 @@ def test_results_without_all_scores_are_reported(commands, tmp_path, monkeypatch
         spice(REFERENCES, CAPTIONS, tmp_path / "jars")
 
 
-def test_spice_runs_without_a_cache_folder(commands, tmp_path, monkeypatch):
+def test_spice_runs_without_a_jar_folder(commands, tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     commands("java", PROGRAM + 'assert "-cache" not in given\n' + WRITE)
@@ -98,9 +98,9 @@ def fake_jars(monkeypatch):
     return jars
 
 
-def test_the_cache_is_in_the_users_cache_folder(monkeypatch, tmp_path):
+def test_the_cache_is_in_the_users_jar_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "tfsparsecap" / "spice"
+    assert jar_folder() == tmp_path / "tfsparsecap" / "spice"
 
 
 def test_existing_archives_are_used(commands, monkeypatch, tmp_path):

@@ -73,7 +73,7 @@ def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_pa
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"methods": {"A": {"start_from": "B"}}}, "start_from of method 'A': there is no 'B'"),
+        ({"methods": {"A": {"start_from": "B"}}}, "start_from of method 'A': there is no label 'B'"),
         (
             {"methods": {"A": {"start_from": "B"}, "B": {"start_from": "A"}}},
             "A -> B -> A start from each other",
@@ -83,7 +83,7 @@ def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_pa
         ({"settings": {"pruning.block_shape": 3}}, r"pruning\.block_shape in s\.yaml"),
         (
             {"methods": {"A": {"captioners": ["lstn"]}}, "captioners": {"lstm": {}, "gru": {}}},
-            "captioners of method 'A': there is no 'lstn'; did you mean 'lstm'",
+            "captioners of method 'A': there is no label 'lstn': did you mean lstm",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from tfsparsecap.studies.study import GridRun
 from tfsparsecap.studies.table import (
     Result,
     aggregate,
-    csv_text,
+    items_as_csv,
     markdown_text,
     panels,
     write_tables,
@@ -104,7 +104,7 @@ def test_one_seed_has_no_standard_deviation():
 
 def test_csv_keeps_all_digits_and_special_characters():
     odd = replace(STUDY[0], method='a, "b"\nc;\té', run="runs/x,y", variant="λ = 5", sparsity=1 / 3, seed=9)
-    rows = list(csv.DictReader(io.StringIO(csv_text([*STUDY, odd]))))
+    rows = list(csv.DictReader(io.StringIO(items_as_csv([*STUDY, odd]))))
     assert len(rows) == len(STUDY) + 1
     for row, run in zip(rows, [*STUDY, odd], strict=True):
         assert (row["captioner"], row["method"], row["run"]) == (run.captioner, run.method, run.run)
@@ -116,7 +116,7 @@ def test_csv_keeps_all_digits_and_special_characters():
 
 
 def test_csv_of_means_has_no_standard_deviation_for_one_seed():
-    rows = list(csv.DictReader(io.StringIO(csv_text(aggregate(STUDY)))))
+    rows = list(csv.DictReader(io.StringIO(items_as_csv(aggregate(STUDY)))))
     assert [row["seeds"] for row in rows] == ["3", "1", "3", "1", "1"]
     assert float(rows[2]["CIDEr_std"]) == pytest.approx(np.std([0.4012, 0.4108, 0.4003], ddof=1))
     assert float(rows[2]["CIDEr"]) == pytest.approx(np.mean([0.4012, 0.4108, 0.4003]))
@@ -234,8 +234,8 @@ def test_three_files_are_written(tmp_path):
     again = write_tables(STUDY, folder, "Study")
     assert paths == again == [folder / "runs.csv", folder / "table.csv", folder / "table.md"]
     assert sorted(folder.iterdir()) == sorted(paths)
-    assert paths[0].read_text(encoding="utf-8") == csv_text(STUDY)
-    assert paths[1].read_text(encoding="utf-8") == csv_text(aggregate(STUDY))
+    assert paths[0].read_text(encoding="utf-8") == items_as_csv(STUDY)
+    assert paths[1].read_text(encoding="utf-8") == items_as_csv(aggregate(STUDY))
     assert paths[2].read_text(encoding="utf-8") == markdown_text(STUDY, "Study")
     assert (
         paths[2]

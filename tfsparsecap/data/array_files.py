@@ -1,14 +1,12 @@
 """Reading the shape and the first rows of arrays in untrusted `.npy` and `.npz` files."""
 
 import contextlib
-import functools
-import io
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -18,15 +16,12 @@ from tfsparsecap.files import BROKEN_ARRAYS
 
 #: Suffixes of the supported files.
 ENDINGS = (".npy", ".npz")
-
-# In bytes; most headers have 128. NumPy also rejects longer ones, because parsing them may take very long.
-_LONGEST_HEADER = 10_000
-
-
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    fortran_order: bool
-    dtype: np.dtype
+# By version; version 3 differs from version 2 only in the encoding of column names.
+_HEADER_READERS = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+    (3, 0): npy.read_array_header_2_0,
+}
 
 
 @dataclass(slots=True)
@@ -40,7 +35,7 @@ class ArrayFile:
     shape: tuple[int, ...]
     dtype: np.dtype
     _fortran_order: bool
-    _read: Callable[[int], bytes]
+    _stream: IO[bytes]
 
     def first(self, rows: int) -> np.ndarray:
         """The first `rows` rows, read-only; can be called once.
@@ -48,7 +43,7 @@ class ArrayFile:
         Further rows are not read unless the array has Fortran order.
         """
         stored = self.shape if self._fortran_order else (rows, *self.shape[1:])
-        data = _exactly(self._read, math.prod(stored) * self.dtype.itemsize)
+        data = self._stream.read(math.prod(stored) * self.dtype.itemsize)
         return np.frombuffer(data, self.dtype).reshape(stored, order="F" if self._fortran_order else "C")[
             :rows
         ]
@@ -75,17 +70,18 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
     """
     path = os.fspath(path)
     try:
-        with _opened(path) as (read, size):
-            head = _header_bytes(read)
-            shape, fortran_order, dtype = _parsed(head)
+        with _opened(path) as (stream, size):
+            shape, fortran_order, dtype = _HEADER_READERS[npy.read_magic(stream)](stream)
+            if min(shape, default=0) < 0:
+                raise ValueError(f"its shape is {shape}")
             if dtype.hasobject:
                 raise InputError(f"{path} contains Python objects, which are not read: save it as numbers")
-            needed = len(head) + math.prod(shape) * dtype.itemsize
+            needed = stream.tell() + math.prod(shape) * dtype.itemsize
             if size < needed:
                 raise InputError(
                     f"{path} is truncated, {size} of {needed} bytes: download or create it again"
                 )
-            yield ArrayFile(shape, dtype, fortran_order, read)
+            yield ArrayFile(shape, dtype, fortran_order, stream)
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -98,53 +94,15 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[Callable[[int], bytes], int]]:
-    """A function that reads the next bytes of an array file, and its size."""
+def _opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
+    """The bytes of an array file, and their number."""
     if path.endswith(".npz"):
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             if len(members) != 1:
                 raise InputError(f"{path} contains {len(members)} arrays: save only the one that is needed")
             with archive.open(members[0]) as stream:
-                yield stream.read, members[0].file_size
+                yield stream, members[0].file_size
     else:
-        with open(path, "rb", buffering=0) as stream:
-            yield stream.read, os.fstat(stream.fileno()).st_size
-
-
-def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
-    parts = []
-    while count > 0:
-        part = read(count)
-        if not part:
-            raise EOFError("it ends too early")
-        parts.append(part)
-        count -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _header_bytes(read: Callable[[int], bytes]) -> bytes:
-    head = _exactly(read, 10)
-    if not head.startswith(npy.MAGIC_PREFIX):
-        raise ValueError("it does not begin like a .npy file")
-    if head[6] > 1:
-        head += _exactly(read, 2)
-    length = int.from_bytes(head[8:], "little")
-    if length > _LONGEST_HEADER:
-        raise ValueError(f"its header has {length} bytes")
-    return head + _exactly(read, length)
-
-
-# Arrays of one shape have equal headers, and parsing takes longer than reading.
-@functools.lru_cache(maxsize=1024)
-def _parsed(head: bytes) -> _Header:
-    stream = io.BytesIO(head)
-    version = npy.read_magic(stream)
-    if version not in ((1, 0), (2, 0), (3, 0)):
-        raise ValueError(f"its format is version {version}")
-    # Version 3 differs from version 2 only in the encoding of column names.
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    header = _Header(*read(stream))
-    if min(header.shape, default=0) < 0:
-        raise ValueError(f"its shape is {header.shape}")
-    return header
+        with open(path, "rb") as stream:
+            yield stream, os.fstat(stream.fileno()).st_size

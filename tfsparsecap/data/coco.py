@@ -1,6 +1,5 @@
 """MS-COCO as downloaded: images, and Karpathy's `dataset_coco.json` or MS-COCO's own caption files."""
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from tfsparsecap.data.records import (
     seeded_splits,
 )
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_json
 
 KARPATHY_FILE = "dataset_coco.json"
 #: Folders with images, in the data folder or in an image folder of it.
@@ -83,12 +83,6 @@ def load(
     """
     folder = Path(folder)
     check_folder(folder, f"{KARPATHY_FILE} or annotations/captions_*.json")
-    for name, value, choices in (
-        ("images", images, ("need", "ignore")),
-        ("restval", restval, ("train", "skip")),
-    ):
-        if value not in choices:
-            raise InputError(f"{name} is {value!r}: set it to {' or '.join(choices)}")
     files = _caption_files(folder, captions)
     bad = BadRecords(on_bad_record)
     image_files = _ImageFiles(folder)
@@ -215,15 +209,7 @@ def _parsed(file: Path) -> Any:
             return " ".join(map(str, entry["tokens"]))
         return {key: value for key, value in pairs if key in _KEPT}
 
-    try:
-        with file.open(encoding="utf-8-sig") as stream:
-            return json.load(stream, object_pairs_hook=small)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 text at byte {error.start}: download it again") from error
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}; check the path") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not JSON ({error}): download it again") from error
+    return read_json(file, "download it again", object_pairs_hook=small)
 
 
 def _karpathy(file: Path, images: list[Any], bad: BadRecords) -> Iterator[_Entry]:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path
+from tfsparsecap.files import atomic_path, make_folder
 
 # Part of every key: increase it when read_image or the file format changes.
 _FORMAT = 1
@@ -204,11 +204,8 @@ def _write_header(file: Any, rows: int, shape: Sequence[int]) -> None:
 
 
 def _check_space(folder: Path, needed: int) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise InputError(f"cannot create the folder {folder}: {error.strerror}; choose another") from error
+    make_folder(folder)
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise InputError(
             f"the features need {needed / 1e9:.2f} GB but {folder} has {free / 1e9:.2f} GB left: "

@@ -1,6 +1,5 @@
 """Flickr8k and Flickr30k as downloaded: images, a caption file and optional split files."""
 
-import csv
 import os
 import re
 import unicodedata
@@ -15,11 +14,12 @@ from tfsparsecap.data.records import (
     Skipped,
     check_folder,
     clean_caption,
-    read_lines,
     seeded_splits,
     shown,
 )
+from tfsparsecap.data.table import Row, csv_rows
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_text
 
 IMAGE_FOLDERS = (
     "Images",
@@ -44,7 +44,9 @@ SPLIT_FILES = {
 }
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 
-_COMMENT_NUMBER = re.compile(r"\d+")
+# The lines of .token files, and of results.csv, which has a row with a bar missing: `name| 4   A dog runs .`
+_TOKENS = re.compile(r"([^\t]+)#\s*\d+\s*\t(.*)")
+_BARS = re.compile(r"([^|]+)\|\s*\d+\s*\|?(.*)")
 
 
 def load(
@@ -137,61 +139,32 @@ def _first_file(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _captions(path: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
-    lines = read_lines(path)
+    """Names of images and captions; an image has several."""
     if path.name == "results.csv":
-        rows = _bar_rows(lines)
+        rows = _matching_rows(path, _BARS, 2, bad)
     elif path.suffix == ".token" or path.name.endswith(".token.txt"):
-        rows = _token_rows(lines)
+        rows = _matching_rows(path, _TOKENS, 1, bad)
     else:
-        rows = _csv_rows(lines, path)
-    for number, row in rows:
-        if row is None:
-            bad.add(f"{path} line {number}", "it has no image name and caption")
-            continue
-        name, caption = unicodedata.normalize("NFC", row[0].strip()), clean_caption(row[1])
+        advice = "its first line must be image,caption (CSV); for other formats use data.kind=table"
+        rows = csv_rows(path, ("image", "caption", ""), bad, advice)
+    for where, name, (text,), _ in rows:
+        name, caption = unicodedata.normalize("NFC", name.strip()), clean_caption(text)
         if caption:
             yield name, caption
         else:
-            bad.add(f"{path} line {number}", f"the caption of {name} is empty")
+            bad.add(where, f"the caption of {name} is empty")
 
 
-def _csv_rows(lines: list[str], path: Path) -> Iterator[tuple[int, tuple[str, str] | None]]:
-    reader = csv.reader(f"{line}\n" for line in lines)
-    header = next(reader, [])
-    if [column.strip().lower() for column in header] != ["image", "caption"]:
-        raise InputError(
-            f"{path} begins with {','.join(header)!r}: its first line must be image,caption (CSV); "
-            "for other formats use data.kind=table"
-        )
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            yield reader.line_num, None
+def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords) -> Iterator[Row]:
+    """Rows of a file in which each line, from the `first` one on, matches a pattern."""
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if number < first or not line.strip():
             continue
-        if row:
-            # A caption with commas but without quotes is still the rest of its line.
-            yield reader.line_num, (row[0], ",".join(row[1:])) if len(row) >= 2 and row[0].strip() else None
-
-
-def _token_rows(lines: list[str]) -> Iterator[tuple[int, tuple[str, str] | None]]:
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            head, tab, caption = line.partition("\t")
-            name, _, comment = head.rpartition("#")
-            yield number, (name, caption) if tab and name and comment.strip().isdigit() else None
-
-
-def _bar_rows(lines: list[str]) -> Iterator[tuple[int, tuple[str, str] | None]]:
-    for number, line in enumerate(lines[1:], 2):
-        if line.strip():
-            # The published file has one row with a bar missing: `name| 4   A dog runs across the grass .`
-            name, _, rest = line.partition("|")
-            comment = _COMMENT_NUMBER.match(rest.strip())
-            caption = rest.strip()[comment.end() :].lstrip().removeprefix("|") if comment else ""
-            yield number, (name, caption) if comment and name.strip() else None
+        match = pattern.fullmatch(line)
+        if match and match[1].strip():
+            yield f"{path} line {number}", match[1], [match[2]], ""
+        else:
+            bad.add(f"{path} line {number}", "it has no image name and caption")
 
 
 def _splits(
@@ -210,8 +183,8 @@ def _splits(
         )
     splits: dict[str, str] = {}
     for split, path in files.items():
-        names = [unicodedata.normalize("NFC", line.strip()) for line in read_lines(path) if line.strip()]
-        names = [name if name in images or Path(name).suffix else f"{name}.jpg" for name in names]
+        names = [name.strip() for name in unicodedata.normalize("NFC", read_text(path)).split("\n")]
+        names = [name if name in images or Path(name).suffix else f"{name}.jpg" for name in names if name]
         absent = [name for name in names if name not in images]
         if absent and absent_images == "fail":
             raise InputError(

@@ -185,20 +185,6 @@ def check_folder(folder: Path, expected: str) -> None:
         raise InputError(f"the data folder {folder} is empty: put {expected} there")
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 text file without line ends.
-
-    Raises:
-        InputError: the file cannot be read or is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text at byte {error.start}: save it as UTF-8") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; check the path") from error
-
-
 def shown(names: Iterable[str], limit: int = 3) -> str:
     """The first names of a list, for a message: `a, b, c and 4 more`.
 

@@ -83,10 +83,6 @@ class RegionFeatures:
         need_boxes: bool,
         need_pooled: bool,
     ):
-        if max_regions < 1 or any(bucket < 1 for bucket in buckets):
-            raise InputError(
-                f"buckets are {tuple(buckets)} and max_regions {max_regions}: set them to 1 or more regions"
-            )
         self.image_ids = list(image_ids)
         self.max_regions = max_regions
         self.buckets = (*sorted({bucket for bucket in buckets if bucket < max_regions}), max_regions)

@@ -2,13 +2,11 @@
 
 import colorsys
 import csv
-import errno
 import hashlib
 import io
 import json
 import math
 import os
-import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from tfsparsecap.data import table
 from tfsparsecap.data.records import SPLITS, CaptionData
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import cache_folder, write_errors
 
 #: Hue, saturation and value of the colours, before random variation.
 COLOURS = {
@@ -142,8 +141,7 @@ def draw(
             "set at least one scene and 32 pixels"
         )
     if folder is None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfsparsecap"
-        folder = cache / f"scenes-{train}-{validation}-{test}-{image_size}px-seed{seed}-v{_FORMAT}"
+        folder = cache_folder() / f"scenes-{train}-{validation}-{test}-{image_size}px-seed{seed}-v{_FORMAT}"
     folder = Path(folder)
     description = {"format": _FORMAT, **counts, "image_size": image_size, "seed": seed}
     if not _is_complete(folder, description):
@@ -323,31 +321,22 @@ def _draw_folder(folder: Path, description: dict, counts: dict[str, int], image_
         paint(scene, image_size, random).save(content, "JPEG", quality=92, subsampling=0)
         return f"{split}_{number:05d}.jpg", split, scene, content.getvalue()
 
-    temporary = None
-    try:
+    with write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-        temporary.chmod(0o755)
-        (temporary / "Images").mkdir()
-        with (temporary / "captions.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["image", "caption", "split"])
-            with ThreadPoolExecutor(os.cpu_count()) as threads:
-                for name, split, scene, content in threads.map(one, jobs):
-                    (temporary / "Images" / name).write_bytes(content)
-                    writer.writerows([name, caption, split] for caption in scene.captions())
-        (temporary / "scenes.json").write_text(json.dumps(description), encoding="utf-8")
-        if folder.exists():
-            folder.rmdir()  # empty, as _is_complete found
-        temporary.rename(folder)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                f"the disk is full while drawing scenes into {folder}: free some space"
-            ) from error
-        raise InputError(
-            f"cannot draw scenes into {folder}: {error.strerror}; choose a folder you can write to"
-        ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            dir=folder.parent, prefix=f".{folder.name}-", ignore_cleanup_errors=True
+        ) as name:
+            temporary = Path(name)
+            temporary.chmod(0o755)
+            (temporary / "Images").mkdir()
+            with (temporary / "captions.csv").open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["image", "caption", "split"])
+                with ThreadPoolExecutor(os.cpu_count()) as threads:
+                    for name, split, scene, content in threads.map(one, jobs):
+                        (temporary / "Images" / name).write_bytes(content)
+                        writer.writerows([name, caption, split] for caption in scene.captions())
+            (temporary / "scenes.json").write_text(json.dumps(description), encoding="utf-8")
+            if folder.exists():
+                folder.rmdir()  # empty, as _is_complete found
+            temporary.rename(folder)

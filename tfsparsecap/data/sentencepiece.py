@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, Tokenizer, join_words
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.files import atomic_write
 
 #: Largest size of a model in bytes, four times the largest published ones.
@@ -109,10 +109,8 @@ class SentencePieceTokenizer(Tokenizer):
             raise InputError(
                 f"cannot read the SentencePiece model {path}: {error.strerror}; check the path"
             ) from error
-        try:
+        with error_prefix(path):
             return cls(model)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
 
     def save_to(self, folder: str | os.PathLike) -> None:
         # The model first: a folder with only the vocabulary would be read as a word vocabulary.

@@ -16,15 +16,16 @@ from tfsparsecap.data.records import (
     Record,
     check_folder,
     clean_caption,
-    read_lines,
     seeded_splits,
 )
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_text
 
 TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
 
 # Longer than any caption: Python's default stops at 131072 characters.
 _LONGEST_FIELD = 1 << 24
+_CSV_ADVICE = "set data.image_column or data.caption_column"
 
 
 def load(
@@ -67,7 +68,7 @@ def load(
     table = _table(folder, table)
     bad = BadRecords(on_bad_record)
     columns = (image_column, caption_column, split_column)
-    read = _json_rows if table.suffix.lower() in (".jsonl", ".json", ".ndjson") else _csv_rows
+    read = _json_rows if table.suffix.lower() in (".jsonl", ".json", ".ndjson") else csv_rows
     captions: dict[str, list[str]] = {}
     paths: dict[str, Path] = {}
     splits: dict[str, str] = {}
@@ -125,23 +126,35 @@ def _image(folder: Path, name: str) -> Path | None:
     return None
 
 
+#: Where a row is, its image, its captions and its split.
 Row = tuple[str, str, list[str], str]
 
 
-def _csv_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[Row]:
+def csv_rows(
+    table: Path, columns: tuple[str, str, str], bad: BadRecords, advice: str = _CSV_ADVICE
+) -> Iterator[Row]:
+    """Rows of a CSV file.
+
+    Args:
+        table: the file.
+        columns: names of the columns of images, captions and splits.
+        bad: rows that cannot be used are added to it.
+        advice: end of the message if a column is missing.
+
+    Raises:
+        InputError: the file cannot be read, or has no column of images or captions.
+    """
     image_column, caption_column, split_column = columns
     csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.DictReader(f"{line}\n" for line in read_lines(table))
+    reader = csv.DictReader(f"{line}\n" for line in read_text(table).split("\n"))
     try:
         header = reader.fieldnames or []
     except csv.Error as error:
         raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL") from error
     for column in (image_column, caption_column):
         if column not in header:
-            raise InputError(
-                f"{table} has no column {column!r} but {', '.join(map(repr, header)) or 'nothing'}: "
-                "set data.image_column or data.caption_column"
-            )
+            columns_there = ", ".join(map(repr, header)) or "nothing"
+            raise InputError(f"{table} has no column {column!r} but {columns_there}: {advice}")
     while True:
         where = f"{table} line {reader.line_num + 1}"
         try:
@@ -167,7 +180,7 @@ def _csv_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> It
 
 def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[Row]:
     image_column, caption_column, split_column = columns
-    for number, line in enumerate(read_lines(table), 1):
+    for number, line in enumerate(read_text(table).split("\n"), 1):
         where = f"{table} line {number}"
         if not line.strip():
             continue

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
-from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
+from tfsparsecap.errors import InputError, error_prefix
+from tfsparsecap.files import atomic_write, read_text
 from tfsparsecap.models.captioner import END, PAD, START, UNKNOWN
 
 SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
@@ -249,20 +249,9 @@ class WordTokenizer(Tokenizer):
         Raises:
             InputError: the file is missing, is not UTF-8, or is not a vocabulary.
         """
-        try:
-            with open(path, encoding="utf-8", newline="") as file:
-                content = file.read()
-        except OSError as error:
-            raise InputError(
-                f"cannot read the vocabulary {path}: {error.strerror}; check the path"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"the vocabulary {path} is not UTF-8 text: save it as UTF-8") from error
-        lines = content.replace("\r\n", "\n").removesuffix("\n").split("\n")
-        try:
+        lines = read_text(path).removesuffix("\n").split("\n")
+        with error_prefix(path):
             return cls(lines)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
 
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words = split_words(texts)

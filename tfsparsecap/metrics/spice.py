@@ -15,6 +15,7 @@ from typing import Any
 from pycocoevalcap.spice import spice as pycocoevalcap_spice
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import cache_folder, make_folder, write_errors
 from tfsparsecap.metrics.java import run_java
 
 #: File -> its Maven coordinates and SHA-256. Rhino is a JavaScript engine, which Java has not included since
@@ -45,9 +46,9 @@ _FETCH_SECONDS = 3600
 _OPENED = ("lang", "util", "util.concurrent", "math", "net", "text", "io", "nio")
 
 
-def cache_folder() -> Path:
-    """Where archives and parsed sentences are kept: in `$XDG_CACHE_HOME` or `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfsparsecap" / "spice"
+def jar_folder() -> Path:
+    """Where archives and parsed sentences are kept."""
+    return cache_folder() / "spice"
 
 
 def spice(
@@ -109,7 +110,7 @@ def _cache_arguments() -> list[str]:
     """Arguments that keep parsed sentences; the database library that SPICE uses for it needs x86-64."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return []
-    folder = cache_folder() / "parsed"
+    folder = jar_folder() / "parsed"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -121,7 +122,7 @@ def spice_jars(folder: str | os.PathLike | None = None, *, fetch: bool = False) 
     """The folder with the archives that SPICE needs and pycocoevalcap lacks.
 
     Args:
-        folder: where they are; None is `cache_folder()`.
+        folder: where they are; None is `jar_folder()`.
         fetch: download missing ones with Maven (`mvn`, which must be installed): 387 MB in all.
 
     Raises:
@@ -131,7 +132,7 @@ def spice_jars(folder: str | os.PathLike | None = None, *, fetch: bool = False) 
         >>> spice_jars(fetch=True)  # doctest: +SKIP
         PosixPath('.cache/tfsparsecap/spice')
     """
-    folder = cache_folder() if folder is None else Path(folder)
+    folder = jar_folder() if folder is None else Path(folder)
     missing = [name for name in JARS if not (folder / name).is_file()]
     if not missing:
         return folder
@@ -149,14 +150,11 @@ def spice_jars(folder: str | os.PathLike | None = None, *, fetch: bool = False) 
     print(
         f"downloading {len(missing)} archives for SPICE into {folder}: up to {MEGABYTES} MB", file=sys.stderr
     )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as temporary:
-            for name in missing:
-                _fetch(maven, name, Path(temporary))
-                (Path(temporary) / name).replace(folder / name)
-    except OSError as error:
-        raise InputError(f"cannot write into {folder} ({error.strerror}): name another folder") from error
+    make_folder(folder)
+    with write_errors(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as temporary:
+        for name in missing:
+            _fetch(maven, name, Path(temporary))
+            (Path(temporary) / name).replace(folder / name)
     return folder
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfsparsecap.model_summary.nonzeros import prunable_weights
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.plotting import COLOURS, legend_below, make_figure, plain, render, style_axes
+from tfsparsecap.plotting import COLOURS, legend_below, make_figure, render, style_axes
 from tfsparsecap.reports.runs import NOTHING, ReportRun, Table
 from tfsparsecap.studies.layers import TITLE, Layer, compare, layers_figure
 
@@ -106,7 +106,7 @@ def progression(runs: Sequence[ReportRun]) -> FigureFile | None:
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.tick_params(labelsize=9)
         style_axes(axes)
-    legend_below(figure, list(handles.values()), [plain(label) for label in handles])
+    legend_below(figure, handles)
     rows = [
         [
             f"{run.label}, {row['epoch']:g}",
@@ -173,27 +173,22 @@ def weight_distribution(weights: Mapping[str, NonzeroWeights]) -> FigureFile | N
     edges, curves = densities(weights)
     figure = make_figure(3.4)
     axes = figure.add_subplot()
-    handles = [
-        axes.plot((edges[1:] + edges[:-1]) / 2, curve, linewidth=1.4, **_look(number))[0]
-        for number, curve in enumerate(curves.values())
-    ]
+    centres = (edges[1:] + edges[:-1]) / 2
+    handles = {
+        label: axes.plot(centres, curve, linewidth=1.4, **_look(number))[0]
+        for number, (label, curve) in enumerate(curves.items())
+    }
     axes.set(xlabel="value of the weight", ylabel="density", xlim=(edges[0], edges[-1]))
     axes.set_ylim(bottom=0)
     style_axes(axes)
-    legend_below(figure, handles, [plain(label) for label in curves])
+    legend_below(figure, handles)
     rows = []
     for label, one in weights.items():
         deviation = float(np.std(one.values, dtype="float64"))
         numbers = [deviation, *np.quantile(np.abs(one.values), [0.05, 0.5, 0.95])]
         rows.append([label, f"{one.values.size:,} of {one.total:,}", *(f"{x:.3g}" for x in numbers)])
-    headings = [
-        "run",
-        "non-zero weights",
-        "standard deviation",
-        "5th percentile",
-        "median",
-        "95th percentile",
-    ]
+    percentiles = ["5th percentile", "median", "95th percentile"]
+    headings = ["run", "non-zero weights", "standard deviation", *percentiles]
     table = Table("Absolute values of the non-zero weights", headings, rows)
     return _figure_file(figure, "density", "Distribution of the non-zero weights", table)
 

@@ -1,9 +1,6 @@
 """The folder of a run: its files, and which process may write to it."""
 
 import contextlib
-import csv
-import errno
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -17,7 +14,7 @@ from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, csv_text, make_folder
 from tfsparsecap.runs.checkpoints import save_weights
 from tfsparsecap.settings.files import differences, load_config, save_config
 from tfsparsecap.settings.schema import Config
@@ -149,14 +146,7 @@ class RunFolder:
             raise
 
     def _create(self, config: Config, tokenizer: Tokenizer, initial: Mapping[str, np.ndarray] | None) -> None:
-        try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            reason = "the disk is full" if full else error.strerror
-            raise InputError(
-                f"cannot create the folder {self.path}: {reason}; free some space or choose another folder"
-            ) from error
+        make_folder(self.checkpoints)
         tokenizer.save_to(self.path)
         if initial:
             save_weights(self.initial, dict(initial))
@@ -212,12 +202,8 @@ class RunFolder:
 
     def write_history(self, rows: list[dict[str, Any]]) -> None:
         """Writes `history.csv`: one row per epoch."""
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _rounded(value) for name, value in row.items()} for row in rows)
-        atomic_write(self.history, text.getvalue())
+        rows = [{name: _rounded(value) for name, value in row.items()} for row in rows]
+        atomic_write(self.history, csv_text(rows))
 
     def write_json(self, name: str, content: Any) -> Path:
         """Writes `NAME.json` and returns its path."""

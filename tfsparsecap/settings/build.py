@@ -13,7 +13,7 @@ from tfsparsecap.data.records import CaptionData, Record
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.settings.checks import data_options
 from tfsparsecap.settings.schema import Config, Encoder
 
@@ -84,10 +84,8 @@ def make_captioner(
         encoder = make_encoder(model.encoder, policy, weights)
     size = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
     captioner = getattr(models, model.captioner)
-    try:
+    with error_prefix(f"model.kind={model.kind}"):
         return captioner(size, **sizes, encoder=encoder, dtype=policy, name="captioner")
-    except InputError as error:
-        raise InputError(f"model.kind={model.kind}: {error}") from error
 
 
 def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.layers.Layer:
@@ -100,21 +98,12 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     Raises:
         InputError: there is no such layer or width, or the weights cannot be loaded.
     """
-    arguments: dict[str, Any] = {
-        "layer": settings.layer,
-        "image_size": settings.image_size,
-        "weights": settings.weights if weights else None,
-        "trainable": settings.trainable,
-        "batch_norm_momentum": settings.batch_norm_momentum,
-        "dtype": policy,
-        "name": "encoder",
-    }
-    try:
+    arguments: dict[str, Any] = settings.model_dump(exclude={"network", "width"})
+    arguments |= {"weights": settings.weights if weights else None, "dtype": policy, "name": "encoder"}
+    with error_prefix("model.encoder"):
         if settings.network == "inception_v1":
             return models.InceptionV1Encoder(**arguments)
         return models.MobileNetV1Encoder(settings.width, **arguments)
-    except InputError as error:
-        raise InputError(f"model.encoder: {error}") from error
 
 
 def region_features(config: Config, records: Sequence[Record]) -> RegionFeatures:

@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 
+from tfsparsecap import plotting
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.model_summary.nonzeros import prunable_weights
-from tfsparsecap.plotting import (
-    COLOURS,
-    DARK_GREY,
-    legend_below,
-    make_figure,
-    plain,
-    png_path,
-    shortened,
-    style_axes,
-    write_figure,
-)
 from tfsparsecap.studies.published_curves import read_layers
 from tfsparsecap.text import one_line
 
@@ -179,35 +169,36 @@ def layers_figure(comparison: Comparison) -> "Figure":
 
     sparsities, runs, names, _ = comparison
     show_numbers = len(names) * len(sparsities) <= _MAX_NUMBERS
-    figure = make_figure(0.6 + len(names) * (0.12 + (0.16 if show_numbers else 0.1) * len(sparsities)))
+    figure = plotting.make_figure(
+        0.6 + len(names) * (0.12 + (0.16 if show_numbers else 0.1) * len(sparsities))
+    )
     axes = figure.add_subplot()
     lowest = min(sparsity for layers in sparsities.values() for sparsity in layers.values())
     low = 0 if lowest < 0.5 else 10 * int(10 * lowest)
-    height, patches = 0.84 / len(sparsities), []
-    for number, layers in enumerate(sparsities.values()):
-        colour = COLOURS[(number if number < runs else number - runs) % len(COLOURS)]
+    height, patches = 0.84 / len(sparsities), {}
+    for number, (label, layers) in enumerate(sparsities.items()):
+        colour = plotting.COLOURS[(number if number < runs else number - runs) % len(plotting.COLOURS)]
         look: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.4}
         if number >= runs:
             hatch = 4 * _HATCHES[(number - runs) % len(_HATCHES)]
             look = {"facecolor": "white", "edgecolor": colour, "linewidth": 0.8, "hatch": hatch}
-        patches.append(Patch(**look))
+        patches[label] = Patch(**look)
         y = [names.index(name) + (number - (len(sparsities) - 1) / 2) * height for name in layers]
         widths = [100 * sparsity - low for sparsity in layers.values()]
         axes.barh(y, widths, 0.88 * height, left=low, **look)
         for at, width in zip(y, widths, strict=True) if show_numbers else ():
-            style: dict[str, Any] = {
-                "fontsize": 8,
-                "color": DARK_GREY,
-                "va": "center",
-                "textcoords": "offset points",
-            }
-            axes.annotate(f"{low + width:.1f}", (100, at), xytext=(3, 0), **style)
-    axes.set_yticks(range(len(names)), [plain(shortened(name, 60)) for name in names], fontsize=9)
+            axes.annotate(
+                f"{low + width:.1f}", (100, at), xytext=(3, 0), textcoords="offset points",
+                fontsize=8, color=plotting.DARK_GREY, va="center",
+            )  # fmt: skip
+    axes.set_yticks(
+        range(len(names)), [plotting.plain(plotting.shortened(name, 60)) for name in names], fontsize=9
+    )
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(low, 100)
     axes.set_xlabel("sparsity of the layer, %" + (f" (the axis starts at {low} %)" if low else ""))
-    style_axes(axes, "x")
-    legend_below(figure, patches, [plain(label) for label in sparsities])
+    plotting.style_axes(axes, "x")
+    plotting.legend_below(figure, patches)
     return figure
 
 
@@ -235,10 +226,10 @@ def plot_layerwise(
         >>> plot_layerwise(layers_of_runs(["runs/smp"]), "layers.png")  # doctest: +SKIP
         [PosixPath('layers.png'), PosixPath('layers.svg')]
     """
-    path, comparison = png_path(path), compare(runs, published)
+    path, comparison = plotting.png_path(path), compare(runs, published)
     if not comparison.names:
         raise InputError(f"there are no layers to plot in {path}: give at least one run")
-    return write_figure(layers_figure(comparison), path, title, describe(comparison))
+    return plotting.write_figure(layers_figure(comparison), path, title, describe(comparison))
 
 
 def describe(comparison: Comparison) -> str:

@@ -10,26 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfsparsecap import plotting
 from tfsparsecap.errors import InputError
-from tfsparsecap.plotting import (
-    BLACK,
-    BLUE,
-    COLOURS,
-    DARK_GREY,
-    GREEN,
-    LIGHT_GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    legend_below,
-    make_figure,
-    plain,
-    png_path,
-    shortened,
-    style_axes,
-    write_figure,
-)
 from tfsparsecap.studies.published_curves import published_file, read_published
 from tfsparsecap.studies.table import Column, Panel, Result, column_label, panels
 from tfsparsecap.text import one_line
@@ -69,16 +51,16 @@ class Curve:
 _OTHERS = "published, not part of this study"
 # By the key that `_key` makes of a label.
 _STYLES = {
-    "dense": Style(DARK_GREY, "", "--"),
-    "smp": Style(VERMILLION, "o"),
-    "gradual": Style(BLUE, "s"),
-    "hardclassblind": Style(GREEN, "^"),
-    "hardclassuniform": Style(SKY, "v"),
-    "hardclassdistribution": Style(ORANGE, "D"),
-    "snip": Style(PURPLE, "P"),
-    "lotteryclassblind": Style(BLACK, "X"),
-    "lotteryclassuniform": Style(BLACK, "h", "--"),
-    "lotterygradual": Style(BLACK, "*", ":"),
+    "dense": Style(plotting.DARK_GREY, "", "--"),
+    "smp": Style(plotting.VERMILLION, "o"),
+    "gradual": Style(plotting.BLUE, "s"),
+    "hardclassblind": Style(plotting.GREEN, "^"),
+    "hardclassuniform": Style(plotting.SKY, "v"),
+    "hardclassdistribution": Style(plotting.ORANGE, "D"),
+    "snip": Style(plotting.PURPLE, "P"),
+    "lotteryclassblind": Style(plotting.BLACK, "X"),
+    "lotteryclassuniform": Style(plotting.BLACK, "h", "--"),
+    "lotterygradual": Style(plotting.BLACK, "*", ":"),
 }
 _DASHES = {"a": "-", "b": "--", "c": ":"}
 
@@ -126,7 +108,7 @@ def plot(
         >>> plot(results, "study.png", published="published_curves", title="Flickr8k")  # doctest: +SKIP
         [PosixPath('study.png'), PosixPath('study.svg')]
     """
-    path = png_path(path)
+    path = plotting.png_path(path)
     drawn = [panel for panel in panels(results) if _curves(panel, score)]
     if not drawn:
         raise InputError(f"no finished run has the score {score}: there is nothing to plot in {path}")
@@ -138,7 +120,7 @@ def plot(
     ]
     columns = 2 if any(tables) or len(drawn) > 1 else 1
     rows = len(drawn) if any(tables) else math.ceil(len(drawn) / columns)
-    figure = make_figure(2.7 * rows)
+    figure = plotting.make_figure(2.7 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
@@ -158,15 +140,19 @@ def plot(
             heading = "published" + ", MS-COCO" * ("MS-COCO" in table.name)
             artists = {**artists, **_draw_panel(grid[number, 1], at, theirs, styles, score, heading)}
         legend = {**legend, **artists}
-    order = sorted(legend, key=lambda label: label == _OTHERS)
-    legend_below(figure, [legend[label] for label in order], [plain(label) for label in order])
-    return write_figure(figure, path, title, f"{score} by sparsity; table.md has the numbers.")
+    # Published curves of other methods come last.
+    plotting.legend_below(figure, dict(sorted(legend.items(), key=lambda item: item[0] == _OTHERS)))
+    return plotting.write_figure(figure, path, title, f"{score} by sparsity; table.md has the numbers.")
 
 
 def _styles(lines: Iterable[str]) -> dict[str, Style]:
     """A different style for each method; those without a fixed style get unused ones."""
     fixed = {line: _style_of(*_key(line)) for line in lines}
-    every = (Style(c, m, d) for d in ("-", "--", ":", "-.") for c, m in zip(COLOURS, "os^DvPX", strict=True))
+    every = (
+        Style(c, m, d)
+        for d in ("-", "--", ":", "-.")
+        for c, m in zip(plotting.COLOURS, "os^DvPX", strict=True)
+    )
     unused = itertools.cycle(style for style in every if style not in fixed.values())
     styles: dict[str, Style] = {}
     for line, style in fixed.items():
@@ -221,7 +207,7 @@ def _draw_panel(
     deviations = any(deviation for _, deviation in shown)
     for number, curve in enumerate(curves):
         style = styles.get(curve.label)
-        look: dict[str, Any] = {"color": LIGHT_GREY, "linewidth": 0.9, "zorder": 2}
+        look: dict[str, Any] = {"color": plotting.LIGHT_GREY, "linewidth": 0.9, "zorder": 2}
         if style:
             look = {"color": style.colour, "linestyle": style.dashes, "linewidth": 1.7, "zorder": 3}
         label = curve.label if style else _OTHERS
@@ -243,13 +229,13 @@ def _draw_panel(
             drawn[label] = axes.errorbar(x, values, markersize=6.5, **marker, **errors, **look)[0]
     axes.set_axis_on()
     axes.set_ylim(min(ends) - margin, max(ends) + margin)
-    style_axes(axes)
-    axes.set_ylabel(plain(f"{score} \N{MULTIPLICATION SIGN} 100"))
+    plotting.style_axes(axes)
+    axes.set_ylabel(plotting.plain(f"{score} \N{MULTIPLICATION SIGN} 100"))
     grid = axes.get_gridspec()
     alone = grid is None or grid.ncols == 1
     title = textwrap.wrap(one_line(heading), 76 if alone else 44, max_lines=2, placeholder=" …")
-    axes.set_title("\n".join(map(plain, title)), fontsize=10.5, loc="left", fontweight="bold")
-    labels = [plain(shortened(column_label(column), 30)) for column in columns]
+    axes.set_title("\n".join(map(plotting.plain, title)), fontsize=10.5, loc="left", fontweight="bold")
+    labels = [plotting.plain(plotting.shortened(column_label(column), 30)) for column in columns]
     axes.set_xlim(-0.4, max(1, len(columns)) - 0.6)
     too_long = len("  ".join(labels)) > (96 if alone else 48)
     turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if too_long else {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, make_folder
 from tfsparsecap.inference.scoring import from_rows, scores_of
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.build import load_data
@@ -111,12 +111,7 @@ def run_study(
     check_data(run.config for run in waiting)
     log(f"{len(runs)} runs, {len(done)} of them already finished")
     logs = study_folder / "logs"
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot create the folder {logs} ({error.strerror}): choose another one with --runs"
-        ) from error
+    make_folder(logs)
     failed: dict[str, str] = {}
     running: list[_Process] = []
     epochs = sum(map(_epochs, runs)), sum(_finished_epochs(run, study_folder) for run in runs)

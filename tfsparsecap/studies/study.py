@@ -1,11 +1,10 @@
 """A study: a grid of runs (captioners x methods x variants x sparsities x seeds) described by one file."""
 
-import difflib
 import functools
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -13,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, error_prefix, unknown_name
 from tfsparsecap.settings.files import load_config, read_settings, sentence_of
 from tfsparsecap.settings.schema import Config, Share
 
@@ -246,12 +245,11 @@ def grid(
     return list(found.values())
 
 
-def _check_label(labels: Sequence[str], known: dict[str, Any], where: str) -> None:
-    for label in labels:
-        if label not in known:
-            near = difflib.get_close_matches(label, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
-            raise InputError(f"{where}: there is no {label!r}; {hint}")
+def _check_label(labels: Iterable[str], known: Collection[str], where: str) -> None:
+    with error_prefix(where):
+        for label in labels:
+            if label not in known:
+                raise unknown_name("label", label, known)
 
 
 def _in_order(methods: dict[str, Method]) -> list[str]:

@@ -1,7 +1,5 @@
 """Tables of a study: the scores of its runs and their means over seeds, as CSV and Markdown."""
 
-import csv
-import io
 import math
 import os
 import statistics
@@ -10,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, csv_text, make_folder
 from tfsparsecap.studies.study import GridRun
 from tfsparsecap.text import escaped, percent
 
@@ -191,18 +188,14 @@ def _panel(captioner: str, rows: list[Row], missing: list[GridRun]) -> Panel:
     )
 
 
-def csv_text(items: Sequence[Result | Row]) -> str:
+def items_as_csv(items: Sequence[Result | Row]) -> str:
     """CSV with a line for each item, scores as fractions; `NAME_std` is the standard deviation of NAME."""
     rows = []
     for item in items:
         row = dict(vars(item))
         scores, deviations = row.pop("scores"), row.pop("deviations", {})
         rows.append({**row, **scores, **{f"{name}_std": value for name, value in deviations.items()}})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(rows)
 
 
 def markdown_text(
@@ -309,16 +302,11 @@ def write_tables(
     """
     folder = Path(folder)
     texts = {
-        folder / "runs.csv": csv_text(results),
-        folder / "table.csv": csv_text(aggregate(results)),
+        folder / "runs.csv": items_as_csv(results),
+        folder / "table.csv": items_as_csv(aggregate(results)),
         folder / "table.md": markdown_text(results, title, missing=missing, score=score),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot create the folder {folder} ({error.strerror}): choose another one"
-        ) from error
+    make_folder(folder)
     for path, text in texts.items():
         atomic_write(path, text)
     return list(texts)

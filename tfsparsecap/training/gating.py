@@ -1,12 +1,11 @@
 """Adds and changes gates in each phase of a run: on the decoder and, depending on the scheme, the encoder."""
 
-import contextlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import error_prefix
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
 from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning
@@ -46,7 +45,7 @@ def gate_captioner(
     settings = config.pruning
     if settings is None or settings.encoder == "B":
         return
-    with _name_method(settings.method):
+    with error_prefix(f"pruning.method={settings.method}"):
         method = _make_method(settings, total_steps, config.training.epochs, initial_weights)
         if restored:
             # A method that computes its mask from the weights must not do so again.
@@ -78,7 +77,7 @@ def gate_for_fine_tuning(
         strip_pruning(captioner)
     if settings.encoder == "C":
         fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
-    with _name_method(settings.method):
+    with error_prefix(f"pruning.method={settings.method}"):
         if settings.encoder == "A":
             mask = FrozenMask(block_shape=settings.block_shape)
             mask.restored = restored
@@ -102,11 +101,3 @@ def _make_method(
         block_shape=settings.block_shape,
         **options,
     )
-
-
-@contextlib.contextmanager
-def _name_method(name: str) -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"pruning.method={name}: {error}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, cache_folder, make_folder
 
 #: Version of the file format; costs in other versions must be measured again.
 _FORMAT = 2
@@ -150,20 +150,14 @@ class Costs:
         Raises:
             InputError: the file cannot be written.
         """
-        folder = Path(path).parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"cannot create the folder {folder}: {error.strerror}; give another file"
-            ) from error
+        make_folder(Path(path).parent)
         content = {"format": _FORMAT, "nanoseconds": dataclasses.asdict(self), **about}
         atomic_write(path, json.dumps(content, indent=1) + "\n")
 
 
 def default_path() -> Path:
     """Path of the calibrated costs: `tfsparsecap/costs.json` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfsparsecap" / "costs.json"
+    return cache_folder() / "costs.json"
 
 
 def choose(option: str | os.PathLike | None) -> tuple[Costs, str]:
