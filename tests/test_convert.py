@@ -74,6 +74,7 @@ def test_a_converted_run_gives_the_published_captions(capsys, converted, publish
     assert result["captions"][0]["caption"] == text
 
 
+@pytest.mark.slow
 def test_captions_and_scores_of_each_beam_equal_the_originals(capsys, converted, published, features):
     computed = json.loads((published / "expected.json").read_text())["computed"]
     for beam in (1, 3):
@@ -86,6 +87,7 @@ def test_captions_and_scores_of_each_beam_equal_the_originals(capsys, converted,
             assert result["captions"][0]["score"] == pytest.approx(best["logprob"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_captions_can_be_sampled_and_missing_features_are_rejected(capsys, converted, features):
     argv = [
         converted,
@@ -214,6 +216,7 @@ def pruned(weights):
     return {**weights, **gates}, left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "beam"), [("ort_tiny", 2), ("acort_tiny_share_kv", 1)])
 def test_a_converted_transformer_gives_the_originals_captions(
     capsys, transformer, features, name, beam, tmp_path
@@ -237,6 +240,7 @@ def test_a_converted_transformer_gives_the_originals_captions(
         assert best[image]["score"] == pytest.approx(wanted["logprob"], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "beam"), [("acort_tiny_share_kv", 1)])
 def test_a_converted_transformer_with_radix_encoding_generates_words(
     capsys, transformer, features, name, beam, tmp_path
@@ -262,6 +266,7 @@ def test_a_converted_transformer_with_radix_encoding_generates_words(
         assert best[image]["score"] == pytest.approx(beams[f"beam_{beam}"]["logprob"], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_closed_gates_become_zeros_in_the_run(transformer, name, tmp_path):
     from tfsparsecap.conversion.published import published_arrays
@@ -282,6 +287,7 @@ def test_closed_gates_become_zeros_in_the_run(transformer, name, tmp_path):
     assert 0.4 < made["sparsity"] < 0.5 and found["att_embed.0.weight"][0, 0] == 0
 
 
+@pytest.mark.slow
 def test_a_converted_run_is_evaluated_on_its_data(capsys, transformer, features, tmp_path):
     weights, config, expected = transformer("ort_tiny")
     checkpoint = laid_out(tmp_path, weights, config, [f"w{token}" for token in range(4, 120)])

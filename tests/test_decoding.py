@@ -127,6 +127,7 @@ def test_scores_equal_teacher_forcing_and_are_sorted():
     assert np.all(ids[~before_end] == PAD)
 
 
+@pytest.mark.slow
 def test_other_inputs_reach_the_captioner():
     keras.utils.set_random_seed(3)
     captioner = UpDown(30, embedding_size=8, rnn_size=8, attention_size=8, feature_size=6)
@@ -186,6 +187,7 @@ def test_other_special_ids():
     np.testing.assert_array_equal(token_ids[0, 0], [7, 8, 4, 6, 6])
 
 
+@pytest.mark.slow
 def test_graphs_of_unknown_batch_size_equal_eager_mode():
     captioner, inputs = make(15), features(4)
     signature = [tf.TensorSpec((None, 4, 7))]
@@ -212,6 +214,7 @@ def test_mixed_precision():
     assert token_ids.shape == (2, 3, LENGTH) and scores.dtype == tf.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beam", "cell"), [(1, "gru"), (3, "lstm")])
 def test_exports_with_builtin_operations_and_gives_the_same_captions(beam, cell):
     captioner = make(15, cell=cell)

@@ -43,6 +43,7 @@ def test_scores_of_a_run_are_written_into_its_folder(capsys, copied_run):
     assert len(json.loads((copied_run / "captions_validation.json").read_text())) == 3
 
 
+@pytest.mark.slow
 def test_scores_of_another_beam_do_not_overwrite_those_of_the_run(capsys, copied_run):
     (copied_run / "scores_test.json").write_text("mine")
     assert exit_code(copied_run, "--beam", "2", "--json", *QUICK) == 0
@@ -52,6 +53,7 @@ def test_scores_of_another_beam_do_not_overwrite_those_of_the_run(capsys, copied
     assert json.loads((copied_run / "scores_test_beam2.json").read_text())["beam"] == 2
 
 
+@pytest.mark.slow
 def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run, monkeypatch, tmp_path):
     class Exported(TFLiteCaptioner):
         image_size, features_shape, feature_size, max_regions = 32, None, None, 0
@@ -130,6 +132,7 @@ def test_all_scores_of_a_run_and_the_reason_for_a_missing_one(capsys, copied_run
     assert names <= set(scores) and "SPICE" not in scores
 
 
+@pytest.mark.slow
 def test_scores_that_need_no_java_are_computed_without_it(capsys, commands, copied_run, tmp_path):
     assert exit_code(copied_run, "--spice", "--spice-jars", tmp_path) == 0
     table = printed(capsys)

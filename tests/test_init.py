@@ -51,6 +51,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 def test_import_needs_no_extras_and_registers_all_classes_with_keras():
     done = python(IMPORT)
     assert done.stdout.strip().endswith("done"), done.stderr[-3000:]

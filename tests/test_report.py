@@ -24,6 +24,8 @@ from tfsparsecap.command import run
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import load_config, save_config
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = '<script>alert("a")</script> & <img src="http://example.com/a.png">'
 HISTORY = {
     "dense": "epoch,phase,loss,seconds,validation_CIDEr\n1,train,2.5,9,0.25\n2,train,1.5,9,0.75\n",

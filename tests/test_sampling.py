@@ -190,6 +190,7 @@ def test_exactly_the_allowed_tokens_are_sampled(settings, words):
     assert set(token_ids.numpy().ravel().tolist()) == words
 
 
+@pytest.mark.slow
 def test_nuclei_of_a_large_vocabulary():
     # Wide nuclei: of equally probable words, the first three quarters.
     token_ids, _ = sample(Chain(np.zeros((512, 512))), features(1), 8000, 1, seed=1, top_p=0.75)
@@ -270,6 +271,7 @@ def test_very_low_temperatures_are_greedy(temperature):
     np.testing.assert_allclose(found.numpy().sum(2), np.repeat(scores, 3, axis=1), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_captions_and_other_seeds_do_not():
     captioner, inputs = make(), features(3)
 
@@ -296,6 +298,7 @@ def test_without_a_seed_the_global_seed_is_used():
     assert runs() == first
 
 
+@pytest.mark.slow
 def test_graphs_of_unknown_batch_size_equal_eager_mode():
     captioner, inputs = make(), features(4)
 
@@ -364,6 +367,7 @@ def test_sampler_uses_its_settings():
         assert_sampled_from(drawn, {word: chances[word] for word in np.flatnonzero(chances).tolist()})
 
 
+@pytest.mark.slow
 def test_calls_of_a_sampler_differ_and_another_sampler_with_the_same_seed_repeats_them():
     captioner, inputs = make(), features(2)
 

@@ -12,6 +12,8 @@ from tfsparsecap.models import UpDown
 
 from ..export.conftest import IMAGE_SIZE, small_captioner
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small(monkeypatch):

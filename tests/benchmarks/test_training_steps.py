@@ -11,6 +11,8 @@ from tfsparsecap.command import run
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import registry
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"size": 16, "hidden_size": 16, "layers": 1, "heads": 2, "share_encoder_layers": None}
 SMALL["share_decoder_layers"] = None
 

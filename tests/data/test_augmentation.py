@@ -21,6 +21,7 @@ def images(dataset):
     return np.stack([inputs["image"].numpy() for inputs, _ in dataset])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_layer_depends_on_its_seed_only(dataset, name):
     augmentation = Augmentation([name], SIZE)

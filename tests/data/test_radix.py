@@ -149,6 +149,7 @@ def test_padded_captions_of_short_lengths_by_hand(words):
     ]
 
 
+@pytest.mark.slow
 def test_encoding_works_in_a_graph_and_in_tf_data(words):
     tokenizer = RadixTokenizer(words, 768)
     texts = texts_of(captions_of(np.random.default_rng(1), 20))

@@ -80,6 +80,7 @@ def test_a_full_disk_leaves_no_files_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_splits_share_no_combination_of_things():
     def combinations(split):
         return {frozenset(map(str, (s.first, s.second))) for s in many(600, split)}

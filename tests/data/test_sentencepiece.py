@@ -133,6 +133,7 @@ def test_unknown_and_empty_captions(published):
     assert published.decode([]) == published.decode([3, 4]) == published.decode([1, 0, 2]) == ""
 
 
+@pytest.mark.slow
 def test_encoding_works_in_a_graph_and_in_tf_data(published):
     texts = tf.constant(["A man.", "a dog on the street"])
     wanted = published.encode_padded(texts, 5)[1].numpy().tolist()

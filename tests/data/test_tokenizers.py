@@ -71,6 +71,7 @@ def test_encoding_marks_start_end_and_unknown_words():
     assert ids.to_list() == [[1, 4, 5, 2], [1, 4, 3, 5, 2], [1, 2], [1, 3, 2]]
 
 
+@pytest.mark.slow
 def test_encoding_works_in_a_graph_and_in_tf_data():
     tokenizer = WordTokenizer.from_captions(["a dog", "a cat"])
     texts = tf.constant(["A cat", "dog and cat"])
@@ -170,6 +171,7 @@ def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path):
         WordTokenizer.from_captions(["a"]).save_to(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_vocabulary_size_of_flickr8k(shared):
     from tfsparsecap.data import flickr
 

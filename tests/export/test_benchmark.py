@@ -9,6 +9,8 @@ from tfsparsecap_export.measure import calibrate
 
 from tfsparsecap.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--runs", "2", "--inputs", "2"]
 
 

@@ -30,7 +30,7 @@ def small():
 SMALL_OPTIONS = {"inputs": {"features": (5, 24)}, "captions": CaptionOptions(max_length=5)}
 
 
-@pytest.mark.parametrize("pattern", ["blocks", "unstructured"])
+@pytest.mark.parametrize("pattern", ["blocks", pytest.param("unstructured", marks=pytest.mark.slow)])
 def test_every_format_gives_the_captions_of_the_keras_model(pattern, request, exported, samples):
     captioner = request.getfixturevalue(f"{pattern}_captioner")
     decode = Decoder(captioner, BEAM, MAX_LENGTH)
@@ -92,6 +92,7 @@ def test_the_report_names_layers_and_reasons(exported, blocks_captioner):
     assert sum(layer.bytes for layer in report.layers) < report.bytes
 
 
+@pytest.mark.slow
 def test_a_captioner_without_encoder_needs_the_shape_of_its_features(tmp_path, small):
     with pytest.raises(InputError, match="the input size of soft_attention"):
         export_model(small, tmp_path / "a.tflite")
@@ -102,6 +103,7 @@ def test_a_captioner_without_encoder_needs_the_shape_of_its_features(tmp_path, s
     np.testing.assert_array_equal(token_ids, Decoder(small, 3, 5)({"features": features[None]})[0][0])
 
 
+@pytest.mark.slow
 def test_additional_inputs_of_a_captioner_are_inputs_of_the_file(tmp_path):
     keras.utils.set_random_seed(2)
     captioner = UpDown(30, embedding_size=16, rnn_size=16, attention_size=16, feature_size=6)
@@ -121,6 +123,7 @@ def test_additional_inputs_of_a_captioner_are_inputs_of_the_file(tmp_path):
         export_model(captioner, tmp_path / "b.tflite", inputs={"features": (4, 6), "boxes": (4, 4)})
 
 
+@pytest.mark.slow
 def test_a_transformer_that_predicts_digits_returns_words(
     exported_transformer, transformer_captioner, digits, samples, tmp_path
 ):
@@ -156,6 +159,7 @@ def test_a_transformer_that_predicts_digits_returns_words(
         export_model(transformer_captioner, tmp_path / "b.tflite", captions=captions)
 
 
+@pytest.mark.slow
 def test_fewer_regions_with_boxes_are_padded(tmp_path):
     keras.utils.set_random_seed(3)
     captioner = ObjectRelationTransformer(40, size=16, hidden_size=24, layers=1, heads=2, feature_size=6)
@@ -175,6 +179,7 @@ def test_fewer_regions_with_boxes_are_padded(tmp_path):
         file.token_ids(features=np.zeros((10, 6), "float32"), boxes=np.zeros((9, 4), "float32"))
 
 
+@pytest.mark.slow
 def test_scores_of_layers_with_shared_caches_are_compared_word_by_word(tmp_path):
     keras.utils.set_random_seed(3)
     captioner = ObjectRelationTransformer(
@@ -195,6 +200,7 @@ def test_scores_of_layers_with_shared_caches_are_compared_word_by_word(tmp_path)
     assert report.verification.equal == 1 and report.verification.error < 1e-3
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_a_captioner(tmp_path, interpreter, cached_export):
     rng = np.random.default_rng(0)
     inputs = [keras.Input((64,), name="left"), keras.Input((8, 8, 4), name="right")]
@@ -216,6 +222,7 @@ def test_a_model_that_is_not_a_captioner(tmp_path, interpreter, cached_export):
         export_model(model, tmp_path / "b.tflite", captions=CaptionOptions())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 16])
 def test_any_batch_size(block, tmp_path, interpreter, cached_export):
     keras.utils.set_random_seed(0)
@@ -235,6 +242,7 @@ def test_any_batch_size(block, tmp_path, interpreter, cached_export):
                 np.testing.assert_allclose(found, expected[:batch], atol=atol, err_msg=format)
 
 
+@pytest.mark.slow
 def test_recurrent_layers_need_a_fixed_batch_size(tmp_path):
     model = keras.Sequential([keras.Input((5, 16)), keras.layers.LSTM(16)])
     with pytest.raises(InputError, match="needs a fixed batch size"):
@@ -245,6 +253,7 @@ def test_recurrent_layers_need_a_fixed_batch_size(tmp_path):
         export_model(model, tmp_path / "a.tflite", batch=0)
 
 
+@pytest.mark.slow
 def test_mixed_precision_is_exported_in_float32_and_restored(tmp_path):
     model = SoftAttention(
         40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24, dtype="mixed_bfloat16"
@@ -253,6 +262,7 @@ def test_mixed_precision_is_exported_in_float32_and_restored(tmp_path):
     assert model.compute_dtype == model.cell.compute_dtype == "bfloat16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rejected", "note"), [(1, "only the convolutions"), (2, "stored as float32")])
 def test_rounding_that_changes_captions_is_reduced(
     rejected, note, tmp_path, monkeypatch, unstructured_captioner, export_options, cached_export

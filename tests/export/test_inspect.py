@@ -121,6 +121,7 @@ def damaged(content, rng):
     return content
 
 
+@pytest.mark.slow
 def test_damaged_files_are_shown_or_reported_quickly(exported, converted, written, capsys):
     rng = random.Random(11)
     members = {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": "<pad>\n"}

@@ -13,6 +13,8 @@ from tfsparsecap.inference.bundle import read_bundle
 from tfsparsecap.settings.files import save_config
 from tfsparsecap.settings.schema import Config, Data
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, blocks_captioner, vocabulary):

@@ -19,6 +19,8 @@ from tfsparsecap.models import SoftAttention
 from ..runtimes import tflite_2_16
 from .conftest import BEAM, LAYER_ENCODINGS, MAX_LENGTH, prune, rewritten
 
+pytestmark = pytest.mark.slow
+
 #: Largest differences between the scores of two runtimes in nats. Runtimes add float32 products in different
 #: orders: 1.4e-5 was the largest difference measured. A layer with int8 weights quantizes its inputs, which
 #: may round a last digit differently: one such step changed scores by up to 0.05. Weights that a runtime

@@ -96,6 +96,7 @@ def test_wider_beams_are_sorted_and_no_worse(run, photos):
     assert run.generate(photos / "a.jpg")[0].score <= scores[0] + 1e-5
 
 
+@pytest.mark.slow
 def test_sampling_repeats_with_the_same_seed(run, photos):
     options = {"samples": 4, "temperature": 2.0, "top_k": 9, "top_p": 0.99}
     first, second = (run.generate(photos / "a.jpg", seed=3, **options) for _ in range(2))
@@ -192,6 +193,7 @@ def test_paths_that_are_not_captioners_are_refused(tmp_path):
         load(tmp_path / "a.jpg")
 
 
+@pytest.mark.slow
 def test_run_and_exported_file_give_the_same_captions(run, photos, tmp_path):
     export = pytest.importorskip("tfsparsecap_export")
     length = run.config.data.max_length

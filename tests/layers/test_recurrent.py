@@ -144,6 +144,7 @@ def test_a_shared_layer_is_sampled_once_per_pass(counted):
     assert len(counted) == 2
 
 
+@pytest.mark.slow
 def test_sequences_of_unknown_length_are_sampled_once(counted):
     signature = [tf.TensorSpec((None, None, SIZE))]
     inputs = keras.Input((None, SIZE))

@@ -69,6 +69,7 @@ def pycocoevalcap_scores(references, captions, with_meteor=True):
     }
 
 
+@pytest.mark.slow
 def test_scores_of_published_captions_equal_pycocoevalcaps(published, with_java):
     found = compute_scores(*published, metrics=["BLEU", "ROUGE-L", "CIDEr"])
     assert found.tokenizer == "ptb" and found.not_computed == {}

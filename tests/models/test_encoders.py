@@ -34,6 +34,7 @@ def small_inception(**changes):
 BOTH = pytest.mark.parametrize("make", [small, small_inception])
 
 
+@pytest.mark.slow
 def test_equals_keras_applications_with_imagenet_weights(shared):
     program = """
 import keras, numpy as np
@@ -55,6 +56,7 @@ np.testing.assert_allclose(encoder(images), np.reshape(expected, (1, 49, 768)), 
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [("conv1_relu", (1024, 8)), ("conv_pw_3_relu", (256, 32)), ("conv_pw_11_relu", (16, 128))],
@@ -239,6 +241,7 @@ def test_a_gated_convolution_uses_its_masked_kernel(encoder, images):
         np.testing.assert_array_equal(layer.kernel, kernels[layer.name] * masks[layer.name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "layer", "policy"),
     [(small, "conv_pw_1_relu", "mixed_bfloat16"), (small_inception, "Conv2d_2c_3x3_Relu", "float32")],

@@ -11,6 +11,8 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.inception_v1 import inception_v1, load_slim_checkpoint, published_name
 
+pytestmark = pytest.mark.slow
+
 v1 = tf.compat.v1
 # Table 1 of "Going Deeper with Convolutions": #1x1, #3x3 reduce, #3x3, #5x5 reduce, #5x5, pool proj; what is
 # 5x5 there is 3x3 here.

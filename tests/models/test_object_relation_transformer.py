@@ -76,6 +76,7 @@ def test_encoder_and_log_probabilities_equal_the_originals(name, image, original
     np.testing.assert_allclose(tf.nn.log_softmax(logits)[0], reference["logprobs"], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_beam_search_finds_the_originals_captions(name, original, inputs_of):
     captioner, expected, _ = original(name)

@@ -109,6 +109,7 @@ def test_dropout_only_in_training(captioner, inputs):
     assert not np.allclose(captioner(inputs, training=True), captioner(inputs))
 
 
+@pytest.mark.slow
 def test_learns_its_captions_with_keras_fit_compiled_by_xla(inputs):
     keras.utils.set_random_seed(3)
     assert_learns(SoftAttention(20, feature_size=7, **SMALL), inputs)
@@ -170,6 +171,7 @@ def test_mixed_precision_gives_float32_logits_close_to_full_precision(inputs, po
     np.testing.assert_allclose(logits, full(inputs), atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_saved_and_loaded_with_its_encoder(encoder, cell, tmp_path):
     captioner = SoftAttention(20, cell=cell, encoder=encoder, dropout=0.1, **SMALL)

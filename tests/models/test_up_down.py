@@ -89,6 +89,7 @@ def test_log_probabilities_equal_the_originals(published, folder, shared, expect
         np.testing.assert_allclose(log_softmax(logits[0]), original, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 2, 3, 5])
 def test_captions_equal_the_originals_in_one_batch(published, folder, expected, batch, beam):
     vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()

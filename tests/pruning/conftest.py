@@ -1,4 +1,7 @@
-"""Models train from fixed seeds, and eagerly, which is faster for a few steps; `compiled` turns that off."""
+"""Models train from fixed seeds, and eagerly, which is faster for a few steps; `compiled` turns that off.
+
+Tests with `compiled` are marked `slow`.
+"""
 
 import keras
 import pytest
@@ -24,3 +27,9 @@ def eager_training(request, monkeypatch) -> None:
         return compile_model(self, *args, **{"run_eagerly": True, **kwargs})
 
     monkeypatch.setattr(keras.Model, "compile", compile_eagerly)
+
+
+def pytest_collection_modifyitems(items) -> None:
+    for item in items:
+        if "compiled" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)

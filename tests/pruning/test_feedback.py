@@ -104,6 +104,7 @@ class KillAfter(keras.callbacks.Callback):
             raise Killed
 
 
+@pytest.mark.slow
 def test_a_killed_training_resumes_from_its_backup_with_equal_weights(tmp_path):
     def begun():
         method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.4, weight_decay=0.01)

@@ -222,6 +222,7 @@ def test_rounds_0_requires_initial_weights(given):
     assert [type(layer) for layer in model.layers] == [keras.layers.Dense] * 2
 
 
+@pytest.mark.slow
 def test_a_gradual_ticket_keeps_what_gradual_pruning_keeps():
     start = moving(made())
     gradual = prune(made(), Gradual(0.75, 8))
@@ -264,6 +265,7 @@ def test_training_of_a_loaded_ticket_of_a_trained_model_continues(tmp_path):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allocation", "rounds", "cut"), [("blind", 3, 6), ("gradual", 1, 3)])
 def test_a_resumed_training_ends_with_the_same_ticket(tmp_path, allocation, rounds, cut):
     def begun():

@@ -91,6 +91,7 @@ def subclassed():
 MODELS = [sequential, functional, nested, attention, recurrent, subclassed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MODELS)
 def test_any_kind_of_model_can_be_pruned_trained_and_stripped(make):
     keras.utils.set_random_seed(2)
@@ -372,6 +373,7 @@ def test_gates_of_a_completely_frozen_model_learn(method):
         np.testing.assert_array_equal(values, weights[path], err_msg=path)
 
 
+@pytest.mark.slow
 def test_gates_of_frozen_layers_learn_after_the_model_is_loaded(tmp_path):
     keras.utils.set_random_seed(1)
     model = frozen_below()

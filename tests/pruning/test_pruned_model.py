@@ -71,6 +71,7 @@ def in_a_fresh_process(program, *arguments):
     assert done.stdout.strip().endswith("done"), done.stderr[-3000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "method"),
     [

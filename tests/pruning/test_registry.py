@@ -23,6 +23,7 @@ OPTIONS = {
     "supermask_loss": {"end": 0.7},
     "frozen": {},
 }
+OTHER_METHODS = sorted(set(registry.METHODS) - {"supermask"})
 EPOCHS = 4
 
 
@@ -55,7 +56,9 @@ def others(model):
     return {weight.path: weight for weight in model.trainable_weights if weight.path.endswith(ending)}
 
 
-@pytest.mark.parametrize("name", sorted(registry.METHODS))
+@pytest.mark.parametrize(
+    "name", ["supermask", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_METHODS)]
+)
 def test_every_method_prunes_every_kind_of_layer_in_fit(name):
     model, block_shape = everything(), (4, 1)
     types = [type(layer) for layer in model.layers]

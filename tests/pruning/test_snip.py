@@ -74,6 +74,7 @@ def test_sensitivities_of_several_batches_are_summed():
         np.testing.assert_array_equal(np.asarray(gate.logits) > 0, mask)
 
 
+@pytest.mark.slow
 def test_remaining_weights_train_and_masks_do_not_change():
     pruned = prune(made(), SNIP(0.5, total_steps=40))
     pruned.compile(keras.optimizers.Adam(0.01), "mse")

@@ -46,6 +46,7 @@ def test_augmentation_of_cached_features_is_rejected(make_run_data):
         run_data.training_batches(from_images=False, batch_size=5)
 
 
+@pytest.mark.slow
 def test_each_network_and_each_set_of_weights_has_its_own_cache(make_run_data):
     inception = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
     first, second = make_run_data(*FROZEN), make_run_data(FROZEN[0], *inception)

@@ -36,6 +36,7 @@ def test_an_empty_vocabulary_is_rejected(tiny_settings):
         make_tokenizer(config, load_data(config))
 
 
+@pytest.mark.slow
 def test_encoders_are_built_from_their_settings():
     inception = {"network": "inception_v1", "layer": "Mixed_3b", "image_size": 32}
     encoder = make_encoder(Encoder(**inception), "float32")

@@ -154,6 +154,7 @@ def assert_stripped_to(captioner, sparsity):
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["supermask_loss", "magnitude"])
 def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(method, captioner, configured):
     config, before = configured("A", method), values(captioner)
@@ -182,6 +183,7 @@ def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(m
         assert_equal({path: array != 0 for path, array in part.items()}, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["supermask", "magnitude"])
 def test_scheme_b_prunes_both_in_fine_tuning(method, captioner, configured):
     config, before = configured("B", method), values(captioner)
@@ -203,6 +205,7 @@ def test_scheme_b_prunes_both_in_fine_tuning(method, captioner, configured):
     assert len(free) == 3 * 9 and closed(free) < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["supermask", "supermask_loss"])
 def test_scheme_c_fixes_the_decoders_mask_and_prunes_the_encoder(method, captioner, configured):
     config, before = configured("C", method), values(captioner)

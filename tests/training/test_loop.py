@@ -55,6 +55,7 @@ class Recorder(keras.callbacks.Callback):
         self.epochs.append(dict(logs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparsity", [None, 0.5])
 def test_the_loop_and_fit_take_the_same_steps(sparsity):
     ours, theirs = make_captioner(), make_captioner()
@@ -87,6 +88,7 @@ def two_devices():
     return tf.distribute.MirroredStrategy([device.name for device in devices[:2]])
 
 
+@pytest.mark.slow
 def test_two_devices_take_the_same_steps_as_one():
     results = []
     for strategy in (tf.distribute.get_strategy(), two_devices()):

@@ -43,6 +43,7 @@ class Stopped(Exception):
     """Simulates a power failure."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
     tiny_settings, tmp_path, monkeypatch
@@ -68,11 +69,13 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
     assert resumed["sparsity"] == scores["sparsity"] == pytest.approx(0.8, abs=0.001)
 
 
+@pytest.mark.slow
 def test_a_compiled_run_resumes_to_the_same_weights(trained_run, tmp_path):
     shutil.copytree(trained_run, tmp_path / "trained")
     resume_last_epoch(RunFolder(tmp_path / "trained"), RunFolder(trained_run).load_config())
 
 
+@pytest.mark.slow
 def test_a_run_folder_contains_what_is_documented(trained_run):
     folder = RunFolder(trained_run)
     assert {path.name for path in folder.path.iterdir()} >= {
@@ -130,6 +133,7 @@ def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp
         assert any(np.array_equal(kept, array) for array in best)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_interrupted_at_once(
     tiny_settings, tiny_run, tmp_path, monkeypatch
@@ -181,6 +185,7 @@ def test_phases_follow_the_settings(tiny_settings):
     assert (second.epochs, second.batch_size, second.schedule) == (2, 25, "constant")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_lottery_ticket_starts_with_the_initial_weights_of_its_run(tiny_settings, trained_run, tmp_path):
     start = [*tiny_settings, "pruning.method=lottery", "pruning.rounds=0", "training.validation_images=0"]
@@ -263,6 +268,7 @@ def on_features(folder, kind, *more):
     return [*settings, *KINDS[kind], *more]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.filterwarnings("ignore:skipped")
 @pytest.mark.parametrize("kind", KINDS)

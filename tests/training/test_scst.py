@@ -198,6 +198,7 @@ SIZES = {
 REWARDED = ["training.scst.samples=3", "training.batch_size=10", "training.epochs=2"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 @pytest.mark.parametrize("kind", SIZES)
 def test_a_run_on_rewards_keeps_the_zeros_of_its_start_and_resumes(kind, tiny_settings, tmp_path):

@@ -25,6 +25,7 @@ def captioner():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_captioners_file_gives_the_captions_of_the_keras_model(captioner, interpreter, beam):
     content = graph.caption_graph(captioner, FEATURES, beam, max_length=7)

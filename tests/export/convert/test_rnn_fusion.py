@@ -10,6 +10,8 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from ..conftest import prune, small_captioner
 
+pytestmark = pytest.mark.slow
+
 FEATURES = {"features": tf.TensorSpec((1, 16, 64), name="features")}
 
 

@@ -17,6 +17,8 @@ from tfsparsecap.pruning import prune, strip_pruning
 
 from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH
 
+pytestmark = pytest.mark.slow
+
 IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
 FEATURES = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
 

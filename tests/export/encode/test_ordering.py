@@ -14,6 +14,8 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner
 
+pytestmark = pytest.mark.slow
+
 IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
 
 #: Costs with which restoring the order of outputs is always, and never, worthwhile.

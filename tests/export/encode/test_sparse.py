@@ -129,6 +129,7 @@ def test_the_same_model_gives_the_same_bytes(layer):
     assert rewritten(dense, sparse.CSR) == rewritten(dense, sparse.CSR)
 
 
+@pytest.mark.slow
 def test_weights_inside_the_loop_are_found(blocks_captioner):
     inputs = exporter.caption_inputs(blocks_captioner)
     dense = graph.caption_graph(blocks_captioner, inputs, beam=3, max_length=4)

@@ -11,6 +11,8 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from ..conftest import small_captioner
 
+pytestmark = pytest.mark.slow
+
 
 def blocks(columns, outputs, kept, seed=0):
     """A kernel in Keras's layout (inputs, outputs), sparse in blocks of 16 inputs."""

@@ -31,6 +31,7 @@ def bundle(model, members, method=zipfile.ZIP_STORED):
     return content.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "format"), [*(("blocks", format) for format in FORMATS), ("unstructured", "fast")]
 )

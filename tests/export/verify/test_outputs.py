@@ -11,6 +11,8 @@ from tfsparsecap_export.verify import outputs as verify
 from tfsparsecap.errors import InputError
 from tfsparsecap.models import SoftAttention
 
+pytestmark = pytest.mark.slow
+
 
 def damaged(content, change):
     """The same file with all values of its largest fully connected layer changed."""

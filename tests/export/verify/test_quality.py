@@ -12,6 +12,8 @@ from tfsparsecap_export.verify.quality import CaptionedSamples, Quality, choose_
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def validation(exported, images):
