@@ -3,8 +3,12 @@
 Tests with `compiled` are marked `slow`.
 """
 
+from pathlib import Path
+
 import keras
 import pytest
+
+FOLDER = Path(__file__).parent
 
 
 @pytest.fixture
@@ -29,7 +33,8 @@ def eager_training(request, monkeypatch) -> None:
     monkeypatch.setattr(keras.Model, "compile", compile_eagerly)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items) -> None:
     for item in items:
-        if "compiled" in getattr(item, "fixturenames", ()):
+        if FOLDER in item.path.parents and "compiled" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
