@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import struct
 import tempfile
 import tokenize
 import zipfile
@@ -17,25 +18,11 @@ from typing import Any
 
 from tfsparsecap.errors import InputError
 
-#: Exceptions that NumPy and zipfile raise for damaged `.npy` and `.npz` files.
-BROKEN_ARRAYS = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    SyntaxError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    MemoryError,
-    RuntimeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
+#: What NumPy, zipfile and Pillow raise for damaged or malicious files.
+DAMAGE = (
+    *(OSError, EOFError, ValueError, TypeError, SyntaxError, LookupError, OverflowError, MemoryError),
+    *(RuntimeError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
-
-
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -157,12 +157,12 @@ def test_a_maven_that_hangs_is_killed(commands, fake_jars, monkeypatch, tmp_path
 def test_a_read_only_folder_is_reported(commands, fake_jars, tmp_path):
     commands("mvn", MAVEN)
     tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match="cannot write into"):
+    with pytest.raises(InputError, match="cannot create the folder"):
         spice_jars(tmp_path / "jars", fetch=True)
 
 
 def test_a_folder_that_is_a_file_is_reported(commands, fake_jars, tmp_path):
     commands("mvn", MAVEN)
     (tmp_path / "jars").write_text("")
-    with pytest.raises(InputError, match="cannot write into"):
+    with pytest.raises(InputError, match="cannot create the folder"):
         spice_jars(tmp_path / "jars", fetch=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tfsparsecap import plotting
 from tfsparsecap.errors import InputError
 from tfsparsecap.studies import plot as study_plot
 from tfsparsecap.studies.plot import plot
@@ -57,7 +58,7 @@ def table(tmp_path):
 def figures(monkeypatch):
     """The figures, which are not rendered."""
     drawn = []
-    monkeypatch.setattr(study_plot, "write_figure", lambda figure, *rest: drawn.append(figure))
+    monkeypatch.setattr(plotting, "write_figure", lambda figure, *rest: drawn.append(figure))
     return drawn
 
 
@@ -86,7 +87,7 @@ def test_a_png_and_an_svg_with_all_labels_are_written(tmp_path, table):
     with Image.open(paths[0]) as image:
         assert image.format == "PNG" and image.width == 1600
         pixels = np.asarray(image.convert("RGB"))
-    for colour in (study_plot.VERMILLION, study_plot.BLUE, study_plot.GREEN, study_plot.PURPLE):
+    for colour in (plotting.VERMILLION, plotting.BLUE, plotting.GREEN, plotting.PURPLE):
         assert (pixels == [int(colour[i : i + 2], 16) for i in (1, 3, 5)]).all(-1).sum() > 500, colour
     found = words(paths[1])
     labels = {
@@ -107,7 +108,7 @@ def test_means_and_deviations_are_numpys(tmp_path, figures):
     plot(results, tmp_path / "plot.png")
     (axes,) = figures[0].axes
     assert ticks(axes) == ["80 %", "90 %", "95 %"]
-    for method, colour in (("SMP", study_plot.VERMILLION), ("Gradual", study_plot.BLUE)):
+    for method, colour in (("SMP", plotting.VERMILLION), ("Gradual", plotting.BLUE)):
         scores = np.array(
             [
                 [100 * run.scores["CIDEr"] for run in results if (run.method, run.sparsity) == (method, s)]
@@ -128,16 +129,16 @@ def test_published_scores_are_drawn_beside_ours_in_the_same_colours(tmp_path, ta
     plot(study(seeds=(1,)), tmp_path / "plot.png", published=table)
     ours, theirs = figures[0].axes
     assert ticks(ours) == ticks(theirs) == ["80 %", "90 %", "95 %", "97.5 %"]
-    assert curve(theirs, study_plot.VERMILLION) == ([0, 1, 3], [94.4, 93.1, 88.5])
-    assert curve(theirs, study_plot.BLUE) == ([0, 1, 3], [94.0, 91.4, 84.1])
-    assert curve(theirs, study_plot.GREEN) == ([0, 1, 3], [94.2, 91.8, 75.9])
-    assert curve(theirs, study_plot.LIGHT_GREY) == ([0, 1, 3], [93.7, 90.8, 75.1])
-    assert len(curve(ours, study_plot.GREEN)[1]) == 3
+    assert curve(theirs, plotting.VERMILLION) == ([0, 1, 3], [94.4, 93.1, 88.5])
+    assert curve(theirs, plotting.BLUE) == ([0, 1, 3], [94.0, 91.4, 84.1])
+    assert curve(theirs, plotting.GREEN) == ([0, 1, 3], [94.2, 91.8, 75.9])
+    assert curve(theirs, plotting.LIGHT_GREY) == ([0, 1, 3], [93.7, 90.8, 75.1])
+    assert len(curve(ours, plotting.GREEN)[1]) == 3
     markers = [
         {line.get_color(): line.get_marker() for line in axes.get_lines() if line.get_marker() != "None"}
         for axes in (ours, theirs)
     ]
-    for colour in (study_plot.VERMILLION, study_plot.BLUE, study_plot.GREEN):
+    for colour in (plotting.VERMILLION, plotting.BLUE, plotting.GREEN):
         assert markers[0][colour] == markers[1][colour]
 
 
@@ -147,7 +148,7 @@ def test_the_axis_ends_above_outliers(tmp_path, table, figures):
     # SNIP falls to 43.6, all others stay above 75.
     assert 70 < theirs.get_ylim()[0] < 75.1
     plot(study(seeds=(1,), methods=("SMP", "Gradual")), tmp_path / "plot.png")
-    lowest = min(curve(figures[1].axes[0], study_plot.BLUE)[1])
+    lowest = min(curve(figures[1].axes[0], plotting.BLUE)[1])
     assert figures[1].axes[0].get_ylim()[0] < lowest < 36  # no outliers
 
 
@@ -185,7 +186,7 @@ def test_encoder_schemes_of_a_method_share_its_colour_and_differ_in_dashes(share
         text: (handle.get_color(), handle.get_linestyle())
         for text, handle in zip(texts, handles, strict=True)
     }
-    assert looks["SMP (A)"][0] == looks["SMP (B)"][0] == looks["Proposed (C)"][0] == study_plot.VERMILLION
+    assert looks["SMP (A)"][0] == looks["SMP (B)"][0] == looks["Proposed (C)"][0] == plotting.VERMILLION
     assert len({looks[name][1] for name in ("SMP (A)", "SMP (B)", "Proposed (C)")}) == 3
     assert "Proposed (A)" not in looks and looks["Gradual (C)"][0] == looks["Gradual"][0]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import BROKEN_ARRAYS
+from tfsparsecap.files import DAMAGE
 
 #: Suffixes of the supported files.
 ENDINGS = (".npy", ".npz")
@@ -88,7 +88,7 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
         raise InputError(f"there is no {path}: check the path") from error
     except PermissionError as error:
         raise InputError(f"{path} cannot be read: give it read permission") from error
-    except BROKEN_ARRAYS as error:
+    except DAMAGE as error:
         about = str(error) or type(error).__name__
         raise InputError(f"{path} is damaged ({about:.200}): download or create it again") from error
 

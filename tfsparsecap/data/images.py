@@ -1,35 +1,18 @@
 """Reading images, in the same way for training, evaluation, captioning and phones."""
 
 import os
-import struct
 import warnings
-import zlib
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import DAMAGE
 
 # Without PostScript, for which Pillow would run Ghostscript.
 FORMATS = (
     "JPEG", "MPO", "PNG", "GIF", "BMP", "DIB", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA", "ICO", "PCX",
 )  # fmt: skip
-
-# Errors of Pillow's decoders for broken files.
-_BROKEN = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    TypeError,
-    IndexError,
-    KeyError,
-    OverflowError,
-    RuntimeError,
-    EOFError,
-    struct.error,
-    zlib.error,
-    Image.DecompressionBombError,
-)
 
 # Pillow warns about broken EXIF and large images; both are read. Filtered once, because
 # `warnings.catch_warnings` affects the whole process and images are read by several threads.
@@ -76,7 +59,7 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
             f"{os.fspath(path)} is not an image in a supported format ({', '.join(FORMATS)}): "
             "convert it or leave it out"
         ) from error
-    except _BROKEN as error:
+    except (*DAMAGE, Image.DecompressionBombError) as error:
         raise InputError(
             f"the image {os.fspath(path)} cannot be decoded ({error}): save it again or leave it out"
         ) from error
@@ -98,7 +81,7 @@ def resize_image(image: Image.Image, size: int) -> np.ndarray:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except _BROKEN:
+    except DAMAGE:
         return image  # the pixels are decoded already
 
 

@@ -268,10 +268,6 @@ class WordTokenizer(Tokenizer):
                 words.append(self.vocabulary[token])
         return " ".join(words)
 
-    def normalise(self, caption: str) -> str:
-        """The words of a caption by `split_words`, separated by spaces."""
-        return self.normalise_all([caption])[0]
-
     def normalise_all(self, captions: Sequence[str]) -> list[str]:
         """Normalises many captions at once, a thousand times faster than one by one."""
         if not captions:

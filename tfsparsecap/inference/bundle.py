@@ -4,9 +4,7 @@ import json
 import mmap
 import os
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import DAMAGE
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs
 
 #: Names of the associated files.
@@ -46,18 +45,6 @@ _IDENTIFIER = b"TFL3"
 _MAX_BYTES = {DESCRIPTION: 4 << 20, VOCABULARY: 16 << 20}
 _MAX_FILES = 1000
 _ENTRY = b"PK\x01\x02"
-#: What zipfile and zlib raise for damaged or malicious archives.
-ARCHIVE_DAMAGE = (
-    zipfile.BadZipFile,
-    KeyError,
-    ValueError,
-    NotImplementedError,
-    RuntimeError,
-    EOFError,
-    OverflowError,
-    struct.error,
-    zlib.error,
-)
 
 
 def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
@@ -97,7 +84,7 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
         raise InputError(
             f"cannot read {path}: {error.strerror or error}; give a run folder or an exported .tflite file"
         ) from error
-    except ARCHIVE_DAMAGE as error:
+    except DAMAGE as error:
         raise InputError(
             f"{path} has no readable {DESCRIPTION} (the file is cut short, or is not a captioner): give one"
             " that tfsparsecap-export wrote"
@@ -283,7 +270,7 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
 
     Raises:
         zipfile.BadZipFile: there is no archive, or it has too many files. `zipfile` raises many other
-            exceptions for damaged archives: see `ARCHIVE_DAMAGE`.
+            exceptions for damaged archives: see `files.DAMAGE`.
     """
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         entries, at = 0, content.find(_ENTRY)

@@ -57,18 +57,6 @@ def _bleu(given: _Input) -> dict[str, float]:
     return {f"BLEU-{size}": float(value) for size, value in enumerate(scores, start=1)}
 
 
-def _meteor(given: _Input) -> dict[str, float]:
-    return {"METEOR": meteor(given.references, given.captions, given.progress)}
-
-
-def _rouge_l(given: _Input) -> dict[str, float]:
-    return {"ROUGE-L": float(given.score(Rouge()))}
-
-
-def _rouge_1(given: _Input) -> dict[str, float]:
-    return {"ROUGE-1": rouge_1(given.references, given.captions)}
-
-
 def _cider(given: _Input) -> dict[str, float]:
     first, *others = map(_ngrams, given.references.values())
     if all(ngrams == first for ngrams in others):
@@ -97,9 +85,9 @@ def _spice(given: _Input) -> dict[str, float]:
 
 _METRICS: dict[str, Callable[[_Input], dict[str, float]]] = {
     "BLEU": _bleu,
-    "METEOR": _meteor,
-    "ROUGE-L": _rouge_l,
-    "ROUGE-1": _rouge_1,
+    "METEOR": lambda given: {"METEOR": meteor(given.references, given.captions, given.progress)},
+    "ROUGE-L": lambda given: {"ROUGE-L": float(given.score(Rouge()))},
+    "ROUGE-1": lambda given: {"ROUGE-1": rouge_1(given.references, given.captions)},
     "CIDEr": _cider,
     "SPICE": _spice,
 }

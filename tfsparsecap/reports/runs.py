@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, FiniteFloat, StrictInt, TypeAdapter, Vali
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.scoring import ImageCaption
-from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.runs.run_folder import RunFolder, labelled_folders
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.text import one_line, short_count
 
@@ -118,11 +118,7 @@ def read_runs(folders: Sequence[str | os.PathLike]) -> list[ReportRun]:
         >>> [run.label for run in read_runs(["runs/dense", "runs/smp"])]  # doctest: +SKIP
         ['dense', 'smp']
     """
-    paths = list({Path(path).resolve(): Path(path) for path in folders}.values())
-    names = [path.resolve().name for path in paths]
-    if len(set(names)) < len(names):
-        names = [str(path) for path in paths]
-    return [_read(path, one_line(name)) for path, name in zip(paths, names, strict=True)]
+    return [_read(folder, one_line(label)) for label, folder in labelled_folders(folders).items()]
 
 
 def _read(path: Path, label: str) -> ReportRun:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path
+from tfsparsecap.files import DAMAGE, atomic_path
 
 _FORMAT = 1
 # Keras numbers layers in the order of their creation in a process: the first Dense of the second model is
@@ -117,7 +115,7 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         notes = json.loads(str(arrays.pop("notes")))
     except FileNotFoundError as error:
         raise InputError(f"there is no checkpoint {path}: check the path") from error
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGE as error:
         raise InputError(f"{path} is not a complete checkpoint ({error}): remove it") from error
     if notes.get("format") != _FORMAT:
         raise InputError(

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,15 @@ class RunFolder:
         path = self.path / f"{name}.json"
         atomic_write(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         return path
+
+
+def labelled_folders(paths: Iterable[str | os.PathLike]) -> dict[str, Path]:
+    """Folders by name, each once, or by path if two have the same name."""
+    folders = list({Path(path).resolve(): Path(path) for path in paths}.values())
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = list(map(str, folders))
+    return dict(zip(names, folders, strict=True))
 
 
 def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | None:

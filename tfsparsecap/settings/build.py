@@ -31,7 +31,7 @@ def load_data(config: Config) -> CaptionData:
     if data.kind == "coco" and config.model.encoder is None:
         options["images"] = "ignore"
     folder = None if data.folder is None else Path(data.folder).expanduser()
-    return sources.load(data.kind, folder, **options)
+    return sources.SOURCES[data.kind](folder, **options)
 
 
 def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:

@@ -12,6 +12,7 @@ from tfsparsecap import plotting
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.model_summary.nonzeros import prunable_weights
+from tfsparsecap.runs.run_folder import labelled_folders
 from tfsparsecap.studies.published_curves import read_layers
 from tfsparsecap.text import one_line
 
@@ -85,10 +86,8 @@ def layers_of_runs(folders: Sequence[str | os.PathLike]) -> dict[str, list[Layer
     Raises:
         InputError: a folder is not a finished run, or is damaged.
     """
-    paths = list(dict.fromkeys(map(str, folders)))
-    names = [Path(path).resolve().name for path in paths]
     found = {}
-    for label, path in zip(names if len(set(names)) == len(names) else paths, paths, strict=True):
+    for label, path in labelled_folders(folders).items():
         run = FinishedRun.load(path)
         found[label] = layerwise(run.captioner, bool(run.config.pruning and run.config.pruning.encoder))
     return found

@@ -15,6 +15,7 @@ from tfsparsecap.text import escaped, percent
 ABSENT = "\N{EN DASH}"
 # Largest difference between target and final sparsity of a model that counts as having the target sparsity.
 _TOLERANCE = 0.005
+_AVERAGED = ("final_sparsity", "nonzero_weights", "weights", "seconds")
 
 
 @dataclass(frozen=True)
@@ -125,22 +126,9 @@ def aggregate(results: Sequence[Result]) -> list[Row]:
             for name, values in scores.items()
             if len(values) > 1 and all(map(math.isfinite, values))
         }
-        captioner, method, sparsity, variant = key
-        rows.append(
-            Row(
-                captioner,
-                method,
-                sparsity,
-                variant,
-                seeds=len(runs),
-                scores={name: statistics.fmean(values) for name, values in scores.items()},
-                deviations=deviations,
-                final_sparsity=statistics.fmean(run.final_sparsity for run in runs),
-                nonzero_weights=statistics.fmean(run.nonzero_weights for run in runs),
-                weights=statistics.fmean(run.weights for run in runs),
-                seconds=statistics.fmean(run.seconds for run in runs),
-            )
-        )
+        means = {name: statistics.fmean(getattr(run, name) for run in runs) for name in _AVERAGED}
+        score_means = {name: statistics.fmean(values) for name, values in scores.items()}
+        rows.append(Row(*key, seeds=len(runs), scores=score_means, deviations=deviations, **means))
     return rows
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import ARCHIVE_DAMAGE, DESCRIPTION, open_archive, read_bundle
+from tfsparsecap.files import DAMAGE
+from tfsparsecap.inference.bundle import DESCRIPTION, open_archive, read_bundle
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.model_file import schema
@@ -212,7 +213,7 @@ def _associated(path: Path, content) -> tuple[dict[str, int], int, dict | None, 
                 return {}, 0, None, []
             with open_archive(file) as archive:
                 members = archive.infolist()
-    except (OSError, *ARCHIVE_DAMAGE) as error:
+    except DAMAGE as error:
         raise InputError(
             f"{path} is damaged: its associated files cannot be read ({error}, cut short?); export it again"
         ) from error
