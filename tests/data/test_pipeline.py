@@ -168,7 +168,7 @@ def test_broken_images_are_listed_and_their_captions_skipped(records, tokenizer)
     records[5].image.write_bytes(b"no image")
     records[6].image.unlink()
     batches = make(records, tokenizer, batch_size=1)
-    assert [entry.where for entry in batches.skipped] == ["image 5.png", "image 6.png"]
+    assert [entry.where for entry in batches.source.skipped] == ["image 5.png", "image 6.png"]
     assert batches.examples == 19 - 3 - 1
     assert not {5, 6} & set(numbers(collected(batches.epoch(0)), tokenizer))
     with pytest.raises(InputError, match=r"image 5\.png"):
@@ -179,7 +179,7 @@ def test_images_without_features_are_listed_and_their_captions_skipped(records, 
     del cache.row_of["image 5.png"]
     cache.skipped.append(Skipped("image 5.png", "it is broken"))
     batches = make(records, tokenizer, features=cache, batch_size=1)
-    assert [str(entry) for entry in batches.skipped] == ["image 5.png: it is broken"]
+    assert [str(entry) for entry in batches.source.skipped] == ["image 5.png: it is broken"]
     assert 5 not in numbers(collected(batches.epoch(0)), tokenizer)
     del cache.row_of["image 6.png"]
     with pytest.raises(InputError, match=r"no features of the image image 6\.png"):

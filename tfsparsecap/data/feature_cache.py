@@ -21,7 +21,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, make_folder
 
 # Part of every key: increase it when read_image or the file format changes.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def cached_features(
 
     Args:
         records: the records, in any order.
-        encoder: Keras layer or model, float32 [B, S, S, 3] (0 to 255) -> [B, N, D].
+        encoder: Keras layer, float32 [B, S, S, 3] (0 to 255) -> [B, N, D]; its `get_config` has all settings.
         image_size: `S`, side of the square that images are resized to, in pixels.
         folder: created if missing.
         batch_size: number of images encoded at once.
@@ -99,7 +99,7 @@ def cached_features(
         raise ValueError(
             f"the encoder's output shape is {tuple(probe.shape)}: it must be [images, regions, depth]"
         )
-    digest = _digest(_key(images, encoder, image_size))
+    digest = _digest(images, encoder, image_size)
     array_file, index_file = (folder / f"features-{digest[:24]}{suffix}" for suffix in (".npy", ".json"))
 
     bad = BadRecords(on_bad_record)
@@ -213,7 +213,8 @@ def _check_space(folder: Path, needed: int) -> None:
         )
 
 
-def _key(images: dict[str, Path], encoder: keras.Layer, image_size: int) -> dict[str, Any]:
+def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int) -> str:
+    """A digest of everything that the features depend on."""
     files = []
     for name, path in sorted(images.items()):
         try:
@@ -226,40 +227,13 @@ def _key(images: dict[str, Path], encoder: keras.Layer, image_size: int) -> dict
         value = np.asarray(variable)
         weights.update(f"{value.dtype} {value.shape}".encode())
         weights.update(np.ascontiguousarray(value).tobytes())
-    return {
+    # Keras generates the name of a layer, and neither it nor `trainable` changes the features.
+    config = {k: v for k, v in encoder.get_config().items() if k not in ("name", "trainable")}
+    key = {
         "format": _FORMAT,
-        "encoder": _without_names(keras.saving.serialize_keras_object(encoder)),
+        "encoder": [keras.saving.get_registered_name(type(encoder)), config],
         "weights": weights.hexdigest(),
         "image_size": image_size,
         "images": files,
     }
-
-
-def _digest(key: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _without_names(config: Any) -> Any:
-    """A Keras configuration with numbers for layer names, because Keras generates new names each time."""
-    names: dict[str, str] = {}
-
-    def collect(node: Any) -> None:
-        if isinstance(node, dict):
-            if isinstance(node.get("name"), str):
-                names.setdefault(node["name"], f"#{len(names)}")
-            for value in node.values():
-                collect(value)
-        elif isinstance(node, (list, tuple)):
-            for value in node:
-                collect(value)
-
-    def replaced(node: Any) -> Any:
-        if isinstance(node, dict):
-            left_out = ("build_config", "compile_config", "trainable")
-            return {key: replaced(value) for key, value in node.items() if key not in left_out}
-        if isinstance(node, (list, tuple)):
-            return [replaced(value) for value in node]
-        return names.get(node, node) if isinstance(node, str) else node
-
-    collect(config)
-    return replaced(config)

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.image_sources import ImageSource
-from tfsparsecap.data.records import Record, Skipped
+from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import PAD
@@ -29,7 +29,7 @@ class TrainingBatches:
         batch_size: examples per batch, over all devices.
         lengths: lengths to which batches are padded, the largest is `T`.
         pad_id: id of padding.
-        skipped: records whose image cannot be read.
+        augment: augmentation of the images.
     """
 
     source: ImageSource
@@ -41,7 +41,13 @@ class TrainingBatches:
     seed: int
     pad_id: int = PAD
     augment: Augmentation | None = None
-    skipped: list[Skipped] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.augment is not None and "image" not in self.source.specs:
+            raise InputError(
+                "features cannot be augmented: set data.cache_folder=null to train from images, or"
+                " data.augmentation=[]"
+            )
 
     @property
     def examples(self) -> int:
@@ -171,34 +177,25 @@ def training_batches(
         >>> for inputs, targets in batches.epoch(0):  # doctest: +SKIP
         ...     logits = model(inputs, training=True)
     """
-    if "image" not in source.specs and augment is not None:
-        raise InputError(
-            "features cannot be augmented: set data.cache_folder=null to train from images, or"
-            " data.augmentation=[]"
-        )
-    counts = [
-        len(record.captions) if usable else 0 for record, usable in zip(records, source.usable, strict=True)
+    pairs = [
+        (place, caption)
+        for place, record in enumerate(records)
+        if source.usable[place]
+        for caption in record.captions
     ]
-    captions = [
-        caption for record, count in zip(records, counts, strict=True) for caption in record.captions[:count]
-    ]
-    if len(captions) < batch_size:
-        raise InputError(
-            f"there are {len(captions)} captions to train on, fewer than one batch of {batch_size}: "
-            "use more data or set a smaller training.batch_size"
-        )
-    tokens, targets = tokenizer.encode_padded(tf.constant(captions), max_length)
+    _check_count(len(pairs), "captions", batch_size)
+    captions = tf.constant([caption for _, caption in pairs])
+    tokens, targets = tokenizer.encode_padded(captions, max_length)
     return TrainingBatches(
         source=source,
         tokens=tokens.numpy(),
         targets=targets.numpy(),
-        record_of=np.repeat(np.arange(len(records)), counts),
+        record_of=np.array([place for place, _ in pairs]),
         batch_size=batch_size,
         lengths=tuple(sorted({*(length for length in lengths if length < max_length), max_length})),
         seed=seed,
         pad_id=tokenizer.pad_id,
         augment=augment,
-        skipped=source.skipped,
     )
 
 
@@ -229,11 +226,7 @@ def reward_batches(
     """
     captioned = np.array([bool(record.captions) for record in records])
     places = np.flatnonzero(source.usable & captioned)
-    if len(places) < batch_size:
-        raise InputError(
-            f"there are {len(places)} images to train on, fewer than one batch of {batch_size}: use more"
-            " data or set a smaller training.batch_size"
-        )
+    _check_count(len(places), "images", batch_size)
     return TrainingBatches(
         source=source,
         tokens=np.zeros((len(places), 1), np.int32),
@@ -244,8 +237,15 @@ def reward_batches(
         seed=seed,
         pad_id=-1,
         augment=augment,
-        skipped=source.skipped,
     )
+
+
+def _check_count(examples: int, what: str, batch_size: int) -> None:
+    if examples < batch_size:
+        raise InputError(
+            f"there are {examples} {what} to train on, fewer than one batch of {batch_size}: use more data or"
+            " set a smaller training.batch_size"
+        )
 
 
 def image_batches(source: ImageSource, *, batch_size: int) -> tf.data.Dataset:
