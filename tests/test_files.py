@@ -1,11 +1,21 @@
-"""Files are written atomically, and only regular files are overwritten."""
+"""Files are written atomically, and everything that can go wrong is reported in one sentence."""
 
+import errno
 import os
 
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path, atomic_write
+from tfsparsecap.files import (
+    atomic_path,
+    atomic_write,
+    cache_folder,
+    csv_text,
+    make_folder,
+    read_json,
+    read_text,
+    write_errors,
+)
 
 
 def test_a_file_is_replaced_only_when_the_new_one_is_complete(tmp_path):
@@ -31,3 +41,63 @@ def test_folders_and_devices_are_not_overwritten(tmp_path):
 def test_a_missing_folder_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"cannot write .*choose a folder you can write to"):
         atomic_write(tmp_path / "absent" / "notes.txt", "x")
+
+
+def test_a_full_disk_and_other_errors_of_the_system_are_reported():
+    for number, sentence in (
+        (errno.ENOSPC, "the disk is full while writing scores: free some space"),
+        (errno.EDQUOT, "the disk is full while writing scores"),
+        (errno.EIO, "cannot write scores: .*; choose a folder you can write to"),
+    ):
+        with pytest.raises(InputError, match=sentence), write_errors("scores"):
+            raise OSError(number, os.strerror(number))
+    with pytest.raises(OSError, match="from a library"), write_errors("scores"):
+        raise OSError("from a library")
+
+
+def test_folders_are_created_or_the_reason_is_reported(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot create the folder .*file.study: .*choose another one"):
+        make_folder(tmp_path / "file" / "study")
+
+
+def test_text_is_read_as_utf_8_with_any_line_ends(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes("\ufeffcafé\r\ntwo\n".encode())
+    assert read_text(path) == "café\ntwo\n"
+    path.write_bytes(b"caf\xe9")
+    with pytest.raises(InputError, match=r"lines\.txt is not UTF-8 text at byte 3: save it as UTF-8"):
+        read_text(path)
+    with pytest.raises(InputError, match=r"cannot read .*absent: No such file or directory; check the path"):
+        read_text(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": ', b'"\xff"', b"[" * 100_000, b"1" + b"0" * 5000])
+def test_files_that_are_not_json_are_reported(tmp_path, content):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.json is not JSON \(.*\): give another file"):
+        read_json(path, "give another file")
+
+
+def test_json_is_read(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('\ufeff{"a": 1}', encoding="utf-8")
+    assert read_json(path, "") == {"a": 1}
+    assert read_json(path, "", object_pairs_hook=list) == [("a", 1)]
+    with pytest.raises(InputError, match=r"cannot read .*; give another file"):
+        read_json(tmp_path, "give another file")
+
+
+def test_csv_has_a_column_for_each_key():
+    assert csv_text([{"a": 1}, {"b": "x,y", "a": 2}]) == 'a,b\n1,\n2,"x,y"\n'
+
+
+def test_caches_are_in_the_users_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "tfsparsecap"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "tfsparsecap"

@@ -284,12 +284,6 @@ def test_other_files_are_rejected(tmp_path, content, message):
         coco.load(tmp_path)
 
 
-def test_files_that_are_not_utf_8_are_rejected(tmp_path):
-    (tmp_path / "dataset_coco.json").write_bytes(b'{"images": "\xff"}')
-    with pytest.raises(InputError, match=r"is not JSON .*decode byte 0xff in position 12"):
-        coco.load(tmp_path)
-
-
 def test_ambiguous_or_missing_files_are_rejected(tmp_path):
     with pytest.raises(InputError, match="no data folder"):
         coco.load(tmp_path / "nowhere")

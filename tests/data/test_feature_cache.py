@@ -213,12 +213,6 @@ def test_too_little_disk_space_is_reported_before_encoding(records, tmp_path, mo
     assert encoder.calls == 1, "only to determine the shape"
 
 
-def test_a_folder_that_cannot_be_created_is_reported(records, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot create the folder"):
-        load(records, tmp_path / "file" / "cache")
-
-
 def test_features_that_overflow_float16_are_rejected(records, tmp_path):
     with pytest.raises(InputError, match="65504"):
         load(records, tmp_path / "cache", Means(scale=1e6))

@@ -104,12 +104,6 @@ def test_settings_and_vocabulary_can_be_read_back(tmp_path):
         RunFolder(tmp_path).load_config()
 
 
-def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot create the folder"):
-        RunFolder(tmp_path / "file" / "run").create(load_config(), tokenizer())
-
-
 def test_a_failed_start_leaves_no_folder_behind(tmp_path, monkeypatch):
     def full(self, path):
         raise InputError("the disk is full")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from tfsparsecap.errors import InputError
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.studies.study import GridRun
 from tfsparsecap.studies.table import (
@@ -242,9 +241,3 @@ def test_three_files_are_written(tmp_path):
         .read_text(encoding="utf-8")
         .startswith("# Study\n\nCIDEr \N{MULTIPLICATION SIGN} 100, mean ± ")
     )
-
-
-def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot create the folder"):
-        write_tables(STUDY, tmp_path / "file" / "study", "Study")

@@ -134,24 +134,19 @@ class RunFolder:
             initial: initial weights to keep; see `checkpoints.named_weights`.
         """
         try:
-            self._create(config, tokenizer, initial)
+            make_folder(self.checkpoints)
+            tokenizer.save_to(self.path)
+            if initial:
+                save_weights(self.initial, initial)
+            self.save_config(config)
         except InputError:
             with contextlib.suppress(OSError):
-                self.config_file.unlink(missing_ok=True)
-                self.initial.unlink(missing_ok=True)
-                self.vocabulary.unlink(missing_ok=True)
-                (self.path / SENTENCEPIECE).unlink(missing_ok=True)
+                for file in (self.config_file, self.initial, self.vocabulary, self.path / SENTENCEPIECE):
+                    file.unlink(missing_ok=True)
                 # Folders with other content are not deleted.
                 self.checkpoints.rmdir()
                 self.path.rmdir()
             raise
-
-    def _create(self, config: Config, tokenizer: Tokenizer, initial: Mapping[str, np.ndarray] | None) -> None:
-        make_folder(self.checkpoints)
-        tokenizer.save_to(self.path)
-        if initial:
-            save_weights(self.initial, dict(initial))
-        self.save_config(config)
 
     def load_tokenizer(self, radix_base: int | None = None) -> Tokenizer:
         """Reads the tokenizer that the run was trained with.
