@@ -147,7 +147,7 @@ def test_missing_or_damaged_files_are_rejected(capsys, copied):
     (copied / "config.json").write_text("{")
     assert "is not JSON" in refused(capsys, copied)
     (copied / "config.json").unlink()
-    assert "give it with --config" in refused(capsys, copied)
+    assert "with --config" in refused(capsys, copied)
 
 
 def test_missing_folders_are_rejected_early(capsys, copied):

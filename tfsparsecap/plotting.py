@@ -63,8 +63,9 @@ def legend_below(figure: "Figure", artists: Mapping[str, "Artist"]) -> None:
     labels = [shortened(" " * label.startswith("_") + plain(label), 80) for label in artists]
     columns = min(len(labels), max(1, int(WIDTH / (0.6 + 0.075 * max(map(len, labels))))))
     figure.set_figheight(figure.get_figheight() + 0.3 + 0.19 * math.ceil(len(labels) / columns))
-    place = {"loc": "outside lower center", "ncols": columns}
-    figure.legend([*artists.values()], labels, **place, fontsize=9.5, frameon=False)
+    figure.legend(
+        [*artists.values()], labels, loc="outside lower center", ncols=columns, fontsize=9.5, frameon=False
+    )
 
 
 def shortened(text: str, length: int) -> str:

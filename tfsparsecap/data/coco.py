@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -229,11 +229,10 @@ def _karpathy(file: Path, images: list[Any], bad: BadRecords) -> Iterator[_Entry
         except _Unusable as error:
             bad.add(f"{file} {where}", str(error))
             continue
-        captions: list[str] = []
-        for place, text in enumerate(entry["sentences"]):
-            _take(text, captions, f"{file} {where} sentences[{place}]", bad)
+        texts = enumerate(entry["sentences"])
+        captions = _captions(texts, f"{file} {where} sentences", bad)
         if captions:
-            yield _Entry(where, image_id, path, tuple(captions), split and split.strip().lower())
+            yield _Entry(where, image_id, path, captions, split and split.strip().lower())
         else:
             bad.add(image_id, f"it has no caption in {file.name}")
 
@@ -241,50 +240,49 @@ def _karpathy(file: Path, images: list[Any], bad: BadRecords) -> Iterator[_Entry
 def _official(file: Path, images: list[Any], annotations: list[Any], bad: BadRecords) -> Iterator[_Entry]:
     words = sorted({word for word in re.findall("[a-z]+", file.stem.lower()) if word in SPLIT_NAMES})
     split = words[0] if len({SPLIT_NAMES[word] for word in words}) == 1 else ""
-    captions: dict[str, list[str]] = {}
-    entries: list[tuple[str, str, str]] = []
+    texts: dict[str, list[tuple[int, Any]]] = {}
+    for number, annotation in enumerate(annotations):
+        try:
+            texts.setdefault(_number(annotation, "image_id"), []).append((number, annotation.get("caption")))
+        except _Unusable as error:
+            bad.add(f"{file} annotations[{number}]", str(error))
+    known = set()
     for number, entry in enumerate(images):
         where = f"images[{number}]"
         try:
             image_id = _number(entry, "id")
-            if image_id in captions:
+            if image_id in known:
                 raise _Unusable(f"the image {image_id} appears twice")
-            captions[image_id] = []
-            entries.append((where, image_id, _image_file(entry, "file_name")))
+            known.add(image_id)
+            path = _image_file(entry, "file_name")
         except _Unusable as error:
             bad.add(f"{file} {where}", str(error))
-    orphans: dict[str, int] = {}
-    for number, annotation in enumerate(annotations):
-        where = f"{file} annotations[{number}]"
-        try:
-            image_id = _number(annotation, "image_id")
-        except _Unusable as error:
-            bad.add(where, str(error))
             continue
-        if image_id in captions:
-            _take(annotation.get("caption"), captions[image_id], where, bad)
-        else:
-            orphans[image_id] = orphans.get(image_id, 0) + 1
-    for image_id, count in orphans.items():
-        bad.add(image_id, f"{file.name} has {count} captions of it but no entry for the image")
-    for where, image_id, path in entries:
-        if captions[image_id]:
-            yield _Entry(where, image_id, path, tuple(captions[image_id]), split)
+        captions = _captions(texts.get(image_id, ()), f"{file} annotations", bad)
+        if captions:
+            yield _Entry(where, image_id, path, captions, split)
         else:
             bad.add(image_id, f"it has no caption in {file.name}")
+    for image_id, orphans in texts.items():
+        if image_id not in known:
+            bad.add(image_id, f"{file.name} has {len(orphans)} captions of it but no entry for the image")
 
 
 class _Unusable(ValueError):
     """The reason why an entry of a caption file cannot be used."""
 
 
-def _take(text: Any, captions: list[str], where: str, bad: BadRecords) -> None:
-    if not isinstance(text, str):
-        bad.add(where, "it has no text")
-    elif caption := clean_caption(text):
-        captions.append(caption)
-    else:
-        bad.add(where, "the caption is empty")
+def _captions(texts: Iterable[tuple[int, Any]], where: str, bad: BadRecords) -> tuple[str, ...]:
+    """The usable captions among numbered texts."""
+    captions = []
+    for number, text in texts:
+        if not isinstance(text, str):
+            bad.add(f"{where}[{number}]", "it has no text")
+        elif caption := clean_caption(text):
+            captions.append(caption)
+        else:
+            bad.add(f"{where}[{number}]", "the caption is empty")
+    return tuple(captions)
 
 
 def _number(entry: Any, key: str) -> str:

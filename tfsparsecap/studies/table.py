@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tfsparsecap.files import atomic_write, csv_text, make_folder
 from tfsparsecap.studies.study import GridRun
@@ -126,9 +127,13 @@ def aggregate(results: Sequence[Result]) -> list[Row]:
             for name, values in scores.items()
             if len(values) > 1 and all(map(math.isfinite, values))
         }
-        means = {name: statistics.fmean(getattr(run, name) for run in runs) for name in _AVERAGED}
+        means: dict[str, Any] = {
+            name: statistics.fmean(getattr(run, name) for run in runs) for name in _AVERAGED
+        }
         score_means = {name: statistics.fmean(values) for name, values in scores.items()}
-        rows.append(Row(*key, seeds=len(runs), scores=score_means, deviations=deviations, **means))
+        captioner, method, sparsity, variant = key
+        about = (captioner, method, sparsity, variant, len(runs))
+        rows.append(Row(*about, scores=score_means, deviations=deviations, **means))
     return rows
 
 
