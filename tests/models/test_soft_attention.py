@@ -72,9 +72,9 @@ def test_call_works_if_the_length_is_unknown_in_the_graph(captioner, inputs):
     np.testing.assert_allclose(looped, captioner(inputs), atol=1e-5)
 
 
-@pytest.mark.parametrize("share", [None, "kv"])
-def test_first_lstm_step_in_numpy(inputs, share):
-    captioner = SoftAttention(20, feature_size=7, share_attention=share, **SMALL)
+@pytest.mark.parametrize("options", [{}, {"share_attention": "kv"}, {"value_size": 3}])
+def test_first_lstm_step_in_numpy(inputs, options):
+    captioner = SoftAttention(20, feature_size=7, **options, **SMALL)
     weights = {weight.path.partition("/")[2]: weight.numpy() for weight in captioner.weights}
     features, tokens = inputs["features"], inputs["tokens"][:, 0]
     mean = features.mean(1)
@@ -83,7 +83,10 @@ def test_first_lstm_step_in_numpy(inputs, share):
     query = hidden @ weights["attention_query/kernel"] + weights["attention_query/bias"]
     energy = np.tanh(features @ weights["attention_features/kernel"] + query[:, None])
     attention = softmax((energy @ weights["attention_score/kernel"])[..., 0])
-    values = features @ weights["attention_features/kernel"] if share == "kv" else features
+    projection = {"share_attention": "attention_features", "value_size": "attention_values"}
+    values = features
+    for option in options:
+        values = features @ weights[f"{projection[option]}/kernel"]
     context = np.einsum("bn,bnd->bd", attention, values)
     x = np.concatenate([weights["embedding/embeddings"][tokens], context], axis=1)
     gates = x @ weights["lstm/kernel"] + hidden @ weights["lstm/recurrent_kernel"] + weights["lstm/bias"]
@@ -94,12 +97,12 @@ def test_first_lstm_step_in_numpy(inputs, share):
     np.testing.assert_allclose(captioner(inputs)[:, 0], expected, atol=1e-5)
 
 
-def test_default_sizes_are_the_papers():
-    captioner = SoftAttention(1000, feature_size=832)
+def test_default_sizes_and_a_value_projection_are_the_papers():
+    captioner = SoftAttention(1000, feature_size=832, value_size=512)
     shapes = {weight.path.partition("/")[2]: tuple(weight.shape) for weight in captioner.weights}
     assert shapes["embedding/embeddings"] == (1000, 256)
-    assert shapes["lstm/kernel"] == (256 + 832, 4 * 512)
-    assert shapes["attention_features/kernel"] == (832, 512)
+    assert shapes["lstm/kernel"] == (256 + 512, 4 * 512)
+    assert shapes["attention_features/kernel"] == shapes["attention_values/kernel"] == (832, 512)
     assert shapes["attention_query/kernel"] == (512, 512)
     assert shapes["output/kernel"] == (512, 1000)
 
@@ -127,7 +130,7 @@ def test_every_weight_gets_a_gradient(captioner, inputs):
 def gated(captioner):
     """The captioner with about half of its gates closed."""
     for layer in captioner.layers:
-        if layer is not captioner.dropout:
+        if not isinstance(layer, keras.layers.Dropout):
             gate_in_place(layer, (1, 1))
     for gate in gates(captioner):
         gate.logits.assign(keras.random.normal(gate.logits.shape))
@@ -152,7 +155,7 @@ def test_gates_are_sampled_once_per_pass(captioner, inputs, monkeypatch):
 def test_stripping_leaves_the_gated_weights(captioner, inputs):
     logits, (token_ids, scores) = gated(captioner)(inputs), beam_search(captioner, inputs, 2, 4)
     for layer in captioner.layers:
-        if layer is not captioner.dropout:
+        if not isinstance(layer, keras.layers.Dropout):
             ungate_in_place(layer)
     np.testing.assert_allclose(captioner(inputs), logits, atol=1e-6)
     stripped_ids, stripped_scores = beam_search(captioner, inputs, 2, 4)

@@ -25,6 +25,25 @@ def test_paper_settings():
     assert (again.gate_learning_rate, again.sparsity_weight, again.clip_value) == (100, 80, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("paper", "weights"),
+    [
+        # RNN-SMP, Tables 3 and 4; SMP, Figure 3.
+        ("soft_attention", {0.8: 5, 0.9: 5, 0.95: 10, 0.975: 20}),
+        # The rule of the SMP authors' code for pruned encoders: max(5, 1.5 / (1 - sparsity)).
+        ("soft_attention_with_encoder", {0.8: 7.5, 0.9: 15, 0.95: 30, 0.975: 60}),
+        # SMP, caption of Figure 4; 98.75 % is shown as 98.8 %.
+        ("up_down", {0.95: 80, 0.975: 80, 0.9875: 80, 0.988: 80, 0.991: 120}),
+        ("object_relation_transformer", {0.95: 120, 0.975: 120, 0.9875: 80, 0.988: 80, 0.991: 120}),
+    ],
+)
+def test_published_weights_of_the_sparsity_loss(paper, weights):
+    for sparsity, expected in weights.items():
+        method = SupermaskLoss(sparsity, 100, paper=paper)
+        assert method.sparsity_weight == pytest.approx(expected)
+        assert SupermaskLoss(sparsity, 100, paper=paper, sparsity_weight=7).sparsity_weight == 7
+
+
 def test_the_papers_learning_rate_is_seven_times_the_smallest_one():
     # Soft attention in the paper: 530 000 steps and 12 M weights at a sparsity of 80% (weight 5).
     least = SupermaskLoss(0.8, 530_000).least_learning_rate(12_000_000)
@@ -194,6 +213,15 @@ def test_without_sparsity_loss_gates_follow_the_loss_of_the_model():
     np.testing.assert_array_equal(logits < 5.0, gradient > 0)
     assert float(method.sparsity_loss()) == 0
     assert SupermaskLoss(0.9, 40, sparsity_weight=None).sparsity_weight == pytest.approx(5)
+
+
+def test_gates_do_not_change_after_all_steps():
+    options = {"gate_learning_rate": 30.0, "sparsity_weight": 5.0}
+    at_the_end, _ = stepped(SupermaskLoss(0.9, 10, **options), 10)
+    before_the_end, _ = stepped(SupermaskLoss(0.9, 10, **options), 9)
+    afterwards, _ = stepped(SupermaskLoss(0.9, 10, **options), 14)
+    np.testing.assert_array_equal(afterwards, at_the_end)
+    assert not np.array_equal(before_the_end, at_the_end)
 
 
 def test_gates_start_at_the_initial_logit():

@@ -62,7 +62,10 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
 
     def attend(self, hidden: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the mean of the features, weighted by `attention_weights`: [B, D]."""
-        weights = self.attention_weights(hidden, memory)
+        return self.weighted_mean(self.attention_weights(hidden, memory), memory)
+
+    def weighted_mean(self, weights: tf.Tensor, memory: Memory) -> tf.Tensor:
+        """Returns the mean of the features, weighted by [B, N]: [B, D]."""
         features = memory["features"] if "features" in memory else memory["keys"]
         return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), features), axis=1)
 

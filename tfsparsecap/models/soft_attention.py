@@ -25,8 +25,9 @@ class SoftAttention(AdditiveAttentionCaptioner):
         logits = output(h)
 
     The initial state is computed from the mean of the features. After "Show, Attend and Tell" (Xu et al.,
-    https://arxiv.org/abs/1502.03044, section 3.1.2), by default with the sizes of "End-to-End Supermask
-    Pruning" (Tan et al., https://arxiv.org/abs/2110.03298). The constructor creates the weights.
+    https://arxiv.org/abs/1502.03044, section 3.1.2); with `value_size=512` in the sizes of "Image Captioning
+    with Sparse Recurrent Neural Network" (Tan et al., https://arxiv.org/abs/1908.10797, section 4.1). The
+    constructor creates the weights.
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
@@ -34,7 +35,11 @@ class SoftAttention(AdditiveAttentionCaptioner):
         embedding_size: units of the word embedding.
         rnn_size: units of the cell.
         attention_size: units of the attention.
+        value_size: units of a projection of the features, whose outputs are averaged instead of the features;
+            None for no projection.
         dropout: rate in training on the hidden state before `output`, 0 to 1.
+        input_dropout: the same on the inputs of the cell, the embedded token and the attended features.
+        attention_dropout: the same on the attention weights.
         kwargs: `feature_size`, `encoder`, `share_attention` and others, see `AdditiveAttentionCaptioner`.
 
     Raises:
@@ -55,13 +60,22 @@ class SoftAttention(AdditiveAttentionCaptioner):
         embedding_size: int = 256,
         rnn_size: int = 512,
         attention_size: int = 512,
+        value_size: int | None = None,
         dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        attention_dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(vocabulary_size, attention_size=attention_size, **kwargs)
         if cell not in _CELLS:
             raise InputError(f'SoftAttention has no cell "{cell}": give "lstm" or "gru"')
-        self.cell_name, self.dropout_rate = cell, dropout
+        if value_size and self.share_attention:
+            raise InputError(
+                f'value_size is {value_size} and share_attention is "{self.share_attention}", which has no'
+                " values of its own: leave one of them out"
+            )
+        self.cell_name, self.value_size, self.dropout_rate = cell, value_size, dropout
+        self.input_dropout_rate, self.attention_dropout_rate = input_dropout, attention_dropout
         self.embedding_size, self.rnn_size = embedding_size, rnn_size
         self.build()
 
@@ -86,10 +100,18 @@ class SoftAttention(AdditiveAttentionCaptioner):
         self.attention_query = self.dense("attention_query", attention, units)
         # Softmax ignores a constant added to all scores, hence no bias.
         self.attention_score = self.dense("attention_score", 1, attention, use_bias=False)
-        context = attention if self.share_attention == "kv" else self.feature_size
+        context = attention if self.share_attention == "kv" else self.value_size or self.feature_size
+        if self.value_size:
+            self.attention_values = self.dense(
+                "attention_values", self.value_size, self.feature_size, use_bias=False
+            )
         self.cell = _CELLS[self.cell_name](units, dtype=policy, name=self.cell_name)
         self.cell.build((None, self.embedding_size + context))
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=policy, name="dropout")
+        self.input_dropout = keras.layers.Dropout(self.input_dropout_rate, dtype=policy, name="input_dropout")
+        self.attention_dropout = keras.layers.Dropout(
+            self.attention_dropout_rate, dtype=policy, name="attention_dropout"
+        )
         # `output` is a property of every Keras layer. Logits keep full precision under mixed precision.
         self.output_layer = self.dense("output", self.vocabulary_size, units, dtype=policy.variable_dtype)
         self.built = True
@@ -97,7 +119,8 @@ class SoftAttention(AdditiveAttentionCaptioner):
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
         features, mask = self.regions(inputs, training)
         features = ops.cast(features, self.compute_dtype)
-        return {**self.attention_memory(features, mask), "mean": mean_region(features, mask)}
+        memory = {**self.attention_memory(features, mask), "mean": mean_region(features, mask)}
+        return memory | {"features": self.attention_values(features)} if self.value_size else memory
 
     def initial_state(self, memory: Memory) -> State:
         return {name: getattr(self, f"initial_{name}")(memory["mean"]) for name in self.state_names}
@@ -126,7 +149,10 @@ class SoftAttention(AdditiveAttentionCaptioner):
         self, embedded: tf.Tensor, state: State, memory: Memory, training: bool
     ) -> tuple[tf.Tensor, State]:
         """Returns the hidden state after a token with this embedding, and the whole state."""
-        inputs = ops.concatenate([embedded, self.attend(state["hidden"], memory)], axis=-1)
+        weights = self.attention_weights(state["hidden"], memory)
+        weights = self.attention_dropout(weights, training=training)
+        inputs = ops.concatenate([embedded, self.weighted_mean(weights, memory)], axis=-1)
+        inputs = self.input_dropout(inputs, training=training)
         _, states = self.cell(inputs, [state[name] for name in self.state_names], training=training)
         state = dict(zip(self.state_names, states, strict=True))
         return state["hidden"], state
@@ -140,5 +166,8 @@ class SoftAttention(AdditiveAttentionCaptioner):
             "cell": self.cell_name,
             "embedding_size": self.embedding_size,
             "rnn_size": self.rnn_size,
+            "value_size": self.value_size,
             "dropout": self.dropout_rate,
+            "input_dropout": self.input_dropout_rate,
+            "attention_dropout": self.attention_dropout_rate,
         }

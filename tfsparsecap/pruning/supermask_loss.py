@@ -15,12 +15,38 @@ from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import Schedule, check_total_steps, step_at
 from tfsparsecap.pruning.selection import keep_masks
 
-#: The papers' settings by captioner, for arguments that are not passed.
+#: The papers' settings by captioner, for arguments that are not passed. The learning rate of the gates is that
+#: of section 5.1 of the SMP paper. The clipping, and the weight with a pruned encoder (Figure 5, Table 4), which
+#: the paper does not mention, are those of its authors' code.
 PAPER_SETTINGS: dict[str, dict[str, float | None]] = {
     "soft_attention": {"gate_learning_rate": 100.0, "clip_value": None},
-    "up_down": {"gate_learning_rate": 100.0, "sparsity_weight": 80.0, "clip_value": 0.1},
-    "object_relation_transformer": {"gate_learning_rate": 100.0, "sparsity_weight": 120.0, "clip_value": 0.1},
+    "soft_attention_with_encoder": {"gate_learning_rate": 100.0, "clip_value": None},
+    "up_down": {"gate_learning_rate": 100.0, "clip_value": 0.1},
+    "object_relation_transformer": {"gate_learning_rate": 100.0, "clip_value": 0.1},
 }
+# Weights of the sparsity loss by sparsity: caption of the SMP paper's Figure 4, which begins at 95 %.
+_FIGURE_4 = {
+    "up_down": {0.95: 80.0, 0.975: 80.0, 0.9875: 80.0, 0.991: 120.0},
+    "object_relation_transformer": {0.95: 120.0, 0.975: 120.0, 0.9875: 80.0, 0.991: 120.0},
+}
+
+
+def paper_sparsity_weight(paper: str | None, sparsity: float) -> float:
+    """The papers' weight of the sparsity loss, `lambda_s`.
+
+    Args:
+        paper: one of `PAPER_SETTINGS`; None is the rule for Soft-Attention.
+        sparsity: target; for Up-Down and Object Relation Transformer the nearest of the published ones counts.
+
+    Examples:
+        >>> paper_sparsity_weight("up_down", 0.991), paper_sparsity_weight("soft_attention", 0.9)
+        (120.0, 5.0)
+    """
+    if paper in _FIGURE_4:
+        published = _FIGURE_4[paper]
+        return published[min(published, key=lambda other: abs(other - sparsity))]
+    # SMP paper, Figure 3; RNN-SMP, section 4.1.
+    return max(5.0, (1.5 if paper == "soft_attention_with_encoder" else 0.5) / (1.0 - sparsity))
 
 
 @register("supermask_loss")
@@ -42,7 +68,8 @@ class SupermaskLoss(PruningMethod):
 
     Args:
         sparsity: target share of the gated weights to remove.
-        total_steps: optimizer steps of the training, `n_max`.
+        total_steps: optimizer steps of the training, `n_max`. In further steps (fine-tuning) the gates are
+            still sampled, but do not change.
         block_shape: (inputs, outputs) weights per gate.
         schedule: only `end` is used: there the gates are frozen, and afterwards only the weights are trained.
             By default the gates learn to the end of the training, as in the papers. 0 never trains them.
@@ -52,13 +79,15 @@ class SupermaskLoss(PruningMethod):
             initial logit (or from 1, if that is farther away) to 0 within `total_steps`, the ratio used in
             the papers. None uses the paper's value if `paper` is given, else "auto".
         sparsity_weight: `lambda_s`; "auto" is `max(5, 0.5 / (1 - sparsity))`, the papers' value for soft
-            attention; 0 disables the sparsity loss. None uses the paper's value, else "auto".
+            attention; 0 disables the sparsity loss. None uses the value of `paper` for this sparsity, else
+            "auto".
         initial_logit: initial value of all gates.
         clip_value: largest absolute gradient of a gate; None or 0 does not clip, "auto" uses the paper's
             value, and does not clip without `paper`.
         epsilon: epsilon of the gates' Adam, above 0.
-        paper: a captioner of the papers (`"soft_attention"`, `"up_down"`, `"object_relation_transformer"`),
-            whose published settings are used for arguments that are not passed.
+        paper: a captioner of the papers (`"soft_attention"`, `"soft_attention_with_encoder"` if its encoder
+            is pruned too, `"up_down"`, `"object_relation_transformer"`), whose published settings are used
+            for arguments that are not passed.
 
     Raises:
         InputError: an argument out of range; in `prune`, a learning rate that cannot close a gate within
@@ -106,7 +135,7 @@ class SupermaskLoss(PruningMethod):
         end = self.schedule.end
         if exact and end == 0.0:
             raise InputError("end is 0, before the gates have learned: give a larger end, or exact=False")
-        #: The last step that trains the gates; -1 never trains them, None trains them to the end.
+        #: The last step that trains the gates; -1 never trains them, None trains them for all `total_steps`.
         self.last_step = None if end is None else step_at(end, self.total_steps) - 1
         if exact and self.last_step is not None:
             self.last_step = max(self.last_step, 0)
@@ -131,10 +160,10 @@ class SupermaskLoss(PruningMethod):
         if clip < 0.0:
             raise InputError(f"clip_value must be above 0, or 0 for no clipping: got {clip_value!r}")
         self.clip_value = clip or None
-        if sparsity_weight is None:
-            sparsity_weight = settings.get("sparsity_weight", "auto")
-        weight = _number_or_auto("sparsity_weight", sparsity_weight)
-        self.sparsity_weight = max(5.0, 0.5 / (1.0 - self.sparsity)) if weight == "auto" else weight
+        if sparsity_weight is None or sparsity_weight == "auto":
+            rule = paper if sparsity_weight is None else None
+            sparsity_weight = paper_sparsity_weight(rule, self.sparsity)
+        self.sparsity_weight = as_number("sparsity_weight", sparsity_weight)
         if self.sparsity_weight < 0.0:
             raise InputError(f"sparsity_weight must be 0 or more: got {sparsity_weight!r}")
 
@@ -209,7 +238,9 @@ class SupermaskLoss(PruningMethod):
         # Not inside a tf.cond, because optimizers wait for other replicas.
         if self.last_step != -1:
             self._learn(step, gate_gradients)
-        if self.last_step is not None:
+        if self.last_step is None:
+            run_if(tf.equal(step, self.total_steps - 1), self._stop)
+        else:
             run_if(tf.equal(step, self.last_step), self._freeze)
         self.steps_done.assign_add(1)
 
@@ -223,14 +254,13 @@ class SupermaskLoss(PruningMethod):
             * tf.sign(self.sparsity - self.current_sparsity())
             / replicas
         )
+        learns = step < self.total_steps if self.last_step is None else step <= self.last_step
         gradients = []
         for gate, gradient in zip(self.gates, gate_gradients, strict=True):
             probability = tf.sigmoid(tf.convert_to_tensor(gate.logits))
             total = pull * (gate.block_size / self.gated_size) * probability * (1.0 - probability)
             total = total if gradient is None else total + gradient
-            if self.last_step is not None:
-                total = tf.where(step <= self.last_step, total, 0.0)
-            gradients.append(total)
+            gradients.append(tf.where(learns, total, 0.0))
         self._optimizer.apply(gradients, [gate.logits for gate in self.gates])
 
     def _freeze(self) -> None:
@@ -246,8 +276,12 @@ class SupermaskLoss(PruningMethod):
             keep = [tf.convert_to_tensor(gate.logits) > 0.0 for gate in self.gates]
         for gate, kept in zip(self.gates, keep, strict=True):
             gate.logits.assign(tf.where(kept, 100.0, -100.0))
+        self._stop()
+
+    def _stop(self) -> None:
+        """Clears the optimizer's moments, which would otherwise keep moving the gates."""
         for variable in self._optimizer.variables:
-            if len(variable.shape) == 2:  # a moment, which would otherwise keep moving the gates
+            if len(variable.shape) == 2:
                 variable.assign(tf.zeros(variable.shape))
 
     def logs(self) -> dict[str, tf.Tensor]:

@@ -2,33 +2,15 @@
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from tfsparsecap.errors import InputError
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-Size = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size
+from tfsparsecap.settings.section import OpenSection as _OpenSection
+from tfsparsecap.settings.section import Section as _Section
 
 #: Schemes of encoder pruning in section 5.4 of the SMP paper, see `Pruning.encoder`.
 ENCODER_SCHEMES = ("A", "B", "C")
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True)
-
-
-class _OpenSection(_Section):
-    """A section that also takes the options of something that is chosen by name."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keys that are not settings of the section itself."""
-        return dict(self.__pydantic_extra__ or {})
 
 
 class Data(_OpenSection):
@@ -132,8 +114,10 @@ class SoftAttentionModel(_Section):
 
     Attributes:
         embedding_size, rnn_size, attention_size: sizes of word embeddings, recurrent state and attention.
+        value_size: size of a projection of the features to attention values; null averages the features.
         share_attention: `kv` uses the attention keys as values, too (Share-KV); null shares nothing.
-        dropout: dropout rate.
+        dropout, input_dropout, attention_dropout: dropout rates of the recurrent cell's output and input, and
+            of the attention weights.
         feature_size: number of values per region feature; used only without an encoder.
         encoder: network that computes the features of images; null with `data.features`.
     """
@@ -144,8 +128,11 @@ class SoftAttentionModel(_Section):
     embedding_size: Size = 64
     rnn_size: Size = 256
     attention_size: Size = 128
+    value_size: Size | None = None
     share_attention: Literal["kv"] | None = None
     dropout: Share = 0.0
+    input_dropout: Share = 0.0
+    attention_dropout: Share = 0.0
     feature_size: Size = 2048
     encoder: Encoder | None = Encoder()
 
@@ -245,12 +232,14 @@ class FineTune(_Section):
 
     Attributes:
         epochs: number of epochs; 0 for none.
-        learning_rate: constant learning rate of Adam, for decoder and encoder.
+        learning_rate: learning rate of Adam, for decoder and encoder.
+        schedule: `constant`, or `cosine` (decays to `training.final_learning_rate`).
         batch_size: captions per step; null uses `training.batch_size`.
     """
 
     epochs: Count = 0
     learning_rate: Rate = 1e-5
+    schedule: Literal["constant", "cosine"] = "constant"
     batch_size: Size | None = None
 
 

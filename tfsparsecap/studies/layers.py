@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 TITLE = "Layer-wise sparsity"
 # Names here (regular expressions) and in the papers, in the order of their figure. The papers count both
-# matrices of an LSTM as one layer, and both initial states; they project keys and values separately, whereas
-# here the values are the features themselves.
+# matrices of an LSTM as one layer, and both initial states; they always project the values, whereas
+# here that is an option (`model.value_size`).
 _PUBLISHED_NAMES = (
     (r"embedding/embeddings", "embedding_map"),
     (r"attention_query/kernel", "MultiHeadAdd/query_layer/kernel"),
     (r"attention_features/kernel", "memory_layer/kernel"),
+    (r"attention_values/kernel", "value_layer/kernel"),
     (r"attention_score/kernel", "MultiHeadAdd/attention_v"),
     (r"initial_(hidden|carry)/kernel", "rnn_initial_state/kernel"),
     (r"lstm/(recurrent_)?kernel", "basic_lstm_cell/kernel"),

@@ -14,7 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from tfsparsecap.errors import InputError, error_prefix, unknown_name
 from tfsparsecap.settings.files import load_config, read_settings, sentence_of
-from tfsparsecap.settings.schema import Config, Share
+from tfsparsecap.settings.schema import Config
+from tfsparsecap.settings.section import Share
 
 #: Scores that every training writes.
 Score = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]

@@ -66,7 +66,7 @@ def phases(config: Config) -> list[Phase]:
     if not tuning.epochs:
         return [first]
     size = tuning.batch_size or training.batch_size
-    return [first, Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, "constant", True)]
+    return [first, Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, True)]
 
 
 def train_run(

@@ -1,0 +1,28 @@
+"""What the sections of the settings have in common: types of numbers, and base classes."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Size = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """A section without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+
+class OpenSection(Section):
+    """A section that also takes the options of something that is chosen by name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that are not settings of the section itself."""
+        return dict(self.__pydantic_extra__ or {})
