@@ -15,9 +15,9 @@ from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import Schedule, check_total_steps, step_at
 from tfsparsecap.pruning.selection import keep_masks
 
-#: The papers' settings by captioner, for arguments that are not passed. The learning rate of the gates is that
-#: of section 5.1 of the SMP paper. The clipping, and the weight with a pruned encoder (Figure 5, Table 4), which
-#: the paper does not mention, are those of its authors' code.
+#: The papers' settings by captioner, for arguments that are not passed. The learning rate of the gates is in
+#: section 5.1 of the SMP paper. The clipping, and the weight with a pruned encoder (Figure 5, Table 4), which
+#: the paper does not mention, are in its authors' code.
 PAPER_SETTINGS: dict[str, dict[str, float | None]] = {
     "soft_attention": {"gate_learning_rate": 100.0, "clip_value": None},
     "soft_attention_with_encoder": {"gate_learning_rate": 100.0, "clip_value": None},
@@ -36,7 +36,7 @@ def paper_sparsity_weight(paper: str | None, sparsity: float) -> float:
 
     Args:
         paper: one of `PAPER_SETTINGS`; None is the rule for Soft-Attention.
-        sparsity: target; for Up-Down and Object Relation Transformer the nearest of the published ones counts.
+        sparsity: target; Up-Down and Object Relation Transformer use the nearest of the published ones.
 
     Examples:
         >>> paper_sparsity_weight("up_down", 0.991), paper_sparsity_weight("soft_attention", 0.9)
