@@ -20,6 +20,7 @@ ORDER = [
     "tfsparsecap.files",
     "tfsparsecap.text",
     "tfsparsecap.weight_files",
+    "tfsparsecap.encoder_catalogue",
     "tfsparsecap.keras_internals",
     "tfsparsecap.draws",
     "tfsparsecap.gates",

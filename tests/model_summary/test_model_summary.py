@@ -15,7 +15,7 @@ from tfsparsecap.model_summary import model_summary as cost
 from tfsparsecap.model_summary.model_summary import summary
 from tfsparsecap.models import SoftAttention
 from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder
-from tfsparsecap.models.inception_v1 import inception_v1
+from tfsparsecap.models.encoders.inception_v1 import inception_v1
 
 ALL, PRUNABLE = "all weights", "prunable weights"
 

@@ -160,10 +160,25 @@ def test_values_with_the_wrong_structure_are_reported_in_terms_of_yaml(setting, 
         load_config(None, [setting])
 
 
+def test_another_encoder_replaces_the_settings_of_the_configurations(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "model: {rnn_size: 7, encoder: {width: 0.5, layer: conv_pw_11_relu, image_size: 96, weights: null,"
+        " trainable: true}}"
+    )
+    config = load_config(file, ["model.encoder.network=tiny_vit_5m"])
+    encoder = config.model.encoder
+    assert (config.model.rnn_size, encoder.layer, encoder.image_size) == (7, None, 224)
+    assert (encoder.weights, encoder.trainable) == ("imagenet", True)
+    assert not load_config(None, ["model.encoder.network=tiny_vit_5m"]).model.encoder.trainable
+    same = load_config(file, ["model.encoder.network=mobilenet_v1"]).model.encoder
+    assert (same.width, same.image_size) == (0.5, 96)
+
+
 def test_the_default_layer_depends_on_the_network(tmp_path):
     assert load_config().model.encoder.layer == "conv_pw_5_relu"
     inception = load_config(None, ["model.encoder.network=inception_v1"])
-    assert inception.model.encoder.layer == "Mixed_4f"
+    assert (inception.model.encoder.layer, inception.model.encoder.image_size) == ("Mixed_4f", 224)
     named = load_config(None, ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3c"])
     assert named.model.encoder.layer == "Mixed_3c"
     # Settings that were saved before the network could be chosen refer to a MobileNet.
@@ -177,4 +192,6 @@ def test_the_default_layer_depends_on_the_network(tmp_path):
         "conv_pw_11_relu",
         "imagenet",
     )
-    assert "it should be 'mobilenet_v1' or 'inception_v1'" in sentence(["model.encoder.network=resnet"])
+    assert "there is no network 'tiny_vit': did you mean tiny_vit_5m?" in sentence(
+        ["model.encoder.network=tiny_vit"]
+    )

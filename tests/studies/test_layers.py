@@ -11,7 +11,7 @@ from PIL import Image
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
-from tfsparsecap.models.inception_v1 import inception_v1
+from tfsparsecap.models.encoders.inception_v1 import inception_v1
 from tfsparsecap.studies.layers import (
     Layer,
     by_published_name,

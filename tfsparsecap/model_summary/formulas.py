@@ -10,6 +10,7 @@ from keras import layers
 from tfsparsecap import keras_internals
 from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.encoders.tiny_vit import WindowAttention
 from tfsparsecap.models.transformer import SharedAttention
 
 #: Name of a layer's weight -> number of multiply-adds in one call per element of the weight; names that the
@@ -120,6 +121,11 @@ def _dot(layer: Any, arguments: dict, output: Any) -> Uses:
     return {PRODUCT: size_of(output.shape) * _first(arguments)[0].shape[axis]}
 
 
+def _window_attention(layer: Any, arguments: dict, output: Any) -> Uses:
+    windows = math.prod(-(-length // layer.window) for length in output.shape[1:3])
+    return {PRODUCT: 2 * windows * layer.window**4 * output.shape[3]}
+
+
 def _shared_attention(layer: Any, arguments: dict, output: Any) -> Uses:
     queries, keys = arguments["queries"].shape, arguments["keys"].shape
     return {PRODUCT: 2 * size_of(queries) * keys[1]}
@@ -146,5 +152,6 @@ _FORMULAS: dict[type, Formula] = {
     **dict.fromkeys((layers.Attention, layers.AdditiveAttention), _dot_attention),
     layers.Dot: _dot,
     SharedAttention: _shared_attention,
+    WindowAttention: _window_attention,
     AdditiveAttentionCaptioner: _additive_attention,
 }

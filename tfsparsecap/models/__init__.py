@@ -1,7 +1,7 @@
 """Captioners and their image encoders."""
 
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder
+from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder, TinyViTEncoder
 from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
@@ -12,5 +12,6 @@ __all__ = [
     "MobileNetV1Encoder",
     "ObjectRelationTransformer",
     "SoftAttention",
+    "TinyViTEncoder",
     "UpDown",
 ]

@@ -103,6 +103,10 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     with error_prefix("model.encoder"):
         if settings.network == "inception_v1":
             return models.InceptionV1Encoder(**arguments)
+        if settings.network == "tiny_vit_5m":
+            # Also without weights, because it decides which weights there are.
+            batch_norm = not str(settings.weights).endswith(".onnx")
+            return models.TinyViTEncoder(**arguments, batch_norm=batch_norm)
         return models.MobileNetV1Encoder(settings.width, **arguments)
 
 

@@ -124,10 +124,18 @@ def _read(
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Settings overridden by others. With another captioner, only the encoder's settings are kept."""
+    """Settings overridden by others.
+
+    With another captioner, only the encoder's settings are kept; with another encoder, only whether it is
+    trained.
+    """
     kinds = [OmegaConf.select(settings, "model.kind") for settings in (below, above)]
     if kinds[1] not in (None, kinds[0] or "soft_attention") and OmegaConf.is_dict(below.get("model")):
         below.model = {name: below.model[name] for name in ("encoder",) if name in below.model}
+    networks = [OmegaConf.select(settings, "model.encoder.network") for settings in (below, above)]
+    if networks[1] not in (None, networks[0] or "mobilenet_v1") and OmegaConf.select(below, "model.encoder"):
+        kept = below.model.encoder
+        below.model.encoder = {name: kept[name] for name in ("trainable",) if name in kept}
     return OmegaConf.merge(below, above)
 
 

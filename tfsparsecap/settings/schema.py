@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from tfsparsecap.encoder_catalogue import entry_of
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size
 from tfsparsecap.settings.section import OpenSection as _OpenSection
@@ -59,25 +60,30 @@ class Data(_OpenSection):
 
 
 class Encoder(_Section):
-    """A convolutional network that turns an image into a feature map.
+    """A network that turns an image into a feature map.
+
+    `python -m tfsparsecap.encoders` lists the networks. All but `mobilenet_v1` and `inception_v1` have these
+    defaults: published weights, frozen, the last feature map, and the image size of the published weights.
 
     Attributes:
-        network: `mobilenet_v1` or `inception_v1`.
-        width: width multiplier of `mobilenet_v1`; `inception_v1` requires the default.
-        layer: name of the layer whose output is the feature map, see `tfsparsecap.models`. The default is
-            `conv_pw_5_relu` for `mobilenet_v1` and `Mixed_4f` for `inception_v1`.
+        network: `mobilenet_v1`, `inception_v1`, `tiny_vit_5m`.
+        width: width multiplier of `mobilenet_v1`; other networks require the default.
+        layer: name of the layer whose output is the feature map, see `tfsparsecap.models`; null is the last
+            one. The default is `conv_pw_5_relu` for `mobilenet_v1` and `Mixed_4f` for `inception_v1`.
         image_size: height and width of the input images in pixels.
-        weights: initial weights: null (random), `imagenet` (published weights, `mobilenet_v1` only) or the
-            path of a TF-Slim checkpoint, relative to the working directory (`inception_v1` only).
+        weights: initial weights: null (random), `imagenet` (the published weights, downloaded if necessary;
+            not for `inception_v1`), or the path of a file, relative to the working directory: a TF-Slim
+            checkpoint for `inception_v1`; `.safetensors`, `.pth`, `.onnx` or `.weights.h5` for
+            `tiny_vit_5m`.
         trainable: train the encoder from the first epoch. A frozen encoder runs once per image, and its
             features are cached.
         batch_norm_momentum: momentum of the moving averages of batch normalisation. Short training from
             scratch needs a lower value than Keras's default of 0.99.
     """
 
-    network: Literal["mobilenet_v1", "inception_v1"] = "mobilenet_v1"
+    network: str = "mobilenet_v1"
     width: Rate = 0.75
-    layer: str = "conv_pw_5_relu"
+    layer: str | None = "conv_pw_5_relu"
     image_size: Annotated[int, Field(ge=32)] = 48
     weights: str | None = None
     trainable: bool = True
@@ -85,10 +91,15 @@ class Encoder(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_layer(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("network") == "inception_v1":
-            return {"layer": "Mixed_4f", **given}
-        return given
+    def _defaults(cls, given: Any) -> Any:
+        network = given.get("network", "mobilenet_v1") if isinstance(given, dict) else None
+        if not isinstance(network, str) or network == "mobilenet_v1":
+            return given
+        entry = entry_of(network)
+        size = 224 if entry is None else entry.image_size
+        if network == "inception_v1":
+            return {"layer": "Mixed_4f", "image_size": size, **given}
+        return {"layer": None, "image_size": size, "weights": "imagenet", "trainable": False, **given}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -98,12 +109,12 @@ class Encoder(_Section):
             )
         if self.network == "inception_v1" and self.weights == "imagenet":
             raise InputError(
-                "model.encoder.weights is 'imagenet', which is for mobilenet_v1: give the path of TF-Slim's"
-                " inception_v1.ckpt, or null"
+                "model.encoder.weights is 'imagenet', which inception_v1 does not have: give the path of"
+                " TF-Slim's inception_v1.ckpt, or null"
             )
-        if self.network == "inception_v1" and self.width != type(self).model_fields["width"].default:
+        if self.network != "mobilenet_v1" and self.width != type(self).model_fields["width"].default:
             raise InputError(
-                f"model.encoder.width is {self.width}, but inception_v1 has no width multiplier: remove it,"
+                f"model.encoder.width is {self.width}, but {self.network} has no width multiplier: remove it,"
                 " or set model.encoder.network=mobilenet_v1"
             )
         return self

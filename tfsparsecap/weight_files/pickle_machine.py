@@ -6,7 +6,7 @@ machine implements only the instructions that state dicts need, on inert values.
 
 import pickletools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 # NumPy types of the storages of weights; a bfloat16 is the upper half of a float32.
 _TYPES = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": "u2", "Long": "i8", "Int": "i4"}
@@ -76,10 +76,12 @@ class PickleMachine:
     """Implements only the pickle instructions that weights need."""
 
     def __init__(self):
-        self.stack, self.below, self.memo = [], [], {}
+        #: Key -> storage that a tensor refers to.
+        self.storages: dict[str, Storage] = {}
 
-    def run(self, program: bytes) -> Any:
-        """Returns the object that the pickle describes."""
+    def run(self, program: bytes | BinaryIO) -> Any:
+        """Returns the object that a pickle describes; a file is read up to the end of the pickle."""
+        self.stack, self.below, self.memo = [], [], {}
         for count, (instruction, argument, _) in enumerate(pickletools.genops(program)):
             if count == _MAX_INSTRUCTIONS:
                 raise RejectedFile(f"describes its tensors in more than {count:,} steps: {SAVE_STATE_DICT}")
@@ -113,7 +115,10 @@ class PickleMachine:
             case "GLOBAL" | "STACK_GLOBAL":
                 self.stack.append(_global(items or argument.split(" ", 1)))
             case "BINPERSID":
-                self.stack.append(_storage(items[0]))
+                storage = _storage(items[0])
+                if self.storages.setdefault(storage.key, storage) != storage:
+                    raise ValueError(f"storage {printable(storage.key)} has two lengths or types")
+                self.stack.append(storage)
             case "REDUCE":
                 self.stack.append(_call(*items))
             case "BUILD":
@@ -163,7 +168,10 @@ def _global(path: list) -> Name:
 
 def _storage(reference: Any) -> Storage:
     match reference:
-        case ("storage", Name() as kind, str() as key, str(), int() as length) if kind in STORAGE_TYPES:
+        # Before PyTorch 1.6, a sixth element described a view, which no file uses.
+        case ("storage", Name() as kind, str() as key, str(), int() as length, *views) if (
+            kind in STORAGE_TYPES and views in ([], [None])
+        ):
             return Storage(kind, key, length)
     raise ValueError("the pickle refers to something that is not a storage")
 

@@ -1,7 +1,7 @@
 """Reads PyTorch checkpoints without PyTorch and without executing anything in the file.
 
 Since PyTorch 1.6 a checkpoint is a zip archive: `data.pkl` is a pickle that describes the tensors, `data/KEY`
-contain their bytes. `pickle_machine.py` reads the pickle.
+contain their bytes. `torch_legacy.py` reads the format before. `pickle_machine.py` reads the pickles.
 """
 
 import math
@@ -28,6 +28,7 @@ from tfsparsecap.weight_files.pickle_machine import (
     Tensor,
     printable,
 )
+from tfsparsecap.weight_files.torch_legacy import MAGIC_NUMBER, LegacyFile
 
 #: Keys under which training scripts store the state dict beside other things.
 _USUAL_KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights")
@@ -37,13 +38,13 @@ _MAX_ELEMENTS, _MAX_DEPTH, _MAX_ENTRIES = 10**9, 8, 100_000
 _MAX_PICKLE_BYTES, _MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
 
 #: The pickled magic number at the start of the format before PyTorch 1.6.
-_LEGACY = b"\x8a\x0a" + 0x1950A86A20F9469CFC6C.to_bytes(10, "little")
+_LEGACY = b"\x8a\x0a" + MAGIC_NUMBER.to_bytes(10, "little")
 #: What zipfile, zlib and pickletools raise on damaged or malicious files.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, OverflowError, RuntimeError, EOFError)
 
 
 def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the weights in a file that `torch.save` wrote (PyTorch 1.6 or later).
+    """Reads the weights in a file that `torch.save` wrote.
 
     Nothing that the file names is imported or called. The state dict may be the saved object, or part of a
     dict under a key such as "model" or "state_dict"; everything else in the file is ignored.
@@ -69,8 +70,11 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
         if path.exists() and not path.is_file():
             raise RejectedFile("is not a regular file: give a PyTorch checkpoint")
         with path.open("rb") as file:
-            _check_format(file)
-            entries = _Entries(zipfile.ZipFile(file), path.stat().st_size)
+            size = path.stat().st_size
+            if _is_legacy(file):
+                legacy = LegacyFile(file, size)
+                return _arrays(_named_tensors(legacy.saved), legacy)
+            entries = _Entries(zipfile.ZipFile(file), size)
             saved = PickleMachine().run(entries.read("data.pkl", _MAX_PICKLE_BYTES))
             return _arrays(_named_tensors(saved), entries)
     except OSError as error:
@@ -83,11 +87,12 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise InputError(f"{path} is damaged ({printable(str(error))}): copy or download it again") from error
 
 
-def _check_format(file: BinaryIO) -> None:
-    """Rejects files that are not zip archives, and archives with too many entries."""
+def _is_legacy(file: BinaryIO) -> bool:
+    """Whether a file is in the format before PyTorch 1.6; rejects other formats and too many entries."""
     head = file.read(64)
+    file.seek(0)
     if _LEGACY in head:
-        raise RejectedFile("is in the format from before PyTorch 1.6: torch.load it and torch.save it again")
+        return True
     if not head.startswith(b"PK"):
         raise RejectedFile(
             "is not a PyTorch checkpoint (not a zip archive): give a file that torch.save wrote"
@@ -97,6 +102,7 @@ def _check_format(file: BinaryIO) -> None:
             raise RejectedFile(
                 f"contains more than {_MAX_ENTRIES:,} files, unlike any checkpoint: {SAVE_STATE_DICT}"
             )
+    return False
 
 
 class _Entries:
@@ -170,7 +176,9 @@ def _state_dicts(saved: dict, place: str, seen: set[int], depth: int = 0) -> lis
     return usual or found
 
 
-def _arrays(tensors: dict[str, Tensor | SparseTensor], entries: _Entries) -> dict[str, np.ndarray]:
+def _arrays(
+    tensors: dict[str, Tensor | SparseTensor], entries: _Entries | LegacyFile
+) -> dict[str, np.ndarray]:
     """Returns the tensors' values. Each storage is read once and freed after its last tensor."""
     parts = {
         name: [t.indices, t.values] if isinstance(t, SparseTensor) else [t] for name, t in tensors.items()

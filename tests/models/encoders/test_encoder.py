@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gated_layers
 from tfsparsecap.models import InceptionV1Encoder, MobileNetV1Encoder
-from tfsparsecap.models.inception_v1 import inception_v1
+from tfsparsecap.models.encoders.inception_v1 import inception_v1
 from tfsparsecap.pruning import Supermask, SupermaskLoss, prune, strip_pruning
 
 

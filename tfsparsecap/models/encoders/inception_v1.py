@@ -4,12 +4,14 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.models.encoders.encoder import Encoder
 
 #: Channels of each mixed block (GoogLeNet paper, table 1): 1x1; 1x1 and the following 3x3; 1x1 and the
 #: following 3x3 (5x5 in the paper); 1x1 after the pool.
@@ -114,6 +116,59 @@ def inception_v1(
     if weights is not None:
         load_slim_checkpoint(network, weights)
     return network
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+class InceptionV1Encoder(Encoder):
+    """Inception-V1 with batch normalisation, cut at one of its layers; see `Encoder`.
+
+    Args:
+        layer: name of the layer whose output is the feature map: `"Mixed_4f"` (1/16 of the image's height and
+            width, 832 channels), as in the SMP paper, `"Mixed_5c"` (1/32, 1024), `"Mixed_3c"` (1/8, 480) or
+            another layer of `inception_v1`.
+        image_size: height and width S of the images in pixels, at least 32.
+        weights: path of a TF-Slim checkpoint such as the published `inception_v1.ckpt`, or None for random
+            weights. A saved encoder contains its weights.
+        trainable: whether training changes the weights.
+        batch_norm_momentum: of the moving averages of batch normalisation. TF-Slim's 0.9997 suits long
+            training; a run of a few hundred steps from scratch needs less, such as 0.9.
+
+    Raises:
+        InputError: an invalid size, an unknown layer, or the weights cannot be read.
+
+    Reference:
+        Szegedy et al., "Going Deeper with Convolutions", https://arxiv.org/abs/1409.4842.
+
+    Examples:
+        >>> encoder = InceptionV1Encoder("Mixed_4f", image_size=64)
+        >>> encoder.features_shape, encoder(keras.ops.zeros((1, 64, 64, 3), "uint8")).shape
+        ((16, 832), TensorShape([1, 16, 832]))
+    """
+
+    network_name, usual_layer = "Inception-V1", "Mixed_4f"
+
+    def __init__(
+        self,
+        layer: str = "Mixed_4f",
+        image_size: int = 224,
+        weights: str | None = None,
+        trainable: bool = False,
+        batch_norm_momentum: float = 0.9997,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            layer=layer,
+            image_size=image_size,
+            trainable=trainable,
+            batch_norm_momentum=batch_norm_momentum,
+            **kwargs,
+        )
+        if weights == "imagenet":
+            raise InputError(
+                'weights is "imagenet", which Keras does not have for Inception-V1: give the path of'
+                " TF-Slim's inception_v1.ckpt, or none for random weights"
+            )
+        self.cut(inception_v1(image_size, weights, dtype=self.dtype_policy))
 
 
 def published_name(name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.inception_v1 import inception_v1, load_slim_checkpoint, published_name
+from tfsparsecap.models.encoders.inception_v1 import inception_v1, load_slim_checkpoint, published_name
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,241 @@
+"""TinyViT-5M against ONNX Runtime and NumPy, and its files of weights."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tfsparsecap.data.images import read_image
+from tfsparsecap.errors import InputError
+from tfsparsecap.models import TinyViTEncoder
+from tfsparsecap.models.encoders import published_weights
+from tfsparsecap.models.encoders.tiny_vit import WindowAttention, tiny_vit_5m
+from tfsparsecap.pruning import Supermask, prune, strip_pruning
+
+from ...weight_files.torch_files import write_state_dict
+
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """Random weights under timm's names, with a classifier."""
+    rng = np.random.default_rng(3)
+    random = lambda *shape: rng.normal(0, 0.3 / np.sqrt(np.prod(shape[1:])), shape).astype("float32")  # noqa: E731
+    found = {"head.fc.weight": random(10, 320), "head.norm.bias": random(320)}
+
+    def convolution(name, outputs, inputs, size):
+        found[f"{name}.conv.weight"] = random(outputs, inputs, size, size) * 5
+        found[f"{name}.bn.weight"] = rng.uniform(0.5, 1.5, outputs).astype("float32")
+        found[f"{name}.bn.bias"] = random(outputs)
+        found[f"{name}.bn.running_mean"] = random(outputs)
+        found[f"{name}.bn.running_var"] = rng.uniform(0.5, 1.5, outputs).astype("float32")
+        found[f"{name}.bn.num_batches_tracked"] = np.array(7)
+
+    def vectors(name, size):
+        found[f"{name}.weight"], found[f"{name}.bias"] = 1 + random(size), random(size)
+
+    def dense(name, outputs, inputs):
+        found[f"{name}.weight"], found[f"{name}.bias"] = random(outputs, inputs) * 3, random(outputs)
+
+    convolution("patch_embed.conv1", 32, 3, 3)
+    convolution("patch_embed.conv2", 64, 32, 3)
+    for block in range(2):
+        name = f"stages.0.blocks.{block}"
+        convolution(f"{name}.conv1", 256, 64, 1)
+        convolution(f"{name}.conv2", 256, 1, 3)
+        convolution(f"{name}.conv3", 64, 256, 1)
+    before = 64
+    for stage, (width, blocks, heads, window) in enumerate(
+        [(128, 2, 4, 7), (160, 6, 5, 14), (320, 2, 10, 7)], 1
+    ):
+        name = f"stages.{stage}.downsample"
+        convolution(f"{name}.conv1", width, before, 1)
+        convolution(f"{name}.conv2", width, 1, 3)
+        convolution(f"{name}.conv3", width, width, 1)
+        for block in range(blocks):
+            name = f"stages.{stage}.blocks.{block}"
+            found[f"{name}.attn.attention_biases"] = random(heads, window**2)
+            vectors(f"{name}.attn.norm", width)
+            dense(f"{name}.attn.qkv", 3 * width, width)
+            dense(f"{name}.attn.proj", width, width)
+            convolution(f"{name}.local_conv", width, 1, 3)
+            vectors(f"{name}.mlp.norm", width)
+            dense(f"{name}.mlp.fc1", 4 * width, width)
+            dense(f"{name}.mlp.fc2", width, 4 * width)
+        before = width
+    return found
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(1).integers(0, 256, (2, SIZE, SIZE, 3)).astype("uint8")
+
+
+@pytest.fixture(scope="module")
+def encoder(arrays, tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "model.safetensors"
+    save_file(arrays, path)
+    return TinyViTEncoder(image_size=SIZE, weights=str(path))
+
+
+def folded(arrays):
+    """The same network with batch normalisation folded into its convolutions."""
+    result = {name: values for name, values in arrays.items() if ".bn." not in name}
+    for name in arrays:
+        if name.endswith(".bn.weight"):
+            gamma, beta, mean, variance = (
+                arrays[name.removesuffix("weight") + kind]
+                for kind in ("weight", "bias", "running_mean", "running_var")
+            )
+            convolution = name.removesuffix("bn.weight") + "conv"
+            scale = gamma / np.sqrt(variance + 1e-5)
+            result[f"{convolution}.weight"] = arrays[f"{convolution}.weight"] * scale[:, None, None, None]
+            result[f"{convolution}.bias"] = beta - mean * scale
+    return result
+
+
+@pytest.mark.slow
+def test_features_of_photographs_equal_those_of_onnx_runtime(shared):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = shared / "weights" / "tiny_vit_5m" / "tiny_vit_5m_224_in22k_patch.onnx"
+    photographs = sorted((shared / "data" / "flickr8k_1k").rglob("*.jpg"))[:20]
+    images = np.stack([read_image(photograph, 224) for photograph in photographs])
+    assert len(images) == 20
+    scaled = (images / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    session = onnxruntime.InferenceSession(path)
+    (expected,) = session.run(None, {"input": scaled.astype("float32").transpose(0, 3, 1, 2)})
+    # This file ends with an exchange of height and width.
+    expected = expected.transpose(0, 2, 1, 3).reshape(20, 49, 320)
+    assert expected.std() > 1
+    np.testing.assert_allclose(TinyViTEncoder(weights=str(path))(images), expected, rtol=0, atol=1e-3)
+
+
+def test_separate_and_folded_batch_normalisation_give_the_same_features(encoder, arrays, images, tmp_path):
+    path = write_state_dict(tmp_path / "folded.pth", folded(arrays))
+    other = TinyViTEncoder(image_size=SIZE, weights=str(path), batch_norm=False)
+    features = np.asarray(encoder(images))
+    assert features.shape == (2, 4, 320) and features.std() > 0.1
+    np.testing.assert_allclose(other(images), features, atol=1e-3 * np.abs(features).max())
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(other))
+    assert not again.batch_norm and len(again.weights) == len(other.weights) < len(encoder.weights)
+
+
+def test_the_authors_names_are_read(encoder, arrays, tmp_path):
+    def original(name):
+        name = re.sub(r"^stages\.(\d)\.(?=downsample)", lambda match: f"stages.{int(match[1]) - 1}.", name)
+        name = re.sub(r"^patch_embed\.conv(\d)", lambda m: f"patch_embed.seq.{2 * int(m[1]) - 2}", name)
+        return re.sub(r"^stages", "layers", name).replace(".conv.", ".c.").replace("head.fc", "head")
+
+    path = write_state_dict(tmp_path / "a.pth", {original(name): value for name, value in arrays.items()})
+    again = TinyViTEncoder(image_size=SIZE, weights=str(path))
+    for old, new in zip(encoder.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_weights_that_keras_saved_are_read(encoder, tmp_path):
+    encoder.backbone.save_weights(tmp_path / "a.weights.h5")
+    again = TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.weights.h5"))
+    for old, new in zip(encoder.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    with pytest.raises(InputError, match=r"a\.weights\.h5 cannot be loaded into TinyViT-5M"):
+        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.weights.h5"), batch_norm=False)
+
+
+@pytest.mark.parametrize(("height", "width", "window"), [(6, 6, 3), (5, 7, 3), (4, 4, 4), (3, 3, 4)])
+def test_window_attention_equals_its_formula(height, width, window):
+    heads, depth = 2, 3
+    size = heads * depth
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 1, (2, height, width, size))
+    layer = WindowAttention(heads, window)
+    layer.build(x.shape)
+    layer.set_weights([rng.normal(0, 0.5, weight.shape) for weight in layer.weights])
+    weights = {weight.path.partition("/")[2]: np.asarray(weight, float) for weight in layer.weights}
+    expected = np.zeros_like(x)
+    for top in range(0, height, window):
+        for left in range(0, width, window):
+            block = np.zeros((2, window, window, size))
+            part = x[:, top : top + window, left : left + window]
+            block[:, : part.shape[1], : part.shape[2]] = part
+            tokens = block.reshape(2, -1, size)
+            centred = tokens - tokens.mean(-1, keepdims=True)
+            tokens = centred / np.sqrt(tokens.var(-1, keepdims=True) + 1e-5)
+            tokens = tokens * weights["norm/gamma"] + weights["norm/beta"]
+            projected = (tokens @ weights["qkv/kernel"] + weights["qkv/bias"]).reshape(2, -1, heads, 3, depth)
+            mixed = np.zeros((2, window**2, heads, depth))
+            for head in range(heads):
+                query, key, value = (projected[:, :, head, kind] for kind in range(3))
+                for i in range(window**2):
+                    scores = np.einsum("bd,bjd->bj", query[:, i], key) / np.sqrt(depth)
+                    for j in range(window**2):
+                        distance = abs(i // window - j // window) * window + abs(i % window - j % window)
+                        scores[:, j] += weights["attention_biases"][head, distance]
+                chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+                mixed[:, i, head] = np.einsum("bj,bjd->bd", chances, value)
+            result = mixed.reshape(2, -1, size) @ weights["proj/kernel"] + weights["proj/bias"]
+            result = result.reshape(2, window, window, size)[:, : part.shape[1], : part.shape[2]]
+            expected[:, top : top + window, left : left + window] = result
+    np.testing.assert_allclose(layer(x.astype("float32")), expected, atol=1e-5)
+
+
+def test_every_convolution_and_dense_layer_is_gated(encoder, images):
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(encoder))
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), again])
+    prune(model, Supermask(0.5, total_steps=10), prune_frozen=True)
+    ungated = set(model.pruning.ungated_layers.values())
+    assert ungated == {
+        f"{kind} has no gated form"
+        for kind in ("BatchNormalization", "LayerNormalization", "WindowAttention")
+    }
+    assert np.isfinite(model(images)).all()
+    strip_pruning(model)
+
+
+def test_the_network_can_be_cut_at_a_block(images):
+    encoder = TinyViTEncoder("stages.0.blocks.1", image_size=SIZE, weights=None)
+    assert encoder(images).shape == (2, 256, 64)
+    with pytest.raises(InputError, match=r"did you mean .*stages\.2\.blocks\.5"):
+        TinyViTEncoder("stages_2_blocks_5", image_size=SIZE, weights=None)
+
+
+def test_unsuitable_weights_are_rejected(arrays, tmp_path):
+    def load(name="a.safetensors", **changes):
+        changed = {key: value for key, value in {**arrays, **changes}.items() if value is not None}
+        save_file(changed, tmp_path / name)
+        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / name))
+
+    key = "stages.3.blocks.1.mlp.fc2.weight"
+    with pytest.raises(InputError, match=rf"a\.safetensors has no {re.escape(key)}: it contains another"):
+        load(**{key: None})
+    with pytest.raises(InputError, match=r"has stages\.4\.x, but TinyViT-5M has no such layer"):
+        load(**{"stages.4.x": np.ones(3, "float32")})
+    with pytest.raises(InputError, match=r"fc2\.weight in .* has the shape \(6, 5\), but TinyViT-5M needs"):
+        load(**{key: np.ones((5, 6), "float32")})
+    with pytest.raises(InputError, match="NaN, infinity or a negative variance"):
+        load(**{key: arrays[key] * np.nan})
+    with pytest.raises(InputError, match="there is no file of weights"):
+        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "absent.pth"))
+    (tmp_path / "a.bin").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"give one that ends in \.safetensors"):
+        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.bin"))
+
+
+def test_an_unreachable_hub_is_reported(monkeypatch):
+    import huggingface_hub
+
+    def unreachable(repository, file):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no connection\nto the hub")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
+    with pytest.raises(InputError, match=r"timm/tiny_vit_5m_224\.dist_in22k.*\(no connection to the hub\)"):
+        TinyViTEncoder(image_size=SIZE)
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match="need huggingface_hub: pip install"):
+        published_weights.download("a/b", "c", "TinyViT-5M")
+
+
+def test_batch_normalisation_is_folded_in_onnx_files_only():
+    assert len(tiny_vit_5m(SIZE).weights) > len(tiny_vit_5m(SIZE, batch_norm=False).weights)

@@ -1,0 +1,132 @@
+"""Published weights of encoders: download, and loading into Keras models."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.keras_internals import nested_layers, own_weights
+from tfsparsecap.weight_files.formats import FORMATS, read_weights
+
+#: Files of a whole Keras model or of its weights, read by Keras.
+_KERAS_FORMATS = (".h5", ".keras")
+#: Name of a variable in Keras -> in PyTorch.
+_NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias"}
+_NAMES |= {"moving_mean": "running_mean", "moving_variance": "running_var"}
+#: What the Hugging Face Hub's client and its HTTP library raise (all of them are OSError or ValueError).
+_DOWNLOAD_ERRORS = (OSError, ValueError, RuntimeError)
+
+
+def download(repository: str, file: str, title: str) -> Path:
+    """Path of a file of the Hugging Face Hub, in its cache or downloaded now.
+
+    Args:
+        repository: such as `timm/tiny_vit_5m_224.dist_in22k`.
+        file: name of the file in it.
+        title: the encoder, for messages.
+
+    Raises:
+        InputError: huggingface_hub is not installed, or the file is neither in the cache nor reachable.
+    """
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise InputError(
+            f"the weights of {title} need huggingface_hub: pip install 'tfsparsecap[captions]', or give the"
+            " path of a file"
+        ) from error
+    try:
+        return Path(huggingface_hub.hf_hub_download(repository, file))
+    except _DOWNLOAD_ERRORS as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"the weights of {title} ({file} of {repository}) are not in the Hugging Face cache and could not"
+            f" be downloaded ({reason}): connect to the network once, or give the path of a file as weights"
+        ) from error
+
+
+def load_weights(
+    network: keras.Model,
+    path: str | os.PathLike,
+    title: str,
+    rename: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = lambda arrays: arrays,
+) -> None:
+    """Loads weights from a file into a network whose layers have the names of the published ones.
+
+    Args:
+        network: its weights are replaced.
+        path: a file in a format of `weight_files.formats`, with PyTorch's layouts; or a Keras file of the
+            same network.
+        title: the encoder, for messages.
+        rename: gives the arrays of the file the names of the layers, and removes those that are not needed.
+
+    Raises:
+        InputError: the file is missing, damaged, in another format, or from another network; the network is
+            then unchanged.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise InputError(f"there is no file of weights {path}: check the path, or choose weights none")
+    if path.suffix in _KERAS_FORMATS:
+        _load_keras(network, path, title)
+        return
+    if path.suffix not in FORMATS:
+        raise InputError(
+            f"{path} is no file of weights for {title}: give one that ends in"
+            f" {', '.join((*FORMATS, *_KERAS_FORMATS))}"
+        )
+    arrays = dict(rename(read_weights(path)))
+    values = {}
+    for layer in nested_layers(network):
+        for variable in own_weights(layer):
+            name = _published_name(variable)
+            if name not in arrays:
+                raise InputError(f"{path} has no {name}: it contains another network than {title}")
+            values[name] = variable, _keras_layout(arrays.pop(name), layer)
+    if arrays:
+        raise InputError(
+            f"{path} has {min(arrays)}, but {title} has no such layer: it contains another network"
+        )
+    for name, (variable, value) in values.items():
+        if value.shape != tuple(variable.shape):
+            raise InputError(
+                f"{name} in {path} has the shape {value.shape}, but {title} needs {tuple(variable.shape)}:"
+                " it contains another network"
+            )
+        valid = value.dtype.kind == "f" and np.isfinite(value).all()
+        if not valid or (name.endswith("running_var") and (value < 0).any()):
+            raise InputError(
+                f"{name} in {path} contains NaN, infinity or a negative variance: give another file"
+            )
+    for variable, value in values.values():
+        variable.assign(value)
+
+
+def _load_keras(network: keras.Model, path: Path, title: str) -> None:
+    before = network.get_weights()
+    try:
+        network.load_weights(path)
+    # Keras and h5py raise a different exception for each kind of damage.
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        network.set_weights(before)
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"{path} cannot be loaded into {title} ({reason}): give weights that were saved from the same"
+            " network"
+        ) from error
+
+
+def _published_name(variable: keras.Variable) -> str:
+    layer, _, name = variable.path.rpartition("/")
+    return f"{layer.replace('/', '.')}.{_NAMES.get(name, name)}"
+
+
+def _keras_layout(array: np.ndarray, layer: keras.layers.Layer) -> np.ndarray:
+    """A kernel in Keras's layout; vectors and tables stay."""
+    if array.ndim == 4:  # output channels, input channels, height, width
+        depthwise = isinstance(layer, keras.layers.DepthwiseConv2D)
+        return array.transpose(2, 3, 0, 1) if depthwise else array.transpose(2, 3, 1, 0)
+    return array.T if isinstance(layer, keras.layers.Dense) else array

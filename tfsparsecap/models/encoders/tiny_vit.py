@@ -1,0 +1,279 @@
+"""TinyViT-5M, a small vision transformer with convolutions, and its published weights."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from tfsparsecap.models.encoders.encoder import Encoder
+from tfsparsecap.models.encoders.published_weights import download, load_weights
+
+#: The published weights on the Hugging Face Hub: repository and file.
+REPOSITORY, FILE = "timm/tiny_vit_5m_224.dist_in22k", "model.safetensors"
+#: Width, blocks, attention heads and window of each stage; the first stage is convolutional.
+_STAGES = ((64, 2, 0, 0), (128, 2, 4, 7), (160, 6, 5, 14), (320, 2, 10, 7))
+#: Prefixes of published weights of the classifier, and of constants.
+_UNUSED = re.compile(r"^(head|norm_head)\.|attention_bias_idxs$|num_batches_tracked$")
+#: ImageNet's mean and standard deviation, for values from 0 to 255.
+_MEAN, _DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+class WindowAttention(keras.layers.Layer):
+    """Self-attention within square windows of a feature map, with a learned bias for each relative position.
+
+    `softmax(Q K^T / sqrt(d) + B) V` in each window, where B depends on the vertical and horizontal distance.
+    Layer normalisation comes first. A map whose size is not a multiple of the window is padded with zeros.
+
+    Args:
+        heads: number of heads; divides the channels.
+        window: height and width of a window, in cells of the map.
+
+    Call arguments:
+        x: float [B, H, W, C].
+
+    Returns:
+        float [B, H, W, C].
+
+    Reference:
+        Wu et al., "TinyViT", https://arxiv.org/abs/2207.10666, section 3.3; the biases are those of LeViT,
+        https://arxiv.org/abs/2104.01136, section 4.2.
+
+    Examples:
+        >>> WindowAttention(heads=2, window=7)(keras.ops.ones((1, 14, 14, 8))).shape
+        TensorShape([1, 14, 14, 8])
+    """
+
+    def __init__(self, heads: int, window: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.heads, self.window = heads, window
+        rows, columns = np.divmod(np.arange(window * window), window)
+        distances = np.abs(rows[:, None] - rows) * window + np.abs(columns[:, None] - columns)
+        self._distances = distances.astype("int32")
+
+    def build(self, input_shape: Any) -> None:
+        channels = input_shape[-1]
+        options = {"dtype": self.dtype_policy}
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-5, name="norm", **options)
+        self.qkv = keras.layers.Dense(3 * channels, name="qkv", **options)
+        self.proj = keras.layers.Dense(channels, name="proj", **options)
+        for layer in (self.norm, self.qkv, self.proj):
+            layer.build((None, None, channels))
+        self.attention_biases = self.add_weight(
+            name="attention_biases", shape=(self.heads, self.window**2), initializer="zeros"
+        )
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        _, height, width, channels = x.shape
+        window, tokens = self.window, self.window**2
+        down, right = -height % window, -width % window
+        if down or right:
+            x = ops.pad(x, ((0, 0), (0, down), (0, right), (0, 0)))
+        rows, columns = (height + down) // window, (width + right) // window
+
+        def exchange(values: tf.Tensor, first: int, second: int) -> tf.Tensor:
+            # With four axes instead of six, which mobile runtimes do not transpose.
+            values = ops.reshape(values, (-1, first, second, window * channels))
+            return ops.transpose(values, (0, 2, 1, 3))
+
+        if columns > 1:
+            x = exchange(x, window, columns)
+        x = self._attend(ops.reshape(x, (-1, tokens, channels)))
+        if columns > 1:
+            x = exchange(x, columns, window)
+        x = ops.reshape(x, (-1, rows * window, columns * window, channels))
+        return x[:, :height, :width] if down or right else x
+
+    def _attend(self, x: tf.Tensor) -> tf.Tensor:
+        """Self-attention between the tokens of each window, [windows, window ** 2, C]."""
+        _, tokens, channels = x.shape
+        depth = channels // self.heads
+        x = ops.reshape(self.qkv(self.norm(x)), (-1, tokens, self.heads, 3 * depth))
+        queries, keys, values = ops.split(ops.transpose(x, (0, 2, 1, 3)), 3, axis=-1)
+        scores = ops.matmul(queries * depth**-0.5, ops.transpose(keys, (0, 1, 3, 2)))
+        # The index of the largest of one value is 0. A constant index would make the TFLite converter store
+        # the biases of all pairs of tokens, 4.9 MB in TinyViT-5M, instead of those of all distances.
+        zero = ops.argmax(x[0, 0, 0, :1])
+        biases = ops.take(self.attention_biases, self._distances + zero, axis=1)
+        weights = ops.softmax(ops.cast(scores + ops.cast(biases, scores.dtype), "float32"))
+        mixed = ops.matmul(ops.cast(weights, values.dtype), values)
+        return self.proj(ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, tokens, channels)))
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "heads": self.heads, "window": self.window}
+
+
+def tiny_vit_5m(
+    image_size: int = 224, *, batch_norm: bool = True, dtype: str | keras.DTypePolicy | None = None
+) -> keras.Model:
+    """TinyViT-5M without its classifier, as a functional model of stock Keras layers and `WindowAttention`.
+
+    Names of layers are those of timm: `stages.1.blocks.0.mlp.fc1`. The last layer of a block has the name of
+    the block, `stages.0.blocks.0` to `stages.3.blocks.1`.
+
+    Args:
+        image_size: height and width S of the images in pixels; the weights were trained with 224.
+        batch_norm: batch normalisation after each convolution; otherwise it is folded into the convolution,
+            which then has a bias.
+        dtype: Keras dtype policy of all layers; None takes the global one.
+
+    Returns:
+        A model from float [B, S, S, 3], RGB with ImageNet's mean 0 and deviation 1, to [B, S / 32, S / 32,
+        320], rounded up.
+
+    Reference:
+        Wu et al., "TinyViT: Fast Pretraining Distillation for Small Vision Transformers",
+        https://arxiv.org/abs/2207.10666, table 11 of the appendix; layers as in the authors' implementation.
+
+    Examples:
+        >>> tiny_vit_5m(64).output.shape
+        (None, 2, 2, 320)
+    """
+
+    def convolve(
+        x: tf.Tensor, channels: int, size: int, name: str, strides: int = 1, depthwise: bool = False
+    ) -> tf.Tensor:
+        padding = "same"
+        if strides > 1:  # PyTorch pads on both sides, TensorFlow only on the right and at the bottom
+            x, padding = keras.layers.ZeroPadding2D(1, dtype=dtype, name=f"{name}.pad")(x), "valid"
+        options = {"padding": padding, "use_bias": not batch_norm, "dtype": dtype, "name": f"{name}.conv"}
+        if depthwise:
+            x = keras.layers.DepthwiseConv2D(size, strides, **options)(x)
+        else:
+            x = keras.layers.Conv2D(channels, size, strides, **options)(x)
+        if not batch_norm:
+            return x
+        return keras.layers.BatchNormalization(epsilon=1e-5, dtype=dtype, name=f"{name}.bn")(x)
+
+    def gelu(x: tf.Tensor, name: str) -> tf.Tensor:
+        return keras.layers.Activation("gelu", dtype=dtype, name=name)(x)
+
+    def add(x: tf.Tensor, y: tf.Tensor, name: str) -> tf.Tensor:
+        return keras.layers.Add(dtype=dtype, name=name)([x, y])
+
+    def inverted_bottleneck(x: tf.Tensor, channels: int, name: str) -> tf.Tensor:
+        y = gelu(convolve(x, 4 * channels, 1, f"{name}.conv1"), f"{name}.act1")
+        y = gelu(convolve(y, 4 * channels, 3, f"{name}.conv2", depthwise=True), f"{name}.act2")
+        y = convolve(y, channels, 1, f"{name}.conv3")
+        return gelu(add(x, y, f"{name}.add"), name)
+
+    def downsample(x: tf.Tensor, channels: int, name: str) -> tf.Tensor:
+        x = gelu(convolve(x, channels, 1, f"{name}.conv1"), f"{name}.act1")
+        x = gelu(convolve(x, channels, 3, f"{name}.conv2", strides=2, depthwise=True), f"{name}.act2")
+        return convolve(x, channels, 1, f"{name}.conv3")
+
+    def transformer_block(x: tf.Tensor, channels: int, heads: int, window: int, name: str) -> tf.Tensor:
+        attended = WindowAttention(heads, window, dtype=dtype, name=f"{name}.attn")(x)
+        x = add(x, attended, f"{name}.add")
+        x = convolve(x, channels, 3, f"{name}.local_conv", depthwise=True)
+        y = keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype, name=f"{name}.mlp.norm")(x)
+        y = gelu(keras.layers.Dense(4 * channels, dtype=dtype, name=f"{name}.mlp.fc1")(y), f"{name}.mlp.act")
+        y = keras.layers.Dense(channels, dtype=dtype, name=f"{name}.mlp.fc2")(y)
+        return add(x, y, name)
+
+    image = keras.Input((image_size, image_size, 3), name="image")
+    width = _STAGES[0][0]
+    x = gelu(convolve(image, width // 2, 3, "patch_embed.conv1", strides=2), "patch_embed.act")
+    x = convolve(x, width, 3, "patch_embed.conv2", strides=2)
+    for stage, (channels, blocks, heads, window) in enumerate(_STAGES):
+        if stage:
+            x = downsample(x, channels, f"stages.{stage}.downsample")
+        for block in range(blocks):
+            name = f"stages.{stage}.blocks.{block}"
+            if heads:
+                x = transformer_block(x, channels, heads, window, name)
+            else:
+                x = inverted_bottleneck(x, channels, name)
+    return keras.Model(image, x, name="tiny_vit_5m")
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+class TinyViTEncoder(Encoder):
+    """TinyViT-5M, pretrained on ImageNet-22k by distillation, cut at one of its blocks; see `Encoder`.
+
+    Args:
+        layer: name of the layer whose output is the feature map, such as `"stages.2.blocks.5"` (1/16 of the
+            image's height and width, 160 channels); None for the last one (1/32, 320).
+        image_size: height and width S of the images in pixels, at least 32; trained with 224.
+        weights: `"imagenet"` (timm's, downloaded from the Hugging Face Hub or read from its cache), the path
+            of a file (`.safetensors` or `.pth` with timm's or the authors' names, `.onnx`, or
+            `.weights.h5` of `backbone.save_weights`), or None for random weights. A saved encoder contains
+            its weights.
+        trainable: whether training changes the weights.
+        batch_norm_momentum: of the moving averages of batch normalisation.
+        batch_norm: False for a network whose batch normalisation is folded into its convolutions; None
+            decides by `weights`: it is folded in `.onnx` files only.
+
+    Raises:
+        InputError: an invalid size, an unknown layer, or the weights are not available or of another network.
+
+    Reference:
+        Wu et al., "TinyViT: Fast Pretraining Distillation for Small Vision Transformers",
+        https://arxiv.org/abs/2207.10666.
+
+    Examples:
+        >>> encoder = TinyViTEncoder(image_size=64, weights=None)
+        >>> encoder.features_shape, encoder(keras.ops.zeros((1, 64, 64, 3), "uint8")).shape
+        ((4, 320), TensorShape([1, 4, 320]))
+    """
+
+    network_name, usual_layer = "TinyViT-5M", "stages.3.blocks.1"
+
+    def __init__(
+        self,
+        layer: str | None = None,
+        image_size: int = 224,
+        weights: str | None = "imagenet",
+        trainable: bool = False,
+        batch_norm_momentum: float = 0.9,
+        batch_norm: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            layer=layer,
+            image_size=image_size,
+            trainable=trainable,
+            batch_norm_momentum=batch_norm_momentum,
+            **kwargs,
+        )
+        if batch_norm is None:
+            batch_norm = Path(weights or "").suffix != ".onnx"
+        self.batch_norm = batch_norm
+        network = tiny_vit_5m(image_size, batch_norm=batch_norm, dtype=self.dtype_policy)
+        if weights is not None:
+            path = download(REPOSITORY, FILE, self.network_name) if weights == "imagenet" else weights
+            load_weights(network, path, self.network_name, _timm_names)
+        self.cut(network)
+
+    def preprocess(self, image: tf.Tensor) -> tf.Tensor:
+        return (image - np.float32(_MEAN)) / np.float32(_DEVIATION)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "batch_norm": self.batch_norm}
+
+
+def _timm_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Weights without those of the classifier, under timm's names."""
+    named = {}
+    for name, values in arrays.items():
+        # A wrapper around the network, such as a classifier, puts its own name first.
+        name = re.sub(r"^.*\b(?=(patch_embed|stages|layers)[._])", "", name)
+        name = re.sub(r"\bstages_(?=\d)", "stages.", name)  # in ONNX files
+        # The authors' names.
+        name = re.sub(
+            r"^layers\.(\d)\.downsample", lambda match: f"stages.{int(match[1]) + 1}.downsample", name
+        )
+        name = re.sub(r"^layers\.", "stages.", name)
+        name = re.sub(r"^patch_embed\.seq\.(\d)", lambda m: f"patch_embed.conv{int(m[1]) // 2 + 1}", name)
+        name = re.sub(r"\.c\.(?=weight$)", ".conv.", name)
+        if not _UNUSED.search(name):
+            named[name] = values
+    return named

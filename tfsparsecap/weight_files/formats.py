@@ -1,0 +1,55 @@
+"""Reads the named arrays in files of weights, by the end of the file's name."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.weight_files.onnx_file import read_onnx
+from tfsparsecap.weight_files.torch_archive import read_checkpoint
+
+
+def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads a `.safetensors` file; bfloat16 becomes float32.
+
+    Raises:
+        InputError: the file cannot be read or is damaged, or safetensors is not installed.
+    """
+    try:
+        import safetensors
+    except ImportError as error:
+        raise InputError(
+            f"{path} needs safetensors to be read: pip install 'tfsparsecap[captions]'"
+        ) from error
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; give another file") from error
+    except (safetensors.SafetensorError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}): copy or download it again") from error
+
+
+#: End of a file's name -> function that reads it.
+FORMATS = {
+    ".safetensors": read_safetensors,
+    ".pth": read_checkpoint,
+    ".pt": read_checkpoint,
+    ".onnx": read_onnx,
+}
+
+
+def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads all arrays in a file.
+
+    Args:
+        path: `.safetensors`, `.pth` or `.pt` (PyTorch), or `.onnx`.
+
+    Returns:
+        Name -> array, in PyTorch's layouts.
+
+    Raises:
+        InputError: the file is missing, damaged or in another format.
+    """
+    return FORMATS[Path(path).suffix](path)
