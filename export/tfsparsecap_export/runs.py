@@ -153,7 +153,7 @@ def _reader(
     features = region_features(config.model_copy(update={"data": data}), records)
 
     def read(index: int) -> Sample:
-        values = features.fetch(np.array([index]), regions)
-        return {name: values[name] for name in inputs if name in values}
+        values = features.fetch(index, regions)
+        return {name: values[name][None] for name in inputs if name in values}
 
     return read

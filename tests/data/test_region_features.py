@@ -38,6 +38,12 @@ def opened(folder, image_ids, **options):
     return RegionFeatures(folder, image_ids, **{"need_boxes": True, "need_pooled": True} | options)
 
 
+def fetch(features, indices, regions):
+    """A batch of images."""
+    images = [features.fetch(index, regions) for index in indices]
+    return {name: np.stack([image[name] for image in images]) for name in images[0]}
+
+
 @pytest.fixture
 def fixture(shared):
     return shared / "fixtures" / "coco_bottom_up"
@@ -52,7 +58,7 @@ def test_published_features_equal_the_files(fixture):
     assert features.regions.tolist() == [37, 21, 47, 31, 18] and features.regions.dtype == np.int32
     assert features.usable.all() and features.skipped == []
     order = np.array([2, 4, 0, 2])
-    batch = features.fetch(order, 50)
+    batch = fetch(features, order, 50)
     assert {name: (array.dtype, array.shape) for name, array in batch.items()} == {
         "features": (np.float32, (4, 50, 2048)),
         "mask": (bool, (4, 50)),
@@ -76,13 +82,13 @@ def test_unneeded_files_are_not_read(tmp_path):
             path.write_bytes(b"broken")
     features = opened(tmp_path, ids, need_boxes=False, need_pooled=False)
     assert features.usable.all()
-    assert sorted(features.fetch(np.array([0, 1]), 3)) == ["features", "mask"]
+    assert sorted(fetch(features, np.array([0, 1]), 3)) == ["features", "mask"]
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8"])
 def test_other_floating_point_types_become_float32(tmp_path, dtype):
     ids = make(tmp_path, [3], dtype=dtype)
-    batch = opened(tmp_path, ids).fetch(np.array([0]), 3)
+    batch = fetch(opened(tmp_path, ids), np.array([0]), 3)
     for name, kind in (("features", KINDS[0]), ("pooled", KINDS[1]), ("boxes", KINDS[2])):
         expected = np.load(tmp_path / kind / "0.npy").astype(np.float32)
         np.testing.assert_array_equal(batch[name][0], expected, strict=True)
@@ -98,7 +104,7 @@ def test_npz_files_and_fortran_order_are_supported(tmp_path):
         path.unlink()
         box = tmp_path / "cocobu_box_relative" / f"{name}.npy"
         np.save(box, np.asfortranarray(np.load(box)))
-    batch = opened(tmp_path, ids).fetch(np.array([1, 0]), 100)
+    batch = fetch(opened(tmp_path, ids), np.array([1, 0]), 100)
     np.testing.assert_array_equal(batch["features"][0], expected[1][:100])
     np.testing.assert_array_equal(batch["features"][1, :3], expected[0])
     np.testing.assert_array_equal(batch["boxes"][0], boxes(200)[:100].astype(np.float32))
@@ -112,7 +118,7 @@ def test_files_of_ids_that_are_file_names_are_found(tmp_path):
     ids = ["12_ab.jpg", "dog.PNG", "dog.jpeg", "sub.folder", "inner/cat.jpg", "1.5", "../cocobu_att/1"]
     features = opened(tmp_path, ids, need_boxes=False, need_pooled=False)
     assert features.usable.tolist() == [True] * 5 + [False] * 2
-    values = features.fetch(np.arange(5), 1)["features"][:, 0, 0]
+    values = fetch(features, np.arange(5), 1)["features"][:, 0, 0]
     assert values.tolist() == [1, 2, 3, 4, 6]
     assert str(features.skipped[0]).startswith(f"1.5: there is no {tmp_path}/cocobu_att/1.5.npy (or .npz)")
 
@@ -122,7 +128,7 @@ def test_no_more_than_max_regions_are_used(tmp_path):
     features = opened(tmp_path, ids, max_regions=5, buckets=(4, 8))
     assert features.buckets == (4, 5)
     assert features.regions.tolist() == [3, 5]
-    batch = features.fetch(np.array([1]), 5)
+    batch = fetch(features, np.array([1]), 5)
     np.testing.assert_array_equal(batch["features"][0], np.load(tmp_path / "cocobu_att" / "1.npy")[:5])
     np.testing.assert_array_equal(batch["boxes"][0], boxes(9)[:5].astype(np.float32))
     assert batch["mask"].all()
@@ -175,7 +181,7 @@ def test_bad_files_are_listed_and_the_rest_is_used(tmp_path):
     with pytest.raises(InputError, match=r"^1: .*1\.npy has features of 7 numbers.*on_bad_record=skip"):
         opened(tmp_path, ids, on_bad_record="fail")
     with pytest.raises(InputError, match="the features of 3 cannot be used"):
-        features.fetch(np.array([0, 3]), 3)
+        fetch(features, np.array([0, 3]), 3)
     with pytest.raises(
         InputError, match=r"none of the 14 images.*has features of 8 numbers but feature_size is 9"
     ):
@@ -218,14 +224,14 @@ def test_invalid_values_are_reported_with_file_and_row(tmp_path, kind, row, valu
     features = opened(tmp_path, ids)
     assert features.usable.all()
     with pytest.raises(InputError, match=message):
-        features.fetch(np.array([0]), 3)
+        fetch(features, np.array([0]), 3)
 
 
 def test_boxes_may_exceed_the_image_by_rounding_and_be_empty(tmp_path):
     ids = make(tmp_path, [2])
     edge = np.array([[-0.009, 0, 1.009, 1], [0.5, 0.5, 0.5, 0.5]])
     put(tmp_path, 0, edge, "cocobu_box_relative")
-    np.testing.assert_array_equal(opened(tmp_path, ids).fetch([0], 2)["boxes"][0], edge.astype(np.float32))
+    np.testing.assert_array_equal(fetch(opened(tmp_path, ids), [0], 2)["boxes"][0], edge.astype(np.float32))
 
 
 def test_files_that_change_later_are_reported(tmp_path):
@@ -233,15 +239,15 @@ def test_files_that_change_later_are_reported(tmp_path):
     put(tmp_path, 0, np.zeros([4, 8], np.float32))
     (tmp_path / "cocobu_att" / "1.npy").unlink()
     with pytest.raises(InputError, match=r"cocobu_att/0\.npy was changed since"):
-        features.fetch(np.array([0]), 4)
+        fetch(features, np.array([0]), 4)
     with pytest.raises(InputError, match=r"there is no .*cocobu_att/1\.npy"):
-        features.fetch(np.array([1]), 4)
+        fetch(features, np.array([1]), 4)
 
 
 def test_too_few_regions_per_batch_raise_a_value_error(tmp_path):
     features = opened(tmp_path, make(tmp_path, [3]))
     with pytest.raises(ValueError, match="0 has 3 regions, more than 2"):
-        features.fetch(np.array([0]), 2)
+        fetch(features, np.array([0]), 2)
 
 
 def test_files_are_checked_in_threads_in_order(tmp_path, monkeypatch):

@@ -94,14 +94,13 @@ class FeatureCacheSource:
     def __init__(self, records: Sequence[Record], cache: FeatureCache):
         self.specs = {"features": tf.TensorSpec(cache.features.shape[1:], cache.features.dtype)}
         unreadable = {entry.where: entry for entry in cache.skipped}
-        self.usable = np.array([record.image_id not in unreadable for record in records], bool)
+        ids = [record.image_id for record in records]
+        self.usable = np.array([name not in unreadable for name in ids], bool)
         self.groups = np.zeros(len(records), np.int32)
-        self.skipped = [unreadable[record.image_id] for record in records if record.image_id in unreadable]
+        self.skipped = [unreadable[name] for name in ids if name in unreadable]
         self._features = cache.features
         self._rows = np.zeros(len(records), np.int64)
-        self._rows[self.usable] = cache.rows(
-            [record.image_id for record in records if record.image_id not in unreadable]
-        )
+        self._rows[self.usable] = cache.rows([name for name in ids if name not in unreadable])
 
     def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         return {"features": np.asarray(self._features[self._rows[indices]])}
@@ -146,28 +145,24 @@ class RegionFeatureSource:
 
     def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         regions = int(self.groups[indices].max(initial=1))
-        if self.usable[indices].all():
-            try:
-                return self._features.fetch(indices, regions)
-            except InputError:
-                if self._on_bad_record == "fail":
-                    raise
         images = [self._one(index, regions) for index in indices]
-        return {name: np.concatenate([image[name] for image in images]) for name in self.specs}
+        return {name: np.stack([image[name] for image in images]) for name in self.specs}
 
     def _one(self, index: int, regions: int) -> dict[str, np.ndarray]:
         """The inputs of one image, or zeros if it cannot be read."""
         # A bad file is read only once.
         if self.usable[index]:
             try:
-                return self._features.fetch(np.array([index]), regions)
+                return self._features.fetch(index, regions)
             except InputError as error:
+                if self._on_bad_record == "fail":
+                    raise
                 # Another thread may have found it first.
                 if self.usable[index]:
                     self.usable[index] = False
                     self.skipped.append(Skipped(self._features.image_ids[index], str(error)))
                     warnings.warn(f"skipped: {error}", stacklevel=2)
         return {
-            name: np.zeros([1, *(regions if n is None else n for n in spec.shape)], spec.dtype.as_numpy_dtype)
+            name: np.zeros([regions if n is None else n for n in spec.shape], spec.dtype.as_numpy_dtype)
             for name, spec in self.specs.items()
         }

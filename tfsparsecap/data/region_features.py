@@ -32,11 +32,11 @@ class RegionFeatures:
     contains one array of any name. For an id that is a file name, such as `dog.jpg`, `dog.npy` works, too.
 
     The constructor reads the headers only and keeps a few bytes per image. `fetch` reads the values of one
-    batch and keeps nothing.
+    image and keeps nothing.
 
     Args:
         folder: contains the three folders.
-        image_ids: ids of the images; `fetch` takes indices into them.
+        image_ids: ids of the images; `fetch` takes an index into them.
         feature_size: `D`; None is the width of the first readable file.
         att, fc, box: names of the folders of features, pooled features and boxes.
         buckets: numbers of regions that batches are padded to, besides `max_regions`.
@@ -62,8 +62,8 @@ class RegionFeatures:
         >>> (folder / "cocobu_att").mkdir()
         >>> np.save(folder / "cocobu_att" / "7.npy", np.ones([2, 5], np.float32))
         >>> features = RegionFeatures(folder, ["7"], need_boxes=False, need_pooled=False)
-        >>> features.fetch(np.array([0]), regions=3)["mask"].tolist()
-        [[True, True, False]]
+        >>> features.fetch(0, regions=3)["mask"].tolist()
+        [True, True, False]
         >>> features.bucket([36, 37, 500]).tolist()
         [36, 50, 100]
     """
@@ -120,48 +120,43 @@ class RegionFeatures:
         held = np.minimum(regions, self.max_regions)
         return np.asarray(self.buckets, np.int64)[np.searchsorted(self.buckets, held)]
 
-    def fetch(self, indices: np.ndarray, regions: int) -> dict[str, np.ndarray]:
-        """Reads a batch of images from their files.
+    def fetch(self, index: int, regions: int) -> dict[str, np.ndarray]:
+        """Reads one image from its files.
 
         Args:
-            indices: int [B], into `image_ids`.
-            regions: `N`, at least the largest `regions[indices]`; images with fewer are padded.
+            index: into `image_ids`.
+            regions: `N`, at least `self.regions[index]`; further ones are padding.
 
         Returns:
-            `"features"` float32 [B, N, D] and `"mask"` bool [B, N], true for regions; `"boxes"` float32
-            [B, N, 4] and `"pooled"` float32 [B, D] if needed. Padding is zero.
+            `"features"` float32 [N, D] and `"mask"` bool [N], true for regions; `"boxes"` float32 [N, 4] and
+            `"pooled"` float32 [D] if needed. Padding is zero.
 
         Raises:
             InputError: a file has NaN or infinity, is damaged or was changed since it was indexed, a box is
-                outside the image or inverted, or an image is not usable.
+                outside the image or inverted, or the image is not usable.
             ValueError: `regions` is too small.
         """
-        shape = (len(indices), regions)
-        assert self.feature_size is not None  # known, because an image is usable
-        batch = {"features": np.zeros([*shape, self.feature_size], np.float32), "mask": np.zeros(shape, bool)}
+        count, size = int(self.regions[index]), self.feature_size
+        if count == 0:
+            raise InputError(f"the features of {self.image_ids[index]} cannot be used: leave it out")
+        if count > regions:
+            raise ValueError(f"{self.image_ids[index]} has {count} regions, more than {regions}")
+        assert size is not None  # known, because an image is usable
+        image = {"features": np.zeros([regions, size], np.float32), "mask": np.arange(regions) < count}
+        self._att.read(index, image["features"][:count])
         if self._box:
-            batch["boxes"] = np.zeros([*shape, 4], np.float32)
+            image["boxes"] = np.zeros([regions, 4], np.float32)
+            self._box.read(index, image["boxes"][:count])
+            _check_boxes(image["boxes"][:count], self._box.path(index))
         if self._fc:
-            batch["pooled"] = np.zeros([len(indices), self.feature_size], np.float32)
-        for place, index in enumerate(indices):
-            count = int(self.regions[index])
-            if count == 0:
-                raise InputError(f"the features of {self.image_ids[index]} cannot be used: leave it out")
-            if count > regions:
-                raise ValueError(f"{self.image_ids[index]} has {count} regions, more than {regions}")
-            batch["mask"][place, :count] = True
-            self._att.read(index, batch["features"][place, :count])
-            if self._box:
-                self._box.read(index, batch["boxes"][place, :count])
-                _check_boxes(batch["boxes"][place, :count], self._box.path(index))
-            if self._fc:
-                self._fc.read(index, batch["pooled"][place])
-        return batch
+            image["pooled"] = np.zeros([size], np.float32)
+            self._fc.read(index, image["pooled"])
+        return image
 
     def one(self, index: int) -> dict[str, np.ndarray]:
-        """The arrays of one image without padding and without batch axis; errors as for `fetch`."""
-        batch = self.fetch(np.array([index]), max(1, int(self.regions[index])))
-        return {name: values[0] for name, values in batch.items() if name != "mask"}
+        """The arrays of one image without padding and without `mask`; errors as for `fetch`."""
+        image = self.fetch(index, int(self.regions[index]))
+        return {name: values for name, values in image.items() if name != "mask"}
 
     def _first_width(self) -> int | None:
         for index in range(len(self.image_ids)):
