@@ -78,10 +78,8 @@ class TrainingBatches:
         here, part = 1, 0
         if context is not None:
             share = context.get_per_replica_batch_size(self.batch_size)
-            here, part = (
-                context.num_replicas_in_sync // context.num_input_pipelines,
-                context.input_pipeline_id,
-            )
+            here = context.num_replicas_in_sync // context.num_input_pipelines
+            part = context.input_pipeline_id
             rows = rows.reshape(len(rows), -1, share)[:, part * here : (part + 1) * here].reshape(-1, share)
             lengths = lengths.repeat(here)
         # Augmentation draws random numbers batch by batch, so skipped batches must be augmented, too.

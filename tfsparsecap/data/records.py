@@ -103,8 +103,6 @@ class BadRecords:
     """Collects bad records, or raises at the first one if `on_bad_record` is `"fail"`."""
 
     def __init__(self, on_bad_record: OnBadRecord = "skip"):
-        if on_bad_record not in ("skip", "fail"):
-            raise InputError(f"on_bad_record is {on_bad_record!r}: set it to skip or fail")
         self.on_bad_record = on_bad_record
         self.skipped: list[Skipped] = []
 

@@ -88,10 +88,8 @@ def draw_sheet(
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=_DPI)
     # A palette of 256 colours takes a third of the bytes and looks the same at this size.
-    palette, written = (
-        Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE),
-        io.BytesIO(),
-    )
+    palette = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    written = io.BytesIO()
     palette.save(written, "PNG", optimize=True)
     atomic_write(path, written.getvalue())
 
