@@ -304,7 +304,7 @@ class _Files:
     def build(self, keep_float: frozenset[str]) -> tuple[bytes, list[str]]:
         """The file, and the names of its int8 layers."""
         content, layers = self.encode(keep_float)
-        names = [layer_name(layer.name) for layer in layers if not formats.is_float(layer.encoding)]
+        names = [layer_name(layer.name) for layer in layers if not layer.is_float]
         return content, list(dict.fromkeys(names))
 
     def layer_names(self) -> list[str]:
@@ -330,7 +330,7 @@ def _encode_and_verify(
     """
     for rounded, note in _ROUNDINGS.items():
         content, layers = files.encode(keep_float, rounded)
-        all_float = all(formats.is_float(layer.encoding) for layer in layers)
+        all_float = all(layer.is_float for layer in layers)
         is_rounded = all_float and rounded != "nothing" and files.format != "dense"
         tie = outputs.ROUNDED_TIE if is_rounded else outputs.TIE
         try:

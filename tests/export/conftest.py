@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 from tfsparsecap_export import CaptionOptions, export_model
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import outputs
 
@@ -19,13 +19,13 @@ from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
 
 #: Every encoding of a layer except float32.
 LAYER_ENCODINGS = [
-    sparse.FLOAT16,
-    sparse.SPARSE16,
-    sparse.SPARSE32,
-    sparse.CSR,
-    sparse.BLOCK4,
-    sparse.BLOCK16,
-    sparse.INT8,
+    encodings.FLOAT16,
+    encodings.SPARSE16,
+    encodings.SPARSE32,
+    encodings.CSR,
+    encodings.BLOCK4,
+    encodings.BLOCK16,
+    encodings.INT8,
 ]
 IMAGE_SIZE, VOCABULARY_SIZE, MAX_LENGTH, BEAM = 16, 80, 6, 3
 #: Maximum number of digits in a caption of four words.
@@ -74,9 +74,7 @@ def rewritten(dense, encoding, role=sparse.FULLY_CONNECTED):
     """A dense file with all weights of a role in one encoding."""
     model = flatfile.read_model(dense)
     changes = [
-        sparse.Change(weight, encoding, sparse.encode(encoding, weight.values, weight.role))
-        for weight in sparse.find_weights(model)
-        if weight.role == role
+        sparse.change(weight, encoding) for weight in sparse.find_weights(model) if weight.role == role
     ]
     assert changes
     sparse.rewrite(model, changes)

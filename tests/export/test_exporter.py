@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from tfsparsecap_export import FORMATS, CaptionOptions, export_model, exporter
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings
 
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
@@ -86,7 +86,7 @@ def test_the_report_names_layers_and_reasons(exported, blocks_captioner):
     _, report = exported("blocks", "auto")
     layers = {layer.name.partition("/")[2]: layer for layer in report.layers}
     output = layers["output/kernel"]
-    assert (output.shape, output.pattern, output.encoding) == ((80, 64), "1x16 blocks", sparse.BLOCK16)
+    assert (output.shape, output.pattern, output.encoding) == ((80, 64), "1x16 blocks", encodings.BLOCK16)
     assert output.nonzeros == np.count_nonzero(blocks_captioner.output_layer.kernel)
     assert report.as_dict()["layers"][0]["reason"]
     assert sum(layer.bytes for layer in report.layers) < report.bytes

@@ -9,7 +9,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS, exporter
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import int8_encoder, sparse
+from tfsparsecap_export.encode import encodings, int8_encoder, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -39,7 +39,7 @@ FLOAT_OUTPUT, INT8_OUTPUT, DENSE_INT8_OUTPUT = 1e-4, 0.01, 0.03
 
 # Without `SPARSE16`, which no format chooses for tables: with XNNPACK, LiteRT 2.3 and TFLite 2.16.1 do not
 # expand it for operators that XNNPACK does not run, such as GATHER, which then return garbage.
-TABLE_ENCODINGS = [sparse.FLOAT16, sparse.SPARSE32, sparse.SPARSE_INT8, sparse.INT8]
+TABLE_ENCODINGS = [encodings.FLOAT16, encodings.SPARSE32, encodings.SPARSE_INT8, encodings.INT8]
 
 RUNTIMES = [("LiteRT", False), *((abi, xnnpack) for abi in tflite_2_16.ABIS for xnnpack in (True, False))]
 
@@ -117,7 +117,7 @@ def formats_files(blocks_captioner, unstructured_captioner, dense_graph, samples
 def encodings_files(blocks_captioner, dense_graph, samples):
     """Every encoding of layers and tables, read inside the loop over the words."""
     dense = dense_graph(blocks_captioner, exporter.caption_inputs(blocks_captioner), BEAM)
-    tolerances = {sparse.INT8: DENSE_INT8, sparse.BLOCK16: INT8}
+    tolerances = {encodings.INT8: DENSE_INT8, encodings.BLOCK16: INT8}
     layers = [
         File(encoding, rewritten(dense, encoding), samples[:4], tolerances.get(encoding, FLOAT))
         for encoding in LAYER_ENCODINGS

@@ -71,22 +71,25 @@ def test_int8_blocks_of_layers_are_what_the_exporter_stores(shape, sparsity):
     kernel = sparse(shape, sparsity)
     # The exporter pads inputs to a multiple of 16.
     outputs = np.pad(kernel.T, ((0, 0), (0, -shape[0] % 16)))
-    in_blocks, dense = encodings.blocks_int8(outputs).bytes, encodings.dense_int8(kernel.T).bytes
+    in_blocks, dense = (
+        encodings.encode(encodings.BLOCK16, outputs).bytes,
+        encodings.encode(encodings.INT8, kernel.T).bytes,
+    )
     assert stored_bytes(kernel, MATRIX)["int8_blocks"] == min(in_blocks, dense)
 
 
 def test_int8_blocks_are_small_for_weights_pruned_in_blocks():
     open_blocks = np.random.default_rng(0).random((32, 256)) < 0.05
     kernel = np.repeat(open_blocks, 16, axis=0) * sparse((512, 256), 0)
-    expected = encodings.blocks_int8(kernel.T.copy()).bytes
+    expected = encodings.encode(encodings.BLOCK16, kernel.T.copy()).bytes
     assert stored_bytes(kernel)["int8_blocks"] == expected < kernel.size / 8
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.9, 0.99])
 def test_tables_are_what_the_exporter_stores(sparsity):
     table = sparse((200, 48), sparsity)
-    stored = [encodings.sparse_int8(table, block).bytes for block in (1, 4, 16)]
-    expected = min(encodings.dense_int8(table).bytes, *stored)
+    stored = [encodings.store(table, np.int8, block).bytes for block in (1, 4, 16)]
+    expected = min(encodings.encode(encodings.INT8, table).bytes, *stored)
     assert stored_bytes(table, TABLE)["int8_blocks"] == expected
 
 

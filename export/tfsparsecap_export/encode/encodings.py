@@ -8,17 +8,61 @@ import dataclasses
 
 import numpy as np
 
-from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, SharedSparsity, schema
+from tfsparsecap.model_summary.storage import TABLE_BLOCKS
+from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, SharedSparsity, schema, tensor_type
+
+#: The encodings of a constant, see `ENCODINGS`.
+DENSE, FLOAT16, SPARSE32, SPARSE16 = "float32", "float16", "sparse float32", "sparse float16"
+CSR, BLOCK4, BLOCK16, INT8, SPARSE_INT8 = "csr", "1x4", "int8 1x16", "int8", "sparse int8"
 
 #: Limits of TFLite's int8 1x16 kernel, which stores block counts and block indices in single bytes.
 BLOCK16_MAX_INPUTS = 4096
 BLOCK16_MAX_BLOCKS_PER_ROW = 255
 
-_INDEX_VECTORS = (
-    (np.uint8, schema.SparseIndexVector.Uint8Vector, schema.Uint8VectorT),
-    (np.uint16, schema.SparseIndexVector.Uint16Vector, schema.Uint16VectorT),
-    (np.int32, schema.SparseIndexVector.Int32Vector, schema.Int32VectorT),
-)
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """How an encoding stores a matrix.
+
+    Attributes:
+        dtype: type of the stored values.
+        block: number of neighbouring weights of a row that are stored or left out together; None if all
+            weights are stored.
+        multiplied: whether FULLY_CONNECTED multiplies the stored weights. If not, the runtime expands them.
+    """
+
+    dtype: type[np.generic]
+    block: int | None = None
+    multiplied: bool = False
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the values are floating point numbers, so that captions must not change."""
+        return issubclass(self.dtype, np.floating)
+
+    def blocks(self, columns: int, *, table: bool) -> list[int | None]:
+        """Block sizes for a matrix with this number of columns, of which the one with the smallest result
+        is used: several for tables only, because XNNPACK does not expand blocks in layers."""
+        if self.block is None or self.multiplied or not table:
+            return [self.block]
+        return [block for block in TABLE_BLOCKS if columns % block == 0]
+
+
+#: The runtime expands `FLOAT16`, `SPARSE32` and `SPARSE_INT8` once, when it loads the file. It does the same
+#: with `SPARSE16` in layers that XNNPACK runs, but runtimes before LiteRT expand it at every step of a loop.
+#: No format uses `SPARSE16` for tables: with XNNPACK, it is not expanded at all, and GATHER returns garbage.
+#: `INT8` has one scale, and TFLite has multiplied it with float inputs since version 2.3.
+ENCODINGS = {
+    DENSE: Encoding(np.float32),
+    FLOAT16: Encoding(np.float16),
+    INT8: Encoding(np.int8),
+    SPARSE32: Encoding(np.float32, 1),
+    SPARSE16: Encoding(np.float16, 1),
+    SPARSE_INT8: Encoding(np.int8, 1),
+    CSR: Encoding(np.float32, 1, multiplied=True),
+    BLOCK4: Encoding(np.float32, 4, multiplied=True),
+    BLOCK16: Encoding(np.int8, 16, multiplied=True),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,30 +72,66 @@ class Encoded:
     Attributes:
         values: one-dimensional; all weights of a dense encoding, or the stored ones of a sparse encoding in
             row order.
-        tensor_type: the schema's `TensorType`.
         sparsity: positions of the stored values, or None for a dense encoding.
         quantization: scales of int8 values, or None.
     """
 
     values: np.ndarray
-    tensor_type: int
     sparsity: schema.SparsityParametersT | None = None
     quantization: schema.QuantizationParametersT | None = None
 
     @property
+    def tensor_type(self) -> int:
+        """The schema's `TensorType`."""
+        return tensor_type(self.values.dtype)
+
+    @property
     def bytes(self) -> int:
         """Size in the file: values, indices and scales."""
-        size = self.values.nbytes
+        arrays = [self.values]
         if self.sparsity is not None:
-            size += sum(
-                vector.values.nbytes
-                for dimension in self.sparsity.dimMetadata
-                for vector in (dimension.arraySegments, dimension.arrayIndices)
-                if vector is not None
-            )
+            rows = self.sparsity.dimMetadata[1]
+            arrays += [rows.arraySegments.values, rows.arrayIndices.values]
         if self.quantization is not None:
-            size += self.quantization.scale.nbytes + self.quantization.zeroPoint.nbytes
-        return size
+            arrays += [self.quantization.scale, self.quantization.zeroPoint]
+        return sum(array.nbytes for array in arrays)
+
+
+def encode(name: str, weights: np.ndarray, *, table: bool = False) -> Encoded:
+    """Encodes a matrix.
+
+    Args:
+        name: one of `ENCODINGS`.
+        weights: float32 [rows, columns].
+        table: whether the matrix is a table, which is stored in the block size with the smallest result.
+    """
+    encoding = ENCODINGS[name]
+    candidates = (
+        store(weights, encoding.dtype, block, scale_per_row=encoding.multiplied)
+        for block in encoding.blocks(weights.shape[1], table=table)
+    )
+    return min(candidates, key=lambda encoded: encoded.bytes)
+
+
+def store(
+    weights: np.ndarray, dtype: type[np.generic], block: int | None = None, *, scale_per_row: bool = False
+) -> Encoded:
+    """Stores a matrix in any type and block size, including those that no kernel supports.
+
+    Args:
+        weights: float32 [rows, columns].
+        dtype: float32, float16 or int8.
+        block: as in `Encoding`.
+        scale_per_row: whether int8 values have one scale per row instead of a single one.
+    """
+    sparsity = quantization = None
+    if dtype == np.int8:
+        values, quantization = quantize(weights, scale_per_row)
+    else:
+        values = weights.astype(dtype)
+    if block is not None:
+        sparsity, values = compress(values, block)
+    return Encoded(values.reshape(-1), sparsity, quantization)
 
 
 def fits_float16(weights: np.ndarray) -> bool:
@@ -62,41 +142,6 @@ def fits_float16(weights: np.ndarray) -> bool:
 def round_to_float16(weights: np.ndarray) -> np.ndarray:
     """float32 weights rounded to float16 values, which compress better, for example in an APK."""
     return weights.astype(np.float16).astype(np.float32)
-
-
-def dense16(weights: np.ndarray) -> Encoded:
-    """All weights as float16."""
-    return Encoded(weights.astype(np.float16).reshape(-1), schema.TensorType.FLOAT16)
-
-
-def sparse16(weights: np.ndarray) -> Encoded:
-    """The non-zero weights as float16 in compressed rows."""
-    sparsity, values = compress(weights.astype(np.float16), 1)
-    return Encoded(values, schema.TensorType.FLOAT16, sparsity)
-
-
-def sparse32(weights: np.ndarray, block: int) -> Encoded:
-    """The non-zero blocks of `block` weights as float32; a block size of 1 is compressed rows."""
-    sparsity, values = compress(weights, block)
-    return Encoded(values, schema.TensorType.FLOAT32, sparsity)
-
-
-def dense_int8(weights: np.ndarray) -> Encoded:
-    """All weights as int8 with one scale, which TFLite has multiplied with float inputs since version 2.3."""
-    quantized, quantization = quantize(weights, by_row=False)
-    return Encoded(quantized.reshape(-1), schema.TensorType.INT8, quantization=quantization)
-
-
-def sparse_int8(weights: np.ndarray, block: int, by_row: bool = False) -> Encoded:
-    """The non-zero blocks of `block` weights as int8, with one scale or one per row."""
-    quantized, quantization = quantize(weights, by_row)
-    sparsity, values = compress(quantized, block)
-    return Encoded(values, schema.TensorType.INT8, sparsity, quantization)
-
-
-def blocks_int8(weights: np.ndarray) -> Encoded:
-    """The non-zero 1x16 blocks as int8 with one scale per row, for TFLite's int8 1x16 kernel."""
-    return sparse_int8(weights, 16, by_row=True)
 
 
 def compress(weights: np.ndarray, block: int) -> tuple[schema.SparsityParametersT, np.ndarray]:
@@ -117,10 +162,10 @@ def compress(weights: np.ndarray, block: int) -> tuple[schema.SparsityParameters
     segments = np.concatenate([[0], np.cumsum(stored.sum(axis=1))])
     row, column = np.nonzero(stored)
     sparsity = SharedSparsity()
-    sparsity.dimMetadata = [_dense_dimension(rows), _sparse_dimension(segments, column)]
+    sparsity.dimMetadata = [_dimension(rows), _dimension(rows=segments, columns=column)]
     sparsity.traversalOrder = np.arange(2, dtype=np.int32)
     if block > 1:
-        sparsity.dimMetadata.append(_dense_dimension(block))
+        sparsity.dimMetadata.append(_dimension(block))
         sparsity.traversalOrder = np.arange(3, dtype=np.int32)
         sparsity.blockMap = np.array([1], np.int32)
     return sparsity, blocks[row, column].reshape(-1)
@@ -141,24 +186,23 @@ def quantize(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schema.Quan
     return np.clip(np.round(weights / scale), -127, 127).astype(np.int8), quantization
 
 
-def _index_vector(largest: int):
-    return next(kind for kind in _INDEX_VECTORS if largest <= np.iinfo(kind[0]).max)
-
-
-def _dense_dimension(size: int) -> schema.DimensionMetadataT:
+def _dimension(size: int = 0, rows: np.ndarray | None = None, columns: np.ndarray | None = None):
+    """A dense dimension of a size, or a sparse one: first block of each row, and column of each block."""
     dimension = schema.DimensionMetadataT()
     dimension.format, dimension.denseSize = schema.DimensionType.DENSE, size
+    if rows is not None and columns is not None:
+        dimension.format = schema.DimensionType.SPARSE_CSR
+        dimension.arraySegmentsType, dimension.arraySegments = _index_vector(rows)
+        dimension.arrayIndicesType, dimension.arrayIndices = _index_vector(columns)
     return dimension
 
 
-def _sparse_dimension(segments: np.ndarray, indices: np.ndarray) -> schema.DimensionMetadataT:
-    dimension = schema.DimensionMetadataT()
-    dimension.format = schema.DimensionType.SPARSE_CSR
-    dimension.arraySegmentsType, dimension.arraySegments = _vector(segments)
-    dimension.arrayIndicesType, dimension.arrayIndices = _vector(indices)
-    return dimension
-
-
-def _vector(numbers: np.ndarray):
-    dtype, vector_type, vector = _index_vector(int(numbers.max(initial=0)))
-    return vector_type, vector(numbers.astype(dtype))
+def _index_vector(numbers: np.ndarray):
+    """The schema's type of a vector, and the vector, in the smallest integer type that it has."""
+    largest = int(numbers.max(initial=0))
+    kind, dtype = next(
+        (kind, dtype)
+        for kind, dtype in (("Uint8Vector", np.uint8), ("Uint16Vector", np.uint16), ("Int32Vector", np.int32))
+        if largest <= np.iinfo(dtype).max
+    )
+    return getattr(schema.SparseIndexVector, kind), getattr(schema, f"{kind}T")(numbers.astype(dtype))

@@ -4,9 +4,8 @@ import dataclasses
 
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.convert.graph import Source, content_key
-from tfsparsecap_export.encode import formats, ordering, sparse, splitting
+from tfsparsecap_export.encode import encodings, formats, ordering, sparse, splitting
 from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.encode.encodings import fits_float16, round_to_float16
 from tfsparsecap_export.encode.formats import Layer
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
@@ -38,6 +37,11 @@ class LayerReport:
     bytes: int
     expected_ms: float
     reason: str
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its values are floating point numbers, so that it must not change captions."""
+        return encodings.ENCODINGS[self.encoding].is_float
 
 
 def encode_file(
@@ -93,12 +97,12 @@ def encode_file(
             weight,
             Pattern.of(weight.values),
             picked=weight.buffer in products and products[weight.buffer].pick is not None,
-            float16=weight.role in roundable and fits_float16(weight.values),
+            float16=weight.role in roundable and encodings.fits_float16(weight.values),
         )
         for weight in weights
     ]
     choices = [formats.choose(layer, format_of(layer.weight), costs) for layer in layers]
-    if any(choice.encoding == sparse.BLOCK16 for choice in choices):
+    if any(choice.encoding == encodings.BLOCK16 for choice in choices):
         choices = [
             formats.choose(layer, format_of(layer.weight), costs, int8_tables=True) for layer in layers
         ]
@@ -106,15 +110,14 @@ def encode_file(
     for layer, choice in zip(layers, choices, strict=True):
         weight, encoding, values = layer.weight, choice.encoding, layer.weight.values
         size = values.nbytes
-        if encoding != sparse.DENSE:
-            if encoding in (sparse.CSR, sparse.BLOCK4, sparse.SPARSE32) and layer.float16:
-                values = round_to_float16(values)
+        if encoding != encodings.DENSE:
+            if encoding in (encodings.CSR, encodings.BLOCK4, encodings.SPARSE32) and layer.float16:
+                values = encodings.round_to_float16(values)
             if weight.buffer in products and formats.worth_sorting(layer, encoding, costs):
                 order = orders[weight.buffer] = ordering.order_of(values, encoding)
                 values = values[order]
-            encoded = sparse.encode(encoding, values, weight.role)
-            changes.append(sparse.Change(weight, encoding, encoded))
-            size = encoded.bytes
+            changes.append(sparse.change(weight, encoding, values))
+            size = changes[-1].encoded.bytes
         columns, how = split.get(weight.buffer, (weight.shape[-1], ""))
         source = source_of(weight)
         reports.append(

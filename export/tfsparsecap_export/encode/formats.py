@@ -1,10 +1,11 @@
 """Choice of the encoding of each layer, from its zeros, the limits of the kernels, and their costs."""
 
 import dataclasses
-from collections.abc import Sequence
+
+import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.model_summary.storage import SCALE_BYTES, SMALLEST_ENCODED, TABLE_BLOCKS, Pattern
+from tfsparsecap.model_summary.storage import SCALE_BYTES, SMALLEST_ENCODED, Pattern
 from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.sparse import Weight
@@ -25,16 +26,6 @@ _RESTORE_CALL = 3000.0
 #: Minimum fraction of non-zero weights in the stored blocks of a layer that was pruned in blocks. Block
 #: pruning results in about 1; with 90 % unstructured sparsity, a stored 1x16 block has 12 % non-zero weights.
 BLOCK_FILL = 0.5
-
-#: Bytes per value of the float encodings; int8 encodings use 1.
-_FLOAT_BYTES = {
-    sparse.DENSE: 4,
-    sparse.SPARSE32: 4,
-    sparse.CSR: 4,
-    sparse.BLOCK4: 4,
-    sparse.FLOAT16: 2,
-    sparse.SPARSE16: 2,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,19 +78,19 @@ def choose(layer: Layer, format: str, costs: Costs, *, int8_tables: bool = False
     """
     role = layer.weight.role
     if format == "dense":
-        return Choice(sparse.DENSE, "requested")
+        return Choice(encodings.DENSE, "requested")
     if layer.weight.values.size < SMALLEST_ENCODED:
-        return Choice(sparse.DENSE, f"fewer than {SMALLEST_ENCODED} weights")
+        return Choice(encodings.DENSE, f"fewer than {SMALLEST_ENCODED} weights")
     if role == sparse.CONVOLUTION:
-        choice = Choice(sparse.FLOAT16, "convolutions are stored dense")
+        choice = Choice(encodings.FLOAT16, "convolutions are stored dense")
     elif format == "dense-int8" and (role == sparse.FULLY_CONNECTED or len(layer.weight.shape) == 2):
-        choice = Choice(sparse.INT8, "requested")
+        choice = Choice(encodings.INT8, "requested")
     elif role == sparse.TABLE:
         choice = _choose_table(layer, format == "int8" or (format == "auto" and int8_tables))
     else:
         choice = _choose_layer(layer, format, costs)
-    if choice.encoding in (sparse.FLOAT16, sparse.SPARSE16) and not layer.float16:
-        replacement = sparse.DENSE if choice.encoding == sparse.FLOAT16 else sparse.SPARSE32
+    if choice.encoding in (encodings.FLOAT16, encodings.SPARSE16) and not layer.float16:
+        replacement = encodings.DENSE if choice.encoding == encodings.FLOAT16 else encodings.SPARSE32
         return Choice(replacement, f"{choice.encoding} changes captions")
     return choice
 
@@ -120,7 +111,7 @@ def worth_sorting(layer: Layer, encoding: str, costs: Costs) -> bool:
     Sorting must save more than restoring the order costs, unless only the best outputs are used.
     """
     rows, outputs = layer.weight.rows_per_call, len(layer.weight.values)
-    if encoding not in sparse.MULTIPLIED or outputs < MIN_SORTED_OUTPUTS:
+    if not encodings.ENCODINGS[encoding].multiplied or outputs < MIN_SORTED_OUTPUTS:
         return False
     saved = costs.guess * rows * outputs
     return layer.picked or _RESTORE_CALL + costs.restoring(rows, outputs) < MAX_RESTORE_COST * saved
@@ -129,20 +120,13 @@ def worth_sorting(layer: Layer, encoding: str, costs: Costs) -> bool:
 def expected_bytes(layer: Layer, encoding: str) -> int:
     """Size in the file of values, indices and scales, as `encodings` will store them."""
     rows, columns = layer.weight.values.shape
-    blocks: dict[str, Sequence[int]] = {
-        sparse.SPARSE16: (1,),
-        sparse.CSR: (1,),
-        sparse.BLOCK4: (4,),
-        sparse.BLOCK16: (16,),
-    }
-    if encoding in (sparse.SPARSE32, sparse.SPARSE_INT8):
-        fitting = [block for block in TABLE_BLOCKS if columns % block == 0]
-        blocks[encoding] = fitting if layer.weight.role == sparse.TABLE else (1,)
-    value_bytes = _FLOAT_BYTES.get(encoding, 1)
-    if encoding not in blocks:
-        return value_bytes * layer.pattern.weights
-    scales = SCALE_BYTES * rows if encoding == sparse.BLOCK16 else 0
-    return scales + min(layer.pattern.sparse_bytes(block, value_bytes) for block in blocks[encoding])
+    stored = encodings.ENCODINGS[encoding]
+    itemsize = np.dtype(stored.dtype).itemsize
+    scales = SCALE_BYTES * rows if encoding == encodings.BLOCK16 else 0
+    return scales + min(
+        itemsize * layer.pattern.weights if block is None else layer.pattern.sparse_bytes(block, itemsize)
+        for block in stored.blocks(columns, table=layer.weight.role == sparse.TABLE)
+    )
 
 
 def pruned_in_blocks(pattern: Pattern, block: int) -> bool:
@@ -160,11 +144,6 @@ def pattern_name(pattern: Pattern) -> str:
     )
 
 
-def is_float(encoding: str) -> bool:
-    """Whether an encoding stores floating point numbers, so that captions must not change."""
-    return encoding in _FLOAT_BYTES
-
-
 def wants_block16(layer: Layer, format: str, costs: Costs) -> bool:
     """Whether a format stores a fully connected layer as int8 1x16 blocks, the limits of the kernel aside."""
     if layer.weight.role != sparse.FULLY_CONNECTED or layer.weight.values.size < SMALLEST_ENCODED:
@@ -172,7 +151,7 @@ def wants_block16(layer: Layer, format: str, costs: Costs) -> bool:
     if format == "auto":
         return pruned_in_blocks(layer.pattern, 16)
     return format == "int8" and (
-        _nanoseconds(layer, sparse.BLOCK16, costs) < _nanoseconds(layer, sparse.INT8, costs)
+        _nanoseconds(layer, encodings.BLOCK16, costs) < _nanoseconds(layer, encodings.INT8, costs)
     )
 
 
@@ -198,13 +177,17 @@ def _choose_layer(layer: Layer, format: str, costs: Costs) -> Choice:
     obstacle = block16_obstacle(layer)
     if format == "int8":
         if obstacle:
-            return Choice(sparse.INT8, obstacle)
-        if (time(sparse.BLOCK16), size(sparse.BLOCK16)) < (time(sparse.INT8), size(sparse.INT8)):
-            return Choice(sparse.BLOCK16, "faster than dense int8")
-        return Choice(sparse.INT8, "faster than int8 blocks")
+            return Choice(encodings.INT8, obstacle)
+        if (time(encodings.BLOCK16), size(encodings.BLOCK16)) < (time(encodings.INT8), size(encodings.INT8)):
+            return Choice(encodings.BLOCK16, "faster than dense int8")
+        return Choice(encodings.INT8, "faster than int8 blocks")
     if format == "compact":
-        return Choice(min((sparse.SPARSE16, sparse.FLOAT16), key=size), "smallest")
-    candidates = [sparse.CSR, *([sparse.BLOCK4] if 4 in layer.pattern.stored else []), sparse.FLOAT16]
+        return Choice(min((encodings.SPARSE16, encodings.FLOAT16), key=size), "smallest")
+    candidates = [
+        encodings.CSR,
+        *([encodings.BLOCK4] if 4 in layer.pattern.stored else []),
+        encodings.FLOAT16,
+    ]
     if format == "fast":
         limit = TIME_TOLERANCE * min(map(time, candidates))
         best = min((encoding for encoding in candidates if time(encoding) <= limit), key=size)
@@ -212,33 +195,34 @@ def _choose_layer(layer: Layer, format: str, costs: Costs) -> Choice:
     reason = "best time x size"
     if pruned_in_blocks(layer.pattern, 16):
         if obstacle is None:
-            return Choice(sparse.BLOCK16, "pruned in 1x16 blocks")
+            return Choice(encodings.BLOCK16, "pruned in 1x16 blocks")
         reason += f" ({obstacle})"
     if not layer.weight.in_loop:  # in loops, runtimes before LiteRT expand it at every step
-        candidates.append(sparse.SPARSE16)
+        candidates.append(encodings.SPARSE16)
     return Choice(min(candidates, key=lambda encoding: time(encoding) * size(encoding)), reason)
 
 
 def _choose_table(layer: Layer, int8: bool) -> Choice:
-    candidates = [sparse.FLOAT16]
+    candidates = [encodings.FLOAT16]
     if len(layer.weight.shape) == 2:
-        candidates = [sparse.INT8, sparse.SPARSE_INT8] if int8 else [sparse.FLOAT16, sparse.SPARSE32]
+        candidates = (
+            [encodings.INT8, encodings.SPARSE_INT8] if int8 else [encodings.FLOAT16, encodings.SPARSE32]
+        )
     best = min(candidates, key=lambda encoding: expected_bytes(layer, encoding))
-    expanded = best in (sparse.SPARSE32, sparse.SPARSE_INT8)
+    expanded = best in (encodings.SPARSE32, encodings.SPARSE_INT8)
     return Choice(best, "smallest; expanded once" if expanded else "smallest")
 
 
 def _nanoseconds(layer: Layer, encoding: str, costs: Costs) -> float:
     """Expected time of one call of a fully connected layer, including restoring the order of its outputs."""
     outputs, inputs = layer.weight.values.shape
-    block = {sparse.CSR: 1, sparse.BLOCK4: 4, sparse.BLOCK16: 16}.get(encoding)
     is_sorted, rows = worth_sorting(layer, encoding, costs), layer.weight.rows_per_call
     product = costs.product(
         encoding,
         rows=rows,
         outputs=outputs,
         inputs=inputs,
-        stored=0 if block is None else layer.pattern.stored.get(block, 0),
+        stored=layer.pattern.stored.get(encodings.ENCODINGS[encoding].block or 1, 0),
         ordered=is_sorted,
     )
     return product + (costs.restoring(rows, outputs) if is_sorted and not layer.picked else 0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
@@ -86,7 +86,7 @@ def encoder_report(encoder: bytes, calibration: int) -> LayerReport:
         pattern="dense",
         weights=weights,
         nonzeros=sum(int(np.count_nonzero(values)) for values in int8.values()),
-        encoding=sparse.INT8,
+        encoding=encodings.INT8,
         bytes=sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None),
         expected_ms=0.0,
         reason=f"calibrated with {calibration} images",

@@ -13,12 +13,12 @@ import dataclasses
 import numpy as np
 
 from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode.encodings import ENCODINGS
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.model_file import schema
 
 _GATHER, _TRANSPOSE = schema.BuiltinOperator.GATHER, schema.BuiltinOperator.TRANSPOSE
-_BLOCKS = {sparse.CSR: 1, sparse.BLOCK4: 4, sparse.BLOCK16: 16}
 #: Operators between the product and TOPK_V2 that do not depend on the order of the words.
 _ORDER_INDEPENDENT = ("SOFTMAX", "LOG_SOFTMAX")
 
@@ -67,7 +67,7 @@ def order_of(values: np.ndarray, encoding: str) -> np.ndarray:
         values: float32 [rows, columns].
         encoding: `CSR`, `BLOCK4` or `BLOCK16` of `sparse`.
     """
-    blocks = (values != 0).reshape(len(values), -1, _BLOCKS[encoding]).any(axis=2).sum(axis=1)
+    blocks = (values != 0).reshape(len(values), -1, ENCODINGS[encoding].block).any(axis=2).sum(axis=1)
     return np.argsort(blocks, kind="stable").astype(np.int32)
 
 

@@ -8,15 +8,11 @@ necessary.
 
 import collections
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tfsparsecap.model_summary.storage import TABLE_BLOCKS
-from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.encodings import Encoded
+from tfsparsecap_export.encode.encodings import ENCODINGS, INT8, Encoded, encode
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.contents import looped_subgraphs
@@ -29,28 +25,6 @@ SPARSE_OPERATOR_VERSION = 8
 _INT8_OPERATOR_VERSIONS = {False: 3, True: 5}
 
 FULLY_CONNECTED, TABLE, CONVOLUTION = "fully connected", "table", "convolution"
-
-#: The encodings of a constant; `encode` produces them. The runtime expands `FLOAT16`, `SPARSE32` and
-#: `SPARSE_INT8` once, when it loads the file. It does the same with `SPARSE16` in layers that XNNPACK runs,
-#: but runtimes before LiteRT expand it at every step of a loop. No format uses `SPARSE16` for tables: with
-#: XNNPACK, it is not expanded at all, and GATHER returns garbage.
-DENSE, FLOAT16, SPARSE32, SPARSE16 = "float32", "float16", "sparse float32", "sparse float16"
-CSR, BLOCK4, BLOCK16, INT8, SPARSE_INT8 = "csr", "1x4", "int8 1x16", "int8", "sparse int8"
-
-_ENCODERS: dict[str, Callable[[np.ndarray], Encoded]] = {
-    FLOAT16: encodings.dense16,
-    SPARSE16: encodings.sparse16,
-    CSR: functools.partial(encodings.sparse32, block=1),
-    BLOCK4: functools.partial(encodings.sparse32, block=4),
-    BLOCK16: encodings.blocks_int8,
-    INT8: encodings.dense_int8,
-}
-_BLOCK_ENCODERS: dict[str, Callable[[np.ndarray, int], Encoded]] = {
-    SPARSE32: encodings.sparse32,
-    SPARSE_INT8: encodings.sparse_int8,
-}
-#: Encodings that the FULLY_CONNECTED kernel multiplies without expanding them.
-MULTIPLIED = (CSR, BLOCK4, BLOCK16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +63,17 @@ class Weight:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A weight, the name of its new encoding (`CSR`, `FLOAT16`, …), and the encoded values."""
+    """A weight, the name of its new encoding, and the encoded values."""
 
     weight: Weight
     encoding: str
     encoded: Encoded
+
+
+def change(weight: Weight, encoding: str, values: np.ndarray | None = None) -> Change:
+    """A change of a weight to one of `ENCODINGS`; `values` are those to store, by default the weight's."""
+    values = weight.values if values is None else values
+    return Change(weight, encoding, encode(encoding, values, table=weight.role == TABLE))
 
 
 def find_weights(model: schema.ModelT) -> list[Weight]:
@@ -139,21 +119,6 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
     return weights
 
 
-def encode(encoding: str, values: np.ndarray, role: str) -> Encoded:
-    """Encodes a matrix.
-
-    Args:
-        encoding: one of the names above except `DENSE`.
-        values: float32 [rows, columns], as in `Weight.values`.
-        role: role of the matrix; tables use the block size with the smallest result.
-    """
-    if encoding in _ENCODERS:
-        return _ENCODERS[encoding](values)
-    blocks = TABLE_BLOCKS if role == TABLE else (1,)  # in layers, XNNPACK does not expand blocks
-    candidates = [_BLOCK_ENCODERS[encoding](values, n) for n in blocks if values.shape[1] % n == 0]
-    return min(candidates, key=lambda encoded: encoded.bytes)
-
-
 def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
     """Stores constants in new encodings, in place, and adapts the operations that read them.
 
@@ -173,7 +138,7 @@ def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
                 if tensor.buffer == weight.buffer:
                     tensor.type, tensor.sparsity = encoded.tensor_type, encoded.sparsity
                     tensor.quantization = encoded.quantization
-        if kind in MULTIPLIED or (kind == INT8 and weight.role == FULLY_CONNECTED):
+        if ENCODINGS[kind].multiplied or (kind == INT8 and weight.role == FULLY_CONNECTED):
             for use in weight.uses:
                 operator = model.subgraphs[use.graph].operators[use.operator]
                 version = SPARSE_OPERATOR_VERSION

@@ -169,6 +169,11 @@ def code_name(code: schema.OperatorCodeT) -> str:
     return _BUILTIN_NAMES.get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
 
 
+def tensor_type(dtype: np.dtype) -> int:
+    """The schema's `TensorType` of a NumPy type."""
+    return getattr(schema.TensorType, dtype.name.upper())
+
+
 def operator_code(model: schema.ModelT, builtin: int, version: int) -> int:
     """Index of the operator code with this builtin and version, which is added if necessary."""
     for index, code in enumerate(model.operatorCodes):

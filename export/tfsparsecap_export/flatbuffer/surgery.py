@@ -5,8 +5,6 @@ import numpy as np
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-_TYPES = {np.dtype(np.float32): schema.TensorType.FLOAT32, np.dtype(np.int32): schema.TensorType.INT32}
-
 
 def add_buffer(model: schema.ModelT, values: np.ndarray) -> int:
     """Adds the bytes of an array to a model; returns the index of their buffer."""
@@ -30,7 +28,7 @@ def add_constant(
     """
     tensor = schema.TensorT()
     tensor.buffer = add_buffer(model, values) if buffer is None else buffer
-    tensor.name, tensor.type = name.encode(), _TYPES[values.dtype]
+    tensor.name, tensor.type = name.encode(), flatfile.tensor_type(values.dtype)
     tensor.shape, tensor.hasRank = np.array(values.shape, np.int32), True
     graph.tensors.append(tensor)
     return len(graph.tensors) - 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap_export.encode import costs, sparse
+from tfsparsecap_export.encode import costs, encodings
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.measure import one_operator
 from tfsparsecap_export.measure.one_operator import run_seconds
@@ -123,14 +123,14 @@ def cases(scale: float = 1.0) -> list[Case]:
 
     found = []
     large = (side(1024), side(2048))
-    for kind, size in ((sparse.DENSE, 4), (sparse.INT8, 1)):
+    for kind, size in ((encodings.DENSE, 4), (encodings.INT8, 1)):
         copies = max(2, int(_STREAMED_BYTES * scale**2) // (size * large[0] * large[1]) // 4)
         found += [Case(kind, large, rows, copies=copies, streamed=True) for rows in (1, 3)]
         found += [
             Case(kind, (side(outputs), side(inputs)), rows)
             for outputs, inputs, rows in ((512, 512, 36), (1024, 1024, 16), (1024, 512, 36))
         ]
-    for kind, block in ((sparse.CSR, 1), (sparse.BLOCK4, 4), (sparse.BLOCK16, 16)):
+    for kind, block in ((encodings.CSR, 1), (encodings.BLOCK4, 4), (encodings.BLOCK16, 16)):
         for outputs, inputs, rows, kept in (
             (64, 64, 1, 0.1),
             (64, 64, 3, 0.3),
@@ -153,7 +153,7 @@ def cases(scale: float = 1.0) -> list[Case]:
             orders = [one_operator.AS_GIVEN]
             if rows < 16 and outputs > 64:
                 orders.append(one_operator.ORDERED)
-            if kind == sparse.BLOCK16 and outputs >= 2048:
+            if kind == encodings.BLOCK16 and outputs >= 2048:
                 orders.append(one_operator.RESTORED)
             shape = (side(outputs), side(inputs))
             found += [

@@ -48,13 +48,13 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
         The bytes of the file; it has one signature, `serving_default`.
 
     Examples:
-        >>> file = fully_connected([np.eye(16, dtype=np.float32)], sparse.CSR, rows=1)
+        >>> file = fully_connected([np.eye(16, dtype=np.float32)], encodings.CSR, rows=1)
     """
     outputs, inputs = matrices[0].shape
     model = _model(
         matrices, (rows, inputs), (rows, outputs), schema.BuiltinOperator.FULLY_CONNECTED, version=1
     )
-    if encoding != sparse.DENSE:
+    if encoding != encodings.DENSE:
         weights, changes, orders = sparse.find_weights(model), [], {}
         products = ordering.products(model, weights)
         for weight in weights:
@@ -62,7 +62,7 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
             if order != AS_GIVEN:
                 orders[weight.buffer] = ordering.order_of(values, encoding)
                 values = values[orders[weight.buffer]]
-            changes.append(sparse.Change(weight, encoding, sparse.encode(encoding, values, weight.role)))
+            changes.append(sparse.change(weight, encoding, values))
         sparse.rewrite(model, changes)
         if order == RESTORED:
             for buffer, places in orders.items():
@@ -128,7 +128,7 @@ def load(content: bytes, inputs: dict[int, np.ndarray] | None = None, threads: i
 
 def load_smallest():
     """An interpreter whose runs take hardly more time than calling it."""
-    return load(fully_connected([np.ones((4, 4), np.float32)], sparse.DENSE, 1))
+    return load(fully_connected([np.ones((4, 4), np.float32)], encodings.DENSE, 1))
 
 
 def run_seconds(interpreter) -> float:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from tfsparsecap_export.encode import costs, sparse
+from tfsparsecap_export.encode import costs, encodings
 from tfsparsecap_export.encode.costs import Costs
 
 from tfsparsecap.errors import InputError
@@ -22,13 +22,13 @@ def cache(tmp_path, monkeypatch):
     ("encoding", "expected"),
     [
         # With 3 rows, 10 outputs, 20 inputs and 50 stored weights; every constant is 1 ns.
-        (sparse.CSR, 50 * (1 + 3) + 10 + 10 * 3),
-        (sparse.BLOCK4, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3),
-        (sparse.BLOCK16, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3 + 20 * 3),
-        (sparse.INT8, 200 * (1 + 3)),
-        (sparse.DENSE, 200 * (1 + 3)),
-        (sparse.FLOAT16, 200 * (1 + 3)),
-        (sparse.SPARSE16, 200 * (1 + 3)),
+        (encodings.CSR, 50 * (1 + 3) + 10 + 10 * 3),
+        (encodings.BLOCK4, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3),
+        (encodings.BLOCK16, 50 * (1 + 3) + 10 * (1 + 3) + 10 * 3 + 20 * 3),
+        (encodings.INT8, 200 * (1 + 3)),
+        (encodings.DENSE, 200 * (1 + 3)),
+        (encodings.FLOAT16, 200 * (1 + 3)),
+        (encodings.SPARSE16, 200 * (1 + 3)),
     ],
 )
 def test_the_cost_of_a_layer_is_the_sum_of_its_parts(encoding, expected):
@@ -37,7 +37,7 @@ def test_the_cost_of_a_layer_is_the_sum_of_its_parts(encoding, expected):
     assert doubled.product(encoding, rows=3, outputs=10, inputs=20, stored=50) == 2 * expected
 
 
-@pytest.mark.parametrize("encoding", [sparse.CSR, sparse.BLOCK4, sparse.BLOCK16])
+@pytest.mark.parametrize("encoding", [encodings.CSR, encodings.BLOCK4, encodings.BLOCK16])
 def test_sorting_saves_mispredictions_and_restoring_the_order_has_a_cost(encoding):
     layer = {"rows": 3, "outputs": 10, "inputs": 20, "stored": 50}
     guesses = ONES.product(encoding, **layer) - ONES.product(encoding, **layer, ordered=True)
@@ -50,7 +50,7 @@ def test_shipped_costs_rank_kernels_as_measured():
     big = {"rows": 1, "outputs": 4000, "inputs": 4000}
     dense, int8, csr, block4, block16 = (
         Costs().product(encoding, **big, stored=800_000)
-        for encoding in (sparse.DENSE, sparse.INT8, sparse.CSR, sparse.BLOCK4, sparse.BLOCK16)
+        for encoding in (encodings.DENSE, encodings.INT8, encodings.CSR, encodings.BLOCK4, encodings.BLOCK16)
     )
     assert dense > csr > block4 > block16 and int8 > block16
     assert dense > 15 * block16

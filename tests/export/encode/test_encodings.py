@@ -44,7 +44,7 @@ def sparse_matrix(rows, columns, block, kept, seed=0):
 @pytest.mark.parametrize("columns", [16, 256, 272, 1040])
 def test_sparse_float32_is_exact(block, columns):
     weights = sparse_matrix(9, columns, block, 0.2)
-    encoded = encodings.sparse32(weights, block)
+    encoded = encodings.store(weights, np.float32, block)
     np.testing.assert_array_equal(decoded(encoded, weights.shape), weights)
     assert len(encoded.values) < 0.5 * weights.size
 
@@ -52,23 +52,16 @@ def test_sparse_float32_is_exact(block, columns):
 def test_float16_encodings_round_values():
     weights = sparse_matrix(30, 64, 1, 0.3)
     rounded = weights.astype(np.float16)
-    for encoded in (encodings.dense16(weights), encodings.sparse16(weights)):
+    for encoding in (encodings.FLOAT16, encodings.SPARSE16):
+        encoded = encodings.encode(encoding, weights)
         assert encoded.tensor_type == schema.TensorType.FLOAT16
         np.testing.assert_array_equal(decoded(encoded, weights.shape), rounded)
 
 
-@pytest.mark.parametrize(
-    ("encode", "options"),
-    [
-        (encodings.blocks_int8, ()),
-        (encodings.dense_int8, ()),
-        (encodings.sparse_int8, (1,)),
-        (encodings.sparse_int8, (16,)),
-    ],
-)
-def test_int8_errors_are_at_most_half_a_step(encode, options):
+@pytest.mark.parametrize(("block", "scale_per_row"), [(16, True), (None, False), (1, False), (16, False)])
+def test_int8_errors_are_at_most_half_a_step(block, scale_per_row):
     weights = sparse_matrix(30, 64, 16, 0.3)
-    encoded = encode(weights, *options)
+    encoded = encodings.store(weights, np.int8, block, scale_per_row=scale_per_row)
     step = np.asarray(encoded.quantization.scale)
     error = np.abs(decoded(encoded, weights.shape) - weights)
     assert (error <= (step[:, None] if len(step) > 1 else step) * 0.5001).all()
@@ -79,7 +72,7 @@ def test_int8_blocks_have_one_scale_per_row():
     weights = sparse_matrix(5, 32, 16, 1.0)
     weights[2] = 0
     weights[3] *= 1000
-    encoded = encodings.blocks_int8(weights)
+    encoded = encodings.encode(encodings.BLOCK16, weights)
     np.testing.assert_allclose(
         encoded.quantization.scale,
         [*np.abs(weights[:2]).max(1) / 127, 1, *np.abs(weights[3:]).max(1) / 127],
@@ -90,10 +83,8 @@ def test_int8_blocks_have_one_scale_per_row():
 
 def test_a_matrix_of_zeros_stores_one_value():
     # The runtime would treat a constant without data as a computed tensor.
-    for encoded in (
-        encodings.sparse32(np.zeros((4, 32), np.float32), 1),
-        encodings.blocks_int8(np.zeros((4, 32), np.float32)),
-    ):
+    for encoding in (encodings.CSR, encodings.BLOCK16):
+        encoded = encodings.encode(encoding, np.zeros((4, 32), np.float32))
         assert len(encoded.values) and not decoded(encoded, (4, 32)).any()
 
 
@@ -103,7 +94,7 @@ def test_a_matrix_of_zeros_stores_one_value():
 def test_indices_have_the_smallest_possible_type(columns, dtype):
     weights = np.zeros((2, columns), np.float32)
     weights[1, -1] = 1
-    encoded = encodings.sparse32(weights, 1)
+    encoded = encodings.store(weights, np.float32, 1)
     assert encoded.sparsity.dimMetadata[1].arrayIndices.values.dtype == dtype
     assert decoded(encoded, weights.shape)[1, -1] == 1
 
@@ -112,7 +103,7 @@ def test_bytes_count_values_indices_and_scales():
     weights = np.zeros((3, 32), np.float32)
     weights[0, :16] = weights[2, 16:] = 1
     # Two blocks of 16 int8, 4 segments and 2 indices of a byte, 3 scales of 4 and zero points of 8 bytes.
-    assert encodings.blocks_int8(weights).bytes == 32 + 4 + 2 + 3 * 12
+    assert encodings.encode(encodings.BLOCK16, weights).bytes == 32 + 4 + 2 + 3 * 12
 
 
 def test_the_range_of_float16():
@@ -124,6 +115,6 @@ def test_the_range_of_float16():
 def test_a_published_sparse_matrix_is_encoded_exactly(shared):
     weights = np.load(shared / "fixtures" / "updown_smp975" / "weights.npz", allow_pickle=False)
     for name, nonzeros in (("logit.weight", 27747), ("core.lang_lstm.weight_ih", 6783)):
-        encoded = encodings.sparse32(weights[name], 1)
+        encoded = encodings.store(weights[name], np.float32, 1)
         assert len(encoded.values) == nonzeros
         np.testing.assert_array_equal(decoded(encoded, weights[name].shape), weights[name])

@@ -4,15 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tfsparsecap_export.encode import formats, sparse
+from tfsparsecap_export.encode import encodings, formats, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.formats import Layer
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.storage import Pattern
-
-ENCODINGS = [sparse.FLOAT16, sparse.SPARSE16, sparse.SPARSE32, sparse.CSR, sparse.BLOCK4, sparse.BLOCK16]
-ENCODINGS += [sparse.INT8, sparse.SPARSE_INT8]
 
 
 def weight(rows=256, columns=512, block=1, kept=0.05, *, role=sparse.FULLY_CONNECTED, beams=1, in_loop=True):
@@ -49,34 +46,34 @@ def test_patterns_are_recognized(block, kept, pattern):
 @pytest.mark.parametrize(
     ("given", "format", "encoding"),
     [
-        (weight(block=16), "auto", sparse.BLOCK16),
-        (weight(block=16), "int8", sparse.BLOCK16),
-        (weight(block=16), "fast", sparse.BLOCK4),
-        (weight(block=16), "compact", sparse.SPARSE16),
-        (weight(block=16), "dense", sparse.DENSE),
-        (weight(block=16), "dense-int8", sparse.INT8),
-        (weight(kept=0.01), "dense-int8", sparse.INT8),
-        (weight(kept=0.05), "auto", sparse.CSR),
-        (weight(kept=0.05), "fast", sparse.CSR),
-        (weight(kept=0.15), "int8", sparse.INT8),
-        (weight(block=4, kept=0.1), "auto", sparse.BLOCK4),
-        (weight(kept=1.0), "auto", sparse.FLOAT16),
-        (weight(kept=1.0), "fast", sparse.FLOAT16),
-        (weight(kept=1.0), "int8", sparse.INT8),
-        (weight(kept=1.0), "compact", sparse.FLOAT16),
+        (weight(block=16), "auto", encodings.BLOCK16),
+        (weight(block=16), "int8", encodings.BLOCK16),
+        (weight(block=16), "fast", encodings.BLOCK4),
+        (weight(block=16), "compact", encodings.SPARSE16),
+        (weight(block=16), "dense", encodings.DENSE),
+        (weight(block=16), "dense-int8", encodings.INT8),
+        (weight(kept=0.01), "dense-int8", encodings.INT8),
+        (weight(kept=0.05), "auto", encodings.CSR),
+        (weight(kept=0.05), "fast", encodings.CSR),
+        (weight(kept=0.15), "int8", encodings.INT8),
+        (weight(block=4, kept=0.1), "auto", encodings.BLOCK4),
+        (weight(kept=1.0), "auto", encodings.FLOAT16),
+        (weight(kept=1.0), "fast", encodings.FLOAT16),
+        (weight(kept=1.0), "int8", encodings.INT8),
+        (weight(kept=1.0), "compact", encodings.FLOAT16),
         # With many rows per call, dense products are faster, but sparse weights are smaller.
-        (weight(kept=0.1, beams=49, in_loop=False), "fast", sparse.FLOAT16),
-        (weight(kept=0.2, beams=5), "fast", sparse.FLOAT16),
-        (weight(kept=0.01), "auto", sparse.CSR),
-        (weight(kept=0.1, beams=3), "auto", sparse.CSR),
-        (weight(kept=0.1, beams=49, in_loop=False), "auto", sparse.SPARSE16),
-        (weight(10, 64, kept=0.05), "auto", sparse.DENSE),
-        (weight(role=sparse.CONVOLUTION), "auto", sparse.FLOAT16),
-        (weight(role=sparse.TABLE), "auto", sparse.SPARSE32),
-        (weight(role=sparse.TABLE), "int8", sparse.SPARSE_INT8),
-        (weight(role=sparse.TABLE), "dense-int8", sparse.INT8),
-        (weight(role=sparse.TABLE, kept=1.0), "fast", sparse.FLOAT16),
-        (weight(role=sparse.TABLE, kept=1.0), "int8", sparse.INT8),
+        (weight(kept=0.1, beams=49, in_loop=False), "fast", encodings.FLOAT16),
+        (weight(kept=0.2, beams=5), "fast", encodings.FLOAT16),
+        (weight(kept=0.01), "auto", encodings.CSR),
+        (weight(kept=0.1, beams=3), "auto", encodings.CSR),
+        (weight(kept=0.1, beams=49, in_loop=False), "auto", encodings.SPARSE16),
+        (weight(10, 64, kept=0.05), "auto", encodings.DENSE),
+        (weight(role=sparse.CONVOLUTION), "auto", encodings.FLOAT16),
+        (weight(role=sparse.TABLE), "auto", encodings.SPARSE32),
+        (weight(role=sparse.TABLE), "int8", encodings.SPARSE_INT8),
+        (weight(role=sparse.TABLE), "dense-int8", encodings.INT8),
+        (weight(role=sparse.TABLE, kept=1.0), "fast", encodings.FLOAT16),
+        (weight(role=sparse.TABLE, kept=1.0), "int8", encodings.INT8),
     ],
 )
 def test_choice(given, format, encoding):
@@ -85,7 +82,7 @@ def test_choice(given, format, encoding):
 
 def test_tables_become_int8_if_layers_are():
     table = weight(role=sparse.TABLE)
-    assert chosen(table, "auto", int8_tables=True) == sparse.SPARSE_INT8
+    assert chosen(table, "auto", int8_tables=True) == encodings.SPARSE_INT8
 
 
 @pytest.mark.parametrize(
@@ -99,30 +96,30 @@ def test_tables_become_int8_if_layers_are():
 def test_layers_beyond_the_limits_of_the_int8_kernel_get_another_encoding(given, reason):
     for format in ("auto", "int8"):
         choice = formats.choose(layer(given), format, Costs())
-        assert choice.encoding != sparse.BLOCK16
+        assert choice.encoding != encodings.BLOCK16
     assert reason in choice.reason and reason in formats.block16_obstacle(layer(given))
 
 
 def test_float32_replaces_float16_if_that_changes_captions():
     for given, format, encoding in (
-        (weight(kept=1.0), "fast", sparse.DENSE),
-        (weight(), "compact", sparse.SPARSE32),
+        (weight(kept=1.0), "fast", encodings.DENSE),
+        (weight(), "compact", encodings.SPARSE32),
     ):
         assert formats.choose(layer(given, float16=False), format, Costs()).encoding == encoding
 
 
-@pytest.mark.parametrize("encoding", [sparse.DENSE, *ENCODINGS])
+@pytest.mark.parametrize("encoding", encodings.ENCODINGS)
 @pytest.mark.parametrize("columns", [256, 512, 4112])
 @pytest.mark.parametrize("role", [sparse.FULLY_CONNECTED, sparse.TABLE])
 def test_expected_bytes_are_the_encoded_bytes(encoding, columns, role):
     given = weight(300, columns, 16, 0.2, role=role)
     size = formats.expected_bytes(layer(given), encoding)
-    if encoding == sparse.DENSE:
+    if encoding == encodings.DENSE:
         assert size == given.values.nbytes
     else:
-        actual = sparse.encode(encoding, given.values, given.role).bytes
+        actual = encodings.encode(encoding, given.values, table=given.role == sparse.TABLE).bytes
         # Quantization adds zeros, and the single scale of a matrix is not counted.
-        assert size == pytest.approx(actual, abs=12, rel=0.03 if encoding == sparse.SPARSE_INT8 else 0)
+        assert size == pytest.approx(actual, abs=12, rel=0.03 if encoding == encodings.SPARSE_INT8 else 0)
 
 
 def test_expected_time_is_the_cost_of_each_word():
@@ -130,10 +127,10 @@ def test_expected_time_is_the_cost_of_each_word():
     pattern = given.pattern
     # Only the cost per stored weight and row.
     costs = Costs(**{field.name: 0.0 for field in dataclasses.fields(Costs)} | {"block16": 0.2, "csr": 1.6})
-    assert formats.expected_ms(given, sparse.BLOCK16, 10, costs) == pytest.approx(
+    assert formats.expected_ms(given, encodings.BLOCK16, 10, costs) == pytest.approx(
         10 * 0.2e-6 * 3 * pattern.stored[16]
     )
-    assert formats.expected_ms(given, sparse.CSR, 10, costs) == pytest.approx(
+    assert formats.expected_ms(given, encodings.CSR, 10, costs) == pytest.approx(
         10 * 1.6e-6 * 3 * pattern.nonzeros
     )
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from tfsparsecap_export import CaptionOptions
 from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode import int8_encoder as encoder
-from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.decoding import Decoder
@@ -69,7 +69,7 @@ def test_the_report_counts_the_encoders_weights(files, blocks_captioner):
     kernels = [weight for weight in blocks_captioner.encoder.weights if len(weight.shape) > 1]
     assert row.weights == sum(int(np.prod(weight.shape)) for weight in kernels)
     assert row.weights <= row.bytes < len(files[0])
-    assert (row.name, row.encoding) == ("encoder", sparse.INT8) and "6 images" in row.reason
+    assert (row.name, row.encoding) == ("encoder", encodings.INT8) and "6 images" in row.reason
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import formats, ordering, sparse
+from tfsparsecap_export.encode import encodings, formats, ordering
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -30,7 +30,9 @@ def uneven(outputs, inputs, block, seed=0):
     return (rng.normal(size=(outputs, inputs)) * np.repeat(kept, block, axis=1)).astype(np.float32)
 
 
-@pytest.mark.parametrize(("encoding", "block"), [(sparse.CSR, 1), (sparse.BLOCK4, 4), (sparse.BLOCK16, 16)])
+@pytest.mark.parametrize(
+    ("encoding", "block"), [(encodings.CSR, 1), (encodings.BLOCK4, 4), (encodings.BLOCK16, 16)]
+)
 def test_rows_are_sorted_by_their_number_of_blocks(encoding, block):
     values = uneven(300, 64, 16)
     values[7, 3] = values[9, 40] = 1.0
@@ -48,7 +50,7 @@ def test_the_order_of_outputs_is_restored(axes, activation, interpreter):
     dense = graph.model_graph(model)
     content, (layer,) = encode_file(dense, "fast", words=1, costs=ALWAYS)
     plain, _ = encode_file(dense, "fast", words=1, costs=NEVER)
-    assert layer.encoding == sparse.BLOCK4
+    assert layer.encoding == encodings.BLOCK4
     assert names(content).count("GATHER") == 1 and "GATHER" not in names(plain)
     given = np.random.default_rng(1).normal(size=(1, *axes, 64)).astype(np.float32)
     expected = given @ matrix.T + bias
@@ -74,7 +76,7 @@ def test_words_keep_their_ids(beam, block, interpreter, monkeypatch):
     format = "auto" if block == 16 else "fast"
     ordered, layers = encode_file(dense, format, words=5, sources=graph.weight_sources(captioner))
     output = next(layer for layer in layers if layer.name.endswith("output/kernel"))
-    assert output.encoding == {1: sparse.CSR, 16: sparse.BLOCK16}[block]
+    assert output.encoding == {1: encodings.CSR, 16: encodings.BLOCK16}[block]
     monkeypatch.setattr(formats, "MIN_SORTED_OUTPUTS", 401)
     plain, _ = encode_file(dense, format, words=5)
     assert names(ordered).count("GATHER") > names(plain).count("GATHER")

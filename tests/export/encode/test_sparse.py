@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tfsparsecap_export import exporter
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
@@ -35,18 +35,17 @@ def test_every_encoding_of_a_layer_gives_numpys_product(layer, interpreter, enco
     kernel, dense = layer
     inputs = np.random.default_rng(1).normal(size=(1, 96)).astype(np.float32)
     expected = inputs @ kernel
-    tolerance = {sparse.CSR: 1e-5, sparse.BLOCK4: 1e-5, sparse.SPARSE32: 1e-5, sparse.FLOAT16: 1e-3}
-    tolerance[sparse.SPARSE16] = 1e-3
+    tolerance = {np.float32: 1e-5, np.float16: 1e-3, np.int8: 0.02}[encodings.ENCODINGS[encoding].dtype]
     for delegate in (True, False):
         run = interpreter(rewritten(dense, encoding), delegate)
         (outputs,) = run(**{next(iter(run.get_input_details())): inputs}).values()
-        atol = tolerance.get(encoding, 0.02) * np.abs(expected).max()
+        atol = tolerance * np.abs(expected).max()
         np.testing.assert_allclose(outputs, expected, atol=atol)
 
 
 def test_sparse_layers_get_operator_version_8(layer):
     _, dense = layer
-    for encoding, version in ((sparse.CSR, 8), (sparse.BLOCK16, 8), (sparse.INT8, 3)):
+    for encoding, version in ((encodings.CSR, 8), (encodings.BLOCK16, 8), (encodings.INT8, 3)):
         model = flatfile.read_model(rewritten(dense, encoding))
         (operator,) = model.subgraphs[0].operators
         assert model.operatorCodes[operator.opcodeIndex].version == version
@@ -61,8 +60,8 @@ def test_every_encoding_of_a_table_gives_its_rows(interpreter, block):
     dense = graph.model_graph(model)
     ids = np.array([[3, 0, 49, 7, 3]], np.int32)
     (name,) = interpreter(dense).get_input_details()
-    for encoding in (sparse.FLOAT16, sparse.SPARSE32, sparse.SPARSE_INT8, sparse.INT8):
-        atol = {sparse.FLOAT16: 2e-3, sparse.SPARSE32: 0}.get(encoding, np.abs(table).max() / 250)
+    for encoding in (encodings.FLOAT16, encodings.SPARSE32, encodings.SPARSE_INT8, encodings.INT8):
+        atol = {encodings.FLOAT16: 2e-3, encodings.SPARSE32: 0}.get(encoding, np.abs(table).max() / 250)
         for delegate in (True, False):
             run = interpreter(rewritten(dense, encoding, sparse.TABLE), delegate)
             (rows,) = run(**{name: ids}).values()
@@ -75,7 +74,7 @@ def test_convolution_as_float16(interpreter):
     )
     dense = graph.model_graph(model)
     images = np.random.default_rng(0).normal(size=(1, 8, 8, 3)).astype(np.float32)
-    changed = rewritten(dense, sparse.FLOAT16, sparse.CONVOLUTION)
+    changed = rewritten(dense, encodings.FLOAT16, sparse.CONVOLUTION)
     name = next(iter(interpreter(dense).get_input_details()))
     for delegate in (True, False):
         (given,) = interpreter(changed, delegate)(**{name: images}).values()
@@ -89,15 +88,13 @@ def test_copies_in_all_subgraphs_get_the_same_encoding(layer):
     model.subgraphs.append(flatfile.read_model(dense).subgraphs[0])
     (weight,) = sparse.find_weights(model)
     assert len(weight.uses) == 2
-    sparse.rewrite(
-        model, [sparse.Change(weight, sparse.CSR, sparse.encode(sparse.CSR, weight.values, weight.role))]
-    )
+    sparse.rewrite(model, [sparse.change(weight, encodings.CSR)])
     content = flatfile.write_model(model)
     again = flatfile.read_model(content)
     kinds = [t.sparsity is not None for g in again.subgraphs for t in g.tensors if t.buffer == weight.buffer]
     assert kinds == [True, True]
     # The indices are in the file once.
-    first = rewritten(dense, sparse.CSR)
+    first = rewritten(dense, encodings.CSR)
     assert len(content) - len(first) < 1000
 
 
@@ -115,7 +112,7 @@ def test_a_constant_with_two_roles_is_not_encoded():
 
 def test_constants_are_aligned_to_16_bytes(layer):
     _, dense = layer
-    content = rewritten(dense, sparse.BLOCK16)
+    content = rewritten(dense, encodings.BLOCK16)
     model = schema.Model.GetRootAsModel(content, 0)
     for index in range(model.BuffersLength()):
         buffer = model.Buffers(index)
@@ -126,7 +123,7 @@ def test_constants_are_aligned_to_16_bytes(layer):
 
 def test_the_same_model_gives_the_same_bytes(layer):
     _, dense = layer
-    assert rewritten(dense, sparse.CSR) == rewritten(dense, sparse.CSR)
+    assert rewritten(dense, encodings.CSR) == rewritten(dense, encodings.CSR)
 
 
 @pytest.mark.slow

@@ -78,14 +78,11 @@ def test_a_split_layer_gives_numpys_product(interpreter, columns, kept, activati
         file = flatfile.read_model(dense)
         (weight,) = sparse.find_weights(file)
         splitting.apply(file, weight, splitting.plan_split(weight.values), "kernel")
-        changes = [
-            sparse.Change(part, sparse.BLOCK16, sparse.encode(sparse.BLOCK16, part.values, part.role))
-            for part in sparse.find_weights(file)
-        ]
+        changes = [sparse.change(part, encodings.BLOCK16) for part in sparse.find_weights(file)]
         sparse.rewrite(file, changes)
         content = flatfile.write_model(file)
     else:
-        assert {layer.encoding for layer in layers} == {sparse.BLOCK16}
+        assert {layer.encoding for layer in layers} == {encodings.BLOCK16}
         assert sum(layer.shape[1] for layer in layers) == columns
         assert sum(layer.nonzeros for layer in layers) == np.count_nonzero(kernel)
         assert "padded" in layers[0].reason
@@ -106,7 +103,7 @@ def test_a_captioner_whose_sizes_are_not_multiples_of_16_gets_int8_blocks(tmp_pa
     report = exporter.export_model(captioner, tmp_path / "a.tflite", "auto", **export_options)
     padded = {layer.name.split("/", 1)[1]: layer for layer in report.layers if "padded" in layer.reason}
     assert {"lstm/kernels", "output/kernel"} <= padded.keys()
-    assert all(layer.encoding == sparse.BLOCK16 for layer in padded.values())
+    assert all(layer.encoding == encodings.BLOCK16 for layer in padded.values())
     # The 40 + 64 inputs of the cell are padded to 112, so that the blocks of its state stay intact.
     assert (padded["lstm/kernels"].shape[1], padded["output/kernel"].shape[1]) == (112 + 72, 72)
 

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.verify.portability import warnings
@@ -64,7 +64,7 @@ def test_signatures_and_vocabulary_are_those_of_the_runtime_and_the_captioner(ex
     }
 
 
-@pytest.mark.parametrize("encoding", [sparse.CSR, sparse.BLOCK16])
+@pytest.mark.parametrize("encoding", [encodings.CSR, encodings.BLOCK16])
 def test_constants_that_subgraphs_share_count_once(written, encoding):
     def layers(functions):
         model = tiny_model()
@@ -72,8 +72,7 @@ def test_constants_that_subgraphs_share_count_once(written, encoding):
             model.subgraphs += tiny_model().subgraphs
         (weight,) = sparse.find_weights(model)
         assert len(weight.uses) == functions
-        encoded = sparse.encode(encoding, sparse_weights(16), weight.role)
-        sparse.rewrite(model, [sparse.Change(weight, encoding, encoded)])
+        sparse.rewrite(model, [sparse.change(weight, encoding, sparse_weights(16))])
         path = written(flatfile.write_model(model))
         contents = read_contents(path)
         assert sum(contents.parts.values()) == path.stat().st_size

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.measure import one_operator
 
 
@@ -19,12 +19,12 @@ def test_random_zeros_fill_whole_blocks_and_leave_the_given_fraction(kept, block
 @pytest.mark.parametrize(
     ("encoding", "block", "tolerance"),
     [
-        (sparse.DENSE, 1, 1e-5),
-        (sparse.CSR, 1, 1e-5),
-        (sparse.BLOCK4, 4, 1e-5),
-        (sparse.BLOCK16, 16, 0.02),
-        (sparse.INT8, 1, 0.02),
-        (sparse.SPARSE16, 1, 1e-2),
+        (encodings.DENSE, 1, 1e-5),
+        (encodings.CSR, 1, 1e-5),
+        (encodings.BLOCK4, 4, 1e-5),
+        (encodings.BLOCK16, 16, 0.02),
+        (encodings.INT8, 1, 0.02),
+        (encodings.SPARSE16, 1, 1e-2),
     ],
 )
 def test_each_operation_multiplies_with_its_own_matrix(interpreter, encoding, block, tolerance):

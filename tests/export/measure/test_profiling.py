@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.measure import one_operator, profiling
 from tfsparsecap_export.measure.profiling import TFLITE, XNNPACK
 
@@ -12,14 +12,14 @@ from tfsparsecap.errors import InputError
 from ..conftest import MAX_LENGTH
 
 STORED = {
-    sparse.DENSE: ("float32", XNNPACK),
-    sparse.FLOAT16: ("float16", XNNPACK),
-    sparse.SPARSE16: ("sparse float16", XNNPACK),
-    sparse.SPARSE32: ("sparse float32", XNNPACK),
-    sparse.INT8: ("int8", XNNPACK),
-    sparse.CSR: ("csr", TFLITE),
-    sparse.BLOCK4: ("1x4", TFLITE),
-    sparse.BLOCK16: ("int8 1x16", TFLITE),
+    encodings.DENSE: ("float32", XNNPACK),
+    encodings.FLOAT16: ("float16", XNNPACK),
+    encodings.SPARSE16: ("sparse float16", XNNPACK),
+    encodings.SPARSE32: ("sparse float32", XNNPACK),
+    encodings.INT8: ("int8", XNNPACK),
+    encodings.CSR: ("csr", TFLITE),
+    encodings.BLOCK4: ("1x4", TFLITE),
+    encodings.BLOCK16: ("int8 1x16", TFLITE),
 }
 
 
@@ -80,7 +80,7 @@ def test_operations_that_do_not_run_alone_are_named(tmp_path, monkeypatch):
         raise ValueError("no data")
 
     monkeypatch.setattr(profiling._Trace, "value", never_computed)
-    content = one_operator.fully_connected([np.eye(16, dtype=np.float32)], sparse.CSR, 1)
+    content = one_operator.fully_connected([np.eye(16, dtype=np.float32)], encodings.CSR, 1)
     found = profile_of(tmp_path, content, input=np.ones((1, 16), np.float32))
     assert (found.operations, found.ms, found.not_timed) == ([], 0, ("FULLY_CONNECTED",))
 

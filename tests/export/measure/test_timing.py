@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.measure import one_operator, timing
 from tfsparsecap_export.measure.profiling import profile
@@ -22,7 +22,7 @@ def layers(tmp_path_factory):
     """Files of the same matrix as float32 and as int8 blocks."""
     matrix = one_operator.sparse_matrix(np.random.default_rng(0), 48, 64, 0.3, 16)
     folder, paths = tmp_path_factory.mktemp("layers"), []
-    for encoding in (sparse.DENSE, sparse.BLOCK16):
+    for encoding in (encodings.DENSE, encodings.BLOCK16):
         paths.append(folder / f"{len(paths)}.tflite")
         paths[-1].write_bytes(one_operator.fully_connected([matrix], encoding, 2))
     return paths
@@ -89,7 +89,7 @@ def test_samples_are_synthetic_or_images(files, tmp_path):
 
 def test_files_with_different_inputs_are_an_input_error(files, layers, tmp_path):
     other = tmp_path / "other.tflite"
-    other.write_bytes(one_operator.fully_connected([np.eye(4, dtype=np.float32)], sparse.DENSE, 1))
+    other.write_bytes(one_operator.fully_connected([np.eye(4, dtype=np.float32)], encodings.DENSE, 1))
     with pytest.raises(
         InputError, match=r"other\.tflite has the inputs .* compare files with the same inputs"
     ):
@@ -118,7 +118,9 @@ def test_unusable_files_and_numbers_are_input_errors(files, tmp_path):
 
 
 def test_a_file_of_two_signatures_is_an_input_error(tmp_path):
-    model = flatfile.read_model(one_operator.fully_connected([np.eye(16, dtype=np.float32)], sparse.DENSE, 1))
+    model = flatfile.read_model(
+        one_operator.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1)
+    )
     model.signatureDefs = model.signatureDefs * 2
     (tmp_path / "two.tflite").write_bytes(flatfile.write_model(model))
     with pytest.raises(InputError, match=r"two\.tflite has 2 signatures"):

@@ -19,13 +19,13 @@ OPERATORS = {name: code for name, code in vars(schema.BuiltinOperator).items() i
 INPUTS = {"x": np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)}
 # How weights are stored, size of their blocks of zeros, and whether FULLY_CONNECTED has a kernel for them.
 KINDS = [
-    (lambda w: encodings.sparse32(w, 1), 1, True),
-    (lambda w: encodings.sparse32(w, 4), 4, True),
-    (encodings.blocks_int8, 16, True),
-    (lambda w: encodings.sparse32(w, 16), 16, False),
-    (lambda w: encodings.sparse_int8(w, 1), 1, False),
-    (lambda w: encodings.sparse_int8(w, 4), 4, False),
-    (encodings.sparse16, 1, False),
+    (lambda w: encodings.store(w, np.float32, 1), 1, True),
+    (lambda w: encodings.store(w, np.float32, 4), 4, True),
+    (lambda w: encodings.encode(encodings.BLOCK16, w), 16, True),
+    (lambda w: encodings.store(w, np.float32, 16), 16, False),
+    (lambda w: encodings.store(w, np.int8, 1), 1, False),
+    (lambda w: encodings.store(w, np.int8, 4), 4, False),
+    (lambda w: encodings.store(w, np.float16, 1), 1, False),
 ]
 
 
@@ -38,7 +38,7 @@ def sparse_layer(weights, encoded, version):
     ):
         tensor.shape = np.array(shape, np.int32)
     (weight,) = sparse.find_weights(model)
-    sparse.rewrite(model, [sparse.Change(weight, sparse.CSR, encoded)])
+    sparse.rewrite(model, [sparse.Change(weight, encodings.CSR, encoded)])
     for code in model.operatorCodes:
         code.version = version
     return flatfile.write_model(model)
@@ -110,14 +110,14 @@ def test_layers_beyond_the_limits_of_the_int8_kernel_are_warned_about(written):
         sparse_weights(16, kept, (16, inputs)) for kept, inputs in ((0.05, 4112), (1.0, 4096), (0.5, 4096))
     )
     for weights, message in ((wide, "4112 inputs"), (full, "256 blocks in a row"), (fits, None)):
-        found = warnings_of(written(sparse_layer(weights, encodings.blocks_int8(weights), 8)))
+        found = warnings_of(written(sparse_layer(weights, encodings.encode(encodings.BLOCK16, weights), 8)))
         assert found == "" if message is None else message in found
 
 
 @pytest.mark.parametrize("damage", ["indices", "segments", "values"])
 def test_sparsity_that_does_not_fit_the_shape_is_warned_about(written, damage):
     weights = sparse_weights(1)
-    encoded = encodings.sparse32(weights, 1)
+    encoded = encodings.store(weights, np.float32, 1)
     rows = encoded.sparsity.dimMetadata[1]
     if damage == "indices":
         rows.arrayIndices.values[3] = weights.shape[1]

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.measure import one_operator
 from tfsparsecap_export.verify import probe
@@ -18,7 +18,7 @@ SAMPLES = [{"input": np.ones((1, 1024), np.float32)}, {"input": np.zeros((1, 102
 @pytest.fixture(scope="module")
 def four_megabytes():
     matrix = one_operator.sparse_matrix(np.random.default_rng(0), 1024, 1024, 1.0)
-    return one_operator.fully_connected([matrix], sparse.DENSE, 1)
+    return one_operator.fully_connected([matrix], encodings.DENSE, 1)
 
 
 @pytest.fixture
