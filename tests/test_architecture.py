@@ -45,6 +45,7 @@ ORDER = [
     "tfsparsecap.command",
     "tfsparsecap_export.samples",
     "tfsparsecap_export.flatbuffer",
+    "tfsparsecap_export.tables",
     "tfsparsecap_export.convert",
     "tfsparsecap_export.encode",
     "tfsparsecap_export.write",

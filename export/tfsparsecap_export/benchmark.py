@@ -150,6 +150,7 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     from rich.console import Console
 
     from tfsparsecap_export.measure.plot import short_names
+    from tfsparsecap_export.tables import new_table
 
     console = Console()
     captions = results[0].words is not None
@@ -168,7 +169,7 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     columns["memory"] = lambda result: "" if result.peak_bytes is None else f"{result.peak_bytes / 1e6:.1f}"
     columns["captions" if captions else "difference"] = _comparison
     title = f"median of {options.runs} runs in turns, {options.threads} CPU thread(s)"
-    table = _table(title, ["file"], [*columns])
+    table = new_table(title, "file", *(f">{name}" for name in columns))
     for name, result in zip(short_names(results), results, strict=True):
         cells = [cell(result) for cell in columns.values()]
         table.add_row(name, *cells[:-1], "" if result is results[0] else cells[-1])
@@ -192,11 +193,11 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     """The time of each operation of a file."""
     from rich.console import Console
 
-    table = _table(
-        f"{path}: {profile.ms:.2f} ms in operations run one by one; {ms:.2f} ms in a whole run",
-        ["operation", "on", "per", "layer", "stored as"],
-        ["calls", "ms", "share"],
-    )
+    from tfsparsecap_export.tables import new_table
+
+    title = f"{path}: {profile.ms:.2f} ms in operations run one by one; {ms:.2f} ms in a whole run"
+    headings = "operation", "on", "per", "layer", "stored as", ">calls", ">ms", ">share"
+    table = new_table(title, *headings)
 
     def add(operations, *texts):
         sums = [sum(getattr(o, name) for o in operations) for name in ("calls", "ms", "share")]
@@ -212,20 +213,6 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     console.print(table)
     if profile.not_timed:
         console.print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
-
-
-def _table(title: str, texts: list[str], numbers: list[str]):
-    """A table whose first column is folded if the terminal is narrow."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(texts[0], overflow="fold")
-    for name in texts[1:]:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +28,8 @@ from rich.text import Text
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.flatbuffer.contents import Contents, read_contents
-from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, Constant, readable
+from tfsparsecap_export.flatbuffer.stored import Constant, readable
+from tfsparsecap_export.tables import layer_rows, new_table
 from tfsparsecap_export.verify.portability import ANDROID_RUNTIME, warnings
 
 #: Entries of a bundle's description that are shown -> their labels.
@@ -93,12 +93,6 @@ def shown(contents: Contents) -> RenderableType:
     )
 
 
-def _table(first: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left")
-    table.add_column(first, overflow="fold")
-    return table
-
-
 def _facts(contents: Contents) -> Table:
     """Signatures and description."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
@@ -138,34 +132,25 @@ def _short(value: object) -> str:
 
 def _layers(contents: Contents) -> Table:
     """A row for each layer, grouped by role; convolutions that are stored alike share a row."""
-    table = _table("layer")
-    table.add_column("shape", no_wrap=True)
-    table.add_column("stored as", overflow="fold")
-    table.add_column("loop")
-    for name in ("non-zero", "zeros", "KB"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(None, "layer", "shape", "stored as", "loop", ">non-zero", ">zeros", ">KB")
 
-    def add(name, constants, *cells):
+    def add(name, constants, shape="", stored="", loop=""):
         """A row with the sums of some constants."""
         sums = _sums(constants)
         zeros = 1 - sums["nonzeros"] / sums["weights"] if sums["weights"] else 0.0
         numbers = (f"{sums['nonzeros']:,}", f"{zeros:.1%}", f"{sums['bytes'] / 1e3:,.1f}")
-        table.add_row(*map(Text, (name, *(cells or ("", "", "")), *numbers)))
+        table.add_row(*map(Text, (name, shape, stored, loop, *numbers)))
 
-    groups: dict[str, dict[object, list[Constant]]] = {}
-    for number, layer in enumerate(contents.layers):
-        key = (layer.stored, layer.behind, layer.in_loop) if layer.role == CONVOLUTION else number
-        groups.setdefault(layer.role, {}).setdefault(key, []).append(layer)
-    first = {layer.name.split("/")[0] for layer in contents.layers if layer.role == FULLY_CONNECTED}
-    prefix = f"{first.pop()}/" if len(first) == 1 else ""
-    for role, rows in groups.items():
-        table.add_row(Text(f"{role}:", "italic"))
-        for layers in rows.values():
-            layer, alone = layers[0], len(layers) == 1
-            name = layer.name.split(";")[0].removeprefix(prefix) if alone else f"{len(layers)} layers"
-            stored = " ".join([layer.stored, *(f"({name})" for name in layer.behind)])
-            shape = "x".join(map(str, layer.shape)) if alone else ""
-            add(f"  {name}", layers, shape, stored, "yes" if layer.in_loop else "")
+    role = None
+    rows = layer_rows(contents.layers, lambda layer: (layer.stored, layer.behind, layer.in_loop))
+    roles = list(dict.fromkeys(layer.role for layer in contents.layers))
+    for name, shape, layers in sorted(rows, key=lambda row: roles.index(row[2][0].role)):
+        layer = layers[0]
+        if layer.role != role:
+            role = layer.role
+            table.add_row(Text(f"{role}:", "italic"))
+        stored = " ".join([layer.stored, *(f"({name})" for name in layer.behind)])
+        add(f"  {name}", layers, shape, stored, "yes" if layer.in_loop else "")
     table.add_section()
     add("all layers", contents.layers)
     if contents.other_constants:
@@ -175,9 +160,7 @@ def _layers(contents: Contents) -> Table:
 
 def _parts(contents: Contents) -> Table:
     """The bytes of each part of the file."""
-    table = _table("part of the file")
-    table.add_column("KB", justify="right")
-    table.add_column("", justify="right")
+    table = new_table(None, "part of the file", ">KB", ">")
     details = {"associated files": contents.files, "metadata": contents.metadata}
     for name, size in contents.parts.items():
         if not size:

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 
 from tfsparsecap_export.encode.file import LayerReport
-from tfsparsecap_export.encode.sparse import CONVOLUTION, FULLY_CONNECTED
+from tfsparsecap_export.encode.sparse import CONVOLUTION
+from tfsparsecap_export.tables import layer_rows, new_table
 from tfsparsecap_export.verify.outputs import Verification
 from tfsparsecap_export.verify.quality import Quality
 
@@ -52,34 +52,15 @@ class ExportReport:
 
     def table(self) -> Table:
         """For the terminal: one row per layer, and one for all convolutions with the same encoding."""
-        table = Table(
-            title=f"{self.path}: format {self.format}",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            padding=0,
-            pad_edge=False,
-        )
-        table.add_column("layer", overflow="fold")
-        for name in ("shape", "pattern", "non-zero", "", "stored as", "KB", f"ms/{self.words} words", "why"):
-            numeric = name in ("non-zero", "", "KB")
-            table.add_column(name, justify="right" if numeric or "ms" in name else "left", no_wrap=numeric)
-        groups: dict[object, list[LayerReport]] = {}
-        for number, layer in enumerate(self.layers):
-            key = (layer.pattern, layer.encoding) if layer.role == CONVOLUTION else number
-            groups.setdefault(key, []).append(layer)
-        for group in groups.values():
-            first, several = group[0], len(group) > 1
-            name = f"{len(group)} convolutions" if several else self._short_name(first)
-            shape = "" if several else "x".join(map(str, first.shape))
+        headings = ["layer", "shape", "pattern", ">non-zero", ">", "stored as", ">KB"]
+        title = f"{self.path}: format {self.format}"
+        table = new_table(title, *headings, f">ms/{self.words} words", "why")
+        for name, shape, group in layer_rows(self.layers, lambda layer: (layer.pattern, layer.encoding)):
+            first = group[0]
             table.add_row(name, shape, first.pattern, *_figures(group, first.encoding), first.reason)
         table.add_section()
         table.add_row("total", "", "", *_figures(self.layers, ""), f"file: {self.bytes / 1e3:,.1f} KB")
         return table
-
-    def _short_name(self, layer: LayerReport) -> str:
-        """Without the name of the model, which starts all weight paths, and names of fused operations."""
-        first = {other.name.split("/")[0] for other in self.layers if other.role == FULLY_CONNECTED}
-        return layer.name.split(";")[0].removeprefix(f"{next(iter(first))}/" if len(first) == 1 else "")
 
     def sentences(self) -> list[str]:
         """What the table does not show."""
@@ -116,10 +97,5 @@ def _figures(layers: Sequence[LayerReport], encoding: str) -> list[str]:
         for name in ("nonzeros", "weights", "bytes", "expected_ms")
     )
     milliseconds = f"{expected_ms:.3f}" if expected_ms else ""
-    return [
-        f"{nonzeros:,}",
-        f"{nonzeros / max(1, weights):.1%}",
-        encoding,
-        f"{size / 1e3:,.1f}",
-        milliseconds,
-    ]
+    fraction = f"{nonzeros / max(1, weights):.1%}"
+    return [f"{nonzeros:,}", fraction, encoding, f"{size / 1e3:,.1f}", milliseconds]

@@ -125,7 +125,9 @@ def read_contents(path: str | os.PathLike) -> Contents:
     path = Path(path)
     content = flatfile.map_file(path)
     model = flatfile.read_model(content, str(path))
-    files, archive_bytes, description, vocabulary = _associated(path, content)
+    files, archive_bytes, description, vocabulary = _associated(
+        path, content, flatfile.constants_end(model, content)
+    )
     looped = looped_subgraphs(model)
     try:
         constants = _constants(model, looped)
@@ -202,9 +204,14 @@ def looped_subgraphs(model: schema.ModelT) -> set[int]:
     return looped
 
 
-def _associated(path: Path, content) -> tuple[dict[str, int], int, dict | None, list[str]]:
-    """The files after the graph, their total size in bytes, and a bundle's description and vocabulary."""
-    end = flatfile.flatbuffer_end(content)
+def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int, dict | None, list[str]]:
+    """The files after the graph, their total size in bytes, and a bundle's description and vocabulary.
+
+    Args:
+        path: the file.
+        content: its bytes.
+        end: where its associated files can start.
+    """
     try:
         with path.open("rb") as file:
             if not zipfile.is_zipfile(file):

@@ -17,80 +17,9 @@ IDENTIFIER = b"TFL3"
 #: Alignment of constants in bytes, which the TFLite format requires.
 BUFFER_ALIGNMENT = 16
 
-#: The tables of a .tflite file: index of each field that contains an offset, and what it points to. A number
-#: is a vector of elements of this many bytes, 0 a string, a name a table, `[name]` a vector of tables, and a
-#: dictionary a union, by the number in the preceding field. Tables and fields that are not listed contain
-#: only numbers, or vectors that the generated code checks.
-TABLES: dict[str, dict[int, int | str | list[str] | dict[int, str]]] = {
-    "Model": {
-        1: ["OperatorCode"],
-        2: ["SubGraph"],
-        3: 0,
-        4: ["Buffer"],
-        5: 4,
-        6: ["Metadata"],
-        7: ["SignatureDef"],
-        8: ["ExternalBufferGroup"],
-        9: ["ExternalBuffer"],
-    },
-    "OperatorCode": {1: 0},
-    "SubGraph": {0: ["Tensor"], 1: 4, 2: 4, 3: ["Operator"], 4: 0},
-    "Tensor": {
-        0: 4,
-        3: 0,
-        4: "QuantizationParameters",
-        6: "SparsityParameters",
-        7: 4,
-        9: ["VariantSubType"],
-    },
-    "QuantizationParameters": {
-        0: 4,
-        1: 4,
-        2: 4,
-        3: 8,
-        5: {1: "CustomQuantization", 2: "BlockwiseQuantization", 3: "MultiAxisQuantization"},
-    },
-    "CustomQuantization": {0: 1},
-    "BlockwiseQuantization": {3: 4},
-    "MultiAxisQuantization": {3: 4},
-    "SparsityParameters": {0: 4, 1: 4, 2: ["DimensionMetadata"]},
-    "DimensionMetadata": {
-        3: {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"},
-        5: {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"},
-    },
-    "Int32Vector": {0: 4},
-    "Uint16Vector": {0: 2},
-    "Uint8Vector": {0: 1},
-    "VariantSubType": {0: 4},
-    "Operator": {
-        1: 4,
-        2: 4,
-        4: {schema.BuiltinOptions.VarHandleOptions: "VarHandleOptions"},
-        5: 1,
-        7: 1,
-        8: 4,
-        12: {
-            schema.BuiltinOptions2.StablehloCustomCallOptions: "StablehloCustomCallOptions",
-            schema.BuiltinOptions2.StableHLOCompositeOptions: "StableHLOCompositeOptions",
-        },
-    },
-    "VarHandleOptions": {0: 0, 1: 0},
-    "StablehloCustomCallOptions": {0: 0, 2: 0, 4: 4, 5: 1},
-    "StableHLOCompositeOptions": {0: 0, 2: 1},
-    "Buffer": {0: 1},
-    "Metadata": {0: 0},
-    "SignatureDef": {0: ["TensorMap"], 1: ["TensorMap"], 2: 0},
-    "TensorMap": {0: 0},
-    "ExternalBufferGroup": {0: 0},
-    "ExternalBuffer": {4: 0},
-}
-# Graphs for phones have thousands of tables.
-_MOST_TABLES = 500_000
-
 _BUILTIN_NAMES = {
     value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)
 }
-_U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 
 
 def map_file(path: Path) -> mmap.mmap:
@@ -116,9 +45,8 @@ def map_file(path: Path) -> mmap.mmap:
 def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.ModelT:
     """The schema's `ModelT` of a .tflite file.
 
-    Every offset, length and index is checked before anything is copied, so that truncated and malicious files
-    are rejected quickly. Constants that a large file stores after its FlatBuffer become the data of their
-    buffers. Vectors are views of `content`.
+    Truncated files, and files with indices of things that do not exist, are rejected. Constants that a large
+    file stores after its FlatBuffer become the data of their buffers. Vectors are views of `content`.
 
     Args:
         content: bytes of the file; the associated files after the FlatBuffer of a bundle are ignored.
@@ -130,7 +58,6 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
     if content[4:8] != IDENTIFIER:
         raise InputError(f"{where} is not a .tflite file: bytes 4 to 7 are not TFL3; give an exported model")
     try:
-        _OffsetChecker(content)
         model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
         _attach_data_behind(model, content)
         _check_indices(model)
@@ -141,12 +68,11 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
     return model
 
 
-def flatbuffer_end(content: bytes | mmap.mmap) -> int:
-    """End of the FlatBuffer in a file that `read_model` accepts.
-
-    Vectors in the options of operators are not followed, so some bytes of the graph may come after it.
-    """
-    return _OffsetChecker(content).end
+def constants_end(model: schema.ModelT, content: bytes | mmap.mmap) -> int:
+    """End of the last constant in the bytes that a model was read from."""
+    start = np.frombuffer(content, np.uint8).ctypes.data
+    data = [buffer.data for buffer in model.buffers if buffer.data is not None and len(buffer.data)]
+    return max((values.ctypes.data + values.nbytes - start for values in data), default=0)
 
 
 def write_model(model: schema.ModelT) -> bytes:
@@ -193,80 +119,6 @@ def called_subgraphs(operator: schema.OperatorT) -> list[int]:
             if "subgraph" in name.lower() and value is not None:
                 found.extend(int(index) for index in np.ravel(value))
     return found
-
-
-class _OffsetChecker:
-    """Follows every offset of a FlatBuffer once, before the generated code follows them unchecked.
-
-    A small malicious file whose offsets share tables could cause a lot of work. Therefore tables and the
-    bytes of vectors and strings are counted, and a file with more than it can contain is rejected.
-    """
-
-    def __init__(self, content: bytes | mmap.mmap):
-        self._content, self._size = content, len(content)
-        # The offset of a table has four bytes; some tables are shared by all copies of a tensor.
-        self._tables_left = min(_MOST_TABLES, 1000 + self._size // 4)
-        self._bytes_left = 2 * self._size + (1 << 20)
-        self._vectors: set[tuple[int, int]] = set()
-        self.end = 0
-        self.table("Model", _U32.unpack_from(content, 0)[0])
-
-    def table(self, kind: str, start: int) -> None:
-        """Checks a table and everything that it points to; raises ValueError."""
-        self._tables_left -= 1
-        if self._tables_left < 0:
-            raise ValueError("more tables than the file can hold")
-        self._inside(start, 4)
-        fields = start - _I32.unpack_from(self._content, start)[0]
-        self._inside(fields, 4)
-        length, size = (_U16.unpack_from(self._content, fields + i)[0] for i in (0, 2))
-        self._inside(fields, max(4, length))
-        self._inside(start, max(4, size))
-
-        def position(field):
-            """Position of a field, or None if the table does not contain it."""
-            if 4 + 2 * field + 2 > length:
-                return None
-            offset = _U16.unpack_from(self._content, fields + 4 + 2 * field)[0]
-            return start + offset if offset else None
-
-        for field, target_kind in TABLES.get(kind, {}).items():
-            at = position(field)
-            if at is None:
-                continue
-            self._inside(at, 4)
-            target = at + _U32.unpack_from(self._content, at)[0]
-            if isinstance(target_kind, dict):
-                chosen = position(field - 1)
-                if chosen is not None:
-                    self._inside(chosen, 1)
-                self.table(target_kind.get(chosen and self._content[chosen], ""), target)
-            elif isinstance(target_kind, str):
-                self.table(target_kind, target)
-            elif isinstance(target_kind, list):
-                for item in range(target + 4, target + 4 + 4 * self._vector(target, 4), 4):
-                    self.table(target_kind[0], item + _U32.unpack_from(self._content, item)[0])
-            else:
-                self._vector(target, target_kind)
-
-    def _vector(self, start: int, width: int) -> int:
-        """Checks a vector, or a string (width 0); returns its number of elements."""
-        self._inside(start, 4)
-        count = _U32.unpack_from(self._content, start)[0]
-        size = count * max(1, width)
-        self._inside(start + 4, size)
-        # Strings are copied each time they are read, vectors of numbers never.
-        if width == 0 or (start, size) not in self._vectors:
-            self._vectors.add((start, size))
-            self._bytes_left -= size
-            if self._bytes_left < 0:
-                raise ValueError("its parts overlap")
-        return count
-
-    def _inside(self, start: int, size: int) -> None:
-        if start < 0 or start + size > self._size:
-            raise ValueError(f"it points to byte {start + size:,} and ends at {self._size:,}")
-        self.end = max(self.end, start + size)
 
 
 def _attach_data_behind(model: schema.ModelT, content: bytes | mmap.mmap) -> None:

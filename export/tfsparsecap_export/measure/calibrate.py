@@ -13,6 +13,7 @@ from tfsparsecap_export.encode import costs, encodings
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.measure import one_operator
 from tfsparsecap_export.measure.one_operator import run_seconds
+from tfsparsecap_export.tables import new_table
 
 #: Bytes of weights in a file whose weights come from memory: more than the caches hold.
 _STREAMED_BYTES = 64 << 20
@@ -269,20 +270,14 @@ def run(path: Path | None) -> tuple[Path, Calibration]:
 def print_table(calibration: Calibration, path: Path) -> None:
     """Prints the constants next to the shipped ones, and the errors of the fit."""
     from rich.console import Console
-    from rich.table import Table
 
     shipped = Costs()
-    table = Table(title="nanoseconds on one core of this machine", title_justify="left")
-    table.add_column("constant")
-    for name in ("shipped", "measured", "ratio"):
-        table.add_column(name, justify="right")
+    title = "nanoseconds on one core of this machine"
+    table = new_table(title, "constant", ">shipped", ">measured", ">ratio")
     for field in dataclasses.fields(Costs):
         before, now = getattr(shipped, field.name), getattr(calibration.costs, field.name)
         table.add_row(field.name, f"{before:.3g}", f"{now:.3g}", f"{now / before:.2f}x" if before else "")
-    errors = Table(title="relative error of the fit", title_justify="left")
-    errors.add_column("kernel")
-    for name in ("files", "median", "largest"):
-        errors.add_column(name, justify="right")
+    errors = new_table("relative error of the fit", "kernel", ">files", ">median", ">largest")
     for kind, (median, largest) in calibration.errors.items():
         count = sum(timing.case.kind == kind for timing in calibration.timings)
         errors.add_row(kind, str(count), f"{median:.0%}", f"{largest:.0%}")

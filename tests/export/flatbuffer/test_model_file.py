@@ -1,12 +1,9 @@
-"""Reading damaged and malicious files: rejected quickly, with one sentence, and with little memory."""
+"""Reading, writing, and damaged files, which are rejected with one sentence."""
 
-import inspect
 import os
-import re
 import struct
 import subprocess
 import sys
-import time
 import tracemalloc
 
 import flatbuffers
@@ -46,65 +43,14 @@ def tiny_model(weights=None):
     return model
 
 
-def generated_fields() -> dict[str, dict[int, object]]:
-    """The fields of each table in the generated code of the schema, in the form of `flatfile.TABLES`."""
-    source = inspect.getsource(schema)
-    found = {}
-    for table, body in re.findall(r"^class (\w+)\(object\):\n(.*?)(?=^class |\Z)", source, re.M | re.S):
-        fields = found.setdefault(table, {})
-        for name, code in re.findall(
-            r"    def (\w+)\(self.*?\):\n(.*?)(?=\n    def |\n    # |\Z)", body, re.S
-        ):
-            slot = re.search(r"self\._tab\.Offset\((\d+)\)", code)
-            if not slot or name.endswith(("IsNone", "Length", "AsNumpy")):
-                continue
-            inner, width = re.search(r"obj = (\w+)\(\)", code), re.search(r"py_type\(j \* (\d+)\)", code)
-            field = (int(slot[1]) - 4) // 2
-            if "_tab.Vector(" in code:
-                fields[field] = [inner[1]] if inner else int(width[1])
-            elif "_tab.String" in code:
-                fields[field] = 0
-            elif "_tab.Union" in code:
-                fields[field] = {}
-            elif inner:
-                fields[field] = inner[1]
-    return found
-
-
-def test_tables_and_fields_are_those_of_the_schema():
-    generated = generated_fields()
-    assert len(generated) > 150
-    for table, fields in flatfile.TABLES.items():
-        given = {field: {} if isinstance(to, dict) else to for field, to in fields.items()}
-        assert given == generated[table], table
-        for to in fields.values():
-            if isinstance(to, dict):
-                assert set(to.values()) <= set(generated)
-    # Tables that are not listed contain vectors of numbers only; strings would be copied unchecked.
-    for table in generated.keys() - flatfile.TABLES.keys():
-        assert all(isinstance(to, int) and to > 0 for to in generated[table].values()), table
-
-
-def test_union_types_have_the_numbers_of_the_schema():
-    unions = {
-        ("QuantizationParameters", 5): schema.QuantizationDetails,
-        ("DimensionMetadata", 3): schema.SparseIndexVector,
-        ("DimensionMetadata", 5): schema.SparseIndexVector,
-        ("Operator", 4): schema.BuiltinOptions,
-        ("Operator", 12): schema.BuiltinOptions2,
-    }
-    for (table, field), union in unions.items():
-        for number, name in flatfile.TABLES[table][field].items():
-            assert getattr(union, name) == number
-
-
 def test_a_written_model_is_read_again():
     weights = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
     content = flatfile.write_model(tiny_model(weights))
     model = flatfile.read_model(content)
     np.testing.assert_array_equal(model.buffers[1].data.view(np.float32).reshape(32, 64), weights)
     assert flatfile.write_model(model) == content
-    assert flatfile.flatbuffer_end(content + b"something else" * 100) <= len(content)
+    padded = content + b"something else" * 100
+    assert len(content) - 1000 < flatfile.constants_end(flatfile.read_model(padded), padded) <= len(content)
 
 
 def test_the_runtime_reads_a_written_model(interpreter):
@@ -197,33 +143,6 @@ def vector(content, of):
     fields = root - struct.unpack_from("<i", content, root)[0]
     at = root + struct.unpack_from("<H", content, fields + 4 + 2 * of)[0]
     return at + struct.unpack_from("<I", content, at)[0]
-
-
-def test_many_offsets_to_one_table_are_rejected_quickly():
-    """Forty thousand operator codes that share a long name: a small file, but gigabytes of names."""
-    builder = flatbuffers.Builder(1 << 20)
-    builder.StartVector(1, 60_000, 4)
-    builder.head -= 60_000
-    builder.vectorNumElems = 60_000
-    name = builder.EndVector()
-    schema.OperatorCodeStart(builder)
-    schema.OperatorCodeAddCustomCode(builder, name)
-    code = schema.OperatorCodeEnd(builder)
-    schema.ModelStartOperatorCodesVector(builder, 40_000)
-    for _ in range(40_000):
-        builder.PrependUOffsetTRelative(code)
-    codes = builder.EndVector()
-    schema.ModelStart(builder)
-    schema.ModelAddOperatorCodes(builder, codes)
-    builder.Finish(schema.ModelEnd(builder), file_identifier=b"TFL3")
-    content = bytes(builder.Output())
-    tracemalloc.start()
-    began = time.process_time()
-    with pytest.raises(InputError, match="its parts overlap"):
-        flatfile.read_model(content)
-    assert time.process_time() - began < 5
-    assert tracemalloc.get_traced_memory()[1] < 50e6
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 0x40000000, 50_000])

@@ -124,7 +124,7 @@ def test_sparsity_that_does_not_fit_the_shape_is_warned_about(written, damage):
     elif damage == "segments":
         rows.arraySegments.values[5] = 255
     else:
-        encoded = encodings.Encoded(encoded.values[:-1], encoded.tensor_type, encoded.sparsity)
+        encoded = encodings.Encoded(encoded.values[:-1], encoded.sparsity)
     assert "is damaged or unusable" in warnings_of(written(sparse_layer(weights, encoded, 8)))
 
 
