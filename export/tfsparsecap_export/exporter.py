@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from tfsparsecap.models.captioner import UNKNOWN, Captioner
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import formats, int8_encoder, sparse
 from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.encode.file import LayerReport, encode_file, layer_name
+from tfsparsecap_export.encode.file import LayerReport, encode_file
 from tfsparsecap_export.report import ExportReport
 from tfsparsecap_export.samples import Sample, synthetic_samples
 from tfsparsecap_export.verify import outputs, quality
@@ -133,20 +134,44 @@ def export_model(
         graph.check_weights(model)
         outputs.check_deterministic(model, samples[0])
         progress("converting")
-        dense = job.convert()
-        quantized = None
+        dense, int8 = job.convert(), None
         if validation is not None and format in formats.INT8_FORMATS:
-            quantized = job.convert_with_int8_encoder(validation)
-        files = _Files(dense, quantized, format, job.words, graph.weight_sources(model), costs)
-        kept = frozenset(quality.matching_layers(keep_float, files.layer_names()) if keep_float else ())
+            int8 = job.convert_with_int8_encoder(validation)
+        encode_weights = functools.partial(
+            encode_file, format=format, words=job.words, sources=graph.weight_sources(model), costs=costs
+        )
+
+        def encode(kept: Sequence[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
+            """The file in which some layers stay float, and the reports on its constants."""
+            if int8 is None or int8_encoder.NAME in kept:
+                return encode_weights(dense, keep_float=kept, rounded=rounded)
+            content, layers = encode_weights(int8[0], keep_float=kept, rounded=rounded)
+            return content, [int8[1], *layers]
+
+        kept: Sequence[str] = ()
+        if keep_float:
+            layers = encode_weights(dense, format="dense")[1]
+            names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
+            kept = quality.matching_layers(keep_float, [int8_encoder.NAME, *names])
         measured = None
-        if validation is not None and isinstance(job, _CaptionerJob) and files.build(kept)[1]:
-            measured = quality.choose_float_layers(
-                files.build, dense, validation, keep_float=sorted(kept), progress=progress
-            )
-            kept = frozenset(measured.kept_float)
+        if validation is not None and isinstance(job, _CaptionerJob):
+            measured = quality.choose_float_layers(encode, dense, validation, kept, progress)
+            kept = measured.kept_float if measured is not None else kept
         progress("comparing the file with the Keras model")
-        content, layers, verification, notes = _encode_and_verify(job, files, kept, samples, sample_source)
+        for rounded, note in _ROUNDINGS.items():
+            notes = [note] if note else []
+            content, layers = encode(kept, rounded)
+            all_float = all(layer.is_float for layer in layers)
+            is_rounded = all_float and rounded != "nothing" and format != "dense"
+            tie = outputs.ROUNDED_TIE if is_rounded else outputs.TIE
+            try:
+                verification = job.verify(
+                    content, samples, all_float=all_float, tie=tie, source=sample_source
+                )
+                break
+            except outputs.CaptionsDiffer:
+                if not is_rounded or format == "compact":
+                    raise
     if all(layer.pattern == "dense" for layer in layers):
         notes.append("No layer of the model is sparse: prune the model to make the file smaller and faster.")
     report = ExportReport(path, 0, format, job.words, tuple(layers), verification, tuple(notes), measured)
@@ -163,19 +188,12 @@ class _ModelJob:
     def __init__(self, model: keras.Model, batch: int | None) -> None:
         if batch is not None and batch < 1:
             raise InputError(f"batch is {batch}: give at least 1, or None for any batch size")
-        self._model, self._batch = model, batch
         self.inputs = graph.model_inputs(model, batch)
-
-    def convert(self) -> bytes:
-        return graph.model_graph(self._model, self._batch)
+        self.convert = functools.partial(graph.model_graph, model, batch)
+        self.verify = functools.partial(outputs.verify_outputs, model)
 
     def convert_with_int8_encoder(self, validation: CaptionedSamples) -> None:
         return None
-
-    def verify(
-        self, content: bytes, samples: Sequence[Sample], source: str, *, all_float: bool, tie: float
-    ) -> outputs.Verification:
-        return outputs.verify_outputs(content, self._model, samples, all_float=all_float, source=source)
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
         return content
@@ -195,14 +213,20 @@ class _CaptionerJob:
             )
         digits = self._tokenizer.digits if self._tokenizer is not None else 1
         self.words = min(REPORTED_WORDS * digits, options.max_length)
+        self.verify = functools.partial(
+            outputs.verify_captions,
+            model,
+            beam=options.beam,
+            max_length=options.max_length,
+            tolerance=options.tolerance,
+        )
 
-    def _caption_graph(self, inputs: dict[str, tf.TensorSpec]) -> bytes:
+    def convert(self, inputs: dict[str, tf.TensorSpec] | None = None) -> bytes:
+        """The dense file; `inputs` are the file's by default."""
         tokenizer, options = self._tokenizer, self._options
         to_words = tokenizer.to_words if tokenizer is not None and tokenizer.words is not tokenizer else None
+        inputs = self.inputs if inputs is None else inputs
         return graph.caption_graph(self._model, inputs, options.beam, options.max_length, to_words)
-
-    def convert(self) -> bytes:
-        return self._caption_graph(self.inputs)
 
     def convert_with_int8_encoder(self, validation: CaptionedSamples) -> tuple[bytes, LayerReport] | None:
         """The file with an int8 encoder, calibrated with validation images, and the report on the encoder."""
@@ -212,26 +236,10 @@ class _CaptionerJob:
         images = [sample["image"] for sample in validation.samples[::step]][: int8_encoder.CALIBRATION_IMAGES]
         encoder = graph.encoder_graph(self._model, self.inputs["image"], images)
         shape = int8_encoder.output_shape(encoder)
-        decoder_inputs = {"features": tf.TensorSpec(shape, tf.float32, name="features"), **self.inputs}
-        del decoder_inputs["image"]
-        joined = int8_encoder.join_encoder(encoder, self._caption_graph(decoder_inputs))
+        inputs = {"features": tf.TensorSpec(shape, tf.float32, name="features"), **self.inputs}
+        del inputs["image"]
+        joined = int8_encoder.join_encoder(encoder, self.convert(inputs))
         return joined, int8_encoder.encoder_report(encoder, len(images))
-
-    def verify(
-        self, content: bytes, samples: Sequence[Sample], source: str, *, all_float: bool, tie: float
-    ) -> outputs.Verification:
-        options = self._options
-        return outputs.verify_captions(
-            content,
-            self._model,
-            samples,
-            beam=options.beam,
-            max_length=options.max_length,
-            all_float=all_float,
-            tolerance=options.tolerance,
-            tie=tie,
-            source=source,
-        )
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
         """Appends the vocabulary and `captioner.json`."""
@@ -266,81 +274,6 @@ class _CaptionerJob:
             **options.description,
         }
         return make_bundle(content, description, tokenizer.vocabulary if tokenizer else options.vocabulary)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Files:
-    """The files that one model can become, depending on which layers stay float.
-
-    Attributes:
-        dense: the model with float32 weights.
-        quantized: the same with an int8 encoder, and the report on the encoder; or None.
-        format, words, sources, costs: as in `encode_file`.
-    """
-
-    dense: bytes
-    quantized: tuple[bytes, LayerReport] | None
-    format: str
-    words: int
-    sources: dict[bytes, graph.Source]
-    costs: Costs | None
-
-    def encode(self, keep_float: frozenset[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
-        """The file and the reports on its constants."""
-        dense, reports = self.dense, []
-        if self.quantized is not None and int8_encoder.NAME not in keep_float:
-            dense, reports = self.quantized[0], [self.quantized[1]]
-        content, layers = encode_file(
-            dense,
-            self.format,
-            words=self.words,
-            sources=self.sources,
-            rounded=rounded,
-            keep_float=keep_float,
-            costs=self.costs,
-        )
-        return content, reports + layers
-
-    def build(self, keep_float: frozenset[str]) -> tuple[bytes, list[str]]:
-        """The file, and the names of its int8 layers."""
-        content, layers = self.encode(keep_float)
-        names = [layer_name(layer.name) for layer in layers if not layer.is_float]
-        return content, list(dict.fromkeys(names))
-
-    def layer_names(self) -> list[str]:
-        """Names of all layers that `keep_float` may contain."""
-        _, layers = encode_file(self.dense, "dense", words=1, sources=self.sources)
-        return [int8_encoder.NAME, *(layer.name for layer in layers if layer.role != sparse.CONVOLUTION)]
-
-
-def _encode_and_verify(
-    job: "_ModelJob | _CaptionerJob",
-    files: _Files,
-    keep_float: frozenset[str],
-    samples: Sequence[Sample],
-    source: str,
-) -> tuple[bytes, list[LayerReport], outputs.Verification, list[str]]:
-    """The file with the strongest rounding to float16 that changes no caption.
-
-    Returns:
-        The file, the reports on its constants, the verification, and notes for the report.
-
-    Raises:
-        InputError: no file agrees with the Keras model.
-    """
-    for rounded, note in _ROUNDINGS.items():
-        content, layers = files.encode(keep_float, rounded)
-        all_float = all(layer.is_float for layer in layers)
-        is_rounded = all_float and rounded != "nothing" and files.format != "dense"
-        tie = outputs.ROUNDED_TIE if is_rounded else outputs.TIE
-        try:
-            verification = job.verify(content, samples, source, all_float=all_float, tie=tie)
-        except outputs.CaptionsDiffer:
-            if not is_rounded or files.format == "compact":
-                raise
-            continue
-        return content, layers, verification, [note] if note else []
-    raise AssertionError("the last rounding either returns or raises")
 
 
 def caption_inputs(

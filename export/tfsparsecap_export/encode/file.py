@@ -1,6 +1,7 @@
 """Storing the weights of a dense .tflite file in the encodings of an export format."""
 
 import dataclasses
+from collections.abc import Collection
 
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.convert.graph import Source, content_key
@@ -48,10 +49,10 @@ def encode_file(
     dense: bytes,
     format: str,
     *,
-    words: int,
+    words: int = 1,
     sources: dict[bytes, Source] | None = None,
     rounded: str = "all",
-    keep_float: frozenset[str] = frozenset(),
+    keep_float: Collection[str] = (),
     costs: Costs | None = None,
 ) -> tuple[bytes, list[LayerReport]]:
     """Stores the weights of a dense .tflite file in the encodings of a format.

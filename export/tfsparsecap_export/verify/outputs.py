@@ -79,8 +79,8 @@ def _keras_outputs(model: keras.Model, sample: Sample) -> list:
 
 
 def verify_captions(
-    content: bytes,
     captioner: Captioner,
+    content: bytes,
     samples: Sequence[Sample],
     *,
     beam: int,
@@ -93,8 +93,8 @@ def verify_captions(
     """Compares the captions of a file with those of the Keras model that it was made from.
 
     Args:
-        content: the bytes of the .tflite file.
         captioner: the Keras model.
+        content: the bytes of the .tflite file.
         samples: inputs, each with a first axis of 1.
         beam, max_length: as in the export.
         all_float: whether all weights in the file are floating point numbers.
@@ -156,14 +156,15 @@ def verify_captions(
 
 
 def verify_outputs(
-    content: bytes,
     model: keras.Model,
+    content: bytes,
     samples: Sequence[Sample],
     *,
     all_float: bool,
+    tie: float = TIE,
     source: str = "given inputs",
 ) -> Verification:
-    """Like `verify_captions` for a model that is not a captioner: compares all outputs.
+    """Like `verify_captions` for a model that is not a captioner: compares all outputs. Ties are ignored.
 
     Raises:
         InputError: the file does not load or returns NaN, or its outputs differ too much from the model's.

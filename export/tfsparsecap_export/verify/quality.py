@@ -8,6 +8,7 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.scores import compute_scores
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
+from tfsparsecap_export.encode.file import LayerReport, layer_name
 from tfsparsecap_export.samples import Sample
 
 #: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
@@ -73,53 +74,62 @@ def cider(content: bytes, validation: CaptionedSamples) -> float:
 
 
 def choose_float_layers(
-    build: Callable[[frozenset[str]], tuple[bytes, list[str]]],
+    encode: Callable[[Sequence[str]], tuple[bytes, list[LayerReport]]],
     float_content: bytes,
     validation: CaptionedSamples,
-    *,
-    keep_float: Iterable[str] = (),
+    keep_float: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
-) -> Quality:
+) -> Quality | None:
     """Finds the layers that must stay float so that int8 costs at most `MOST_LOSS`.
 
     The search is greedy: while the loss is larger, each int8 layer is tried as float, and the one that gains
     most stays float. If no CIDEr can be computed, as for a single image, all other layers stay int8.
 
     Args:
-        build: layers to keep float -> the file, and its int8 layers.
+        encode: layers to keep float -> the file, and the reports on its constants.
         float_content: the same model with all weights float32.
         validation: images with reference captions.
         keep_float: layers to keep float in any case.
         progress: called with a short status text.
 
+    Returns:
+        The CIDEr of the file, or None if it has no int8 layers.
+
     Examples:
-        >>> quality = choose_float_layers(build, dense, validation)  # doctest: +SKIP
+        >>> quality = choose_float_layers(encode, dense, validation)  # doctest: +SKIP
         >>> quality.kept_float, round(quality.loss, 4)  # doctest: +SKIP
         (('output/kernel',), 0.0061)
     """
     images, kept = len(validation.samples), tuple(keep_float)
+    content, layers = encode(kept)
+    if not _int8_layers(layers):
+        return None
     references = dict(enumerate(validation.references))
     possible = compute_scores(references, dict.fromkeys(references, ""), ["CIDEr"], "light")
     if "CIDEr" in possible.not_computed:
         return Quality(images, None, None, kept, possible.not_computed["CIDEr"])
     progress(f"captioning {images} validation images, float32")
     float_cider = cider(float_content, validation)
-    content, int8_layers = build(frozenset(kept))
     progress(f"captioning {images} validation images, int8")
     quality = Quality(images, float_cider, cider(content, validation), kept)
-    while quality.loss > MOST_LOSS and int8_layers:
-        tried = []
+    while quality.loss > MOST_LOSS and (int8_layers := _int8_layers(layers)):
+        trials = []
         for number, name in enumerate(int8_layers, 1):
             progress(
                 f"int8 costs {quality.loss:.1%} of the CIDEr: trying {name} as float"
                 f" ({number} of {len(int8_layers)})"
             )
-            content, others = build(frozenset((*kept, name)))
-            tried.append((cider(content, validation), name, others))
-        best, name, int8_layers = max(tried, key=lambda trial: trial[0])
+            content, others = encode((*kept, name))
+            trials.append((cider(content, validation), name, others))
+        best, name, layers = max(trials, key=lambda trial: trial[0])
         kept = (*kept, name)
         quality = Quality(images, float_cider, best, kept)
     return quality
+
+
+def _int8_layers(layers: Iterable[LayerReport]) -> list[str]:
+    """Names of the layers that are stored as int8; the parts of a split layer count as one."""
+    return list(dict.fromkeys(layer_name(layer.name) for layer in layers if not layer.is_float))
 
 
 def matching_layers(patterns: Iterable[str], names: Sequence[str]) -> list[str]:

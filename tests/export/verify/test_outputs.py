@@ -33,7 +33,7 @@ def dense(exported):
 def check(content, captioner, export_options, **options):
     samples = export_options["samples"]
     return verify.verify_captions(
-        content, captioner, samples, beam=3, max_length=6, **{"all_float": True, **options}
+        captioner, content, samples, beam=3, max_length=6, **{"all_float": True, **options}
     )
 
 

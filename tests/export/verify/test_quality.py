@@ -1,11 +1,11 @@
 """The CIDEr that int8 costs, and which layers stay float because of it."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pycocoevalcap.cider.cider import Cider
-from tfsparsecap_export.encode.formats import is_float
 from tfsparsecap_export.verify import quality
 from tfsparsecap_export.verify.quality import CaptionedSamples, Quality, choose_float_layers, matching_layers
 
@@ -37,11 +37,11 @@ def chosen(monkeypatch, costs, **options):
     """Runs `choose_float_layers` with layers that cost some CIDEr while they are int8."""
     monkeypatch.setattr(quality, "cider", lambda content, validation: content)
 
-    def build(keep_float):
-        left = [name for name in costs if name not in keep_float]
-        return 1.0 - sum(costs[name] for name in left), left
+    def encode(keep_float):
+        layers = [SimpleNamespace(name=name, is_float=name in keep_float) for name in costs]
+        return 1.0 - sum(costs[layer.name] for layer in layers if not layer.is_float), layers
 
-    return choose_float_layers(build, 1.0, CaptionedSamples([], [["a dog"], ["a cat"]], str), **options)
+    return choose_float_layers(encode, 1.0, CaptionedSamples([], [["a dog"], ["a cat"]], str), **options)
 
 
 def test_all_layers_stay_int8_if_the_loss_is_small(monkeypatch):
@@ -66,7 +66,8 @@ def test_the_search_ends_if_everything_is_float(monkeypatch):
 def test_without_a_cider_nothing_is_captioned_and_the_reason_is_reported(monkeypatch):
     monkeypatch.setattr(quality, "cider", lambda content, validation: pytest.fail("it was captioned"))
     one = CaptionedSamples([{}], [["a dog"]], str)
-    found = choose_float_layers(lambda kept: pytest.fail("it was built"), b"", one, keep_float=["output"])
+    int8_layer = SimpleNamespace(name="lstm", is_float=False)
+    found = choose_float_layers(lambda kept: (b"", [int8_layer]), b"", one, keep_float=["output"])
     assert (found.float_cider, found.cider, found.kept_float, found.loss) == (None, None, ("output",), 0.0)
     assert "here all images (1) have the same" in found.not_computed
     described = found.as_dict()
@@ -94,7 +95,7 @@ def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_co
     report = cached_export(
         blocks_captioner, path, "int8", **export_options, validation=validation, keep_float=["output"]
     )
-    kept = [layer.name for layer in report.layers if is_float(layer.encoding)]
+    kept = [layer.name for layer in report.layers if layer.is_float]
     assert any("output" in name for name in kept) and len(kept) < len(report.layers)
     assert report.quality.images == len(validation.samples)
     assert report.quality.loss <= quality.MOST_LOSS or report.quality.kept_float
