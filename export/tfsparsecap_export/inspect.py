@@ -32,19 +32,9 @@ from tfsparsecap_export.flatbuffer.stored import Constant, readable
 from tfsparsecap_export.tables import layer_rows, new_table
 from tfsparsecap_export.verify.portability import ANDROID_RUNTIME, warnings
 
-#: Entries of a bundle's description that are shown -> their labels.
-_DESCRIBED = {
-    "model": "model",
-    "run": "run",
-    "trained_on": "trained on",
-    "scores": "scores",
-    "sparsity": "sparsity",
-    "export_format": "format",
-    "input": "input",
-    "beam": "beam",
-    "max_length": "maximum words",
-    "verification": "verified",
-}
+#: Entries of a bundle's description that are shown.
+_DESCRIBED = ("model", "run", "trained_on", "scores", "sparsity", "export_format", "input", "beam")
+_DESCRIBED += ("max_length", "verification")
 _WORDS_SHOWN, _LONGEST_SHOWN = 8, 300
 
 
@@ -106,10 +96,10 @@ def _facts(contents: Contents) -> Table:
         add("signature" if signature.name else "main graph", signature.name or "(the file has no signatures)")
         add("  inputs", "\n".join(map(str, signature.inputs)) or "none")
         add("  outputs", "\n".join(map(str, signature.outputs)) or "none")
-    for key, name in _DESCRIBED.items():
+    for key in _DESCRIBED:
         value = (contents.description or {}).get(key)
         if value not in (None, {}, [], ""):
-            add(name, _one_line(value))
+            add(key.replace("_", " "), _one_line(value))
     if contents.vocabulary:
         words = " ".join(contents.vocabulary[:_WORDS_SHOWN])
         add("vocabulary", f"{len(contents.vocabulary):,} tokens: {_one_line(words)} …")

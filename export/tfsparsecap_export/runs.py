@@ -1,9 +1,9 @@
 """Loading what training wrote: the model, its vocabulary, and validation images with captions."""
 
+import contextlib
 import dataclasses
 import json
 import zipfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import tfsparsecap.models  # noqa: F401 (registers the captioners with Keras)
 from tfsparsecap.data.images import read_image
-from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
@@ -21,6 +20,17 @@ from tfsparsecap.settings.build import load_data, region_features
 from tfsparsecap.settings.schema import Config
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify.quality import CaptionedSamples
+
+# What Keras raises for damaged files and unknown layers.
+_LOADING_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    OSError,
+    AttributeError,
+    ImportError,
+    zipfile.BadZipFile,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,15 +89,7 @@ def load_model(path: Path) -> keras.Model:
         return keras.saving.load_model(path, compile=False, safe_mode=True)
     except InputError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        OSError,
-        AttributeError,
-        ImportError,
-        zipfile.BadZipFile,
-    ) as error:
+    except _LOADING_ERRORS as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         if not zipfile.is_zipfile(path):
             reason = "it is not a .keras file, which is a zip archive"
@@ -110,50 +112,43 @@ def validation_samples(
         Samples, such as `{"image": uint8 [1, S, S, 3]}`, with references, and a description of them. If the
         data is not available, None and the reason.
     """
-    config = run.config
-    if config is None:
+    if run.config is None:
         return None, "synthetic inputs"
-    if config.data.folder is None and config.data.kind != "scenes":
-        return None, "synthetic inputs, because the run has no data folder"
-    for folder in (config.data.folder, config.data.features if "features" in inputs else None):
-        if folder is not None and not Path(folder).expanduser().is_dir():
-            return None, f"synthetic inputs, because {folder} does not exist"
-    samples, references = [], []
     try:
-        records = load_data(config).split("validation")
-        chosen = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
-        if not chosen:
-            return None, "synthetic inputs, because no validation image can be read"
-        read = _reader(config, chosen, inputs)
+        return _validation_samples(run, run.config, inputs, count), "validation images"
     except InputError as error:
         return None, f"synthetic inputs, because {error}"
-    for index, record in enumerate(chosen):
-        try:
-            samples.append(read(index))
-        except InputError:
-            continue  # training has reported this image; the others are sufficient
-        references.append(record.captions)
-    if not samples:
-        return None, "synthetic inputs, because no validation image can be read"
-    assert run.tokenizer is not None  # it comes with the configuration
-    return CaptionedSamples(samples, references, run.tokenizer.words.decode), "validation images"
 
 
-def _reader(
-    config: Config, records: Sequence[Record], inputs: dict[str, tf.TensorSpec]
-) -> Callable[[int], Sample]:
-    """A function that reads the inputs for the record with an index."""
+def _validation_samples(
+    run: Run, config: Config, inputs: dict[str, tf.TensorSpec], count: int
+) -> CaptionedSamples:
+    if config.data.folder is None and config.data.kind != "scenes":
+        raise InputError("the run has no data folder")
+    if config.data.folder is not None and not Path(config.data.folder).expanduser().is_dir():
+        raise InputError(f"{config.data.folder} does not exist")
+    records = load_data(config).split("validation")
+    records = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
     if "image" in inputs:
         size = inputs["image"].shape[1]
-        return lambda index: {"image": read_image(records[index].image, size)[None]}
-    if config.data.features is None:
-        raise InputError("the run has no features: set data.features in its config.yaml")
-    regions = inputs["features"].shape[1]
-    data = config.data.model_copy(update={"max_regions": regions})
-    features = region_features(config.model_copy(update={"data": data}), records)
 
-    def read(index: int) -> Sample:
-        values = features.fetch(index, regions)
-        return {name: values[name][None] for name in inputs if name in values}
+        def read(index: int) -> Sample:
+            return {"image": read_image(records[index].image, size)[None]}
+    else:
+        regions = inputs["features"].shape[1]
+        data = config.data.model_copy(update={"max_regions": regions})
+        features = region_features(config.model_copy(update={"data": data}), records)
 
-    return read
+        def read(index: int) -> Sample:
+            values = features.fetch(index, regions)
+            return {name: values[name][None] for name in inputs if name in values}
+
+    samples, references = [], []
+    for index, record in enumerate(records):
+        with contextlib.suppress(InputError):  # training has reported this image; the others are sufficient
+            samples.append(read(index))
+            references.append(record.captions)
+    if not samples:
+        raise InputError("no validation image can be read")
+    assert run.tokenizer is not None  # it comes with the configuration
+    return CaptionedSamples(samples, references, run.tokenizer.words.decode)

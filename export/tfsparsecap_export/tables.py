@@ -28,9 +28,7 @@ def new_table(title: str | None, *headings: str) -> Table:
         headings: of the columns. Those that start with ">" contain numbers, which are aligned to the right
             and not wrapped.
     """
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     for heading in headings:
         number = heading.startswith(">")
         table.add_column(

@@ -23,7 +23,7 @@ def test_tables_show_description_vocabulary_signature_and_layers(exported, capsy
         "token_ids int32 [3, 6]",
         "model SoftAttention",
         "80 tokens: <pad> <start> <end> <unk> word0",
-        "maximum words 6",
+        "max length 6",
         "int8 1x16",
         "float16 (DEQUANTIZE)",
         "associated files: captioner.json, vocabulary.txt",

@@ -114,31 +114,22 @@ class Costs:
         Raises:
             InputError: the file does not exist, is damaged, or has another version.
         """
+        names = [field.name for field in dataclasses.fields(cls)]
+        again = CALIBRATE if Path(path) == default_path() else f"{CALIBRATE} --costs {path}"
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if content["format"] != _FORMAT:
+                raise ValueError("its costs are of another version")
+            values = {name: float(content["nanoseconds"][name]) for name in names}
+            if wrong := [name for name, value in values.items() if not 0 <= value < math.inf]:
+                raise ValueError(f"{wrong[0]} is {values[wrong[0]]}, not a number of nanoseconds")
         except OSError as error:
             raise InputError(
-                f"cannot read costs from {path}: {error.strerror}; create it with {_again(path)}"
+                f"cannot read costs from {path}: {error.strerror}; create it with {again}"
             ) from error
-        except ValueError as error:  # not JSON or not UTF-8
-            raise InputError(
-                f"{path} is damaged ({error}): measure costs again with {_again(path)}"
-            ) from error
-        names = [field.name for field in dataclasses.fields(cls)]
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise InputError(
-                f"{path} does not contain costs of this version: measure them again with {_again(path)}"
-            )
-        values = content.get("nanoseconds")
-        values = values if isinstance(values, dict) else {}
-        for name in names:
-            value = values.get(name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-                raise InputError(
-                    f"{path} is damaged ({name} is {value!r}, not a number of nanoseconds):"
-                    f" measure costs again with {_again(path)}"
-                )
-        return cls(**{name: float(values[name]) for name in names})
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{path} is damaged ({error}): measure costs again with {again}") from error
+        return cls(**values)
 
     def save(self, path: str | os.PathLike, **about) -> None:
         """Writes the costs as JSON, atomically; creates the folder of `path` if necessary.
@@ -177,7 +168,3 @@ def choose(option: str | os.PathLike | None) -> tuple[Costs, str]:
         path = default_path()
         return (Costs.load(path), str(path)) if path.exists() else (Costs(), SHIPPED)
     return (Costs(), SHIPPED) if option == SHIPPED else (Costs.load(option), str(option))
-
-
-def _again(path: str | os.PathLike) -> str:
-    return CALIBRATE if Path(path) == default_path() else f"{CALIBRATE} --costs {path}"

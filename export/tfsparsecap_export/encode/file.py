@@ -85,7 +85,7 @@ def encode_file(
         layer = Layer(weight, Pattern.of(weight.values))
         if formats.wants_block16(layer, format_of(weight), costs) and splitting.can_split(model, weight):
             plan = splitting.plan_split(weight.values)
-            if plan.needed:
+            if str(plan):
                 parts = splitting.apply(model, weight, plan, source_of(weight).name)
                 split.update({buffer: (columns, f" ({plan})") for buffer, columns in parts.items()})
 

@@ -8,11 +8,12 @@ products of parts of the columns.
 
 import copy
 import dataclasses
+import itertools
 
 import numpy as np
 
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.sparse import FULLY_CONNECTED, Weight
+from tfsparsecap_export.encode.sparse import Weight
 from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.model_file import schema
 
@@ -31,31 +32,27 @@ class Split:
 
     Attributes:
         columns: number of columns of the matrix.
-        padded: number of columns with zeros on the right, a multiple of 16.
-        bounds: first column of each part, and the end: `(0, ..., padded)`.
+        bounds: first column of each part, and the end of the last one, which is a multiple of 16.
     """
 
     columns: int
-    padded: int
     bounds: tuple[int, ...]
 
     @property
-    def needed(self) -> bool:
-        """Whether the kernel cannot run the matrix without padding or splitting."""
-        return self.columns != self.padded or len(self.bounds) > 2
+    def padded(self) -> int:
+        """Number of columns with zeros on the right."""
+        return self.bounds[-1]
 
     @property
     def parts(self) -> list[tuple[int, int]]:
         """First column and end of each part."""
-        return list(zip(self.bounds, self.bounds[1:], strict=False))
+        return list(itertools.pairwise(self.bounds))
 
     def __str__(self) -> str:
-        steps = []
-        if self.padded != self.columns:
-            steps.append(f"{self.columns} inputs padded to {self.padded}")
-        if len(self.bounds) > 2:
-            steps.append(f"in {len(self.bounds) - 1} parts")
-        return ", ".join(steps)
+        """What must be done so that the kernel can run the matrix; empty if nothing."""
+        padding = f"{self.columns} inputs padded to {self.padded}" if self.padded != self.columns else ""
+        parts = f"in {len(self.parts)} parts" if len(self.parts) > 1 else ""
+        return ", ".join(filter(None, (padding, parts)))
 
 
 def plan_split(values: np.ndarray) -> Split:
@@ -79,22 +76,17 @@ def plan_split(values: np.ndarray) -> Split:
         counts = (before[:, start + 1 :] - before[:, start : start + 1]).max(axis=0, initial=0)
         most = np.searchsorted(counts, encodings.BLOCK16_MAX_BLOCKS_PER_ROW, side="right")
         bounds.append(start + min(int(most), encodings.BLOCK16_MAX_INPUTS // _BLOCK))
-    return Split(columns, padded, tuple(bound * _BLOCK for bound in bounds))
+    return Split(columns, tuple(bound * _BLOCK for bound in bounds))
 
 
 def can_split(model: schema.ModelT, weight: Weight) -> bool:
-    """Whether `apply` can split a weight: all its products must multiply the last axis of their inputs."""
-    if weight.role != FULLY_CONNECTED:
-        return False
-    graphs = [model.subgraphs[use.graph] for use in weight.uses]
-    inputs = [
-        graph.tensors[graph.operators[use.operator].inputs[0]]
-        for graph, use in zip(graphs, weight.uses, strict=True)
-    ]
-    return all(
-        tensor.shape is not None and len(tensor.shape) and tensor.shape[-1] == weight.values.shape[1]
-        for tensor in inputs
-    )
+    """Whether `apply` can split a fully connected layer: its products must multiply the inputs' last axis."""
+    for use in weight.uses:
+        graph = model.subgraphs[use.graph]
+        shape = graph.tensors[graph.operators[use.operator].inputs[0]].shape
+        if shape is None or not len(shape) or shape[-1] != weight.values.shape[1]:
+            return False
+    return True
 
 
 def apply(model: schema.ModelT, weight: Weight, split: Split, name: str) -> dict[int, int]:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
 
+import ml_dtypes
 import numpy as np
 
 from tfsparsecap_export.flatbuffer.model_file import schema
@@ -11,15 +13,15 @@ from tfsparsecap_export.flatbuffer.model_file import schema
 FULLY_CONNECTED, CONVOLUTION, OTHER = "fully connected", "convolution", "other"
 
 _CHUNK = 1 << 22
-_FLOATS = ("float64", "float32", "float16", "complex64")
-_INTEGERS = ("bool", "int64", "uint64", "int32", "uint32", "int16", "uint16", "int8", "uint8")
-_NUMPY = {name: np.dtype(name) for name in _FLOATS + _INTEGERS}
-# Types that NumPy lacks, with the bits that are not the sign: a value is zero if these are.
-_WITHOUT_SIGN = {"bfloat16": 0x7FFF, "float8_e4m3fn": 0x7F, "float8_e5m2": 0x7F}
-_NUMPY |= {name: np.dtype(np.uint16 if bits > 0xFF else np.uint8) for name, bits in _WITHOUT_SIGN.items()}
 _PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2}
 _TYPE_NAMES = {
     value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)
+}
+# Types of numbers of whole bytes; ml_dtypes defines those that NumPy lacks.
+_NUMPY = {
+    name: np.dtype(getattr(ml_dtypes, name, name))
+    for name in _TYPE_NAMES.values()
+    if re.fullmatch(r"(bool|u?int|b?float|complex)\d*(_\w+)?", name) and name not in _PACKED_BITS
 }
 
 
@@ -119,15 +121,14 @@ def describe(
     if sparsity is None:
         per_channel = tensor.quantization and np.size(tensor.quantization.scale) > 1
         stored = f"{dtype} per channel" if per_channel else dtype
-        if dtype in _NUMPY | _PACKED_BITS and data.size != _bytes_of(weights, dtype):
+        if (dtype in _NUMPY or dtype in _PACKED_BITS) and data.size != _bytes_of(weights, dtype):
             problem = f"{data.size:,} bytes for values of {_bytes_of(weights, dtype):,}"
     else:
         kept = data.size // max(1, _bytes_of(1, dtype))
         try:
-            block_shape = _block_shape(shape, sparsity)
+            block_shape = _block_shape(shape, sparsity, kept)
             block = math.prod(block_shape)
             blocks = "x".join(map(str, block_shape)) if block > 1 else ""
-            _check_indices(shape, block_shape, sparsity, kept)
         except ValueError as error:
             problem = str(error)
         if behind:
@@ -175,9 +176,20 @@ def most_blocks_a_row(sparsity: schema.SparsityParametersT) -> int:
     return int(np.diff(segments.astype(np.int64)).max(initial=0))
 
 
-def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT) -> list[int]:
-    """Size of the blocks along each dimension; raises ValueError if the sparsity does not fit the shape."""
-    order, blocked = _indices(sparsity.traversalOrder), _indices(sparsity.blockMap)
+def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT, kept: int) -> list[int]:
+    """Size of the blocks along each dimension.
+
+    Args:
+        shape: of the constant.
+        sparsity: positions of its stored values.
+        kept: number of stored values.
+
+    Raises:
+        ValueError: the sparsity does not fit the shape, or the number of stored values.
+    """
+    order, blocked = (
+        [] if vector is None else vector.tolist() for vector in (sparsity.traversalOrder, sparsity.blockMap)
+    )
     dimensions, rank = sparsity.dimMetadata or [], len(shape)
     if (
         sorted(order) != list(range(rank + len(blocked)))
@@ -192,17 +204,9 @@ def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT) -
             if size < 1 or shape[along] % (blocks[along] * size):
                 raise ValueError(f"blocks of {size} in rows of {shape[along]}")
             blocks[along] *= size
-    return blocks
-
-
-def _check_indices(
-    shape: tuple[int, ...], block_shape: list[int], sparsity: schema.SparsityParametersT, kept: int
-) -> None:
-    """Raises ValueError if indices are outside the shape or do not match the number of stored values."""
     places = 1
-    for position, dimension in zip(_indices(sparsity.traversalOrder), sparsity.dimMetadata, strict=True):
-        inside = position >= len(shape)
-        size = int(dimension.denseSize) if inside else shape[position] // block_shape[position]
+    for position, dimension in zip(order, dimensions, strict=True):
+        size = int(dimension.denseSize) if position >= rank else shape[position] // blocks[position]
         if dimension.format != schema.DimensionType.SPARSE_CSR:
             if dimension.denseSize != size:
                 raise ValueError(f"a dimension of {size} stored as one of {dimension.denseSize}")
@@ -217,10 +221,7 @@ def _check_indices(
         places = indices.size
     if places != kept:
         raise ValueError(f"{kept:,} values for indices of {places:,}")
-
-
-def _indices(vector: np.ndarray | None) -> list[int]:
-    return [] if vector is None else vector.tolist()
+    return blocks
 
 
 def _values(vector) -> np.ndarray:
@@ -236,14 +237,13 @@ def _index_vectors(sparsity: schema.SparsityParametersT | None) -> list[np.ndarr
 
 def _bytes_of(count: int, dtype: str) -> int:
     """Bytes of `count` values; values smaller than a byte are padded to whole bytes."""
-    if dtype in _PACKED_BITS:
-        return -(-count * _PACKED_BITS[dtype] // 8)
-    return count * np.dtype(_NUMPY.get(dtype, np.uint8)).itemsize
+    bits = _PACKED_BITS.get(dtype, 8 * _NUMPY.get(dtype, np.dtype(np.uint8)).itemsize)
+    return -(-count * bits // 8)
 
 
 def _chunks(data: np.ndarray, dtype: str) -> Iterator[np.ndarray]:
     """A constant as NumPy arrays, in parts so that checking it takes little memory."""
-    kind = np.dtype(_NUMPY.get(dtype, np.uint8))
+    kind = _NUMPY.get(dtype, np.dtype(np.uint8))
     values = data[: data.size // kind.itemsize * kind.itemsize].view(kind)
     return (values[start : start + _CHUNK] for start in range(0, values.size, _CHUNK))
 
@@ -256,12 +256,10 @@ def _count_nonzeros(data: np.ndarray, dtype: str, kept: int, quantization) -> in
         parts = (
             chunk >> shift & (1 << bits) - 1 for chunk in _chunks(data, dtype) for shift in range(0, 8, bits)
         )
-    elif dtype in _WITHOUT_SIGN:
-        parts = (chunk & _WITHOUT_SIGN[dtype] for chunk in _chunks(data, dtype))
     elif dtype in _NUMPY:
         # A zero point per channel is always 0: TFLite's kernels support no other value.
-        per_tensor = quantization is not None and np.size(quantization.zeroPoint) == 1
-        zero = quantization.zeroPoint.item() if per_tensor and quantization.zeroPoint is not None else 0
+        points = None if quantization is None else quantization.zeroPoint
+        zero = points.item() if points is not None and np.size(points) == 1 else 0
         parts = (chunk if zero == 0 else chunk != zero for chunk in _chunks(data, dtype))
     else:
         return kept  # strings and other values that are not numbers
@@ -269,4 +267,4 @@ def _count_nonzeros(data: np.ndarray, dtype: str, kept: int, quantization) -> in
 
 
 def _is_finite(values: np.ndarray) -> bool:
-    return values.dtype.kind not in "fc" or bool(np.isfinite(values).all())
+    return values.dtype.kind in "biu" or bool(np.isfinite(values).all())

@@ -189,36 +189,33 @@ def calibrate(measured: list[Case] | None = None, *, seconds: float = 30.0) -> C
     measured = cases() if measured is None else measured
     rng = np.random.default_rng(_SEED)
     options = {"leave": False, "disable": None}  # shown on terminals only
-    loaded = []
-    for case in tqdm(measured, "building files", **options):
-        content, stored = _build(case, rng)
-        loaded.append((one_operator.load(content), stored))
-    empty = one_operator.load_smallest()
-    evicting = np.ones(_STREAMED_BYTES // 4 if any(case.streamed for case in measured) else 1, np.float32)
+    built = [_build(case, rng) for case in tqdm(measured, "building files", **options)]
+    # The smallest file is timed both ways, too: its time is the overhead of a run.
+    streamed = [case.streamed for case in measured] + [False, True]
+    files = [*(one_operator.load(content) for content, _ in built), *2 * [one_operator.load_smallest()]]
+    evicting = np.ones(_STREAMED_BYTES // 4 if any(streamed[:-1]) else 1, np.float32)
 
-    fastest = [np.inf] * len(measured)
-    cold: list[list[float]] = [[] for _ in measured]
-    overhead, cold_overhead = np.inf, []
+    seconds_of: list[list[float]] = [[] for _ in files]
     end, rounds = time.monotonic() + seconds, 0
     with tqdm(desc="timing", unit="round", **options) as bar:
         while rounds < 3 or time.monotonic() < end:
-            evicting += 1
-            cold_overhead.append(run_seconds(empty))
-            overhead = min([overhead, *(run_seconds(empty) for _ in range(_RUNS_PER_TURN))])
-            for number, (case, (interpreter, _)) in enumerate(zip(measured, loaded, strict=True)):
-                if case.streamed:
-                    evicting += 1
-                    cold[number].append(run_seconds(interpreter))
-                else:
-                    turn = (run_seconds(interpreter) for _ in range(_RUNS_PER_TURN))
-                    fastest[number] = min(fastest[number], *turn)
+            for interpreter, cold, runs in zip(files, streamed, seconds_of, strict=True):
+                for _ in range(1 if cold else _RUNS_PER_TURN):
+                    if cold:
+                        evicting += 1
+                    runs.append(run_seconds(interpreter))
             rounds += 1
             bar.update()
-    timings = []
-    for case, (_, stored), warm, runs in zip(measured, loaded, fastest, cold, strict=True):
-        # The fastest of many cold runs found some of the weights in a cache, so a quantile counts.
-        taken = float(np.quantile(runs, 0.25) - np.median(cold_overhead)) if runs else warm - overhead
-        timings.append(Timing(case, stored, max(1.0, 1e9 * taken / case.copies)))
+    # The fastest of many cold runs found some of the weights in a cache, so a quantile counts.
+    taken = [
+        float(np.quantile(runs, 0.25)) if cold else min(runs)
+        for cold, runs in zip(streamed, seconds_of, strict=True)
+    ]
+    overheads = {False: taken[-2], True: taken[-1]}
+    timings = [
+        Timing(case, stored, max(1.0, 1e9 * (run - overheads[case.streamed]) / case.copies))
+        for case, (_, stored), run in zip(measured, built, taken, strict=False)
+    ]
     return Calibration(*fit(timings), timings, rounds)
 
 

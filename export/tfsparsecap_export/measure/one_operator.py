@@ -9,8 +9,6 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-#: Name of the input, and of the outputs, which are numbered if there are several.
-INPUT, OUTPUT = "input", "output"
 #: Order of a sparse layer's outputs: as in the matrix; by their number of weights (see `ordering`); or by
 #: their number of weights, and put back in the matrix's order afterwards.
 AS_GIVEN, ORDERED, RESTORED = "as given", "ordered", "restored"
@@ -45,7 +43,7 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
         order: `AS_GIVEN`, `ORDERED` or `RESTORED`.
 
     Returns:
-        The bytes of the file; it has one signature, `serving_default`.
+        The bytes of the file; it has one signature with `input` and `output0`, `output1`, ….
 
     Examples:
         >>> file = fully_connected([np.eye(16, dtype=np.float32)], encodings.CSR, rows=1)
@@ -92,7 +90,8 @@ def convolution(filters: np.ndarray, size: int, *, depthwise: bool = False, int8
     if depthwise:
         options.depthMultiplier = 1
     if int8:
-        tensor = model.subgraphs[0].tensors[1]
+        graph = model.subgraphs[0]
+        tensor = graph.tensors[graph.operators[0].inputs[1]]
         by_channel = np.moveaxis(filters, axis, 0)
         values, quantization = encodings.quantize(by_channel.reshape(len(by_channel), -1), by_row=True)
         values = np.moveaxis(values.reshape(by_channel.shape), 0, axis)
@@ -146,40 +145,31 @@ def _model(
     version: int,
 ) -> schema.ModelT:
     """An operation for each constant, all with the same input and a bias of zeros."""
-    graph, model = schema.SubGraphT(), schema.ModelT()
+    graph, model, signature = schema.SubGraphT(), schema.ModelT(), schema.SignatureDefT()
     model.version, model.subgraphs, model.operatorCodes = 3, [graph], []
-    model.buffers = [schema.BufferT()]
-    count = len(constants)
-
-    def tensor(shape):
-        found = schema.TensorT()
-        found.shape, found.hasRank = np.array(shape, np.int32), True
-        found.type, found.name = schema.TensorType.FLOAT32, f"tensor{len(graph.tensors)}".encode()
-        return found
-
-    graph.tensors = []
-    graph.tensors.append(tensor(input_shape))
-    for values in constants:
-        surgery.add_constant(model, graph, np.asarray(values, np.float32), f"tensor{len(graph.tensors)}")
-    for _ in constants:
-        graph.tensors.append(tensor(output_shape))
-    bias = surgery.add_constant(model, graph, np.zeros(output_shape[-1], np.float32), "bias")
-    graph.operators = [
-        surgery.new_operator(model, builtin, version, [0, 1 + i, bias], [1 + count + i]) for i in range(count)
-    ]
-    graph.inputs = np.array([0], np.int32)
-    graph.outputs = np.arange(count + 1, 2 * count + 1, dtype=np.int32)
-    signature = schema.SignatureDefT()
+    model.buffers, model.signatureDefs = [schema.BufferT()], [signature]
+    graph.tensors, graph.operators = [], []
     signature.signatureKey, signature.subgraphIndex = "serving_default", 0
-    signature.inputs, signature.outputs = _named(graph.inputs, INPUT), _named(graph.outputs, OUTPUT)
-    model.signatureDefs = [signature]
+
+    def variables(names, shape):
+        """Adds an input, or outputs; returns their indices, and their entries in the signature."""
+        entries = []
+        for name in names:
+            entry, tensor = schema.TensorMapT(), schema.TensorT()
+            entry.name, entry.tensorIndex = name, len(graph.tensors)
+            tensor.shape, tensor.hasRank = np.array(shape, np.int32), True
+            tensor.type, tensor.name = schema.TensorType.FLOAT32, name.encode()
+            entries.append(entry)
+            graph.tensors.append(tensor)
+        return np.array([entry.tensorIndex for entry in entries], np.int32), entries
+
+    graph.inputs, signature.inputs = variables(["input"], input_shape)
+    names = [f"output{i}" for i in range(len(constants))]
+    graph.outputs, signature.outputs = variables(names, output_shape)
+    bias = surgery.add_constant(model, graph, np.zeros(output_shape[-1], np.float32), "bias")
+    for number, (values, output) in enumerate(zip(constants, graph.outputs, strict=True)):
+        constant = surgery.add_constant(model, graph, np.asarray(values, np.float32), f"weights{number}")
+        graph.operators.append(
+            surgery.new_operator(model, builtin, version, [0, constant, bias], [int(output)])
+        )
     return model
-
-
-def _named(tensors: np.ndarray, name: str) -> list[schema.TensorMapT]:
-    entries = []
-    for number, tensor in enumerate(tensors):
-        entry = schema.TensorMapT()
-        entry.name, entry.tensorIndex = f"{name}{number}" if len(tensors) > 1 else name, int(tensor)
-        entries.append(entry)
-    return entries

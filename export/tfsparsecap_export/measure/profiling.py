@@ -110,7 +110,10 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
             layer = constants.get(graph.weights(operator)) if name == "FULLY_CONNECTED" else None
             if layer is not None:
                 shape, stored = graph.shape(operator.inputs[1]), layer.stored
-            key = (name, _kernel(interpreter), g in trace.looped, shape, stored)
+            # The only function that names delegates. It is private; the rest of the profile does without it.
+            details: list[dict] = getattr(interpreter, "_get_ops_details", list)()
+            delegated = any(detail["op_name"] == "DELEGATE" for detail in details)
+            key = (name, XNNPACK if delegated else TFLITE, g in trace.looped, shape, stored)
             layers[key] += [layer.name] if layer is not None else []
             operations.append((key, interpreter))
             counts[key] += calls[g]
@@ -187,21 +190,20 @@ def _count_iterations(model: schema.ModelT, graph: schema.SubGraphT, loop: schem
     """Gives a loop one more variable, which counts its iterations; the index of the tensor with the count."""
     zero = surgery.add_constant(model, graph, np.zeros(1, np.int32), "iterations")
     total = surgery.add_tensor(graph, zero, "total")
-    loop.inputs, loop.outputs = _appended(loop.inputs, zero), _appended(loop.outputs, total)
+    loop.inputs, loop.outputs = (
+        np.append(loop.inputs, np.int32(zero)),
+        np.append(loop.outputs, np.int32(total)),
+    )
     for index in flatfile.called_subgraphs(loop):
         inner = model.subgraphs[index]
         one = surgery.add_constant(model, inner, np.ones(1, np.int32), "one")
         before, after = surgery.add_tensor(inner, one, "before"), surgery.add_tensor(inner, one, "after")
-        inner.inputs = _appended(inner.inputs, before)
+        inner.inputs = np.append(inner.inputs, np.int32(before))
         if index == loop.builtinOptions.bodySubgraphIndex:
             add = surgery.new_operator(model, schema.BuiltinOperator.ADD, 1, [before, one], [after])
             inner.operators.append(add)
-            inner.outputs = _appended(inner.outputs, after)
+            inner.outputs = np.append(inner.outputs, np.int32(after))
     return total
-
-
-def _appended(indices: np.ndarray, index: int) -> np.ndarray:
-    return np.append(indices, np.int32(index))
 
 
 class _Graph:
@@ -277,10 +279,3 @@ class _Graph:
 
 def _placed(indices: np.ndarray, place: dict[int, int]) -> np.ndarray:
     return np.array([place[int(index)] for index in indices], np.int32)
-
-
-def _kernel(interpreter) -> str:
-    """What runs the operation of an interpreter."""
-    # The only function that names delegates. It is private; the rest of the profile does without it.
-    details: list[dict] = getattr(interpreter, "_get_ops_details", list)()
-    return XNNPACK if any(detail["op_name"] == "DELEGATE" for detail in details) else TFLITE

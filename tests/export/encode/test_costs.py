@@ -89,7 +89,6 @@ def test_calibrated_costs_are_used_unless_declined(cache):
         lambda content: content.replace('"format": 2', '"format": 99'),
         lambda content: content.replace('"csr": 1.0', '"csr": -1.0'),
         lambda content: content.replace('"csr": 1.0', '"csr": NaN'),
-        lambda content: content.replace('"csr": 1.0', '"csr": true'),
         lambda content: content.replace('"csr": 1.0', '"crs": 1.0'),
         lambda content: content.replace('"nanoseconds": {', '"nanoseconds": 3, "x": {'),
     ],

@@ -48,5 +48,5 @@ def test_convolutions_are_tensorflows(interpreter, depthwise, int8, delegate):
     content = one_operator.convolution(filters, 7, depthwise=depthwise, int8=int8)
     reference = tf.nn.depthwise_conv2d if depthwise else tf.nn.conv2d
     expected = reference(image, filters.transpose(1, 2, 3, 0), [1] * 4, "SAME").numpy()
-    given = interpreter(content, delegate)(input=image)["output"]
+    given = interpreter(content, delegate)(input=image)["output0"]
     np.testing.assert_allclose(given, expected, atol=(0.03 if int8 else 1e-5) * np.abs(expected).max())

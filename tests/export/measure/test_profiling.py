@@ -35,7 +35,7 @@ def test_a_layer_is_reported_with_its_shape_encoding_and_kernel(tmp_path, encodi
     found = profile_of(tmp_path, content, input=np.ones((1, 64), np.float32))
     (layers,) = found.operations
     assert (layers.shape, layers.stored, layers.kernel) == ((32, 64), *STORED[encoding])
-    assert (layers.layers, layers.calls, layers.in_loop) == (("tensor1", "tensor2"), 2, False)
+    assert (layers.layers, layers.calls, layers.in_loop) == (("weights0", "weights1"), 2, False)
     assert layers.ms == found.ms
 
 
