@@ -6,19 +6,22 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
 
+from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import read_bundle
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.contents import read_signatures
-from tfsparsecap_export.verify.probe import Sample, probe
+from tfsparsecap_export.samples import Sample, synthetic_samples
+from tfsparsecap_export.verify.probe import probe
 
 #: Name of an input -> its shape and type.
 Inputs = dict[str, tuple[tuple[int, ...], str]]
 
 #: The output that captioners have; docs/export.md, "Files of captioners".
 CAPTIONS = "token_ids"
-_PROBED_SAMPLES = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +83,6 @@ def measure(
         >>> sparse.speedup
         4.2
     """
-    from tqdm import tqdm
-
     if threads < 1 or runs < 1:
         raise InputError(f"threads is {threads} and runs {runs}: both must be at least 1")
     same_inputs(paths)
@@ -93,7 +94,7 @@ def measure(
         probes, runners = [], []
         for path in paths:
             bar.set_description(f"loading {path.name}")
-            probes.append(probe(path, samples[:_PROBED_SAMPLES], threads))
+            probes.append(probe(path, threads))
             runners.append(_load(path, threads))
             bar.update()
         bar.set_description("timing")
@@ -113,27 +114,30 @@ def measure(
                 if CAPTIONS in given:
                     steps[file].append(_steps(given[CAPTIONS], ends[file]))
             bar.update()
-    sizes, medians = [path.stat().st_size for path in paths], [statistics.median(ms) for ms in times]
-    compared = [_comparison(mine, outputs[0]) for mine in outputs]
-    return [
-        Measurement(
-            path=str(path),
-            bytes=sizes[file],
-            ms=medians[file],
-            fastest_ms=min(times[file]),
-            slowest_ms=max(times[file]),
-            speedup=medians[0] / medians[file],
-            size_ratio=sizes[0] / sizes[file],
-            words=statistics.mean(steps[file]) if steps[file] else None,
-            ms_a_word=_ms_per_step(times[file], steps[file]),
-            inputs=len(samples),
-            peak_bytes=probes[file].peak_bytes,
-            load_ms=probes[file].load_ms,
-            same_captions=compared[file][0],
-            difference=compared[file][1],
+    results = []
+    for path, runs_ms, counts, mine, probed in zip(paths, times, steps, outputs, probes, strict=True):
+        size, ms = path.stat().st_size, statistics.median(runs_ms)
+        reference = results[0] if results else None
+        same_captions, difference = _comparison(mine, outputs[0])
+        results.append(
+            Measurement(
+                path=str(path),
+                bytes=size,
+                ms=ms,
+                fastest_ms=min(runs_ms),
+                slowest_ms=max(runs_ms),
+                speedup=reference.ms / ms if reference else 1.0,
+                size_ratio=reference.bytes / size if reference else 1.0,
+                words=statistics.mean(counts) if counts else None,
+                ms_a_word=_ms_per_step(runs_ms, counts),
+                peak_bytes=probed.peak_bytes,
+                load_ms=probed.load_ms,
+                inputs=len(samples),
+                same_captions=same_captions,
+                difference=difference,
+            )
         )
-        for file, path in enumerate(paths)
-    ]
+    return results
 
 
 def samples(paths: list[Path], *, images: list[Path] | None = None, count: int = 16) -> list[Sample]:
@@ -147,11 +151,6 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
     Raises:
         InputError: a file or an image cannot be read, or files have different inputs.
     """
-    import tensorflow as tf
-
-    from tfsparsecap.data.images import read_image
-    from tfsparsecap_export.samples import synthetic_samples
-
     if count < 1:
         raise InputError(f"the number of synthetic inputs is {count}: give at least 1")
     inputs = same_inputs(paths)
@@ -234,14 +233,13 @@ def _comparison(outputs: list[Sample], first: list[Sample]) -> tuple[int | None,
     """`same_captions` and `difference`."""
     pairs = list(zip(outputs, first, strict=True))
     if all(CAPTIONS in each for each in (*outputs, *first)):
-        same = sum(np.array_equal(_best_caption(mine), _best_caption(theirs)) for mine, theirs in pairs)
-        return same, None
+        return sum(np.array_equal(_best_caption(mine), _best_caption(other)) for mine, other in pairs), None
     difference, largest = 0.0, 0.0
-    for mine, theirs in pairs:
-        for name in theirs:
-            if name not in mine or mine[name].shape != theirs[name].shape:
+    for mine, other in pairs:
+        for name, expected in other.items():
+            if name not in mine or mine[name].shape != expected.shape:
                 return None, float("inf")
-            values = theirs[name].astype(np.float64)
+            values = expected.astype(np.float64)
             difference = max(difference, float(np.abs(mine[name] - values).max(initial=0)))
             largest = max(largest, float(np.abs(values).max(initial=0)))
     return None, difference / largest if largest else difference

@@ -9,8 +9,6 @@ from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-from tfsparsecap.errors import InputError
-
 from ..conftest import LAYER_ENCODINGS, rewritten
 
 
@@ -148,18 +146,3 @@ def test_weights_inside_the_loop_are_found(blocks_captioner):
         assert (weight.role, weight.in_loop, weight.rows_per_call) == (sparse.FULLY_CONNECTED, in_loop, rows)
     table = found[np.asarray(blocks_captioner.embedding.embeddings).tobytes()]
     assert (table.role, table.in_loop) == (sparse.TABLE, True)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda content: b"",
-        lambda content: b"a text file, not a model\n" * 50,
-        lambda content: content[: len(content) // 2],
-        lambda content: content[:8] + b"\xff" * (len(content) - 8),
-        lambda content: content[:4] + b"TFL3",
-    ],
-)
-def test_damaged_files_are_rejected(layer, damage):
-    with pytest.raises(InputError, match=r"nonsense\.tflite"):
-        flatfile.read_model(damage(layer[1]), "nonsense.tflite")
