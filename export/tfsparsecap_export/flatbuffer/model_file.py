@@ -1,11 +1,14 @@
 """Reading and writing the FlatBuffer of a .tflite file, as objects of the generated schema."""
 
+import contextlib
 import mmap
 import stat
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import flatbuffers
+import flatbuffers.table
 import numpy as np
 
 # TensorFlow contains an older copy of this schema and takes seconds to import. No other module imports it.
@@ -16,6 +19,9 @@ from tfsparsecap.errors import InputError
 IDENTIFIER = b"TFL3"
 #: Alignment of constants in bytes, which the TFLite format requires.
 BUFFER_ALIGNMENT = 16
+
+# Graphs for phones have thousands of tables.
+_MOST_TABLES = 500_000
 
 _BUILTIN_NAMES = {
     value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)
@@ -45,8 +51,9 @@ def map_file(path: Path) -> mmap.mmap:
 def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.ModelT:
     """The schema's `ModelT` of a .tflite file.
 
-    Truncated files, and files with indices of things that do not exist, are rejected. Constants that a large
-    file stores after its FlatBuffer become the data of their buffers. Vectors are views of `content`.
+    Truncated and malicious files, and files with indices of things that do not exist, are rejected. Constants
+    that a large file stores after its FlatBuffer become the data of their buffers. Vectors are views of
+    `content`.
 
     Args:
         content: bytes of the file; the associated files after the FlatBuffer of a bundle are ignored.
@@ -58,7 +65,8 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
     if content[4:8] != IDENTIFIER:
         raise InputError(f"{where} is not a .tflite file: bytes 4 to 7 are not TFL3; give an exported model")
     try:
-        model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
+        with _limited_reading(len(content)):
+            model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
         _attach_data_behind(model, content)
         _check_indices(model)
     except (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError) as error:
@@ -119,6 +127,39 @@ def called_subgraphs(operator: schema.OperatorT) -> list[int]:
             if "subgraph" in name.lower() and value is not None:
                 found.extend(int(index) for index in np.ravel(value))
     return found
+
+
+@contextlib.contextmanager
+def _limited_reading(size: int) -> Iterator[None]:
+    """Inside the block, reading a file of `size` bytes raises ValueError if it would fill the memory.
+
+    In a small malicious file, many tables can share the same tables and strings, each of which the generated
+    code would copy.
+    """
+    tables_left, text_left = min(_MOST_TABLES, 1000 + size), 2 * size + (1 << 20)
+
+    class LimitedTable(flatbuffers.table.Table):
+        def __init__(self, content, position):
+            nonlocal tables_left
+            tables_left -= 1
+            if tables_left < 0:
+                raise ValueError("more tables than the file can hold")
+            super().__init__(content, position)
+
+        def String(self, offset):
+            nonlocal text_left
+            text = super().String(offset)
+            text_left -= len(text)
+            if text_left < 0:
+                raise ValueError("its parts overlap")
+            return text
+
+    original = flatbuffers.table.Table
+    flatbuffers.table.Table = LimitedTable  # where the generated code looks it up
+    try:
+        yield
+    finally:
+        flatbuffers.table.Table = original
 
 
 def _attach_data_behind(model: schema.ModelT, content: bytes | mmap.mmap) -> None:

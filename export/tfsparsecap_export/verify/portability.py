@@ -6,7 +6,9 @@ which is on by default, and on the library of TFLite 2.16.1 for Android.
 
 import collections
 
-from tfsparsecap_export.encode import encodings
+import numpy as np
+
+from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.contents import Contents
@@ -42,9 +44,13 @@ _NEWEST = {
 }
 _MISSING = {"CALL", "CONCAT_EMBEDDINGS", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "UNKNOWN"}
 #: The version of FULLY_CONNECTED that XNNPACK leaves to TFLite's own kernel, which supports sparse weights.
-_SPARSE_VERSION = 8
+_SPARSE_VERSION = sparse.SPARSE_OPERATOR_VERSION
 #: Types of sparse weights, with the size of their blocks, that this kernel supports.
-_SUPPORTED = {("float32", 1), ("float32", 4), ("int8", 16)}
+_SUPPORTED = {
+    (np.dtype(encoding.dtype).name, encoding.block)
+    for encoding in encodings.ENCODINGS.values()
+    if encoding.multiplied
+}
 
 
 def newest_version(operator: str) -> int:
@@ -104,23 +110,21 @@ def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
     for graph in model.subgraphs:
         expanded: dict[int, int] = {}
         for operator in graph.operators:
-            code = model.operatorCodes[operator.opcodeIndex]
-            name = flatfile.code_name(code)
+            name = flatfile.builtin_name(model, operator)
             if name == "DENSIFY":
                 expanded.update(zip(operator.outputs.tolist(), operator.inputs.tolist(), strict=False))
                 continue
             for position, index in enumerate(operator.inputs.tolist()):
                 tensor = graph.tensors[expanded.get(index, index)]
                 constant = constants.get(tensor.buffer) if index >= 0 else None
-                if constant is None:
+                if constant is None or not constant.sparse:
                     continue
                 problems = []
                 if name == "FULLY_CONNECTED" and position == 1:
-                    if index in expanded:
-                        problems = _of_expanded(constant, graph.tensors[operator.inputs[0]], code.version)
-                    elif constant.sparse:
-                        problems = _of_sparse_layer(constant, tensor.sparsity, code.version)
-                elif constant.sparse and index not in expanded:
+                    version = model.operatorCodes[operator.opcodeIndex].version
+                    inputs = stored.type_name(graph.tensors[operator.inputs[0]])
+                    problems = _of_layer(constant, tensor.sparsity, version, inputs, index in expanded)
+                elif index not in expanded:
                     problems = [
                         f"{name} reads sparse weights as if they were dense, which gives NaN or garbage"
                         " (TensorFlow's converter does this for float16 and blocks): a DENSIFY is missing"
@@ -130,18 +134,26 @@ def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
     return found
 
 
-def _of_expanded(constant: Constant, inputs: schema.TensorT, version: int) -> list[str]:
-    if constant.dtype != "int8" or version == _SPARSE_VERSION or stored.type_name(inputs) != "float32":
-        return []
-    return [
-        "int8 weights behind DENSIFY are multiplied with float inputs: LiteRT 2.3 does not load this unless"
-        " its delegate is switched off; store them dense or in 1x16 blocks"
-    ]
+def _of_layer(
+    constant: Constant, sparsity: schema.SparsityParametersT, version: int, inputs: str, expanded: bool
+) -> list[str]:
+    """Problems of sparse weights that FULLY_CONNECTED reads.
 
-
-def _of_sparse_layer(constant: Constant, sparsity: schema.SparsityParametersT, version: int) -> list[str]:
-    """Problems of sparse weights that FULLY_CONNECTED reads directly."""
+    Args:
+        constant: the weights.
+        sparsity: their positions.
+        version: of the operator.
+        inputs: type of the values that the weights are multiplied with.
+        expanded: whether a DENSIFY is in between.
+    """
     problems = []
+    if expanded:
+        if constant.dtype == "int8" and version != _SPARSE_VERSION and inputs == "float32":
+            problems.append(
+                "int8 weights behind DENSIFY are multiplied with float inputs: LiteRT 2.3 does not load this"
+                " unless its delegate is switched off; store them dense or in 1x16 blocks"
+            )
+        return problems
     if version != _SPARSE_VERSION:
         problems.append(
             f"sparse weights in FULLY_CONNECTED of version {version}: XNNPACK, on by default, reads them as"
@@ -153,9 +165,9 @@ def _of_sparse_layer(constant: Constant, sparsity: schema.SparsityParametersT, v
             f"FULLY_CONNECTED has no kernel for sparse {constant.dtype} weights in {how}: it rejects the file"
             " or gives wrong results without an error"
         )
-    if (constant.dtype, constant.block) == ("int8", 16) and len(constant.shape) == 2:
+    elif constant.dtype == "int8":
         for what, count, most in (
-            ("inputs", constant.shape[1], encodings.BLOCK16_MAX_INPUTS),
+            ("inputs", constant.shape[-1], encodings.BLOCK16_MAX_INPUTS),
             ("blocks in a row", stored.most_blocks_a_row(sparsity), encodings.BLOCK16_MAX_BLOCKS_PER_ROW),
         ):
             if count > most:

@@ -1,9 +1,10 @@
-"""Reading, writing, and damaged files, which are rejected with one sentence."""
+"""Reading and writing; damaged and malicious files are rejected quickly, with one sentence."""
 
 import os
 import struct
 import subprocess
 import sys
+import time
 import tracemalloc
 
 import flatbuffers
@@ -143,6 +144,33 @@ def vector(content, of):
     fields = root - struct.unpack_from("<i", content, root)[0]
     at = root + struct.unpack_from("<H", content, fields + 4 + 2 * of)[0]
     return at + struct.unpack_from("<I", content, at)[0]
+
+
+def test_many_offsets_to_one_table_are_rejected_quickly():
+    """Forty thousand operator codes that share a long name: a small file, but gigabytes of names."""
+    builder = flatbuffers.Builder(1 << 20)
+    builder.StartVector(1, 60_000, 4)
+    builder.head -= 60_000
+    builder.vectorNumElems = 60_000
+    name = builder.EndVector()
+    schema.OperatorCodeStart(builder)
+    schema.OperatorCodeAddCustomCode(builder, name)
+    code = schema.OperatorCodeEnd(builder)
+    schema.ModelStartOperatorCodesVector(builder, 40_000)
+    for _ in range(40_000):
+        builder.PrependUOffsetTRelative(code)
+    codes = builder.EndVector()
+    schema.ModelStart(builder)
+    schema.ModelAddOperatorCodes(builder, codes)
+    builder.Finish(schema.ModelEnd(builder), file_identifier=b"TFL3")
+    content = bytes(builder.Output())
+    tracemalloc.start()
+    began = time.process_time()
+    with pytest.raises(InputError, match="its parts overlap"):
+        flatfile.read_model(content)
+    assert time.process_time() - began < 5
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 0x40000000, 50_000])
