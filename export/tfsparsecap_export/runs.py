@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import tfsparsecap.models  # noqa: F401 (registers the captioners with Keras)
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_json
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.settings.build import load_data, region_features
 from tfsparsecap.settings.schema import Config
@@ -67,13 +67,9 @@ def load_run(path: Path) -> Run:
     description: dict[str, Any] = {"run": finished.config.name, "trained_on": source}
     scores = path / "scores_test.json"
     if scores.is_file():
-        try:
-            values = json.loads(scores.read_text(encoding="utf-8"))
+        values = read_json(scores, "evaluate the run again, or delete the file")
+        if isinstance(values, dict):
             description["scores"] = {name: value for name, value in values.items() if name != "left_out"}
-        except (ValueError, OSError, AttributeError) as error:
-            raise InputError(
-                f"{scores} is not valid JSON ({error}): evaluate the run again, or delete the file"
-            ) from error
     return Run(finished.captioner, finished.tokenizer, finished.config, description)
 
 

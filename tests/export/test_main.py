@@ -93,7 +93,7 @@ def replaced(name, content):
         (deleted("vocabulary.txt"), "vocabulary.txt"),
         (deleted("config.yaml"), "config.yaml"),
         (replaced("model.keras", b"no archive"), "cannot read"),
-        (replaced("scores_test.json", b"{"), "not valid JSON"),
+        (replaced("scores_test.json", b"{"), "is not JSON"),
         (replaced("vocabulary.txt", b"<pad>\n<start>\n<end>\n<unk>\na\n"), "5 tokens, the model 80"),
     ],
 )

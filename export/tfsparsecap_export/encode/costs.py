@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, cache_folder, make_folder
+from tfsparsecap.files import atomic_write, cache_folder, make_folder, read_json
 
 #: Version of the file format; costs in other versions must be measured again.
 _FORMAT = 2
@@ -116,17 +116,13 @@ class Costs:
         """
         names = [field.name for field in dataclasses.fields(cls)]
         again = CALIBRATE if Path(path) == default_path() else f"{CALIBRATE} --costs {path}"
+        content = read_json(path, f"measure costs again with {again}")
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content["format"] != _FORMAT:
                 raise ValueError("its costs are of another version")
             values = {name: float(content["nanoseconds"][name]) for name in names}
             if wrong := [name for name, value in values.items() if not 0 <= value < math.inf]:
                 raise ValueError(f"{wrong[0]} is {values[wrong[0]]}, not a number of nanoseconds")
-        except OSError as error:
-            raise InputError(
-                f"cannot read costs from {path}: {error.strerror}; create it with {again}"
-            ) from error
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(f"{path} is damaged ({error}): measure costs again with {again}") from error
         return cls(**values)

@@ -102,13 +102,6 @@ def test_a_damaged_file_is_reported_with_the_command_to_repair_it(cache, damage)
         costs.choose(None)
 
 
-def test_a_file_that_is_not_text_is_rejected(cache):
-    ONES.save(cache)
-    cache.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="damaged"):
-        costs.choose(None)
-
-
 def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"absent\.json.*--calibrate --costs .*absent\.json"):
         costs.choose(tmp_path / "absent.json")
