@@ -15,7 +15,6 @@ import numpy as np
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.encode.encodings import ENCODINGS
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.model_file import schema
 
 _GATHER, _TRANSPOSE = schema.BuiltinOperator.GATHER, schema.BuiltinOperator.TRANSPOSE
@@ -83,7 +82,7 @@ def apply(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
     if len(operator.inputs) > 2 and operator.inputs[2] >= 0:
         bias = graph.tensors[int(operator.inputs[2])]
         values = np.frombuffer(model.buffers[bias.buffer].data, np.float32)[order]
-        constant = surgery.add_constant(model, graph, values, bias.name.decode() + "/ordered")
+        constant = flatfile.add_constant(model, graph, values, bias.name.decode() + "/ordered")
         operator.inputs = np.array([*operator.inputs[:2], constant], np.int32)
     if product.pick is not None:
         _restore_ids(model, graph, product.pick, order)
@@ -94,10 +93,10 @@ def apply(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
 def _restore_ids(model: schema.ModelT, graph: schema.SubGraphT, pick, order: np.ndarray) -> None:
     """Converts the selected rows to word ids."""
     words = int(pick.outputs[1])
-    rows = surgery.add_tensor(graph, words, "row")
+    rows = flatfile.add_tensor(graph, words, "row")
     pick.outputs = np.array([pick.outputs[0], rows], np.int32)
-    ids = surgery.add_constant(model, graph, order, "word_of_row")
-    _insert_after(graph, pick, [surgery.new_operator(model, _GATHER, 1, [ids, rows], [words])])
+    ids = flatfile.add_constant(model, graph, order, "word_of_row")
+    _insert_after(graph, pick, [flatfile.new_operator(model, _GATHER, 1, [ids, rows], [words])])
 
 
 def _restore_outputs(model: schema.ModelT, graph: schema.SubGraphT, operator, places: np.ndarray) -> None:
@@ -105,30 +104,30 @@ def _restore_outputs(model: schema.ModelT, graph: schema.SubGraphT, operator, pl
     result = int(operator.outputs[0])
     shape = graph.tensors[result].shape
     axis = len(shape) - 1
-    source = surgery.add_tensor(graph, result, "ordered")
+    source = flatfile.add_tensor(graph, result, "ordered")
     operator.outputs = np.array([source], np.int32)
-    indices = surgery.add_constant(model, graph, places, "places")
+    indices = flatfile.add_constant(model, graph, places, "places")
     if np.prod(shape[:-1]) == 1:
-        gather = surgery.new_operator(model, _GATHER, 1, [source, indices], [result])
+        gather = flatfile.new_operator(model, _GATHER, 1, [source, indices], [result])
         gather.builtinOptions.axis = axis
         _insert_after(graph, operator, [gather])
         return
     # Along the first axis, GATHER copies whole rows; along the last one, it copies single numbers.
     transposed, gathered = (
-        surgery.add_tensor(graph, result, suffix, shape=(shape[-1], *shape[:-1]))
+        flatfile.add_tensor(graph, result, suffix, shape=(shape[-1], *shape[:-1]))
         for suffix in ("transposed", "gathered")
     )
     there, back = (
-        surgery.add_constant(model, graph, np.array(axes, np.int32), "axes")
+        flatfile.add_constant(model, graph, np.array(axes, np.int32), "axes")
         for axes in ([axis, *range(axis)], [*range(1, axis + 1), 0])
     )
     _insert_after(
         graph,
         operator,
         [
-            surgery.new_operator(model, _TRANSPOSE, 1, [source, there], [transposed]),
-            surgery.new_operator(model, _GATHER, 1, [transposed, indices], [gathered]),
-            surgery.new_operator(model, _TRANSPOSE, 1, [gathered, back], [result]),
+            flatfile.new_operator(model, _TRANSPOSE, 1, [source, there], [transposed]),
+            flatfile.new_operator(model, _GATHER, 1, [transposed, indices], [gathered]),
+            flatfile.new_operator(model, _TRANSPOSE, 1, [gathered, back], [result]),
         ],
     )
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from tfsparsecap_export.encode.encodings import ENCODINGS, INT8, Encoded, encode
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.flatbuffer import surgery
-from tfsparsecap_export.flatbuffer.contents import looped_subgraphs
 from tfsparsecap_export.flatbuffer.model_file import schema
 
 #: Operator version that keeps the XNNPACK delegate, which ignores sparsity, away from an operation. The
@@ -83,7 +81,7 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
     """
     tensors, uses = collections.defaultdict(list), collections.defaultdict(list)
     excluded: set[int] = set()
-    looped = looped_subgraphs(model)
+    looped = flatfile.looped_subgraphs(model)
     for g, graph in enumerate(model.subgraphs):
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
@@ -174,15 +172,15 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
         source = copies[0]
         kept: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
         if encoded.sparsity is not None:
-            dense = surgery.add_tensor(graph, source, "dense", **kept)
+            dense = flatfile.add_tensor(graph, source, "dense", **kept)
             before[g].append(
-                surgery.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [dense])
+                flatfile.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [dense])
             )
             source = dense
         if encoded.tensor_type == schema.TensorType.FLOAT16:
-            wide = surgery.add_tensor(graph, source, "float32", tensor_type=schema.TensorType.FLOAT32)
+            wide = flatfile.add_tensor(graph, source, "float32", tensor_type=schema.TensorType.FLOAT32)
             before[g].append(
-                surgery.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 3, [source], [wide])
+                flatfile.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 3, [source], [wide])
             )
             source = wide
         for use in weight.uses:
@@ -192,10 +190,10 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
             operator.inputs = np.array([source if i in copies else i for i in operator.inputs], np.int32)
             if encoded.tensor_type == schema.TensorType.INT8:
                 rows = int(operator.outputs[0])
-                narrow = surgery.add_tensor(graph, rows, "int8", **kept)
+                narrow = flatfile.add_tensor(graph, rows, "int8", **kept)
                 operator.outputs = np.array([narrow], np.int32)
                 after[g, use.operator].append(
-                    surgery.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 2, [narrow], [rows])
+                    flatfile.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 2, [narrow], [rows])
                 )
 
 

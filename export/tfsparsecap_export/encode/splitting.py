@@ -14,7 +14,7 @@ import numpy as np
 
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.sparse import Weight
-from tfsparsecap_export.flatbuffer import surgery
+from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
 _BLOCK = 16
@@ -104,14 +104,14 @@ def apply(model: schema.ModelT, weight: Weight, split: Split, name: str) -> dict
     values = _pad(weight.values, split.padded)
     columns, buffers, names = {}, [], []
     for start, stop in split.parts:
-        buffers.append(surgery.add_buffer(model, np.ascontiguousarray(values[:, start:stop])))
+        buffers.append(flatfile.add_buffer(model, np.ascontiguousarray(values[:, start:stop])))
         end = min(stop, split.columns)
         columns[buffers[-1]] = end - start
         names.append(name if len(split.parts) == 1 else f"{name}[{start}:{end}]")
     for g in sorted({use.graph for use in weight.uses}):
         graph = model.subgraphs[g]
         constants = [
-            surgery.add_constant(model, graph, values[:, start:stop], part, buffer)
+            flatfile.add_constant(model, graph, values[:, start:stop], part, buffer)
             for (start, stop), part, buffer in zip(split.parts, names, buffers, strict=True)
         ]
         used_by = {use.operator for use in weight.uses if use.graph == g}
@@ -142,23 +142,23 @@ def _product(model, graph, operator, split: Split, constants: list[int]) -> list
     if split.padded != split.columns:
         amounts = np.zeros((len(leading) + 1, 2), np.int32)
         amounts[-1, 1] = split.padded - split.columns
-        padding = surgery.add_constant(model, graph, amounts, "padding")
-        wide = surgery.add_tensor(graph, source, "padded", shape=(*leading, split.padded))
-        operators.append(surgery.new_operator(model, _PAD, 1, [source, padding], [wide]))
+        padding = flatfile.add_constant(model, graph, amounts, "padding")
+        wide = flatfile.add_tensor(graph, source, "padded", shape=(*leading, split.padded))
+        operators.append(flatfile.new_operator(model, _PAD, 1, [source, padding], [wide]))
         source = wide
     parts, products = [source], [result]
     several = len(constants) > 1
     if several:
         sizes = np.diff(split.bounds).astype(np.int32)
         axis = np.array(len(leading), np.int32)
-        parts = [surgery.add_tensor(graph, source, "part", shape=(*leading, int(size))) for size in sizes]
-        products = [surgery.add_tensor(graph, result, "product") for _ in sizes]
+        parts = [flatfile.add_tensor(graph, source, "part", shape=(*leading, int(size))) for size in sizes]
+        products = [flatfile.add_tensor(graph, result, "product") for _ in sizes]
         inputs = [
             source,
-            surgery.add_constant(model, graph, sizes, "sizes"),
-            surgery.add_constant(model, graph, axis, "axis"),
+            flatfile.add_constant(model, graph, sizes, "sizes"),
+            flatfile.add_constant(model, graph, axis, "axis"),
         ]
-        operators.append(surgery.new_operator(model, _SPLIT_V, 1, inputs, parts))
+        operators.append(flatfile.new_operator(model, _SPLIT_V, 1, inputs, parts))
         operators[-1].builtinOptions.numSplits = len(parts)
     activation = operator.builtinOptions.fusedActivationFunction
     for part, constant, output in zip(parts, constants, products, strict=True):
@@ -172,8 +172,8 @@ def _product(model, graph, operator, split: Split, constants: list[int]) -> list
         bias = -1  # added once, by the first part
     total = products[0]
     for number, output in enumerate(products[1:], 2):
-        target = result if number == len(products) else surgery.add_tensor(graph, result, "sum")
-        operators.append(surgery.new_operator(model, _ADD, 1, [total, output], [target]))
+        target = result if number == len(products) else flatfile.add_tensor(graph, result, "sum")
+        operators.append(flatfile.new_operator(model, _ADD, 1, [total, output], [target]))
         total = target
     if several:
         operators[-1].builtinOptions.fusedActivationFunction = activation

@@ -128,7 +128,7 @@ def read_contents(path: str | os.PathLike) -> Contents:
     files, archive_bytes, description, vocabulary = _associated(
         path, content, flatfile.constants_end(model, content)
     )
-    looped = looped_subgraphs(model)
+    looped = flatfile.looped_subgraphs(model)
     try:
         constants = _constants(model, looped)
     except (ValueError, TypeError, OverflowError) as error:
@@ -183,25 +183,6 @@ def read_signatures(model: schema.ModelT) -> tuple[Signature, ...]:
         inputs, outputs = (tuple(value(graph, i) for i in side) for side in (graph.inputs, graph.outputs))
         found.append(Signature("", inputs, outputs))
     return tuple(found)
-
-
-def looped_subgraphs(model: schema.ModelT) -> set[int]:
-    """Subgraphs that loops run, directly or through other subgraphs."""
-    calls = [
-        [
-            (flatfile.builtin_name(model, operator), flatfile.called_subgraphs(operator))
-            for operator in graph.operators
-        ]
-        for graph in model.subgraphs
-    ]
-    waiting = [g for graph in calls for name, called in graph if "WHILE" in name for g in called]
-    looped: set[int] = set()
-    while waiting:
-        graph = waiting.pop()
-        if graph not in looped:
-            looped.add(graph)
-            waiting.extend(g for _, called in calls[graph] for g in called)
-    return looped
 
 
 def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int, dict | None, list[str]]:

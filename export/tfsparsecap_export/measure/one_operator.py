@@ -6,7 +6,6 @@ import numpy as np
 
 from tfsparsecap_export.encode import encodings, ordering, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.model_file import schema
 
 #: Order of a sparse layer's outputs: as in the matrix; by their number of weights (see `ordering`); or by
@@ -166,10 +165,10 @@ def _model(
     graph.inputs, signature.inputs = variables(["input"], input_shape)
     names = [f"output{i}" for i in range(len(constants))]
     graph.outputs, signature.outputs = variables(names, output_shape)
-    bias = surgery.add_constant(model, graph, np.zeros(output_shape[-1], np.float32), "bias")
+    bias = flatfile.add_constant(model, graph, np.zeros(output_shape[-1], np.float32), "bias")
     for number, (values, output) in enumerate(zip(constants, graph.outputs, strict=True)):
-        constant = surgery.add_constant(model, graph, np.asarray(values, np.float32), f"weights{number}")
+        constant = flatfile.add_constant(model, graph, np.asarray(values, np.float32), f"weights{number}")
         graph.operators.append(
-            surgery.new_operator(model, builtin, version, [0, constant, bias], [int(output)])
+            flatfile.new_operator(model, builtin, version, [0, constant, bias], [int(output)])
         )
     return model

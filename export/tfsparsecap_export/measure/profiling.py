@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.flatbuffer import surgery
 from tfsparsecap_export.flatbuffer.contents import EXPANDING, read_contents
 from tfsparsecap_export.flatbuffer.model_file import schema
 from tfsparsecap_export.measure import one_operator
@@ -188,19 +187,19 @@ class _Trace:
 
 def _count_iterations(model: schema.ModelT, graph: schema.SubGraphT, loop: schema.OperatorT) -> int:
     """Gives a loop one more variable, which counts its iterations; the index of the tensor with the count."""
-    zero = surgery.add_constant(model, graph, np.zeros(1, np.int32), "iterations")
-    total = surgery.add_tensor(graph, zero, "total")
+    zero = flatfile.add_constant(model, graph, np.zeros(1, np.int32), "iterations")
+    total = flatfile.add_tensor(graph, zero, "total")
     loop.inputs, loop.outputs = (
         np.append(loop.inputs, np.int32(zero)),
         np.append(loop.outputs, np.int32(total)),
     )
     for index in flatfile.called_subgraphs(loop):
         inner = model.subgraphs[index]
-        one = surgery.add_constant(model, inner, np.ones(1, np.int32), "one")
-        before, after = surgery.add_tensor(inner, one, "before"), surgery.add_tensor(inner, one, "after")
+        one = flatfile.add_constant(model, inner, np.ones(1, np.int32), "one")
+        before, after = flatfile.add_tensor(inner, one, "before"), flatfile.add_tensor(inner, one, "after")
         inner.inputs = np.append(inner.inputs, np.int32(before))
         if index == loop.builtinOptions.bodySubgraphIndex:
-            add = surgery.new_operator(model, schema.BuiltinOperator.ADD, 1, [before, one], [after])
+            add = flatfile.new_operator(model, schema.BuiltinOperator.ADD, 1, [before, one], [after])
             inner.operators.append(add)
             inner.outputs = np.append(inner.outputs, np.int32(after))
     return total
