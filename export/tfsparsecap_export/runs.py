@@ -14,23 +14,12 @@ import tfsparsecap.models  # noqa: F401 (registers the captioners with Keras)
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import read_json
+from tfsparsecap.files import DAMAGE, read_json
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.settings.build import load_data, region_features
 from tfsparsecap.settings.schema import Config
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify.quality import CaptionedSamples
-
-# What Keras raises for damaged files and unknown layers.
-_LOADING_ERRORS = (
-    ValueError,
-    TypeError,
-    LookupError,
-    OSError,
-    AttributeError,
-    ImportError,
-    zipfile.BadZipFile,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +74,7 @@ def load_model(path: Path) -> keras.Model:
         return keras.saving.load_model(path, compile=False, safe_mode=True)
     except InputError:
         raise
-    except _LOADING_ERRORS as error:
+    except (AttributeError, ImportError, *DAMAGE) as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         if not zipfile.is_zipfile(path):
             reason = "it is not a .keras file, which is a zip archive"

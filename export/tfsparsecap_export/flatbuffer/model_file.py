@@ -3,7 +3,6 @@
 import contextlib
 import mmap
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import DAMAGE
 
 IDENTIFIER = b"TFL3"
 #: Alignment of constants in bytes, which the TFLite format requires.
@@ -69,7 +69,7 @@ def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.Mo
             model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
         _attach_data_behind(model, content)
         _check_indices(model)
-    except (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError) as error:
+    except DAMAGE as error:
         raise InputError(f"{where} is a damaged .tflite file ({error}): export it again") from error
     if not model.subgraphs or not model.operatorCodes or not model.buffers:
         raise InputError(f"{where} is a .tflite file without a graph: export it again")
