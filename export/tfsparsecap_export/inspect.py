@@ -33,8 +33,10 @@ from tfsparsecap_export.tables import layer_rows, new_table
 from tfsparsecap_export.verify.portability import ANDROID_RUNTIME, warnings
 
 #: Entries of a bundle's description that are shown.
-_DESCRIBED = ("model", "run", "trained_on", "scores", "sparsity", "export_format", "input", "beam")
-_DESCRIBED += ("max_length", "verification")
+_DESCRIBED = (
+    *("model", "run", "trained_on", "scores", "sparsity", "export_format", "input", "beam", "max_length"),
+    "verification",
+)
 _WORDS_SHOWN, _LONGEST_SHOWN = 8, 300
 
 

@@ -1,23 +1,12 @@
 """Tables for the terminal that several commands print."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED
-
-
-class Layer(Protocol):
-    """What the reports of the exporter and of `inspect` have in common."""
-
-    name: str
-    role: str
-    shape: tuple[int, ...]
-
-
-AnyLayer = TypeVar("AnyLayer", bound=Layer)
 
 
 def new_table(title: str | None, *headings: str) -> Table:
@@ -38,15 +27,15 @@ def new_table(title: str | None, *headings: str) -> Table:
 
 
 def layer_rows(
-    layers: Sequence[AnyLayer], stored: Callable[[AnyLayer], object]
-) -> Iterator[tuple[str, str, list[AnyLayer]]]:
+    layers: Sequence[Any], stored: Callable[[Any], object]
+) -> Iterator[tuple[str, str, list[Any]]]:
     """Rows of a table of layers: name, shape, and layers. Convolutions that are stored alike share a row.
 
     Args:
-        layers: the layers.
+        layers: `LayerReport`s of the exporter, or `Constant`s of a file.
         stored: what is equal for convolutions that share a row.
     """
-    groups: dict[object, list[AnyLayer]] = {}
+    groups: dict[object, list[Any]] = {}
     for number, layer in enumerate(layers):
         key = stored(layer) if layer.role == CONVOLUTION else number
         groups.setdefault(key, []).append(layer)

@@ -114,7 +114,7 @@ def measure(
                 if CAPTIONS in given:
                     steps[file].append(_steps(given[CAPTIONS], ends[file]))
             bar.update()
-    results = []
+    results: list[Measurement] = []
     for path, runs_ms, counts, mine, probed in zip(paths, times, steps, outputs, probes, strict=True):
         size, ms = path.stat().st_size, statistics.median(runs_ms)
         reference = results[0] if results else None
