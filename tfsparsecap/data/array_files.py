@@ -1,6 +1,8 @@
 """Reading the shape and the first rows of arrays in untrusted `.npy` and `.npz` files."""
 
 import contextlib
+import functools
+import io
 import math
 import os
 import zipfile
@@ -22,6 +24,7 @@ _HEADER_READERS = {
     (2, 0): npy.read_array_header_2_0,
     (3, 0): npy.read_array_header_2_0,
 }
+_LONGEST_HEADER = 10_000  # NumPy's limit, in bytes
 
 
 @dataclass(slots=True)
@@ -71,12 +74,11 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
     path = os.fspath(path)
     try:
         with _opened(path) as (stream, size):
-            shape, fortran_order, dtype = _HEADER_READERS[npy.read_magic(stream)](stream)
-            if min(shape, default=0) < 0:
-                raise ValueError(f"its shape is {shape}")
+            start = _start(stream)
+            shape, fortran_order, dtype = _header(start)
             if dtype.hasobject:
                 raise InputError(f"{path} contains Python objects, which are not read: save it as numbers")
-            needed = stream.tell() + math.prod(shape) * dtype.itemsize
+            needed = len(start) + math.prod(shape) * dtype.itemsize
             if size < needed:
                 raise InputError(
                     f"{path} is truncated, {size} of {needed} bytes: download or create it again"
@@ -104,5 +106,25 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
             with archive.open(members[0]) as stream:
                 yield stream, members[0].file_size
     else:
-        with open(path, "rb") as stream:
+        with open(path, "rb", buffering=0) as stream:
             yield stream, os.fstat(stream.fileno()).st_size
+
+
+def _start(stream: IO[bytes]) -> bytes:
+    """The bytes of an array file before its values."""
+    start = stream.read(12)
+    # The length of the header has two bytes in version 1, four later.
+    fixed = 10 if start[6:7] == b"\1" else 12
+    length = int.from_bytes(start[8:fixed], "little")
+    return start + stream.read(max(0, fixed + min(length, _LONGEST_HEADER) - 12))
+
+
+# Arrays of one shape have equal headers, and parsing takes longer than reading.
+@functools.lru_cache(maxsize=1024)
+def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, Fortran order and type of an array."""
+    stream = io.BytesIO(start)
+    shape, fortran_order, dtype = _HEADER_READERS[npy.read_magic(stream)](stream)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its shape is {shape}")
+    return shape, fortran_order, dtype
