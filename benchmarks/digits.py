@@ -30,7 +30,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from tfsparsecap.command import only_json_on_stdout, parser, run
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance, prune, strip_pruning
 
@@ -232,11 +232,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = _arguments(argv)
     for name in ("seeds", "epochs"):
-        if getattr(options, name) < 1:
-            raise InputError(f"--{name} is {getattr(options, name)}: give 1 or more")
+        check_number(f"--{name}", getattr(options, name), at_least=1)
     for bound in options.bounds:
-        if not 0.0 <= bound <= 1.0:
-            raise InputError(f"--bounds is {bound:g}: give an accuracy from 0 to 1")
+        check_number("--bounds", bound, at_least=0, at_most=1)
     first = _FIRST_TUNING_SEED if options.tune else 0
     with only_json_on_stdout(options.json):
         rows = measure(

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from tfsparsecap.command import parser, run, start_tensorflow
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 
 #: Those of `paper_sizes` that can be exported.
 CAPTIONERS = ("acort", "ort", "soft_attention", "up_down")
@@ -143,8 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         InputError: the folder cannot be created, or an argument is out of range.
     """
     options = _arguments(argv)
-    if options.beam < 1:
-        raise InputError(f"--beam is {options.beam}: give at least 1")
+    check_number("--beam", options.beam, at_least=1)
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

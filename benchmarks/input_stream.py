@@ -21,7 +21,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from tfsparsecap.command import parser, run, start_tensorflow
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 
 _CAPTION = "a man riding a horse on a beach"
 
@@ -109,8 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_argument("--json", action="store_true", help="print the stages as JSON")
     given: argparse.Namespace = command.parse_args(argv)
     for name in ("images", "size", "batch_size", "epochs"):
-        if getattr(given, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {getattr(given, name)}: give at least 1")
+        check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
     try:
         ids = make_files(given.folder, given.images, given.size)
     except (FileExistsError, NotADirectoryError) as error:

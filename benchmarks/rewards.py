@@ -23,7 +23,7 @@ from tfsparsecap.command import only_json_on_stdout, parser, run
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import check_number
 from tfsparsecap.rewards.reward import CaptionReward
 
 _REFERENCES = 5
@@ -157,8 +157,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_argument("--json", action="store_true", help="print the rows as JSON")
     given = command.parse_args(argv)
     for name in ("captions", "batch_size", "vocabulary"):
-        if getattr(given, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {getattr(given, name)}: set it to at least 1")
+        check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
     with only_json_on_stdout(given.json):
         rows = measure(given.captions, given.batch_size, given.vocabulary)
     if given.json:

@@ -34,7 +34,7 @@ from benchmarks.paper_sizes import PAPER_CAPTIONERS, RADIX_BASE, VOCABULARY, Pap
 from benchmarks.rewards import TimedReward
 from tfsparsecap.command import only_json_on_stdout, parser, run
 from tfsparsecap.decoding import Decoder
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import prune
 from tfsparsecap.settings.schema import SCST
@@ -218,11 +218,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     command.add_argument("--json", action="store_true", help="print the results as JSON")
     given = command.parse_args(argv)
     for name in ("steps", "batch_size", "words"):
-        value = getattr(given, name)
-        if value is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {value}: give at least 1")
-    if given.scst is not None and given.scst < 2:
-        raise InputError(f"--scst is {given.scst}: sample at least 2 captions per image")
+        if getattr(given, name) is not None:
+            check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
+    if given.scst is not None:
+        check_number("--scst", given.scst, at_least=2)
     if given.scst is not None and given.decode:
         raise InputError("--scst measures training steps and --decode beam search: give one of them")
     return given

@@ -1,8 +1,11 @@
 """The exception for wrong input."""
 
 import difflib
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Real
+from typing import Any
 
 
 class InputError(ValueError):
@@ -25,6 +28,45 @@ def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError
     similar = difflib.get_close_matches(str(given).lower(), names, n=1)
     hint = f"did you mean {names[similar[0]]}?" if similar else f"choose one of {', '.join(names.values())}"
     return InputError(f"there is no {what} {given!r}: {hint}")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    whole: bool = False,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Returns a user's value of the argument `name` as a float, or as an int if it must be `whole`.
+
+    Raises:
+        InputError: it is not a finite number within the limits.
+
+    Examples:
+        >>> check_number("sparsity", 0, at_least=0, below=1)
+        0.0
+        >>> check_number("patience", 0, whole=True, at_least=1)
+        Traceback (most recent call last):
+        tfsparsecap.errors.InputError: patience is 0: give a whole number of at least 1
+    """
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    limits = {"of at least": at_least, "above": above, "of at most": at_most, "below": below}
+    inside = (
+        math.isfinite(number)
+        and not (whole and number % 1)
+        and (at_least is None or number >= at_least)
+        and (above is None or number > above)
+        and (at_most is None or number <= at_most)
+        and (below is None or number < below)
+    )
+    if not inside:
+        kind = "a whole number" if whole else "a number"
+        words = " and ".join(f"{words} {limit:g}" for words, limit in limits.items() if limit is not None)
+        raise InputError(f"{name} is {value!r}: give {kind} {words}".rstrip())
+    return int(number) if whole else number
 
 
 @contextmanager

@@ -309,6 +309,12 @@ def gates(model: keras.Layer) -> list[Gate]:
     return [gate for layer in gated_layers(model) for gate in layer.gate_of.values()]
 
 
+def weights_except_gates(model: keras.Layer) -> list[keras.Variable]:
+    """Returns all weights of `model` except the logits of gates, in Keras's order."""
+    logits = {id(gate.logits) for gate in gates(model)}
+    return [weight for weight in model.weights if id(weight) not in logits]
+
+
 @contextlib.contextmanager
 def sample_gates_once(model: keras.Layer, training: bool | None = None) -> Iterator[None]:
     """Samples every gate of `model` once; inside the block all its layers use that sample, even in loops.

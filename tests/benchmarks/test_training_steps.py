@@ -70,10 +70,10 @@ def test_the_share_of_rewards_is_printed(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--scst", "1"], "--scst is 1: sample at least 2"),
+        (["--scst", "1"], "--scst is 1: give a number of at least 2"),
         (["--scst", "3", "--batch-size", "8"], "8 captions per step is not a multiple of 3"),
         (["--scst", "--decode"], "give one of them"),
-        (["--steps", "0"], "--steps is 0: give at least 1"),
+        (["--steps", "0"], "--steps is 0: give a number of at least 1"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

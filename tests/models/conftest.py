@@ -2,7 +2,18 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
+
+
+@pytest.fixture(scope="session")
+def inputs():
+    """Four regions of three images, and captions of six tokens of a vocabulary of 20."""
+    random = np.random.default_rng(2)
+    return {
+        "features": random.normal(size=(3, 4, 7)).astype("float32"),
+        "tokens": random.integers(0, 20, (3, 6)).astype("int32"),
+    }
 
 
 def assert_learns(captioner, inputs):

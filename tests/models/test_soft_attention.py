@@ -3,36 +3,13 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tfsparsecap.decoding import beam_search
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import Gate, gates
-from tfsparsecap.layers.gated import gate_in_place, ungate_in_place
 from tfsparsecap.models import MobileNetV1Encoder, SoftAttention
 
 from .conftest import assert_learns
 
 SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5}
-
-
-@pytest.fixture(params=["lstm", "gru"])
-def captioner(request):
-    keras.utils.set_random_seed(1)
-    captioner = SoftAttention(20, cell=request.param, feature_size=7, dropout=0.5, **SMALL)
-    for weight in captioner.weights:
-        # Biases start at 0, which would hide a missing one.
-        weight.assign(weight + keras.random.normal(weight.shape, stddev=0.5))
-    return captioner
-
-
-@pytest.fixture(scope="module")
-def inputs():
-    random = np.random.default_rng(2)
-    return {
-        "features": random.normal(size=(3, 4, 7)).astype("float32"),
-        "tokens": random.integers(0, 20, (3, 6)).astype("int32"),
-    }
 
 
 @pytest.fixture(scope="module")
@@ -42,34 +19,9 @@ def encoder():
     return encoder
 
 
-def repeated_steps(captioner, inputs):
-    memory = captioner.encode(inputs)
-    state = captioner.initial_state(memory)
-    logits = []
-    for tokens in inputs["tokens"].T:
-        at_position, state = captioner.step(tokens, state, memory)
-        logits.append(at_position)
-    return np.stack(logits, axis=1)
-
-
 def softmax(x):
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
-
-
-def test_call_equals_stepping(captioner, inputs):
-    logits = captioner(inputs)
-    assert logits.shape == (3, 6, 20) and logits.dtype == "float32"
-    np.testing.assert_allclose(logits, repeated_steps(captioner, inputs), atol=1e-5)
-
-
-def test_call_works_if_the_length_is_unknown_in_the_graph(captioner, inputs):
-    specs = {
-        "features": tf.TensorSpec((None, None, 7)),
-        "tokens": tf.TensorSpec((None, None), tf.int32),
-    }
-    looped = tf.function(lambda inputs: captioner(inputs), input_signature=[specs])(inputs)
-    np.testing.assert_allclose(looped, captioner(inputs), atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"share_attention": "kv"}, {"value_size": 3}])
@@ -107,71 +59,10 @@ def test_default_sizes_and_a_value_projection_are_the_papers():
     assert shapes["output/kernel"] == (512, 1000)
 
 
-def test_dropout_only_in_training(captioner, inputs):
-    np.testing.assert_array_equal(captioner(inputs), captioner(inputs))
-    assert not np.allclose(captioner(inputs, training=True), captioner(inputs))
-
-
 @pytest.mark.slow
 def test_learns_its_captions_with_keras_fit_compiled_by_xla(inputs):
     keras.utils.set_random_seed(3)
     assert_learns(SoftAttention(20, feature_size=7, **SMALL), inputs)
-
-
-def test_every_weight_gets_a_gradient(captioner, inputs):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(captioner(inputs, training=True) ** 2)
-    gradients = tape.gradient(loss, [weight.value for weight in captioner.trainable_variables])
-    assert all(
-        gradient is not None and np.abs(tf.convert_to_tensor(gradient)).max() > 0 for gradient in gradients
-    )
-
-
-def gated(captioner):
-    """The captioner with about half of its gates closed."""
-    for layer in captioner.layers:
-        if not isinstance(layer, keras.layers.Dropout):
-            gate_in_place(layer, (1, 1))
-    for gate in gates(captioner):
-        gate.logits.assign(keras.random.normal(gate.logits.shape))
-    return captioner
-
-
-def test_gates_are_sampled_once_per_pass(captioner, inputs, monkeypatch):
-    gated(captioner)
-    samples = []
-    mask = Gate.mask
-    monkeypatch.setattr(Gate, "mask", lambda gate, *arguments: samples.append(gate) or mask(gate, *arguments))
-    for run in (
-        lambda: captioner(inputs),
-        lambda: captioner(inputs, training=True),
-        lambda: beam_search(captioner, inputs, 2, 4),
-    ):
-        samples.clear()
-        run()
-        assert len(samples) == len(set(map(id, samples))) == len(gates(captioner))
-
-
-def test_stripping_leaves_the_gated_weights(captioner, inputs):
-    logits, (token_ids, scores) = gated(captioner)(inputs), beam_search(captioner, inputs, 2, 4)
-    for layer in captioner.layers:
-        if not isinstance(layer, keras.layers.Dropout):
-            ungate_in_place(layer)
-    np.testing.assert_allclose(captioner(inputs), logits, atol=1e-6)
-    stripped_ids, stripped_scores = beam_search(captioner, inputs, 2, 4)
-    np.testing.assert_array_equal(stripped_ids, token_ids)
-    np.testing.assert_allclose(stripped_scores, scores, atol=1e-5)
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_gives_float32_logits_close_to_full_precision(inputs, policy):
-    full = SoftAttention(20, feature_size=7, **SMALL)
-    mixed = SoftAttention(20, feature_size=7, dtype=policy, **SMALL)
-    mixed.set_weights(full.get_weights())
-    assert {weight.dtype for weight in mixed.weights} == {"float32"}
-    logits = mixed(inputs)
-    assert logits.dtype == "float32"
-    np.testing.assert_allclose(logits, full(inputs), atol=0.05)
 
 
 @pytest.mark.slow
@@ -194,17 +85,6 @@ def test_special_ids_are_kept_in_the_configuration():
     assert again.get_config() == captioner.get_config()
 
 
-def test_features_replace_the_encoders_output(encoder):
-    captioner = SoftAttention(20, encoder=encoder, **SMALL)
-    images = np.random.default_rng(5).integers(0, 256, (2, 32, 32, 3)).astype("uint8")
-    tokens = np.ones((2, 3), "int32")
-    np.testing.assert_allclose(
-        captioner({"features": encoder(images), "tokens": tokens}),
-        captioner({"image": images, "tokens": tokens}),
-        atol=1e-6,
-    )
-
-
 def test_any_keras_model_can_be_the_encoder():
     encoder = keras.Sequential(
         [keras.Input((8, 8, 3)), keras.layers.Conv2D(5, 4, 4), keras.layers.Reshape((-1, 5))]
@@ -218,15 +98,6 @@ def test_any_keras_model_can_be_the_encoder():
         3,
         20,
     )
-
-
-def test_padded_regions_are_not_attended_to(captioner, inputs):
-    filled = np.concatenate([inputs["features"], np.zeros((3, 2, 7), "float32")], axis=1)
-    np.testing.assert_allclose(captioner({**inputs, "features": filled}), captioner(inputs), atol=1e-6)
-    masked = np.concatenate([inputs["features"], np.ones((3, 2, 7), "float32")], axis=1)
-    mask = np.arange(6)[None] < [[4]] * 3
-    given = {**inputs, "features": masked, "mask": mask}
-    np.testing.assert_allclose(captioner(given), captioner(inputs), atol=1e-6)
 
 
 def test_sharing_is_kept_in_the_configuration():

@@ -125,7 +125,7 @@ def test_ends_at_the_sparsity_after_any_number_of_steps(steps):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"steps_per_epoch": 0}, "at least 1 step"), ({"total_steps": 0}, "total_steps must be at least 1")],
+    [({"steps_per_epoch": 0}, "steps_per_epoch is 0"), ({"total_steps": 0}, "total_steps is 0")],
 )
 def test_arguments_out_of_range_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):

@@ -107,7 +107,6 @@ def test_a_training_resumed_before_begin_gives_equal_weights(model, tmp_path):
         ({"schedule": Schedule(begin=0.5)}, "needs total_steps"),
         ({"schedule": Schedule(begin=0.1, end=0.5)}, "does not use the schedule's end, but begin"),
         ({"schedule": 0.5}, "schedule must be a Schedule"),
-        ({"sparsity": 1.0}, "below 1"),
     ],
 )
 def test_arguments_out_of_range_are_rejected(arguments, message):

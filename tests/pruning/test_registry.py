@@ -134,7 +134,7 @@ def test_every_method_is_exported_and_is_rebuilt_from_its_config(name):
 
 
 def test_an_unknown_method_name_suggests_the_nearest():
-    with pytest.raises(InputError, match="no pruning method 'gradul': did you mean 'gradual'"):
+    with pytest.raises(InputError, match="no pruning method 'gradul': did you mean gradual"):
         registry.get("gradul")
     with pytest.raises(InputError, match="choose one of"):
         registry.get("xyz")

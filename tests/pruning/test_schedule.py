@@ -62,11 +62,11 @@ def test_a_whole_number_of_steps_is_kept_despite_rounding(epochs):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"begin": -0.1}, "begin is a share of the training from 0 to 1: got -0.1"),
-        ({"end": 1.1}, "end is a share"),
+        ({"begin": -0.1}, "begin is -0.1: give a number of at least 0 and of at most 1"),
+        ({"end": 1.1}, "end is 1.1"),
         ({"begin": 0.8, "end": 0.2}, "begin must be below end"),
-        ({"frequency": 0}, "at least 1 step"),
-        ({"power": 0.0}, "power must be above 0"),
+        ({"frequency": 0}, "frequency is 0"),
+        ({"power": 0.0}, "power is 0.0: give a number above 0"),
         ({"begin": 0.8}, "begin is 0.8 and end is 0.7"),
         (
             {"begin": 0.1, "end": 0.5, "frequency": 40},

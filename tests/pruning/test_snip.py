@@ -168,9 +168,8 @@ def test_stripping_warns_if_the_training_was_too_short_to_prune():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batches": 0}, "batches must be at least 1"),
+        ({"batches": 0}, "batches is 0"),
         ({"batches": 5, "total_steps": 5}, "the training has 5 steps"),
-        ({"sparsity": -0.1}, "at least 0"),
     ],
 )
 def test_arguments_out_of_range_are_rejected(arguments, message):

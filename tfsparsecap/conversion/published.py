@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
@@ -331,20 +331,14 @@ def _numbers(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]
 
 
 def _whole(config: Mapping, key: str, default: int | None = None, least: int = 0) -> int:
-    value = config.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        given = "missing" if value is None else repr(value)
-        raise InputError(
-            f"{key} is {given} in the configuration: it must be a whole number of at least {least}"
-        )
-    return value
+    if config.get(key, default) is None:
+        raise InputError(f"{key} is missing in the configuration: give a whole number of at least {least}")
+    name = f"{key} of the configuration"
+    return check_number(name, config.get(key, default), whole=True, at_least=least)
 
 
 def _share(config: Mapping, key: str) -> float:
-    value = config.get(key, 0.0)
-    if not isinstance(value, int | float) or not 0 <= value < 1:
-        raise InputError(f"{key} is {value!r} in the configuration: it must be a number from 0 to 1")
-    return value
+    return check_number(f"{key} of the configuration", config.get(key, 0.0), at_least=0, below=1)
 
 
 def _some(names: list[str]) -> str:

@@ -1,13 +1,13 @@
 """summary: weights, non-zero weights, FLOPs and bytes of a model, layer by layer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.model_summary import storage
 from tfsparsecap.model_summary.figures import DECODER, ENCODER, Figures, LayerRow, Summary, WeightRow, totals
 from tfsparsecap.model_summary.formulas import PRODUCT
@@ -68,7 +68,9 @@ def summary(
         >>> costs.totals["all weights"].weights, costs.totals["all weights"].flops
         (7850, 15680)
     """
-    _check(model, beam=beam, words=words, index_bytes=index_bytes)
+    _check(model)
+    numbers = {"beam": beam, "words": words, "index_bytes": index_bytes}
+    beam, words, index_bytes = (check_number(*item, whole=True, at_least=1) for item in numbers.items())
     layers = list(nested_layers(model))
     run = forward(model, [layer for _, layer in layers], input_shapes, beam, words)
     weights = _weights(layers)
@@ -81,7 +83,7 @@ def summary(
     encoder = getattr(model, "encoder", None) if isinstance(model, Captioner) else None
     in_encoder = set() if encoder is None else set(map(id, keras_internals.nested_layers(encoder)))
     rows = []
-    for path, layer in _with_progress_bar(layers):
+    for path, layer in layers:
         tensors = tuple(
             _weight_row(one, _uses(run, one), compress, index_bytes) for one in weights[id(layer)]
         )
@@ -101,15 +103,6 @@ def summary(
     result = Summary(model.name, tuple(rows), totals(rows), run.about, tuple(notes), index_bytes)
     show(result, print_fn)
     return result
-
-
-def _with_progress_bar(layers: list) -> Iterable:
-    """Yields the same layers; shows a progress bar if it takes long and tqdm (optional) is installed."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return layers
-    return tqdm(layers, desc="summary", unit=" layers", delay=2, leave=False)
 
 
 def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
@@ -150,7 +143,7 @@ def _weight_row(weight: Weight, uses: int, compress: bool, index_bytes: int) -> 
     return WeightRow(weight.variable.name, tuple(weight.variable.shape), weight.prunable, figures)
 
 
-def _check(model: keras.Model, **numbers: Any) -> None:
+def _check(model: keras.Model) -> None:
     if not isinstance(model, keras.Layer):
         raise InputError(
             f"summary takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}"
@@ -160,6 +153,3 @@ def _check(model: keras.Model, **numbers: Any) -> None:
             f"{model.name} is not built, so it has no weights: first call it on a batch, or"
             " model.build(input_shape)"
         )
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise InputError(f"{name} is {number!r}: give a whole number of at least 1")

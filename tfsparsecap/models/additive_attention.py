@@ -6,14 +6,15 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.captioner import Memory, State
+from tfsparsecap.models.captioner import Inputs, Memory, State, loop_over_tokens
 from tfsparsecap.models.regions import RegionCaptioner, attention_bias
 
 
 class AdditiveAttentionCaptioner(RegionCaptioner):
     """Base class of recurrent captioners that weight regions by `softmax(score(tanh(keys + query)))`.
 
-    A subclass creates the layers `attention_features` (keys), `attention_query` and `attention_score`.
+    A subclass creates the layers `attention_features` (keys), `attention_query` and `attention_score`, and
+    implements `embed`, `advance` and `logits`, the parts of a step.
 
     Args:
         vocabulary_size: number of tokens, special tokens included.
@@ -35,6 +36,37 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
                 f'share_attention is "{share_attention}": additive attention shares "kv" or nothing (none)'
             )
         self.attention_size, self.share_attention = attention_size, share_attention
+
+    def embed(self, token_ids: tf.Tensor, training: bool) -> tf.Tensor:
+        """Returns the embeddings of tokens, [..., E], for token ids of any shape."""
+        raise NotImplementedError
+
+    def advance(
+        self, embedded: tf.Tensor, state: State, memory: Memory, training: bool
+    ) -> tuple[tf.Tensor, State]:
+        """Returns the hidden state [B, units] after a token with this embedding, and the whole state."""
+        raise NotImplementedError
+
+    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
+        """Returns float32 logits [..., V] for hidden states [..., units]."""
+        raise NotImplementedError
+
+    def step(
+        self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
+    ) -> tuple[tf.Tensor, State]:
+        hidden, state = self.advance(self.embed(token_ids, training), state, memory, training)
+        return self.logits(hidden, training), state
+
+    def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
+        memory = self.encode(inputs, training)
+        # Only what depends on the state is inside the loop.
+        hidden = loop_over_tokens(
+            lambda embedded, state: self.advance(embedded, state, memory, training),
+            self.embed(inputs["tokens"], training),
+            self.initial_state(memory),
+            self.compute_dtype,
+        )
+        return self.logits(hidden, training)
 
     def attention_memory(self, features: tf.Tensor, mask: tf.Tensor | None) -> Memory:
         """Returns the part of the memory that attention uses.

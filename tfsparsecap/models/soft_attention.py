@@ -8,7 +8,7 @@ from keras import ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
-from tfsparsecap.models.captioner import Inputs, Memory, State, loop_over_tokens
+from tfsparsecap.models.captioner import Inputs, Memory, State
 from tfsparsecap.models.regions import mean_region
 
 _CELLS = {"lstm": keras.layers.LSTMCell, "gru": keras.layers.GRUCell}
@@ -125,30 +125,15 @@ class SoftAttention(AdditiveAttentionCaptioner):
     def initial_state(self, memory: Memory) -> State:
         return {name: getattr(self, f"initial_{name}")(memory["mean"]) for name in self.state_names}
 
-    def step(
-        self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
-    ) -> tuple[tf.Tensor, State]:
-        hidden, state = self._advance(self.embedding(token_ids), state, memory, training)
-        return self._logits(hidden, training), state
-
-    def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
-        memory = self.encode(inputs, training)
-        # Only what depends on the state is inside the loop.
-        hidden = loop_over_tokens(
-            lambda embedded, state: self._advance(embedded, state, memory, training),
-            self.embedding(inputs["tokens"]),
-            self.initial_state(memory),
-            self.compute_dtype,
-        )
-        return self._logits(hidden, training)
-
     def attention_state(self, before: State, after: State) -> tf.Tensor:
         return before["hidden"]
 
-    def _advance(
+    def embed(self, token_ids: tf.Tensor, training: bool) -> tf.Tensor:
+        return self.embedding(token_ids)
+
+    def advance(
         self, embedded: tf.Tensor, state: State, memory: Memory, training: bool
     ) -> tuple[tf.Tensor, State]:
-        """Returns the hidden state after a token with this embedding, and the whole state."""
         weights = self.attention_weights(state["hidden"], memory)
         weights = self.attention_dropout(weights, training=training)
         inputs = ops.concatenate([embedded, self.weighted_mean(weights, memory)], axis=-1)
@@ -157,7 +142,7 @@ class SoftAttention(AdditiveAttentionCaptioner):
         state = dict(zip(self.state_names, states, strict=True))
         return state["hidden"], state
 
-    def _logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
+    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
 
     def get_config(self) -> dict:

@@ -8,7 +8,7 @@ from keras import ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
-from tfsparsecap.models.captioner import Inputs, Memory, State, loop_over_tokens
+from tfsparsecap.models.captioner import Inputs, Memory, State
 from tfsparsecap.models.regions import mean_region
 
 
@@ -171,31 +171,15 @@ class UpDown(AdditiveAttentionCaptioner):
         names = ("attention_hidden", "attention_carry", "language_hidden", "language_carry")
         return dict.fromkeys(names, zeros)
 
-    def step(
-        self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
-    ) -> tuple[tf.Tensor, State]:
-        hidden, state = self._advance(self._embedded(token_ids, training), state, memory)
-        return self._logits(hidden, training), state
-
-    def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
-        memory = self.encode(inputs, training)
-        # Only what depends on the state is inside the loop.
-        hidden = loop_over_tokens(
-            lambda embedded, state: self._advance(embedded, state, memory),
-            self._embedded(inputs["tokens"], training),
-            self.initial_state(memory),
-            self.compute_dtype,
-        )
-        return self._logits(hidden, training)
-
     def attention_state(self, before: State, after: State) -> tf.Tensor:
         return after["attention_hidden"]
 
-    def _embedded(self, token_ids: tf.Tensor, training: bool) -> tf.Tensor:
+    def embed(self, token_ids: tf.Tensor, training: bool) -> tf.Tensor:
         return self.dropout(ops.relu(self.embedding(token_ids)), training=training)
 
-    def _advance(self, embedded: tf.Tensor, state: State, memory: Memory) -> tuple[tf.Tensor, State]:
-        """Returns the hidden state after a token with this embedding, and the whole state."""
+    def advance(
+        self, embedded: tf.Tensor, state: State, memory: Memory, training: bool
+    ) -> tuple[tf.Tensor, State]:
         inputs = [state["language_hidden"], embedded, state["attention_hidden"]]
         gates = self.attention_lstm(ops.concatenate(inputs, axis=-1)) + memory["image"]
         attention_hidden, attention_carry = _lstm(gates, state["attention_carry"])
@@ -210,7 +194,7 @@ class UpDown(AdditiveAttentionCaptioner):
             "language_carry": language_carry,
         }
 
-    def _logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
+    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
         for layer in self.hidden_layers:
             hidden = layer(self.dropout(hidden, training=training))
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")

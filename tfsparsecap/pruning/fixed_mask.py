@@ -1,18 +1,15 @@
 """Base class of methods that set masks at certain steps, and `FrozenMask`, which never changes its mask."""
 
-from collections.abc import Callable, Sequence
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.selection import keep_masks
-
-#: Which weights are compared with each other when the smallest are pruned.
-ALLOCATIONS = ("blind", "uniform", "distribution")
 
 
 class FixedMask(PruningMethod):
@@ -20,13 +17,28 @@ class FixedMask(PruningMethod):
 
     A subclass sets the mask with `close`. The only cost in a training step is the multiplication by the mask;
     weights behind closed gates get no gradient.
+
+    Args:
+        sparsity, total_steps, options: see `PruningMethod`.
+        allocation: which weights are compared with each other when the smallest are removed: `"blind"`
+            compares all weights, `"uniform"` those of each layer, `"distribution"` all weights in units of
+            their layer's standard deviation.
+
+    Raises:
+        InputError: as `PruningMethod`, and for another allocation than those in `allocations`.
     """
 
-    def attach(self, model: keras.Model) -> None:
-        super().attach(model)
-        for gate in self.gates:
-            gate.samples = False
-            gate.trainable = False
+    samples_gates = trains_gates = False
+    #: Values of `allocation` that the method supports.
+    allocations: tuple[str, ...] = ("blind", "uniform", "distribution")
+
+    def __init__(
+        self, sparsity: float, total_steps: int | None = None, *, allocation: str = "blind", **options: Any
+    ) -> None:
+        super().__init__(sparsity, total_steps, **options)
+        if allocation not in self.allocations:
+            raise unknown_name("allocation", allocation, self.allocations)
+        self.allocation = allocation
 
     def magnitudes(self) -> list[tf.Tensor]:
         """Mean absolute weight of each block: float32 tensors of the logits' shapes."""
@@ -35,31 +47,24 @@ class FixedMask(PruningMethod):
             for gate, weight in zip(self.gates, self.weights, strict=True)
         ]
 
-    def smallest_pruned(self, sparsity: float | tf.Tensor, allocation: str) -> list[tf.Tensor]:
-        """Returns which gates stay open when the smallest weights are pruned; closed gates stay closed.
-
-        Args:
-            sparsity: share of the weights to prune.
-            allocation: `"blind"` compares all weights with each other, `"uniform"` compares the weights of
-                each layer, `"distribution"` compares all weights in units of their layer's standard
-                deviation.
-
-        Returns:
-            Bool tensors of the logits' shapes.
-        """
-        sizes, scores = [gate.block_size for gate in self.gates], self.magnitudes()
-        if allocation == "distribution":
+    def close_smallest(self, sparsity: float) -> None:
+        """Closes the gates of the smallest weights, a share of `sparsity`; closed gates stay closed."""
+        scores = self.magnitudes()
+        if self.allocation == "distribution":
             deviations = [tf.math.reduce_std(tf.cast(weight, tf.float32)) for weight in self.weights]
             scores = [score / (std + 1e-30) for score, std in zip(scores, deviations, strict=True)]
-        scores = self._below_open(scores)
-        if allocation != "uniform":
-            return keep_masks(scores, sizes, _share_of(sparsity, self.gated_size))
-        return [
-            keep_masks([score], [size], _share_of(sparsity, gate.size))[0]
-            for score, size, gate in zip(scores, sizes, self.gates, strict=True)
-        ]
+        scores = self.below_open(scores)
+        if self.allocation != "uniform":
+            self.close_lowest(scores, round(sparsity * self.gated_size))
+            return
+        self.close(
+            [
+                keep_masks([score], [gate.block_size], tf.constant(round(sparsity * gate.size), tf.int64))[0]
+                for score, gate in zip(scores, self.gates, strict=True)
+            ]
+        )
 
-    def _below_open(self, scores: list[tf.Tensor]) -> list[tf.Tensor]:
+    def below_open(self, scores: list[tf.Tensor]) -> list[tf.Tensor]:
         """Ranks closed gates below all open ones, including open gates on weights of exactly 0."""
         return [
             tf.where(gate.logits > 0.0, tf.maximum(score, 1e-30), 0.0)
@@ -67,7 +72,7 @@ class FixedMask(PruningMethod):
         ]
 
     def most_closed(self) -> int:
-        if getattr(self, "allocation", None) != "uniform":
+        if self.allocation != "uniform":
             return super().most_closed()
         return sum(
             round(self.sparsity * gate.size) // gate.block_size * gate.block_size for gate in self.gates
@@ -108,8 +113,8 @@ class FrozenMask(FixedMask):
         *,
         block_shape: Sequence[int] = (1, 1),
     ) -> None:
-        super().__init__(sparsity or 0.0, block_shape=block_shape)
-        self.requested, self.total_steps = sparsity, total_steps
+        super().__init__(sparsity or 0.0, total_steps, block_shape=block_shape)
+        self.requested = sparsity
         #: Whether the mask is loaded from a file, together with the weights.
         self.restored = False
 
@@ -147,29 +152,3 @@ class FrozenMask(FixedMask):
         method = super().from_config(config)
         method.restored = True
         return method
-
-
-def once_for_all(decide: Callable[[], None]) -> None:
-    """Runs a part of a step once for all replicas of a distribution strategy.
-
-    Needed if a branch (`tf.cond`) contains code that waits for other replicas: the branch must then enclose
-    all replicas. Without a strategy, `decide` is simply called.
-
-    Args:
-        decide: reads and assigns variables; must not use tensors of a single replica.
-
-    Examples:
-        >>> count = tf.Variable(0)
-        >>> once_for_all(lambda: count.assign_add(1) and None)
-        >>> int(count)
-        1
-    """
-    replica = tf.distribute.get_replica_context()
-    if replica is None:
-        decide()
-    else:
-        replica.merge_call(lambda strategy: decide())
-
-
-def _share_of(sparsity: float | tf.Tensor, size: int) -> tf.Tensor:
-    return tf.cast(tf.round(tf.cast(sparsity, tf.float64) * size), tf.int64)

@@ -7,12 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import check_number
 from tfsparsecap.gates import Gate
-from tfsparsecap.pruning.fixed_mask import FixedMask, once_for_all
-from tfsparsecap.pruning.method import run_if
+from tfsparsecap.pruning.fixed_mask import FixedMask
+from tfsparsecap.pruning.optimizer import once_for_all, run_if
 from tfsparsecap.pruning.registry import register
-from tfsparsecap.pruning.schedule import OPTIONS, Schedule, check_total_steps
+from tfsparsecap.pruning.schedule import OPTIONS, Schedule
 
 
 @register("gradual")
@@ -61,16 +61,15 @@ class Gradual(FixedMask):
         schedule: Schedule | None = None,
         steps_per_epoch: int | None = None,
     ) -> None:
-        super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
-        check_total_steps(total_steps)
-        if steps_per_epoch is not None and steps_per_epoch < 1:
-            raise InputError(f"steps_per_epoch must be at least 1 step: got {steps_per_epoch!r}")
-        self.total_steps, self.steps_per_epoch = int(total_steps), steps_per_epoch
+        super().__init__(sparsity, total_steps, block_shape=block_shape, schedule=schedule)
+        if steps_per_epoch is not None:
+            check_number("steps_per_epoch", steps_per_epoch, whole=True, at_least=1)
+        self.steps_per_epoch = steps_per_epoch
         begin, end = 0.05, 0.5
         first_epoch = (steps_per_epoch or total_steps) / total_steps
         if first_epoch < (end if self.schedule.end is None else self.schedule.end):
             begin = first_epoch
-        self.updates = self.schedule.updates(self.total_steps, begin=begin, end=end)
+        self.updates = self.schedule.updates(total_steps, begin=begin, end=end)
 
     def attach(self, model: keras.Model) -> None:
         schedules, implementation = keras_internals.model_optimization()

@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
-from tfsparsecap.gates import gates
-from tfsparsecap.pruning.fixed_mask import ALLOCATIONS, FixedMask, once_for_all
+from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.gates import weights_except_gates
+from tfsparsecap.pruning.fixed_mask import FixedMask
 from tfsparsecap.pruning.gradual import Gradual, closed_in_layers
-from tfsparsecap.pruning.method import run_if
+from tfsparsecap.pruning.optimizer import once_for_all, run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.rewinding import OptimizerReset
 
@@ -64,6 +64,8 @@ class LotteryTicket(FixedMask):
         [300, 600]
     """
 
+    allocations = (*FixedMask.allocations, "gradual")
+
     def __init__(
         self,
         sparsity: float,
@@ -75,12 +77,9 @@ class LotteryTicket(FixedMask):
         rewind_to: float = 0.0,
         initial_weights: Sequence[np.ndarray] | None = None,
     ) -> None:
-        super().__init__(sparsity, block_shape=block_shape)
-        choices = (*ALLOCATIONS, "gradual")
-        if allocation not in choices:
-            raise InputError(f"allocation is {allocation!r}: choose one of {', '.join(choices)}")
-        if rounds < 0:
-            raise InputError(f"rounds must be 0 (a ticket from a trained model) or more: got {rounds!r}")
+        super().__init__(sparsity, total_steps, block_shape=block_shape, allocation=allocation)
+        self.rounds = check_number("rounds", rounds, whole=True, at_least=0)
+        self.rewind_to = check_number("rewind_to", rewind_to, at_least=0, below=1)
         if allocation == "gradual" and rounds > 1:
             raise InputError(f"a gradual ticket is drawn in one round: got rounds={rounds!r}")
         if rounds and (total_steps is None or total_steps < rounds + 1):
@@ -89,14 +88,11 @@ class LotteryTicket(FixedMask):
                 f" steps_per_epoch, at least {rounds + 1} for {rounds} round{'s' * (rounds > 1)} and the"
                 " final phase"
             )
-        if not 0.0 <= rewind_to < 1.0:
-            raise InputError(f"rewind_to is a share of the first phase, 0 to below 1: got {rewind_to!r}")
         if not rounds and rewind_to:
             raise InputError("rewind_to is not used with rounds=0: give the initial_weights to rewind to")
         if rounds and initial_weights is not None:
             raise InputError("initial_weights are for rounds=0, which draws the ticket from a trained model")
-        self.total_steps, self.allocation = total_steps, allocation
-        self.rounds, self.rewind_to, self.initial_weights = rounds, rewind_to, initial_weights
+        self.initial_weights = initial_weights
         span = (total_steps or 0) / (rounds + 1)
         #: Numbers of steps after which weights are removed.
         self.pruning_steps = [math.floor(span * number) for number in range(1, rounds + 1)]
@@ -139,11 +135,9 @@ class LotteryTicket(FixedMask):
             return closed_in_layers(self.gates, self.sparsity)
         return super().most_closed()
 
-    def wrap(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-        wrapped = super().wrap(optimizer)
-        if self.rounds and not isinstance(wrapped, keras.optimizers.LossScaleOptimizer):
-            self._optimizer = OptimizerReset(wrapped.inner_optimizer, self._steps_before)
-        return wrapped
+    def on_optimizer_build(self, optimizer: keras.optimizers.Optimizer) -> None:
+        if self.rounds:
+            self._optimizer = OptimizerReset(optimizer, self._steps_before)
 
     def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
         if not self.rounds:
@@ -161,8 +155,7 @@ class LotteryTicket(FixedMask):
                 "a lottery ticket with rounds=0 needs initial_weights: give the result of model.get_weights()"
                 " before training, or rounds=1 to train the model first"
             )
-        logits = {id(gate.logits) for gate in gates(model)}
-        variables = [variable for variable in model.weights if id(variable) not in logits]
+        variables = weights_except_gates(model)
         shapes = [tuple(np.shape(values)) for values in self.initial_weights]
         if shapes != [tuple(variable.shape) for variable in variables]:
             raise InputError(
@@ -173,8 +166,7 @@ class LotteryTicket(FixedMask):
 
     def _draw_at_once(self, initial: list[tuple[keras.Variable, np.ndarray]]) -> None:
         if self.allocation == "gradual":
-            keep = [size > 0.0 for size in self.magnitudes()]
-            self.close(keep)
+            self.close([size > 0.0 for size in self.magnitudes()])
             reached = float(self.current_sparsity())
             if abs(reached - self.sparsity) > 0.005:
                 raise InputError(
@@ -182,7 +174,7 @@ class LotteryTicket(FixedMask):
                     ' give a model that was pruned to that sparsity, or use allocation="uniform"'
                 )
         else:
-            self.close(self.smallest_pruned(self.sparsity, self.allocation))
+            self.close_smallest(self.sparsity)
         for variable, values in initial:
             variable.assign(values)
         self.drawn = True
@@ -215,7 +207,7 @@ class LotteryTicket(FixedMask):
     def _draw(self, sparsity: float) -> None:
         """Draws a ticket: prunes, unless gradual pruning has, and rewinds weights and optimizer."""
         if self._gradual is None:
-            self.close(self.smallest_pruned(sparsity, self.allocation))
+            self.close_smallest(sparsity)
         for start, variable in zip(self._start, self._trained, strict=True):
             variable.assign(start)
         if self._optimizer is not None:
@@ -237,11 +229,10 @@ class LotteryTicket(FixedMask):
 
 def _trained(model: keras.Model) -> list[keras.Variable]:
     """Returns the weights that optimizer steps or forward passes change, except the logits of gates."""
-    logits = {id(gate.logits) for gate in gates(model)}
     frozen = {
         id(weight)
         for layer in keras_internals.nested_layers(model)
         if not layer.trainable
         for weight in layer.weights
     }
-    return [weight for weight in model.weights if id(weight) not in logits | frozen]
+    return [weight for weight in weights_except_gates(model) if id(weight) not in frozen]

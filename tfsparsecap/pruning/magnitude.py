@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning.fixed_mask import ALLOCATIONS, FixedMask
-from tfsparsecap.pruning.method import run_if
+from tfsparsecap.pruning.fixed_mask import FixedMask
+from tfsparsecap.pruning.optimizer import run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import Schedule, step_at
 
@@ -60,30 +60,26 @@ class Magnitude(FixedMask):
         allocation: str = "blind",
         schedule: Schedule | None = None,
     ) -> None:
-        super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
-        if allocation not in ALLOCATIONS:
-            raise InputError(f"allocation is {allocation!r}: choose one of {', '.join(ALLOCATIONS)}")
+        super().__init__(
+            sparsity, total_steps, block_shape=block_shape, allocation=allocation, schedule=schedule
+        )
         begin = self.schedule.begin or 0.0
-        if begin and not total_steps:
+        if begin and not self.total_steps:
             raise InputError(
                 f"begin is {begin!r}, which needs total_steps, the optimizer steps of the training"
             )
         if begin == 1.0:
             raise InputError("begin is 1.0, which leaves no step in which to prune: give a smaller begin")
-        self.total_steps, self.allocation = total_steps, allocation
         #: The step at which the weights are removed; None removes them in `attach`.
-        self.pruning_step = step_at(begin, total_steps) if begin and total_steps else None
+        self.pruning_step = step_at(begin, self.total_steps) if begin and self.total_steps else None
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
         if self.pruning_step is None:
-            self._prune()
+            self.close_smallest(self.sparsity)
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         if self.pruning_step is not None:
             due = tf.convert_to_tensor(self.steps_done) == self.pruning_step
-            run_if(due, self._prune)
+            run_if(due, lambda: self.close_smallest(self.sparsity))
         super().step(gate_gradients)
-
-    def _prune(self) -> None:
-        self.close(self.smallest_pruned(self.sparsity, self.allocation))

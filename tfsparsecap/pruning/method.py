@@ -1,14 +1,13 @@
 """The interface of all pruning methods: gates, state, and a step after each optimizer step."""
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gated_layers
 from tfsparsecap.pruning.optimizer import PruningOptimizer
 from tfsparsecap.pruning.schedule import Schedule
@@ -28,13 +27,14 @@ class PruningMethod:
 
     Args:
         sparsity: share of the gated weights to remove, 0 to below 1.
+        total_steps: optimizer steps of the training; None if not known.
         block_shape: (inputs, outputs) weights per gate.
         schedule: when gates are closed; only for methods that name the options they use in
             `schedule_options`.
 
     Raises:
-        InputError: a sparsity outside [0, 1), a malformed block shape, or a schedule that the method cannot
-            follow.
+        InputError: a sparsity outside [0, 1), fewer than one step, a malformed block shape, or a schedule
+            that the method cannot follow.
 
     Examples:
         >>> class FirstStep(PruningMethod):
@@ -51,8 +51,8 @@ class PruningMethod:
         [0.5]
     """
 
-    #: Whether XLA can compile `step`. On a GPU, Keras compiles models with XLA by default.
-    supports_jit = False
+    #: Whether gates are sampled in training (otherwise they are rounded), and whether they get gradients.
+    samples_gates = trains_gates = True
 
     #: Whether the method can prune a pretrained encoder in one phase of a run (`pruning.encoder` A, B or C).
     supports_encoder_schemes = False
@@ -73,11 +73,17 @@ class PruningMethod:
     before_optimizer_step: Callable[[list[tf.Tensor | None]], None] | None = None
 
     def __init__(
-        self, sparsity: float, *, block_shape: Sequence[int] = (1, 1), schedule: Schedule | None = None
+        self,
+        sparsity: float,
+        total_steps: int | None = None,
+        *,
+        block_shape: Sequence[int] = (1, 1),
+        schedule: Schedule | None = None,
     ) -> None:
-        self.sparsity = as_number("sparsity", sparsity)
-        if not 0.0 <= self.sparsity < 1.0:
-            raise InputError(f"sparsity must be at least 0 and below 1, such as 0.95: got {sparsity!r}")
+        self.sparsity = check_number("sparsity", sparsity, at_least=0, below=1)
+        self.total_steps = total_steps
+        if total_steps is not None:
+            self.total_steps = check_number("total_steps", total_steps, whole=True, at_least=1)
         self.block_shape = as_block_shape(block_shape)
         self.schedule = self._checked(schedule or Schedule())
         self.gates: list[Gate] = []
@@ -117,7 +123,10 @@ class PruningMethod:
         self.gated_size = sum(gate.size for gate in self.gates)
         self._check_reachable()
         for gate in self.gates:
-            gate.supports_jit = self.supports_jit
+            # XLA, with which Keras compiles models on a GPU by default, cannot compile `step`.
+            gate.supports_jit, gate.samples = False, self.samples_gates
+            if not self.trains_gates:
+                gate.trainable = False
         self.steps_done = self.add_state("steps_done", (), "int64")
 
     def detach(self) -> None:
@@ -218,6 +227,9 @@ class PruningMethod:
             )
         return PruningOptimizer(optimizer, self)
 
+    def on_optimizer_build(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Called when the optimizer of the weights has created its variables, before its first step."""
+
     @property
     def target(self) -> float | None:
         """The sparsity at the end of a complete training; None if not known in advance."""
@@ -244,7 +256,7 @@ class PruningMethod:
             A warning if pruning is incomplete, else None.
         """
         steps, reached = int(tf.convert_to_tensor(self.steps_done)), float(self.current_sparsity())
-        target, total = self.target, getattr(self, "total_steps", None)
+        target, total = self.target, self.total_steps
         if not steps or target is None:
             return None
         if total is not None and steps < total and reached < target - 0.01:
@@ -308,32 +320,3 @@ class PruningMethod:
         if "schedule" in config:
             config = {**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
         return cls(**config)
-
-
-def run_if(condition: tf.Tensor, action: Callable[[], Any]) -> None:
-    """Calls `action` in the compiled step if `condition` is true."""
-
-    def branch() -> tf.Operation:
-        action()
-        return tf.no_op()
-
-    tf.cond(condition, branch, lambda: tf.no_op())
-
-
-def as_number(name: str, value: Any) -> float:
-    """Converts a user's value of the argument `name` to a float.
-
-    Raises:
-        InputError: it is not a finite number.
-
-    Examples:
-        >>> as_number("sparsity", "0.5")
-        0.5
-    """
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"{name} must be a number: got {value!r}")
-    return number

@@ -1,6 +1,6 @@
 """An optimizer that updates weights with another optimizer and gates with a pruning method."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -38,8 +38,11 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self.method = method
 
     def build(self, variables: list[keras.Variable]) -> None:
+        if self.built:
+            return
         weights, _ = self._split(variables, variables)
         self.inner_optimizer.build(weights)
+        self.method.on_optimizer_build(self.inner_optimizer)
         super().build(variables)
 
     def _split(self, values: Sequence, variables: Sequence[keras.Variable]) -> tuple[list, list]:
@@ -60,7 +63,6 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         if not self.built:
             assert trainable_variables is not None  # as for any Keras optimizer
             self.build(trainable_variables)
-            self.built = True
         if trainable_variables is None:
             trainable_variables = keras_internals.optimizer_variables(self)
         weight_gradients, gate_gradients = self._split(grads, trainable_variables)
@@ -78,7 +80,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         if learn is None:
             self.inner_optimizer.apply(gradients, weights)
         elif replica is None:
-            tf.cond(learn, lambda: self._updated(gradients, weights), lambda: tf.no_op())
+            run_if(learn, lambda: self.inner_optimizer.apply(gradients, weights))
         else:
             # Optimizers sum over replicas, which wait for each other. This is impossible inside a branch of
             # one replica, so the branch encloses all of them.
@@ -91,17 +93,10 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         gradients: Sequence[tf.Tensor | None],
         weights: list[keras.Variable],
     ) -> None:
-        def updated() -> tf.Operation:
-            strategy.extended.call_for_each_replica(self._updated, args=(gradients, weights))
-            return tf.no_op()
-
         # The method computes the same on all replicas, so one result is enough.
         learn, *_ = strategy.experimental_local_results(learn)
-        tf.cond(learn, updated, lambda: tf.no_op())
-
-    def _updated(self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]) -> tf.Operation:
-        self.inner_optimizer.apply(gradients, weights)
-        return tf.no_op()
+        apply = self.inner_optimizer.apply
+        run_if(learn, lambda: strategy.extended.call_for_each_replica(apply, args=(gradients, weights)))
 
     def _of_gated_weights(
         self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]
@@ -159,3 +154,35 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     ) -> keras.optimizers.Optimizer:
         """Returns the inner optimizer; the pruned model wraps it again."""
         return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)
+
+
+def run_if(condition: tf.Tensor, action: Callable[[], Any]) -> None:
+    """Calls `action` in the compiled step if `condition` is true."""
+
+    def branch() -> tf.Operation:
+        action()
+        return tf.no_op()
+
+    tf.cond(condition, branch, lambda: tf.no_op())
+
+
+def once_for_all(decide: Callable[[], None]) -> None:
+    """Runs a part of a step once for all replicas of a distribution strategy.
+
+    Needed if a branch (`tf.cond`) contains code that waits for other replicas: the branch must then enclose
+    all replicas. Without a strategy, `decide` is simply called.
+
+    Args:
+        decide: reads and assigns variables; must not use tensors of a single replica.
+
+    Examples:
+        >>> count = tf.Variable(0)
+        >>> once_for_all(lambda: count.assign_add(1) and None)
+        >>> int(count)
+        1
+    """
+    replica = tf.distribute.get_replica_context()
+    if replica is None:
+        decide()
+    else:
+        replica.merge_call(lambda strategy: decide())

@@ -1,6 +1,5 @@
 """Registry of pruning methods by name."""
 
-import difflib
 import inspect
 import typing
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.schedule import Schedule
 
@@ -49,9 +48,8 @@ def factory(name: str) -> Callable[..., PruningMethod]:
         named: dict[str, Any] = {"schedule": Schedule(**schedule)} if schedule else {}
         return cls(**options, **named)
 
-    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in parameters.values() if p.kind is not p.VAR_KEYWORD]
-    variadic = [p for p in parameters.values() if p.kind is p.VAR_KEYWORD]
-    make.__signature__ = inspect.Signature([*kept, *variadic])  # type: ignore[attr-defined]
+    by_name = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters.values()]
+    make.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
     make.__annotations__ = {name: hint for name, hint in annotations.items() if name in parameters}
     return make
 
@@ -74,9 +72,7 @@ def get(method: PruningMethod | str, **options: Any) -> PruningMethod:
             )
         return method
     if method not in METHODS:
-        near = difflib.get_close_matches(str(method), METHODS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {sorted(METHODS)}"
-        raise InputError(f"there is no pruning method {method!r}: {hint}")
+        raise unknown_name("pruning method", method, METHODS)
     make = factory(method)
     signature = inspect.signature(make)
     try:

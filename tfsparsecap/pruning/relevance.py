@@ -6,15 +6,16 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
-from tfsparsecap.gates import gates
+from tfsparsecap.errors import InputError, check_number, unknown_name
+from tfsparsecap.gates import weights_except_gates
 from tfsparsecap.pruning.feedback import ValidationDriven
 from tfsparsecap.pruning.fixed_mask import FixedMask
-from tfsparsecap.pruning.method import run_if
+from tfsparsecap.pruning.optimizer import run_if
 from tfsparsecap.pruning.registry import register
 
 MODES = ("auto", "max", "min")
@@ -108,36 +109,26 @@ class Relevance(ValidationDriven, FixedMask):
         patience: int = 5,
         finetune_validations: int | None = 10,
     ) -> None:
-        super().__init__(sparsity, block_shape=block_shape)
+        super().__init__(sparsity, total_steps, block_shape=block_shape)
         if mode not in MODES:
-            raise InputError(f"mode is {mode!r}: choose one of {', '.join(MODES)}")
-        if not math.isfinite(lower_bound):
-            raise InputError(f"lower_bound must be a finite number: got {lower_bound!r}")
-        if not 0.0 < pruning_percentage < 1.0:
-            raise InputError(
-                f"pruning_percentage must be between 0 and 1, such as 0.1 for 10%: got {pruning_percentage!r}"
-            )
+            raise unknown_name("mode", mode, MODES)
+        self.metric, self.mode = metric, mode
+        self.lower_bound = check_number("lower_bound", lower_bound)
+        self.pruning_percentage = check_number("pruning_percentage", pruning_percentage, above=0, below=1)
         weight_decay = self.default_weight_decay if weight_decay is None else weight_decay
-        if not 0.0 <= weight_decay < 1.0:
-            raise InputError(f"weight_decay must be at least 0 and below 1: got {weight_decay!r}")
-        if not 0.0 < decay <= 1.0:
-            raise InputError(
-                f"decay must be above 0 and at most 1, which keeps the weight decay constant: got {decay!r}"
-            )
-        for name, count in (("patience", patience), ("finetune_validations", finetune_validations)):
-            if count is not None and count < 1:
-                raise InputError(f"{name} must be at least 1 validation: got {count!r}")
-        self.total_steps, self.lower_bound, self.metric, self.mode = total_steps, lower_bound, metric, mode
-        self.pruning_percentage, self.weight_decay, self.decay = pruning_percentage, weight_decay, decay
-        self.patience, self.finetune_validations = patience, finetune_validations
+        self.weight_decay = check_number("weight_decay", weight_decay, at_least=0, below=1)
+        self.decay = check_number("decay", decay, above=0, at_most=1)
+        self.patience = check_number("patience", patience, whole=True, at_least=1)
+        if finetune_validations is not None:
+            check_number("finetune_validations", finetune_validations, whole=True, at_least=1)
+        self.finetune_validations = finetune_validations
         words = set(metric.lower().replace("-", "_").split("_"))
         #: 1 if higher values of the metric are better, else -1.
         self.sign = -1.0 if mode == "min" or (mode == "auto" and words & _ERRORS) else 1.0
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
-        logits = {id(gate.logits) for gate in gates(model)}
-        self._all_weights = [weight for weight in model.weights if id(weight) not in logits]
+        self._all_weights = weights_except_gates(model)
         self._best_values = [
             self.add_state("best", tuple(weight.shape), weight.dtype) for weight in self._all_weights
         ]
@@ -195,41 +186,41 @@ class Relevance(ValidationDriven, FixedMask):
         run_if(tf.convert_to_tensor(self._due) > 0, self._prune)
 
     def _prune(self) -> None:
-        self.close_lowest(self._below_open(self.magnitudes()), tf.convert_to_tensor(self._due))
+        self.close_lowest(self.below_open(self.magnitudes()), tf.convert_to_tensor(self._due))
         self._due.assign(0)
         self._pruned_at.assign(self.steps_done)
 
     @property
     def target(self) -> float | None:
         """The sparsity of the best state; None while no state has met the bound."""
-        return float(_value(self._best_sparsity)) if self._was_met() else None
+        return _value(self._best_sparsity) if self._was_met() else None
 
     @property
     def finished(self) -> bool:
         """Whether fine-tuning is over, or the bound was never met."""
-        return int(_value(self._phase)) == _FINISHED
+        return _value(self._phase) == _FINISHED
 
     def on_validation_end(self, logs: Mapping[str, float]) -> bool:
         if self.finished or self.metric not in logs:
             return False
         score = self.sign * float(logs[self.metric])
         met = score >= self.sign * self.lower_bound
-        if int(_value(self._phase)) == _FINE_TUNING:
+        if _value(self._phase) == _FINE_TUNING:
             return self._on_fine_tuning_validation(score, met)
         self._measure_interval()
         if met:
             self._misses.assign(0)
             self._record_best(score)
             self._due.assign(self._next_closed(self.gated_size - self._opened()))
-            if not int(_value(self._due)):
+            if not _value(self._due):
                 self._phase.assign(_FINE_TUNING)
             return False
-        if not self._was_met() and score > float(_value(self._best_score)):
+        if not self._was_met() and score > _value(self._best_score):
             self._best_score.assign(score)
             self._misses.assign(0)
             return False
         self._misses.assign_add(1)
-        if int(_value(self._misses)) < self.patience:
+        if _value(self._misses) < self.patience:
             return False
         if not self._was_met():
             self._phase.assign(_FINISHED)
@@ -237,7 +228,7 @@ class Relevance(ValidationDriven, FixedMask):
             return True
         self._restore_best()
         self._phase.assign(_FINE_TUNING)
-        if not float(_value(self._best_sparsity)):
+        if not _value(self._best_sparsity):
             warnings.warn(
                 f"{self.metric} missed {self.lower_bound:g} as soon as weights were removed, so the model is"
                 " dense: set another lower_bound, a smaller pruning_percentage or weight_decay, or a larger"
@@ -248,10 +239,10 @@ class Relevance(ValidationDriven, FixedMask):
 
     def _on_fine_tuning_validation(self, score: float, met: bool) -> bool:
         self._misses.assign(0 if met else 1)
-        if met and score > float(_value(self._best_score)):
+        if met and score > _value(self._best_score):
             self._record_best(score)
         self._tuned.assign_add(1)
-        if self.finetune_validations is None or int(_value(self._tuned)) < self.finetune_validations:
+        if self.finetune_validations is None or _value(self._tuned) < self.finetune_validations:
             return False
         if not met:
             self._restore_best()
@@ -259,9 +250,9 @@ class Relevance(ValidationDriven, FixedMask):
         return True
 
     def _measure_interval(self) -> None:
-        steps = int(_value(self.steps_done))
-        if steps > int(_value(self._validated_at)):
-            self._interval.assign(steps - int(_value(self._validated_at)))
+        steps = _value(self.steps_done)
+        if steps > _value(self._validated_at):
+            self._interval.assign(steps - _value(self._validated_at))
             self._validated_at.assign(steps)
 
     def _opened(self) -> int:
@@ -276,7 +267,7 @@ class Relevance(ValidationDriven, FixedMask):
         return min(closed + more, cap) if cap - closed >= block else 0
 
     def _was_met(self) -> bool:
-        return float(_value(self._best_sparsity)) >= 0.0
+        return _value(self._best_sparsity) >= 0.0
 
     def _record_best(self, score: float) -> None:
         for best, weight in zip(self._best_values, self._all_weights, strict=True):
@@ -294,23 +285,23 @@ class Relevance(ValidationDriven, FixedMask):
         self._due.assign(0)
 
     def finalize(self) -> str | None:
-        phase, steps = int(_value(self._phase)), int(_value(self.steps_done))
+        phase, steps = _value(self._phase), _value(self.steps_done)
         if phase == _FINISHED or steps == 0:
             return None
         if not self._was_met():
             return self._never_met()
-        unknown = phase == _PRUNING and steps > int(_value(self._validated_at))
-        if not unknown and not int(_value(self._misses)):
+        unknown = phase == _PRUNING and steps > _value(self._validated_at)
+        if not unknown and not _value(self._misses):
             return None
         self._restore_best()
         return (
             f"at the end of the training {self.metric} missed {self.lower_bound:g} or was not known: the"
             " model is restored to the last state that met it, with a sparsity of"
-            f" {float(_value(self._best_sparsity)):.1%}"
+            f" {_value(self._best_sparsity):.1%}"
         )
 
     def _never_met(self) -> str:
-        best = self.sign * float(_value(self._best_score))
+        best = self.sign * _value(self._best_score)
         if not math.isfinite(best):
             return (
                 f"nothing was pruned, because no validation reported {self.metric}: give fit validation data,"
@@ -322,6 +313,6 @@ class Relevance(ValidationDriven, FixedMask):
         )
 
 
-def _value(variable: keras.Variable) -> tf.Tensor:
+def _value(variable: keras.Variable) -> Any:
     """Returns the value of a scalar variable, which may have a copy on each device."""
-    return tf.convert_to_tensor(variable)
+    return tf.convert_to_tensor(variable).numpy().item()

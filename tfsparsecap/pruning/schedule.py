@@ -6,7 +6,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 
 #: Names of a schedule's options in configurations and in `sc.prune(model, "NAME", ...)`.
 OPTIONS = ("begin", "end", "frequency", "power", "constant")
@@ -55,21 +55,19 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for name in ("begin", "end"):
-            share = getattr(self, name)
-            if share is not None and not 0.0 <= share <= 1.0:
-                raise InputError(f"{name} is a share of the training from 0 to 1: got {share!r}")
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), at_least=0, at_most=1)
         if self.begin is not None and self.end is not None and not self.begin < self.end:
             raise InputError(f"begin must be below end: got {self.begin!r} and {self.end!r}")
-        if self.frequency is not None and self.frequency < 1:
-            raise InputError(f"frequency must be at least 1 step: got {self.frequency!r}")
-        if not 0.0 < self.power < math.inf:
-            raise InputError(f"power must be above 0: got {self.power!r}")
+        if self.frequency is not None:
+            check_number("frequency", self.frequency, whole=True, at_least=1)
+        check_number("power", self.power, above=0)
 
     def updates(self, total_steps: int, *, begin: float, end: float) -> "Updates":
         """Returns the steps at which a training of `total_steps` has updates.
 
         Args:
-            total_steps: optimizer steps of the training, at least 1.
+            total_steps: optimizer steps of the training.
             begin: default of the method; half of `end` if `end` is not later.
             end: default of the method.
 
@@ -77,7 +75,7 @@ class Schedule:
             InputError: `begin` is not before `end`, or the sparsity cannot rise between them with this
                 `frequency`.
         """
-        check_total_steps(total_steps)
+        total_steps = check_number("total_steps", total_steps, whole=True, at_least=1)
         end = end if self.end is None else self.end
         default = begin if begin < end else end / 2.0
         begin = default if self.begin is None else self.begin
@@ -137,11 +135,3 @@ def step_at(share: float, total_steps: int) -> int:
         (29, 2)
     """
     return math.floor(share * total_steps + 1e-6)
-
-
-def check_total_steps(total_steps: int) -> None:
-    """Raises InputError if a training would have no step."""
-    if total_steps < 1:
-        raise InputError(
-            f"total_steps must be at least 1, the optimizer steps of the training: got {total_steps!r}"
-        )

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
-from tfsparsecap.pruning.method import PruningMethod, run_if
+from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.optimizer import run_if
 from tfsparsecap.pruning.registry import register
 
 
@@ -45,6 +46,8 @@ class SNIP(PruningMethod):
         0.5
     """
 
+    samples_gates = False
+
     def __init__(
         self,
         sparsity: float,
@@ -53,20 +56,16 @@ class SNIP(PruningMethod):
         block_shape: Sequence[int] = (1, 1),
         batches: int = 1,
     ) -> None:
-        super().__init__(sparsity, block_shape=block_shape)
-        if batches < 1:
-            raise InputError(f"batches must be at least 1: got {batches!r}")
+        super().__init__(sparsity, total_steps, block_shape=block_shape)
+        self.batches = check_number("batches", batches, whole=True, at_least=1)
         if total_steps is not None and batches >= total_steps:
             raise InputError(
                 f"batches is {batches}, but the training has {total_steps} steps: give fewer batches, or"
                 " train longer"
             )
-        self.total_steps, self.batches = total_steps, batches
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
-        for gate in self.gates:
-            gate.samples = False
         self._sums = [self.add_state("slope", tuple(gate.logits.shape)) for gate in self.gates]
 
     def weights_learn(self) -> tf.Tensor:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import check_number
 from tfsparsecap.gates import INITIAL_LOGIT
-from tfsparsecap.pruning.method import PruningMethod, run_if
+from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.optimizer import run_if
 from tfsparsecap.pruning.registry import register
 from tfsparsecap.pruning.schedule import OPTIONS, Schedule
 
@@ -57,6 +58,7 @@ class Supermask(PruningMethod):
     """
 
     supports_encoder_schemes = True
+    samples_gates = False
     schedule_options = OPTIONS
 
     def __init__(
@@ -69,13 +71,10 @@ class Supermask(PruningMethod):
         ema_decay: float = 0.99,
         closed_decay: float = 0.05,
     ) -> None:
-        super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
+        super().__init__(sparsity, total_steps, block_shape=block_shape, schedule=schedule)
         self.updates = self.schedule.updates(total_steps, begin=0.1, end=0.7)
-        if not 0.0 <= ema_decay < 1.0:
-            raise InputError(f"ema_decay must be at least 0 and below 1: got {ema_decay!r}")
-        if not 0.0 <= closed_decay <= 1.0:
-            raise InputError(f"closed_decay must be from 0 to 1: got {closed_decay!r}")
-        self.total_steps, self.ema_decay, self.closed_decay = int(total_steps), ema_decay, closed_decay
+        self.ema_decay = check_number("ema_decay", ema_decay, at_least=0, below=1)
+        self.closed_decay = check_number("closed_decay", closed_decay, at_least=0, at_most=1)
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
@@ -90,7 +89,6 @@ class Supermask(PruningMethod):
         self._importance = [self.add_state("importance", tuple(gate.logits.shape)) for gate in self.gates]
         self._reached = self.add_state("sparsity_reached", ())
         for gate in self.gates:
-            gate.samples = False
             gate.closed_weights_learn = True
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:

@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number, unknown_name
 from tfsparsecap.gates import INITIAL_LOGIT
-from tfsparsecap.pruning.method import PruningMethod, as_number, run_if
+from tfsparsecap.pruning.method import PruningMethod
+from tfsparsecap.pruning.optimizer import run_if
 from tfsparsecap.pruning.registry import register
-from tfsparsecap.pruning.schedule import Schedule, check_total_steps, step_at
-from tfsparsecap.pruning.selection import keep_masks
+from tfsparsecap.pruning.schedule import Schedule, step_at
 
 #: The papers' settings by captioner, for arguments that are not passed. The learning rate of the gates is in
 #: section 5.1 of the SMP paper. The clipping, and the weight with a pruned encoder (Figure 5, Table 4), which
@@ -110,6 +110,7 @@ class SupermaskLoss(PruningMethod):
     )
     supports_encoder_schemes = True
     schedule_options = ("end",)
+    total_steps: int
 
     def __init__(
         self,
@@ -126,12 +127,10 @@ class SupermaskLoss(PruningMethod):
         initial_logit: float = INITIAL_LOGIT,
         paper: str | None = None,
     ) -> None:
-        super().__init__(sparsity, block_shape=block_shape, schedule=schedule)
-        check_total_steps(total_steps)
+        super().__init__(sparsity, total_steps, block_shape=block_shape, schedule=schedule)
         if paper is not None and paper not in PAPER_SETTINGS:
-            raise InputError(f"paper must be one of {sorted(PAPER_SETTINGS)}: got {paper!r}")
-        settings = PAPER_SETTINGS[paper] if paper is not None else {}
-        self.total_steps, self.exact, self.paper = int(total_steps), exact, paper
+            raise unknown_name("paper", paper, PAPER_SETTINGS)
+        self.exact, self.paper = exact, paper
         end = self.schedule.end
         if exact and end == 0.0:
             raise InputError("end is 0, before the gates have learned: give a larger end, or exact=False")
@@ -139,33 +138,22 @@ class SupermaskLoss(PruningMethod):
         self.last_step = None if end is None else step_at(end, self.total_steps) - 1
         if exact and self.last_step is not None:
             self.last_step = max(self.last_step, 0)
-        self.epsilon = as_number("epsilon", epsilon)
-        if self.epsilon <= 0.0:
-            raise InputError(f"epsilon must be above 0: got {epsilon!r}")
-        self.initial_logit = as_number("initial_logit", initial_logit)
-        if abs(self.initial_logit) > 50.0:
-            raise InputError(
-                f"initial_logit must be from -50 to 50, or no gate would ever move: got {initial_logit!r}"
-            )
+        self.epsilon = check_number("epsilon", epsilon, above=0)
+        # Beyond 50, no gate would ever move.
+        self.initial_logit = check_number("initial_logit", initial_logit, at_least=-50, at_most=50)
+        settings = PAPER_SETTINGS[paper] if paper is not None else {}
         if gate_learning_rate is None:
             gate_learning_rate = settings.get("gate_learning_rate", "auto")
-        self.gate_learning_rate = _number_or_auto("gate_learning_rate", gate_learning_rate)
-        if self.gate_learning_rate != "auto" and self.gate_learning_rate <= 0.0:
-            raise InputError(
-                'gate_learning_rate must be above 0, or "auto" (a schedule with end=0 keeps gates fixed): got'
-                f" {gate_learning_rate!r}"
-            )
-        clip = _number_or_auto("clip_value", 0.0 if clip_value is None else clip_value)
-        clip = settings.get("clip_value") or 0.0 if clip == "auto" else clip
-        if clip < 0.0:
-            raise InputError(f"clip_value must be above 0, or 0 for no clipping: got {clip_value!r}")
-        self.clip_value = clip or None
+        if gate_learning_rate != "auto":
+            gate_learning_rate = check_number("gate_learning_rate", gate_learning_rate, above=0)
+        self.gate_learning_rate = gate_learning_rate
+        if clip_value == "auto":
+            clip_value = settings.get("clip_value")
+        self.clip_value = check_number("clip_value", clip_value or 0, at_least=0) or None
         if sparsity_weight is None or sparsity_weight == "auto":
             rule = paper if sparsity_weight is None else None
             sparsity_weight = paper_sparsity_weight(rule, self.sparsity)
-        self.sparsity_weight = as_number("sparsity_weight", sparsity_weight)
-        if self.sparsity_weight < 0.0:
-            raise InputError(f"sparsity_weight must be 0 or more: got {sparsity_weight!r}")
+        self.sparsity_weight = check_number("sparsity_weight", sparsity_weight, at_least=0)
 
     @property
     def _cuts(self) -> bool:
@@ -198,7 +186,7 @@ class SupermaskLoss(PruningMethod):
         # weights.
         count = sum(int(np.prod(gate.logits.shape)) for gate in self.gates)
         least = self.least_learning_rate(count)
-        rate = self.gate_learning_rate
+        rate: Any = self.gate_learning_rate
         if rate == "auto":
             # Gates that start near 0 must be able to move too.
             rate = 7.0 * max(least, self.least_learning_rate(count, distance=1.0))
@@ -270,12 +258,9 @@ class SupermaskLoss(PruningMethod):
                 tf.exp(tf.clip_by_value(tf.convert_to_tensor(gate.logits), -60.0, 60.0))
                 for gate in self.gates
             ]
-            closed = tf.constant(round(self.sparsity * self.gated_size), tf.int64)
-            keep = keep_masks(scores, [gate.block_size for gate in self.gates], closed)
-        else:
-            keep = [tf.convert_to_tensor(gate.logits) > 0.0 for gate in self.gates]
-        for gate, kept in zip(self.gates, keep, strict=True):
-            gate.logits.assign(tf.where(kept, 100.0, -100.0))
+            self.close_lowest(scores, round(self.sparsity * self.gated_size))
+        for gate in self.gates:
+            gate.logits.assign(tf.where(gate.logits > 0.0, 100.0, -100.0))
         self._stop()
 
     def _stop(self) -> None:
@@ -293,12 +278,3 @@ class SupermaskLoss(PruningMethod):
         ]
         mean = tf.cast(tf.add_n(opened) / self.gated_size, tf.float32)
         return {"sparsity": sparsity, "sparsity_loss": self.sparsity_loss(sparsity), "mean_gate": mean}
-
-
-def _number_or_auto(name: str, value: Any) -> float | Literal["auto"]:
-    if value == "auto":
-        return "auto"
-    try:
-        return as_number(name, value)
-    except InputError:
-        raise InputError(f'{name} must be a number or "auto": got {value!r}') from None

@@ -1,0 +1,48 @@
+"""Checks of numbers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tfsparsecap.errors import InputError, check_number
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "expected"),
+    [
+        (0.5, {"above": 0, "below": 1}, 0.5),
+        (1, {"at_least": 1, "at_most": 1}, 1.0),
+        (np.int64(3), {"whole": True}, 3),
+        (1e4, {"whole": True, "at_least": 1}, 10_000),
+    ],
+)
+def test_numbers_within_the_limits_are_converted(value, limits, expected):
+    found = check_number("size", value, **limits)
+    assert found == expected and type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "limits"),
+    [
+        (0, {"above": 0}),
+        (1, {"below": 1}),
+        (0.9, {"at_least": 1}),
+        (1.1, {"at_most": 1}),
+        (1.5, {"whole": True}),
+        (math.nan, {}),
+        (math.inf, {"above": 0}),
+        (True, {}),
+        ("1", {}),
+        (None, {}),
+        ([1], {}),
+    ],
+)
+def test_other_values_are_rejected(value, limits):
+    with pytest.raises(InputError, match=r"size is .*: give a (whole )?number"):
+        check_number("size", value, **limits)
+
+
+def test_the_message_names_all_limits():
+    with pytest.raises(InputError, match=r"^rate is 2: give a number of at least 0 and below 1$"):
+        check_number("rate", 2, at_least=0, below=1)
