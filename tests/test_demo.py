@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 from rich.console import Console
+from tfsparsecap_export.__main__ import export
 
 from tfsparsecap import demo
 from tfsparsecap.errors import InputError
@@ -20,6 +21,18 @@ SMALL = [
     "model.encoder.image_size=32", "model.encoder.layer=conv_pw_2_relu", "model.rnn_size=32",
     "model.embedding_size=16", "model.attention_size=16",
 ]  # fmt: skip
+RUN = demo._run
+
+
+def run_export_here(module: str, *arguments: str):
+    """`demo._run` that exports in this process, because starting another one takes seconds."""
+    if module != "tfsparsecap_export":
+        return RUN(module, *arguments)
+    output = io.StringIO()
+    tf.config.run_functions_eagerly(False)
+    with contextlib.redirect_stdout(output):
+        export([*arguments, "--json"])
+    return json.loads(output.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +42,8 @@ def finished(tmp_path_factory):
     output = io.StringIO()
     tf.config.run_functions_eagerly(True)  # compiling takes longer than this training
     try:
-        with contextlib.redirect_stdout(output):
+        with contextlib.redirect_stdout(output), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(demo, "_run", run_export_here)
             demo.main(["--folder", str(folder), f"data.folder={folder.parent / 'scenes'}", *SMALL])
     finally:
         tf.config.run_functions_eagerly(False)

@@ -73,8 +73,9 @@ def test_commands_of_an_installed_wheel_print_help(installed, tmp_path, command)
 def test_the_quickstart_needs_only_the_wheel(installed, tmp_path):
     """Training from the defaults; data and code come from the wheel, and the run is loaded from it."""
     code = """
-import sys, tfsparsecap as sc, tfsparsecap_export
+import sys, tensorflow as tf, tfsparsecap as sc, tfsparsecap_export
 from tfsparsecap import train
+tf.config.run_functions_eagerly(True)  # compiling takes longer than this training
 train.main(sys.argv[1:])
 print(sc.__file__, tfsparsecap_export.__file__, sc.__version__, sep="\\n")
 assert sc.load("runs/quickstart").captioner.built
