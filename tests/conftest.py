@@ -12,6 +12,13 @@ from filelock import FileLock
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test, and each fixture created for it, starts from the same random seed, in any order of tests."""
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.set_random_seed(0)
+
+
 def pytest_terminal_summary(terminalreporter) -> None:
     """Prints the messages that tests record with `record_property("message", "…")`."""
     for outcome in ("passed", "failed"):

@@ -1,4 +1,4 @@
-"""Models train from fixed seeds, and eagerly, which is faster for a few steps; `compiled` turns that off.
+"""Models train eagerly, which is faster for a few steps; `compiled` turns that off.
 
 Tests with `compiled` are marked `slow`.
 """
@@ -14,11 +14,6 @@ FOLDER = Path(__file__).parent
 @pytest.fixture
 def compiled() -> None:
     """Trains with compiled steps, Keras's default."""
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed() -> None:
-    keras.utils.set_random_seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -251,6 +251,7 @@ def test_a_compiled_run_prunes_the_encoder_and_resumes_in_fine_tuning(tiny_setti
     assert "resuming after epoch 2" in resume_last_epoch(folder, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 @pytest.mark.parametrize(("scheme", "method"), [("B", "gradual"), ("C", "magnitude")])
 def test_runs_prune_the_encoder_by_scheme_and_resume(scheme, method, tiny_settings, tmp_path, monkeypatch):
