@@ -103,6 +103,7 @@ def test_two_devices_take_the_same_steps_as_one():
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_dropout_runs_on_two_devices():
     strategy = two_devices()
     with strategy.scope():

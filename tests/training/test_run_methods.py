@@ -29,7 +29,10 @@ _RESUMED_LIKE_RELEVANCE = ("l1", "l2")
 
 
 @pytest.mark.usefixtures("quick_training")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    ["gradual", *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name != "gradual")],
+)
 def test_each_method_prunes_on_schedule_and_resumes(method, tiny_settings, tmp_path):
     more, sparsities = METHODS[method]
     settings = [*tiny_settings, *SMALL, f"pruning.method={method}", *more]

@@ -129,6 +129,7 @@ def train_on(model, steps, reward=contains_five):
     return [float(loop.train_step((inputs_of(model), indices()))["reward"]) for _ in range(steps)]
 
 
+@pytest.mark.slow
 def test_rewarded_tokens_become_more_frequent():
     rewards = train_on(make_captioner(), 60)
     assert np.mean(rewards[:5]) < 0.6
@@ -149,6 +150,7 @@ def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
     assert epoch == pytest.approx(np.mean(steps), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_fixed_masks_stay_fixed():
     model = prune(make_captioner(), Magnitude(0.5))
     kept = [np.asarray(gate.logits) > 0 for gate in model.pruning.gates]
