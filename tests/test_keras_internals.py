@@ -40,6 +40,7 @@ def model():
         (lambda model: model.layers[0].kernel, "_value"),
         (lambda model: model.optimizer, "_trainable_variables"),
         (lambda model: model.optimizer, "_learning_rate"),
+        (lambda model: keras.callbacks.SwapEMAWeights(), "_ema_weights_in_model"),
         (lambda model: keras_internals.global_state, "get_global_attribute"),
         (lambda model: keras.layers.LSTMCell(2), "get_dropout_mask"),
         (lambda model: tf.__internal__, "FuncGraph"),

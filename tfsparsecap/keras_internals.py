@@ -95,6 +95,17 @@ def learning_rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
     return getattr(optimizer, "_learning_rate", None)
 
 
+def swap_averages(in_model: bool) -> keras.callbacks.Callback:
+    """Returns Keras's callback that puts the optimizer's averages into the model at the end of each epoch.
+
+    Args:
+        in_model: the averages are in the model now, as in a checkpoint of the end of an epoch.
+    """
+    callback = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+    callback._ema_weights_in_model = in_model
+    return callback
+
+
 def is_function_graph(graph: tf.Graph) -> bool:
     """Whether `graph` belongs to a `tf.function`, not to the body of a loop or condition inside one."""
     return type(graph) is tf.__internal__.FuncGraph

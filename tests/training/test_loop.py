@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.pruning import Gradual, prune
 from tfsparsecap.settings.schema import Training
@@ -53,6 +54,24 @@ class Recorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.epochs.append(dict(logs))
+
+
+def test_an_epoch_ends_with_averaged_weights_and_the_next_begins_with_the_weights(monkeypatch):
+    monkeypatch.setattr(tf, "function", lambda step, **_: step)
+    model = make_captioner(make_optimizer(Training(average_decay=0.75), steps=8))
+    seen, ends = [], []
+    record = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(weights(model)),
+        on_epoch_end=lambda epoch, logs: ends.append(weights(model)),
+    )
+    Loop(model).run(lambda epoch: batches(), epochs=2, callbacks=[swap_averages(in_model=False), record])
+    for end, steps in zip(ends, (4, 8), strict=True):
+        for weight, values in zip(end, zip(*seen[:steps], strict=True), strict=True):
+            expected = values[0]
+            for value in values[1:]:
+                expected = 0.75 * expected + 0.25 * value
+            np.testing.assert_allclose(weight, expected, atol=1e-6)
+    assert not np.allclose(ends[1][0], seen[7][0], atol=1e-4)
 
 
 @pytest.mark.slow

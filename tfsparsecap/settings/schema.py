@@ -304,6 +304,8 @@ class Training(_Section):
         weight_decay: decoupled weight decay as in AdamW; gates and biases are excluded.
         clip_norm, clip_value: maximum global norm, and maximum absolute value, of gradients; null for none.
         label_smoothing: fraction of the target probability that is spread evenly over all tokens.
+        average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
+            checkpoints and the finished run use instead of the weights; null for none. Gates are not averaged.
         precision: `float32`, or `mixed_bfloat16` for devices that support it.
         distribution: `default` (one device) or `mirrored` (all devices of this machine).
         validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
@@ -330,6 +332,7 @@ class Training(_Section):
     clip_norm: Rate | None = 1.0
     clip_value: Rate | None = None
     label_smoothing: Share = 0.0
+    average_decay: Share | None = None
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     distribution: Literal["default", "mirrored"] = "default"
     validation_images: Count | None = 200

@@ -176,7 +176,7 @@ def make_optimizer(
     schedule: str | None = None,
     replicas: int = 1,
 ) -> keras.optimizers.Optimizer:
-    """Adam with the settings' schedule, decoupled weight decay (except for biases) and clipping.
+    """Adam with the settings' schedule, decoupled weight decay (except for biases), clipping and averaging.
 
     Args:
         settings: a run's `training` section.
@@ -204,6 +204,8 @@ def make_optimizer(
         weight_decay=settings.weight_decay or None,
         global_clipnorm=settings.clip_norm / replicas if settings.clip_norm else None,
         clipvalue=settings.clip_value / replicas if settings.clip_value else None,
+        use_ema=settings.average_decay is not None,
+        ema_momentum=settings.average_decay or 0.0,
     )
     if settings.weight_decay:
         optimizer.exclude_from_weight_decay(var_names=["bias"])

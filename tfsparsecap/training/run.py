@@ -15,6 +15,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
+from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import PruningMethod, strip_pruning
@@ -291,7 +292,7 @@ class _Run:
             self.batches.epoch,
             epochs=sum(row["phase"] != phase.name for row in self.history) + phase.epochs,
             first_epoch=len(self.history),
-            callbacks=self._callbacks(phase),
+            callbacks=self._callbacks(phase, resumed=checkpoint is not None),
             verbose=self.verbose,
         )
 
@@ -310,8 +311,11 @@ class _Run:
             strategy=self.strategy,
         )
 
-    def _callbacks(self, phase: Phase) -> list[keras.callbacks.Callback]:
+    def _callbacks(self, phase: Phase, *, resumed: bool) -> list[keras.callbacks.Callback]:
         config, callbacks = self.config, [TimeLeft(self.report)]
+        if config.training.average_decay is not None:
+            # Comes first, so that validation and checkpoints find the averages in the model.
+            callbacks.append(swap_averages(in_model=resumed))
         records = self._validation_records()
         if records:
             batches = self.run_data.image_batches(records, from_images=phase.from_images)
