@@ -1,4 +1,4 @@
-"""Region features as inputs: values, buckets, and files found bad during an epoch."""
+"""Cached views and teachers; region features: values, buckets, and files found bad during an epoch."""
 
 import shutil
 import threading
@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.data import region_features
-from tfsparsecap.data.image_sources import RegionFeatureSource
+from tfsparsecap.data.feature_cache import FeatureCache
+from tfsparsecap.data.image_sources import FeatureCacheSource, RegionFeatureSource, TeacherSource
 from tfsparsecap.data.pipeline import image_batches, training_batches, unwrap_input_errors
 from tfsparsecap.data.records import Record
 from tfsparsecap.data.region_features import RegionFeatures
@@ -262,3 +263,35 @@ def test_boxes_in_pixels_are_rejected_before_training(folder):
         np.save(file, np.load(file) * 600)
     with pytest.raises(InputError, match="divide pixels by its width and height"):
         opened(folder)
+
+
+def cache_of(values, names):
+    """A feature cache in which all features of an image have one value."""
+    features = np.broadcast_to(np.asarray(values, np.float16)[:, None, None], (len(values), 3, 2))
+    return FeatureCache(None, features, {name: row for row, name in enumerate(names)})
+
+
+def test_each_image_has_the_features_of_its_own_view_and_of_its_teachers():
+    records = [Record(name, None, ("a dog",), "train") for name in "abc"]
+    views = [cache_of([1, 2, 3], "abc"), cache_of([30, 20, 10], "cba")]
+    teachers = [cache_of([7, 8, 9], "abc"), cache_of([70, 80, 90], "abc")]
+    source = TeacherSource(FeatureCacheSource(records, *views), [FeatureCacheSource(records, *teachers)])
+    given = source.fetch(np.array([2, 0, 1, 1]), np.array([0, 1, 1, 0]))
+    assert given["features"].shape == (4, 3, 2) and given.keys() == source.specs.keys()
+    assert given["features"][:, 2, 1].tolist() == [3, 10, 20, 2]
+    assert given["teacher0_features"][:, 0, 0].tolist() == [9, 70, 80, 8]
+    assert source.fetch(np.array([1]))["features"][0, 0, 0] == 2
+
+
+def test_an_epoch_takes_all_views_and_the_same_ones_again_for_the_same_number():
+    names = [f"{number:02d}" for number in range(32)]
+    records = [Record(name, None, ("a dog",), "train") for name in names]
+    source = FeatureCacheSource(records, cache_of(np.zeros(32), names), cache_of(np.ones(32), names))
+    tokenizer = WordTokenizer.from_captions(["a dog"])
+    batches = training_batches(source, records, tokenizer, batch_size=8, max_length=4)
+    first, again, second = (
+        np.concatenate([inputs["features"][:, 0, 0] for inputs, _ in batches.epoch(number)])
+        for number in (0, 0, 1)
+    )
+    assert 8 < first.sum() < 24
+    assert (first == again).all() and (first != second).any()

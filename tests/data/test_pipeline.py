@@ -230,11 +230,11 @@ class Changing:
     """Images of 1 to 3 regions, one of which turns out to be unreadable."""
 
     def __init__(self, count, broken):
-        self.specs = {"features": tf.TensorSpec((None, 1), tf.float32)}
+        self.specs, self.views = {"features": tf.TensorSpec((None, 1), tf.float32)}, 1
         self.groups = np.arange(count) % 3 + 1
         self.usable, self.skipped, self.broken = np.ones(count, bool), [], broken
 
-    def fetch(self, indices):
+    def fetch(self, indices, views=None):
         self.usable[indices[indices == self.broken]] = False
         size = self.groups[indices].max()
         return {"features": np.full((len(indices), size, 1), indices[:, None, None], np.float32)}

@@ -57,8 +57,8 @@ def test_each_network_and_each_set_of_weights_has_its_own_cache(make_run_data):
     record = first.data.records[0]
     image = read_image(record.image, 32)[None]
     for run_data in (first, second, third):
-        cache = run_data.features()
+        (cache,) = run_data.features(run_data.data.records)
         np.testing.assert_allclose(
             cache.features[cache.rows([record.image_id])], run_data.encoder(image), rtol=1e-2, atol=1e-3
         )
-    assert len({run_data.features().path for run_data in (first, second, third)}) == 3
+    assert len({run_data.features([])[0].path for run_data in (first, second, third)}) == 3

@@ -74,6 +74,29 @@ def test_an_epoch_ends_with_averaged_weights_and_the_next_begins_with_the_weight
     assert not np.allclose(ends[1][0], seen[7][0], atol=1e-4)
 
 
+def test_the_loss_with_teachers_is_the_mean_of_both_cross_entropies(monkeypatch):
+    monkeypatch.setattr(tf, "function", lambda step, **_: step)
+    teachers = [make_captioner() for _ in range(2)]
+    for scale, teacher in enumerate(teachers, 1):
+        teacher.set_weights([scale * 3 * weight for weight in teacher.get_weights()])
+    student = make_captioner()
+    student.teacher_weight = 0.7
+    inputs, targets = next(iter(batches()))
+    given = {**inputs, "teacher0_features": inputs["features"], "teacher1_features": -inputs["features"]}
+    found = Loop(student, teachers=teachers)._replica_step(given, targets)["loss"]
+
+    def log_probabilities(model, sign):
+        logits = model({**inputs, "features": sign * inputs["features"]}).numpy()
+        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+    theirs = sum(np.exp(log_probabilities(t, sign)) for t, sign in zip(teachers, (1, -1), strict=True)) / 2
+    words = targets.numpy() != 0
+    own = log_probabilities(make_captioner(), 1)
+    hard = -np.take_along_axis(own, targets.numpy()[..., None], axis=-1)[..., 0][words].mean()
+    soft = -(theirs * own).sum(axis=-1)[words].mean()
+    assert float(found) == pytest.approx(0.3 * hard + 0.7 * soft, rel=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sparsity", [None, 0.5])
 def test_the_loop_and_fit_take_the_same_steps(sparsity):

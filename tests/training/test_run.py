@@ -18,7 +18,8 @@ from tfsparsecap.training.run import phases, train_run
 
 from .training_runs import arrays, assert_same_arrays, history, resume_last_epoch, train
 
-#: Everything that has state: gates, dropout, averaged weights, a learning rate schedule, cached features, then fine-tuning.
+#: Everything that has state: gates, dropout, averaged weights, a learning rate schedule, views of cached
+#: features, then fine-tuning.
 STATEFUL = [
     "pruning.sparsity=0.8",
     "model.dropout=0.3",
@@ -29,6 +30,7 @@ STATEFUL = [
     "training.fine_tune.learning_rate=0.001",
     "training.validation_images=2",
     "training.average_decay=0.9",
+    "data.cached_views=3",
 ]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from tfsparsecap.data.images import read_image
+from tfsparsecap.data.images import read_view
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, make_folder
@@ -61,6 +61,7 @@ def cached_features(
     image_size: int,
     folder: str | os.PathLike,
     *,
+    view: int = 0,
     batch_size: int = 32,
     on_bad_record: OnBadRecord = "skip",
     progress: bool = True,
@@ -76,6 +77,7 @@ def cached_features(
         encoder: Keras layer, float32 [B, S, S, 3] (0 to 255) -> [B, N, D]; its `get_config` has all settings.
         image_size: `S`, side of the square that images are resized to, in pixels.
         folder: created if missing.
+        view: which view of each image is encoded, see `images.read_view`; 0 is the image itself.
         batch_size: number of images encoded at once.
         on_bad_record: `"skip"` lists images that cannot be read in `skipped`; `"fail"` raises.
         progress: show a progress bar while encoding.
@@ -99,7 +101,7 @@ def cached_features(
         raise ValueError(
             f"the encoder's output shape is {tuple(probe.shape)}: it must be [images, regions, depth]"
         )
-    digest = _digest(images, encoder, image_size)
+    digest = _digest(images, encoder, image_size, view)
     array_file, index_file = (folder / f"features-{digest[:24]}{suffix}" for suffix in (".npy", ".json"))
 
     bad = BadRecords(on_bad_record)
@@ -117,7 +119,7 @@ def cached_features(
         array_temporary.open("wb") as file,
     ):
         _write_header(file, 0, probe.shape[1:])
-        for batch_names, features in _encode(images, encoder, image_size, batch_size, bad, progress):
+        for batch_names, features in _encode(images, encoder, image_size, view, batch_size, bad, progress):
             if not np.isfinite(features).all():
                 raise InputError(
                     f"features of {batch_names[0]} or one of the {len(batch_names) - 1} images after it "
@@ -159,6 +161,7 @@ def _encode(
     images: dict[str, Path],
     encoder: keras.Layer,
     image_size: int,
+    view: int,
     batch_size: int,
     bad: BadRecords,
     progress: bool,
@@ -167,7 +170,7 @@ def _encode(
 
     def read(name: str) -> np.ndarray | InputError:
         try:
-            return read_image(images[name], image_size)
+            return read_view(images[name], image_size, view, name)
         except InputError as error:
             return error
 
@@ -179,7 +182,12 @@ def _encode(
     batches = [names[start : start + batch_size] for start in range(0, len(names), batch_size)]
     with (
         ThreadPoolExecutor(os.cpu_count()) as threads,
-        tqdm(total=len(names), unit="image", desc="encoding", disable=not progress) as bar,
+        tqdm(
+            total=len(names),
+            unit="image",
+            desc=f"encoding view {view}",
+            disable=not progress,
+        ) as bar,
     ):
         # The next batch is read while one is encoded.
         following = [threads.submit(read, name) for name in batches[0]]
@@ -213,7 +221,7 @@ def _check_space(folder: Path, needed: int) -> None:
         )
 
 
-def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int) -> str:
+def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int, view: int) -> str:
     """A digest of everything that the features depend on."""
     files = []
     for name, path in sorted(images.items()):
@@ -235,5 +243,6 @@ def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int) -> s
         "weights": weights.hexdigest(),
         "image_size": image_size,
         "images": files,
+        **({"view": view} if view else {}),
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()

@@ -31,15 +31,24 @@ class ImageSource(Protocol):
             group are batched together.
         usable: bool [records], whether a record can be fetched. It may become False when it is fetched.
         skipped: records that cannot be fetched.
+        views: number of views of each image, see `images.read_view`.
     """
 
     specs: dict[str, tf.TensorSpec]
     groups: np.ndarray
-    usable: np.ndarray
     skipped: list[Skipped]
+    views: int
 
-    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Inputs of records, int64 [B] -> for each of `specs` an array with leading axis B."""
+    @property
+    def usable(self) -> np.ndarray: ...
+
+    def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Returns the inputs of records, for each of `specs` an array with leading axis B.
+
+        Args:
+            indices: indices of the records, int64 [B].
+            views: number of each image's view, int64 [B]; None is 0.
+        """
         ...
 
 
@@ -55,6 +64,7 @@ class ImageFileSource:
     """
 
     def __init__(self, records: Sequence[Record], image_size: int, on_bad_record: OnBadRecord = "skip"):
+        self.views = 1
         shape = (image_size, image_size, 3)
         self.specs = {"image": tf.TensorSpec(shape, tf.uint8)}
         self._paths, self._size = [record.image for record in records], image_size
@@ -82,28 +92,41 @@ class ImageFileSource:
             self._kept[index] = image
         return None
 
-    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
         if self._kept is not None:
             return {"image": self._kept[indices]}
         return {"image": np.stack([read_image(self._paths[index], self._size) for index in indices])}
 
 
 class FeatureCacheSource:
-    """Features of a feature cache; records whose image could not be read are not usable."""
+    """Features of a feature cache; records whose image could not be read are not usable.
 
-    def __init__(self, records: Sequence[Record], cache: FeatureCache):
+    Args:
+        records: the records.
+        caches: features of the images, and of further views of them.
+    """
+
+    def __init__(self, records: Sequence[Record], *caches: FeatureCache):
+        cache = caches[0]
         self.specs = {"features": tf.TensorSpec(cache.features.shape[1:], cache.features.dtype)}
         unreadable = {entry.where: entry for entry in cache.skipped}
         ids = [record.image_id for record in records]
         self.usable = np.array([name not in unreadable for name in ids], bool)
         self.groups = np.zeros(len(records), np.int32)
         self.skipped = [unreadable[name] for name in ids if name in unreadable]
-        self._features = cache.features
-        self._rows = np.zeros(len(records), np.int64)
-        self._rows[self.usable] = cache.rows([name for name in ids if name not in unreadable])
+        self.views, self._features = len(caches), [cache.features for cache in caches]
+        names = [name for name in ids if name not in unreadable]
+        self._rows = np.zeros((len(caches), len(records)), np.int64)
+        self._rows[:, self.usable] = [cache.rows(names) for cache in caches]
 
-    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        return {"features": np.asarray(self._features[self._rows[indices]])}
+    def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        if views is None or self.views == 1:
+            return {"features": np.asarray(self._features[0][self._rows[0, indices]])}
+        features = np.empty((len(indices), *self.specs["features"].shape), self._features[0].dtype)
+        for view in np.unique(views):
+            chosen = views == view
+            features[chosen] = self._features[view][self._rows[view, indices[chosen]]]
+        return {"features": features}
 
 
 class RegionFeatureSource:
@@ -116,7 +139,7 @@ class RegionFeatureSource:
     """
 
     def __init__(self, features: RegionFeatures, on_bad_record: OnBadRecord = "skip"):
-        self._features, self._on_bad_record = features, on_bad_record
+        self._features, self._on_bad_record, self.views = features, on_bad_record, 1
         size = features.feature_size
         self.specs = {
             "features": tf.TensorSpec((None, size), tf.float32),
@@ -143,7 +166,7 @@ class RegionFeatureSource:
         if first_error is not None:
             raise first_error
 
-    def fetch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
         regions = int(self.groups[indices].max(initial=1))
         images = [self._one(index, regions) for index in indices]
         return {name: np.stack([image[name] for image in images]) for name in self.specs}
@@ -166,3 +189,41 @@ class RegionFeatureSource:
             name: np.zeros([regions if n is None else n for n in spec.shape], spec.dtype.as_numpy_dtype)
             for name, spec in self.specs.items()
         }
+
+
+class TeacherSource:
+    """Inputs of a captioner and, under the names `teacherN_NAME`, those of its teachers for the same images.
+
+    Args:
+        source: inputs of the captioner.
+        teachers: inputs of each teacher, of the same records.
+    """
+
+    def __init__(self, source: ImageSource, teachers: Sequence[ImageSource]):
+        self._source, self._teachers = source, teachers
+        self.specs = {
+            **source.specs,
+            **{
+                teacher_input(number, name): spec
+                for number, teacher in enumerate(teachers)
+                for name, spec in teacher.specs.items()
+            },
+        }
+        self.groups, self.skipped = source.groups, source.skipped
+        self.views = min([source.views, *(teacher.views for teacher in teachers)])
+
+    @property
+    def usable(self) -> np.ndarray:
+        return np.logical_and.reduce([self._source.usable, *(teacher.usable for teacher in self._teachers)])
+
+    def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        inputs = self._source.fetch(indices, views)
+        for number, teacher in enumerate(self._teachers):
+            given = teacher.fetch(indices, views)
+            inputs |= {teacher_input(number, name): value for name, value in given.items()}
+        return inputs
+
+
+def teacher_input(number: int, name: str) -> str:
+    """Name of the input `name` of teacher `number` in a batch."""
+    return f"teacher{number}_{name}"

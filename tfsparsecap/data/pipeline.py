@@ -74,25 +74,28 @@ class TrainingBatches:
             Dataset of `(inputs, targets)`: inputs `{"image": uint8 [B, S, S, 3] | "features": float32
             [B, N, D], "tokens": int32 [B, T]}`, targets int32 [B, T].
         """
-        rows, lengths = self._order(number)
+        rows, views, lengths = self._order(number)
         here, part = 1, 0
         if context is not None:
             share = context.get_per_replica_batch_size(self.batch_size)
             here = context.num_replicas_in_sync // context.num_input_pipelines
             part = context.input_pipeline_id
-            rows = rows.reshape(len(rows), -1, share)[:, part * here : (part + 1) * here].reshape(-1, share)
+            rows, views = (
+                values.reshape(len(values), -1, share)[:, part * here : (part + 1) * here].reshape(-1, share)
+                for values in (rows, views)
+            )
             lengths = lengths.repeat(here)
         # Augmentation draws random numbers batch by batch, so skipped batches must be augmented, too.
         late = skip_steps * here if self.augment is not None else 0
         early = skip_steps * here - late
-        dataset = tf.data.Dataset.from_tensor_slices((rows[early:], lengths[early:]))
+        dataset = tf.data.Dataset.from_tensor_slices((rows[early:], views[early:], lengths[early:]))
         dataset = dataset.map(self._gather, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         if self.augment is not None:
             dataset = self.augment.apply(dataset, [self.seed, number, part]).skip(late)
         return dataset.prefetch(4)
 
-    def _order(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Examples of every batch, int64 [steps, B], and the length of its token rows, int64 [steps]."""
+    def _order(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Examples and views of every batch, int64 [steps, B], and the length of its rows, int64 [steps]."""
         random = np.random.default_rng([self.seed, number])
         shuffled = random.permutation(self.examples)
         used = (self.targets != self.pad_id).sum(axis=1)
@@ -113,12 +116,16 @@ class TrainingBatches:
                 left = pool[full:]
             rest = left
         mixed = random.permutation(self.steps_per_epoch)
-        return np.concatenate(batches)[mixed], np.concatenate(lengths)[mixed]
+        rows = np.concatenate(batches)[mixed]
+        views = random.integers(self.source.views, size=rows.shape)
+        return rows, views, np.concatenate(lengths)[mixed]
 
-    def _gather(self, rows: tf.Tensor, length: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        def gather(rows: np.ndarray, length: np.int64) -> list[np.ndarray]:
+    def _gather(
+        self, rows: tf.Tensor, views: tf.Tensor, length: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        def gather(rows: np.ndarray, views: np.ndarray, length: np.int64) -> list[np.ndarray]:
             records = self.record_of[rows]
-            given = self.source.fetch(records)
+            given = self.source.fetch(records, views)
             targets = self.targets[rows, :length]
             # Captions of images that turn out to be unreadable are masked.
             targets = np.where(self.source.usable[records][:, None], targets, self.pad_id).astype(
@@ -128,7 +135,7 @@ class TrainingBatches:
 
         *given, tokens, targets = tf.numpy_function(
             gather,
-            [rows, length],
+            [rows, views, length],
             [*(spec.dtype for spec in self.source.specs.values()), tf.int32, tf.int32],
             stateful=False,
         )

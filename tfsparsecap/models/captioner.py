@@ -68,6 +68,8 @@ class Captioner(keras.Model):
     built: bool
     #: Share of the target probability that the loss spreads over all tokens, in [0, 1).
     label_smoothing: float = 0.0
+    #: Share of the loss that is the cross-entropy with the probabilities of teachers, if given.
+    teacher_weight: float = 0.5
 
     def __init__(
         self,
@@ -155,7 +157,8 @@ class Captioner(keras.Model):
         the replicas sum to the loss. A loss given to `compile` replaces it.
 
         Args:
-            x: inputs of `call`.
+            x: inputs of `call`; `"teacher_probabilities"` float [B, T, V] are targets besides the tokens
+                (knowledge distillation, Hinton et al., https://arxiv.org/abs/1503.02531, at temperature 1).
             y: target tokens int32 [B, T].
             y_pred: logits float [B, T, V].
             sample_weight: must be None.
@@ -185,7 +188,12 @@ class Captioner(keras.Model):
         if replica is not None and replica.num_replicas_in_sync > 1:
             words = replica.all_reduce(tf.distribute.ReduceOp.SUM, words)
             replicas = replica.num_replicas_in_sync
-        loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing) / tf.maximum(words, 1.0)
+        loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing)
+        if isinstance(x, dict) and "teacher_probabilities" in x:
+            losses = tf.nn.softmax_cross_entropy_with_logits(x["teacher_probabilities"], y_pred)
+            of_teachers = tf.reduce_sum(tf.where(y == self.pad_id, 0.0, losses))
+            loss = (1.0 - self.teacher_weight) * loss + self.teacher_weight * of_teachers
+        loss = loss / tf.maximum(words, 1.0)
         # All replicas compute the same regularization losses.
         return loss + tf.add_n(self.losses) / replicas if self.losses else loss
 

@@ -14,6 +14,7 @@ from tfsparsecap.data.image_sources import (
     ImageFileSource,
     ImageSource,
     RegionFeatureSource,
+    TeacherSource,
 )
 from tfsparsecap.data.pipeline import TrainingBatches, image_batches, reward_batches, training_batches
 from tfsparsecap.data.records import CaptionData, Record, Skipped
@@ -32,6 +33,7 @@ class RunData:
         tokenizer: its vocabulary.
         encoder: of the captioner, if it has one.
         progress: show progress bars.
+        teachers: the inputs of the run's teachers, for training.
     """
 
     config: Config
@@ -39,8 +41,9 @@ class RunData:
     tokenizer: Tokenizer
     encoder: keras.Layer | None
     progress: bool = True
+    teachers: Sequence["RunData"] = ()
     _sources: list[ImageSource] = field(default_factory=list)
-    _cache: FeatureCache | None = None
+    _caches: list[FeatureCache] = field(default_factory=list)
 
     def training_batches(self, *, from_images: bool, batch_size: int) -> TrainingBatches:
         """Batches of the training split: images with captions, or with their indices for SCST.
@@ -55,7 +58,11 @@ class RunData:
             assert encoder is not None  # `Config` has checked it
             augment = Augmentation(data.augmentation, encoder.image_size)
         records = self.data.split("train")
-        images = self.images(records, from_images=from_images)
+        views = 1 if from_images else data.cached_views
+        images = self.images(records, from_images=from_images, views=views)
+        if self.teachers:
+            theirs = [teacher.images(records, from_images=False, views=views) for teacher in self.teachers]
+            images = TeacherSource(images, theirs)
         if self.config.training.scst is not None:
             return reward_batches(images, records, batch_size=batch_size, augment=augment, seed=seed)
         return training_batches(
@@ -75,19 +82,20 @@ class RunData:
         """Images without captions, see `data.pipeline.image_batches`."""
         return image_batches(self.images(records, from_images=from_images), batch_size=batch_size)
 
-    def images(self, records: Sequence[Record], *, from_images: bool) -> ImageSource:
+    def images(self, records: Sequence[Record], *, from_images: bool, views: int = 1) -> ImageSource:
         """The images of records, or their features; `skipped` then lists those that cannot be read.
 
         Args:
             from_images: read images even if the encoder's features are cached.
+            views: number of views of each image, if the features are cached.
         """
         settings, encoder = self.config.data, self.config.model.encoder
-        features = None if from_images else self.features()
+        features = [] if from_images else self.features(records, views)
         source: ImageSource
         if encoder is None:
             source = RegionFeatureSource(region_features(self.config, records), settings.on_bad_record)
-        elif features is not None:
-            source = FeatureCacheSource(records, features)
+        elif features:
+            source = FeatureCacheSource(records, *features)
         else:
             source = ImageFileSource(records, encoder.image_size, settings.on_bad_record)
         self._sources.append(source)
@@ -98,20 +106,27 @@ class RunData:
         """Records whose image could not be read, among those read so far."""
         return list(dict.fromkeys(entry for source in self._sources for entry in source.skipped))
 
-    def features(self) -> FeatureCache | None:
-        """The encoder's features of every image; None if the encoder changes or nothing is cached."""
+    def features(self, records: Sequence[Record], views: int = 1) -> list[FeatureCache]:
+        """The encoder's features of each view: of the images of all splits, then of these records.
+
+        Empty if the encoder changes or nothing is cached.
+        """
         data, encoder = self.config.data, self.config.model.encoder
-        if self._cache is None and caches_features(self.config):
-            assert encoder is not None and data.cache_folder is not None
-            self._cache = cached_features(
-                self.data.records,
+        if not caches_features(self.config):
+            return []
+        assert encoder is not None and data.cache_folder is not None
+        for view in range(len(self._caches), views):
+            cache = cached_features(
+                records if view else self.data.records,
                 self.encoder,
                 encoder.image_size,
                 Path(data.cache_folder).expanduser(),
+                view=view,
                 on_bad_record=data.on_bad_record,
                 progress=self.progress,
             )
-        return self._cache
+            self._caches.append(cache)
+        return self._caches[:views]
 
 
 def caches_features(config: Config) -> bool:

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from tfsparsecap.encoder_catalogue import entry_of
 from tfsparsecap.errors import InputError
-from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size
+from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size, Texts
 from tfsparsecap.settings.section import OpenSection as _OpenSection
 from tfsparsecap.settings.section import Section as _Section
 
@@ -38,7 +38,9 @@ class Data(_OpenSection):
         batch_lengths: each batch contains captions of similar length, padded to the smallest of these
             lengths (or `max_length`) that is large enough; empty pads to `max_length`.
         augmentation: layers of `tfsparsecap.data.augmentation`, given by name or by name with arguments.
-            They require images and cannot be combined with cached features.
+            They require images; with cached features, use `cached_views`.
+        cached_views: number of views of each training image whose features are cached; each step takes one of
+            them. 1 is the image, 2 adds its mirror image, more add random crops.
         cache_folder: folder for the cached features of a frozen encoder; null computes them at every step.
         on_bad_record: `skip` lists records that cannot be read in `skipped.txt`; `fail` stops at the first.
     """
@@ -55,6 +57,7 @@ class Data(_OpenSection):
     max_length: Annotated[int, Field(ge=2)] = 15
     batch_lengths: list[Size] = []
     augmentation: list[str | dict[str, Any]] = []
+    cached_views: Size = 1
     cache_folder: str | None = "runs/_cache"
     on_bad_record: Literal["skip", "fail"] = "skip"
 
@@ -304,8 +307,12 @@ class Training(_Section):
         weight_decay: decoupled weight decay as in AdamW; gates and biases are excluded.
         clip_norm, clip_value: maximum global norm, and maximum absolute value, of gradients; null for none.
         label_smoothing: fraction of the target probability that is spread evenly over all tokens.
+        teacher: folders of finished runs whose word distributions, averaged, are targets besides the
+            reference captions (knowledge distillation). They may have other encoders and sizes, but need the
+            same vocabulary.
+        teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
         average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
-            checkpoints and the finished run use instead of the weights; null for none. Gates are not averaged.
+            checkpoints and the finished run use; null for none. Gates are not averaged.
         precision: `float32`, or `mixed_bfloat16` for devices that support it.
         distribution: `default` (one device) or `mirrored` (all devices of this machine).
         validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
@@ -332,6 +339,8 @@ class Training(_Section):
     clip_norm: Rate | None = 1.0
     clip_value: Rate | None = None
     label_smoothing: Share = 0.0
+    teacher: Texts = []
+    teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
     average_decay: Share | None = None
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     distribution: Literal["default", "mirrored"] = "default"
@@ -347,6 +356,11 @@ class Training(_Section):
             raise InputError(
                 "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
                 " null"
+            )
+        if self.scst is not None and self.teacher:
+            raise InputError(
+                "training.scst trains on rewards, without a teacher: remove training.teacher, or distil first"
+                " and give that run to training.start_from"
             )
         return self
 
@@ -393,6 +407,13 @@ class Config(_Section):
         if encoder is None and (self.data.augmentation or fine_tune):
             raise InputError(
                 "data.augmentation and training.fine_tune need images, but there is no encoder: remove them"
+            )
+        cached = encoder is not None and not encoder.trainable and self.data.cache_folder is not None
+        if self.data.cached_views > 1 and not cached:
+            raise InputError(
+                f"data.cached_views is {self.data.cached_views}, but no features are cached: set"
+                " model.encoder.trainable=false and data.cache_folder, or augment images with"
+                " data.augmentation"
             )
         scheme = self.pruning.encoder if self.pruning is not None else False
         if scheme in ENCODER_SCHEMES and (encoder is None or encoder.trainable or not fine_tune):

@@ -1,14 +1,16 @@
-"""What the sections of the settings have in common: types of numbers, and base classes."""
+"""What the sections of the settings have in common: types and base classes."""
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+# A single text need not be in a list.
+Texts = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 
 
 class Section(BaseModel):

@@ -7,12 +7,13 @@ ordinary `keras.callbacks`.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.data.image_sources import teacher_input
 from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
@@ -32,6 +33,8 @@ class Loop:
 
     Args:
         model: a captioner, compiled with an optimizer inside the scope of the strategy.
+        teachers: captioners whose predicted probabilities, averaged, are targets, too. Teacher N gets the
+            inputs named `teacherN_NAME`.
         strategy: distribution strategy; None takes the current one.
 
     Attributes:
@@ -45,8 +48,14 @@ class Loop:
     #: Logs that are averaged over the steps of an epoch; of the others, the last value is reported.
     averaged = frozenset({"loss"})
 
-    def __init__(self, model: Captioner, *, strategy: tf.distribute.Strategy | None = None):
-        self.model, self.optimizer = model, model.optimizer
+    def __init__(
+        self,
+        model: Captioner,
+        *,
+        teachers: Sequence[Captioner] = (),
+        strategy: tf.distribute.Strategy | None = None,
+    ):
+        self.model, self.optimizer, self.teachers = model, model.optimizer, teachers
         self.strategy = strategy or tf.distribute.get_strategy()
         with self.strategy.scope():
             self.optimizer.build(model.trainable_variables)
@@ -147,11 +156,23 @@ class Loop:
 
     def _replica_step(self, inputs: dict, targets: tf.Tensor) -> dict[str, tf.Tensor]:
         """One step on one device; the logs of all devices are summed."""
+        if self.teachers:
+            inputs = {**inputs, "teacher_probabilities": self._teach(inputs)}
         with tf.GradientTape() as tape:
             loss = self.model.compute_loss(inputs, targets, self.model(inputs, training=True))
             scaled = self.optimizer.scale_loss(loss)
         self._apply_gradients(tape, scaled)
         return {"loss": loss}
+
+    def _teach(self, inputs: dict) -> tf.Tensor:
+        """The mean of the teachers' probabilities, float32 [B, T, V]."""
+        probabilities = []
+        for number, teacher in enumerate(self.teachers):
+            prefix = teacher_input(number, "")
+            own = {key.removeprefix(prefix): given for key, given in inputs.items() if key.startswith(prefix)}
+            logits = teacher({**own, "tokens": inputs["tokens"]}, training=False)
+            probabilities.append(tf.nn.softmax(tf.cast(logits, tf.float32)))
+        return tf.stop_gradient(tf.add_n(probabilities) / len(probabilities))
 
     def _apply_gradients(self, tape: tf.GradientTape, scaled: tf.Tensor) -> None:
         """Updates the variables with the gradients of all devices."""

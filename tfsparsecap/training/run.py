@@ -37,6 +37,7 @@ from tfsparsecap.training.gating import (
 from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
 from tfsparsecap.training.scst import SCSTLoop
 from tfsparsecap.training.start import copy_weights, load_initial_weights, load_start
+from tfsparsecap.training.teachers import load_teachers, teacher_data
 
 Report = Callable[[str], None]
 
@@ -126,7 +127,15 @@ class _Run:
         for line in (data.summary(), *data.notes):
             report(line)
         tokenizer = self._make_captioner(data, resume)
-        self.run_data = RunData(config, data, tokenizer, self.captioner.encoder, progress=verbose == 1)
+        self.teachers = load_teachers(config, tokenizer)
+        self.run_data = RunData(
+            config,
+            data,
+            tokenizer,
+            self.captioner.encoder,
+            progress=verbose == 1,
+            teachers=[teacher_data(run, config, data, progress=verbose == 1) for run in self.teachers],
+        )
         if config.model.encoder is None and data.split("test"):
             self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
         self.batches = self._training_batches(self.phases[0])
@@ -300,7 +309,9 @@ class _Run:
         config, data, scst = self.config, self.run_data, self.config.training.scst
         if scst is None:
             self.captioner.label_smoothing = config.training.label_smoothing
-            return Loop(self.captioner, strategy=self.strategy)
+            self.captioner.teacher_weight = config.training.teacher_weight
+            teachers = [run.captioner for run in self.teachers]
+            return Loop(self.captioner, teachers=teachers, strategy=self.strategy)
         weights = scst.model_dump(include={"cider_d", "bleu_4", "count_end"})
         return SCSTLoop(
             self.captioner,

@@ -1,0 +1,55 @@
+"""Teachers: finished runs whose word distributions a captioner learns, `training.teacher`."""
+
+from tfsparsecap.data.records import CaptionData
+from tfsparsecap.data.tokenizers import Tokenizer
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.runs.run_data import RunData
+from tfsparsecap.settings.schema import Config
+
+
+def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
+    """The runs in `training.teacher`, which may have other encoders and sizes than the run they teach.
+
+    Args:
+        config: settings of the run that is taught.
+        tokenizer: its vocabulary.
+
+    Raises:
+        InputError: a run is not finished, or it has another vocabulary or caption length.
+    """
+    teachers = []
+    for where in config.training.teacher:
+        try:
+            teacher = FinishedRun.load(where)
+        except InputError as error:
+            raise InputError(f"training.teacher: {error}") from error
+        theirs = teacher.config.data
+        if theirs.max_length != config.data.max_length:
+            raise InputError(
+                f"training.teacher: the run in {where} has data.max_length={theirs.max_length}, this one"
+                f" {config.data.max_length}: set the same value"
+            )
+        if _tokens(teacher.tokenizer) != _tokens(tokenizer):
+            raise InputError(
+                f"training.teacher: the run in {where} has another vocabulary: train both on the same data"
+                " with the same data.minimum_count, or start from one run with training.start_from"
+            )
+        teachers.append(teacher)
+    return teachers
+
+
+def teacher_data(teacher: FinishedRun, config: Config, data: CaptionData, *, progress: bool) -> RunData:
+    """The inputs of a teacher for the images of `data`; its encoder's features are cached."""
+    own = teacher.config
+    if own.model.encoder is not None:
+        frozen = own.model.encoder.model_copy(update={"trainable": False})
+        own = own.model_copy(update={"model": own.model.model_copy(update={"encoder": frozen})})
+    settings = config.data.model_copy(update={"features": own.data.features})
+    own = own.model_copy(update={"data": settings, "pruning": None})
+    return RunData(own, data, teacher.tokenizer, teacher.captioner.encoder, progress)
+
+
+def _tokens(tokenizer: Tokenizer) -> tuple:
+    """What two tokenizers with the same token ids have in common."""
+    return type(tokenizer), tokenizer.vocabulary, len(tokenizer), tokenizer.digits
