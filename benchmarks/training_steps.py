@@ -37,7 +37,7 @@ from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import prune
-from tfsparsecap.settings.schema import SCST
+from tfsparsecap.settings.training import SCST
 from tfsparsecap.training.loop import Loop
 from tfsparsecap.training.scst import SCSTLoop
 

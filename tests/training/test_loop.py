@@ -9,7 +9,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.pruning import Gradual, prune
-from tfsparsecap.settings.schema import Training
+from tfsparsecap.settings.training import Training
 from tfsparsecap.training.loop import Loop, make_optimizer
 
 WORDS, LENGTH = 12, 5

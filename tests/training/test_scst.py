@@ -11,7 +11,7 @@ from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.pruning import Magnitude, Schedule, SupermaskLoss, prune
 from tfsparsecap.sampling import sample
 from tfsparsecap.settings.files import load_config
-from tfsparsecap.settings.schema import SCST
+from tfsparsecap.settings.training import SCST
 from tfsparsecap.training.run import train_run
 from tfsparsecap.training.scst import SCSTLoop
 

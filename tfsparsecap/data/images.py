@@ -2,6 +2,7 @@
 
 import os
 import warnings
+import zlib
 
 import numpy as np
 from PIL import Image, ImageOps

@@ -11,7 +11,8 @@ from tfsparsecap import data as sources
 from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning import registry
 from tfsparsecap.settings.files import sentence_of
-from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning, Training
+from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning
+from tfsparsecap.settings.training import Training
 
 # Arguments of a data source and of a pruning method that the run sets itself.
 _SET_FOR_SOURCES = ("folder", "on_bad_record")

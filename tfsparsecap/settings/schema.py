@@ -6,9 +6,10 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from tfsparsecap.encoder_catalogue import entry_of
 from tfsparsecap.errors import InputError
-from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size, Texts
+from tfsparsecap.settings.section import Count, Rate, Share, Size
 from tfsparsecap.settings.section import OpenSection as _OpenSection
 from tfsparsecap.settings.section import Section as _Section
+from tfsparsecap.settings.training import Training
 
 #: Schemes of encoder pruning in section 5.4 of the SMP paper, see `Pruning.encoder`.
 ENCODER_SCHEMES = ("A", "B", "C")
@@ -239,130 +240,6 @@ class Pruning(_OpenSection):
     sparsity: Share = 0.9
     block_shape: tuple[Size, Size] = (1, 1)
     encoder: bool | Literal["A", "B", "C"] = False
-
-
-class FineTune(_Section):
-    """Final epochs that also train the encoder, on images instead of cached features.
-
-    Attributes:
-        epochs: number of epochs; 0 for none.
-        learning_rate: learning rate of Adam, for decoder and encoder.
-        schedule: `constant`, or `cosine` (decays to `training.final_learning_rate`).
-        batch_size: captions per step; null uses `training.batch_size`.
-    """
-
-    epochs: Count = 0
-    learning_rate: Rate = 1e-5
-    schedule: Literal["constant", "cosine"] = "constant"
-    batch_size: Size | None = None
-
-
-class SCST(_Section):
-    """Self-critical sequence training: captions are sampled and rewarded by their similarity to references.
-
-    Attributes:
-        samples: captions sampled per image and step.
-        baseline: what a caption's reward is compared with: the mean reward of the image's other captions
-            (`others`), of all its captions (`all`), or the reward of the `greedy` caption.
-        cider_d, bleu_4: weights of CIDEr-D (0 to 10) and BLEU-4 (0 to 1) in the reward.
-        count_end: count the end token as a word, so that incomplete captions score lower.
-        temperature: temperature of the sampling.
-    """
-
-    samples: Size = 5
-    baseline: Literal["others", "all", "greedy"] = "others"
-    cider_d: NotNegative = 1.0
-    bleu_4: NotNegative = 0.0
-    count_end: bool = False
-    temperature: Rate = 1.0
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not self.cider_d and not self.bleu_4:
-            raise InputError("training.scst has no reward: set cider_d or bleu_4 above 0")
-        if self.samples < 2 and self.baseline != "greedy":
-            raise InputError(
-                f"training.scst.samples is {self.samples}, but the baseline is the mean of several captions:"
-                " sample 2 or more, or set training.scst.baseline=greedy"
-            )
-        return self
-
-
-class Training(_Section):
-    """How the captioner is trained.
-
-    Attributes:
-        start_from: folder of a finished run whose weights and vocabulary this run starts with, for example a
-            dense run to prune; null starts with random weights.
-        keep_initial: save the initial weights in `checkpoints/initial.npz`, so that lottery tickets
-            (`pruning.method=lottery pruning.rounds=0`) can start from this run.
-        epochs: number of training epochs, excluding fine-tuning.
-        batch_size: captions per step, across all devices.
-        learning_rate: peak learning rate of Adam.
-        schedule: `constant`; `cosine` (decays to `final_learning_rate`); or `noam` (decays with the inverse
-            square root of the step after the warm-up).
-        final_learning_rate: learning rate at the end of the `cosine` schedule.
-        warmup_steps: number of steps in which `cosine` and `noam` raise the learning rate linearly from 0.
-        adam_beta_2, adam_epsilon: Adam's decay rate of the second moment, and its epsilon.
-        weight_decay: decoupled weight decay as in AdamW; gates and biases are excluded.
-        clip_norm, clip_value: maximum global norm, and maximum absolute value, of gradients; null for none.
-        label_smoothing: fraction of the target probability that is spread evenly over all tokens.
-        teacher: folders of finished runs whose word distributions, averaged, are targets besides the
-            reference captions (knowledge distillation). They may have other encoders and sizes, but need the
-            same vocabulary.
-        teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
-        average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
-            checkpoints and the finished run use; null for none. Gates are not averaged.
-        precision: `float32`, or `mixed_bfloat16` for devices that support it.
-        distribution: `default` (one device) or `mirrored` (all devices of this machine).
-        validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
-            none, null for all.
-        early_stopping: stop after this many epochs without a better validation CIDEr; null never stops.
-        restore_best: keep the weights of the epoch with the best validation CIDEr at the final sparsity, not
-            of the last epoch. With `pruning.encoder=A`, `B` or `C`, only epochs of fine-tuning count.
-        fine_tune: final epochs that also train the encoder.
-        scst: train the captioner of `start_from` on rewards in all epochs, with `batch_size` images per step
-            and each image once per epoch; null trains on reference captions.
-    """
-
-    start_from: str | None = None
-    keep_initial: bool = False
-    epochs: Size = 2
-    batch_size: Size = 32
-    learning_rate: Rate = 3e-3
-    schedule: Literal["constant", "cosine", "noam"] = "cosine"
-    final_learning_rate: NotNegative = 1e-5
-    warmup_steps: Count = 100
-    adam_beta_2: Share = 0.999
-    adam_epsilon: Rate = 1e-7
-    weight_decay: NotNegative = 0.0
-    clip_norm: Rate | None = 1.0
-    clip_value: Rate | None = None
-    label_smoothing: Share = 0.0
-    teacher: Texts = []
-    teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
-    average_decay: Share | None = None
-    precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    distribution: Literal["default", "mirrored"] = "default"
-    validation_images: Count | None = 200
-    early_stopping: Size | None = None
-    restore_best: bool = False
-    fine_tune: FineTune = FineTune()
-    scst: SCST | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.clip_norm and self.clip_value:
-            raise InputError(
-                "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
-                " null"
-            )
-        if self.scst is not None and self.teacher:
-            raise InputError(
-                "training.scst trains on rewards, without a teacher: remove training.teacher, or distil first"
-                " and give that run to training.start_from"
-            )
-        return self
 
 
 class Decoding(_Section):

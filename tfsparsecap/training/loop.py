@@ -17,7 +17,7 @@ from tfsparsecap.data.image_sources import teacher_input
 from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.settings.schema import Training
+from tfsparsecap.settings.training import Training
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfsparsecap.decoding import beam_search
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.sampling import sample
-from tfsparsecap.settings.schema import SCST
+from tfsparsecap.settings.training import SCST
 from tfsparsecap.training.loop import Loop
 
 #: Token ids of captions, int32 [N, T], and the index of each caption's image, int64 [N] -> rewards [N].
