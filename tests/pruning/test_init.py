@@ -10,7 +10,8 @@ from tfsparsecap import pruning
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(pruning.__path__)])
-def test_examples_in_docstrings_run(name):
+def test_examples_in_docstrings_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     module = importlib.import_module(f"tfsparsecap.pruning.{name}")
     failed, _ = doctest.testmod(module, report=True)
     assert not failed
