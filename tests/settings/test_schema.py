@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import keras
 import pytest
 
 from tfsparsecap.data.radix import RadixTokenizer
@@ -37,10 +38,11 @@ def words():
     return WordTokenizer([*SPECIAL_TOKENS, *(f"w{number}" for number in range(10_000 - len(SPECIAL_TOKENS)))])
 
 
-def captioner_of(name, words):
-    config = load_config(CONFIGS / f"{name}.yaml")
+def captioner_of(name, words, *overrides):
+    config = load_config(CONFIGS / f"{name}.yaml", overrides)
     base = config.data.radix_base
-    return make_captioner(config, RadixTokenizer(words, base) if base else words, weights=False)
+    with keras.StatelessScope():  # shapes without values
+        return make_captioner(config, RadixTokenizer(words, base) if base else words, weights=False)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -62,5 +64,46 @@ def test_shared_layers_and_projections_exist_once(words):
     captioner = captioner_of("acort/base", words)
     assert (len(captioner.encoder_layers), len(captioner.decoder_layers)) == (2, 2)
     # Sharing saves a 512 x 512 dense layer with bias in each of the three attentions of a pair of layers.
-    alone = captioner_of("acort/layers-000111-both", words)
+    alone = captioner_of(
+        "acort/base", words, "model.share_encoder_attention=null", "model.share_decoder_attention=null"
+    )
     assert alone.count_params() - captioner.count_params() == 2 * 3 * (512 * 512 + 512)
+
+
+def millions(weights):
+    return sum(weight.shape.num_elements() for weight in weights) / 1e6
+
+
+#: Millions of weights in RNN-SMP, Table 6, and of the RNN in Table 5.
+@pytest.mark.parametrize(
+    ("name", "decoder", "cell"), [("lstm", 11.9, 2.62), ("lstm-s", 2.4, None), ("gru", None, 1.97)]
+)
+def test_sizes_of_soft_attention_are_those_of_the_paper(name, decoder, cell):
+    captioner = captioner_of(f"soft_attention/{name}", 9962)
+    weights = [
+        weight for layer in captioner.layers if layer is not captioner.encoder for weight in layer.weights
+    ]
+    if decoder:
+        # In the paper, the initial carry is 0 and the hidden state comes from 1024 values instead of 832.
+        projection = (1024 - 832) * captioner.rnn_size / 1e6
+        assert millions(weights) - millions(captioner.initial_carry.weights) + projection == pytest.approx(
+            decoder, abs=0.05
+        )
+    if cell:
+        kernels = (captioner.cell.kernel, captioner.cell.recurrent_kernel)
+        assert millions(kernels) == pytest.approx(cell, abs=0.005)
+
+
+#: NNZ of the dense models in SMP, Table 4, in millions, encoder and biases included.
+@pytest.mark.parametrize(("name", "paper"), [("dense-l", 15.33), ("dense-m", 3.37), ("dense-s", 2.67)])
+def test_sizes_of_small_dense_captioners_are_those_of_the_paper(name, paper):
+    captioner = captioner_of(f"soft_attention/{name}", 9962)
+    weights = [weight for weight in captioner.weights if "moving_" not in weight.path]
+    # In the paper the carry is not initialised.
+    assert millions(weights) - millions(captioner.initial_carry.weights) == pytest.approx(paper, abs=0.005)
+
+
+def test_the_smallest_acort_has_two_layers():
+    """ACORT, Table 1, "(0x2)", and section 5.2.3."""
+    model = load_config(CONFIGS / "acort/xsmall.yaml").model
+    assert (model.layers, model.share_encoder_layers, model.share_decoder_layers) == (2, [0, 0], [0, 0])

@@ -1,14 +1,22 @@
 """A study's file, its grid of runs, and error messages."""
 
+import functools
 from pathlib import Path
 
+import keras
 import pytest
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.pruning.supermask_loss import paper_sparsity_weight
+from tfsparsecap.settings.build import make_captioner
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.studies.study import Study, grid, load_study
 
-STUDIES = sorted((Path(__file__).parents[2] / "configs" / "studies").glob("*.yaml"))
+from .paper_values import ACORT, PUBLISHED_GRIDS, PUBLISHED_SETTINGS, WITHOUT_DENSE
+
+CONFIGURED = Path(__file__).parents[2] / "configs" / "studies"
+STUDIES = sorted(CONFIGURED.glob("*.yaml"))
+FOLDER = ["data.folder=somewhere"]
 
 
 def study(**changed):
@@ -174,19 +182,114 @@ def test_invalid_files_are_errors(text, message, tmp_path):
         load_study(tmp_path / "none.yaml")
 
 
+@pytest.fixture(scope="module")
+def runs_of():
+    """Runs of a study's file by its name; each file is read once."""
+    return functools.cache(
+        lambda name: grid(
+            load_study(CONFIGURED / f"{name}.yaml"), CONFIGURED / f"{name}.yaml", "runs", FOLDER
+        )
+    )
+
+
 @pytest.mark.parametrize("file", STUDIES, ids=[file.stem for file in STUDIES])
-def test_configured_studies_are_valid(file):
-    one = load_study(file)
-    assert one.name == file.stem
-    runs = grid(one, file, overrides=["data.folder=somewhere"])
-    for run in runs:
+def test_configured_studies_are_valid(file, runs_of):
+    assert load_study(file).name == file.stem
+    for run in runs_of(file.stem):
         check_settings(run.config)
-    assert len(runs) >= 4
+    assert len(runs_of(file.stem)) >= 4
+
+
+@pytest.mark.parametrize("name", PUBLISHED_GRIDS)
+def test_methods_and_sparsities_are_the_papers(name, runs_of):
+    found = {}
+    for run in runs_of(name):
+        if run.sparsity is not None:
+            found.setdefault(run.method, set()).add(run.sparsity)
+    assert found == {method: set(sparsities) for method, sparsities in PUBLISHED_GRIDS[name].items()}
+    assert any(run.sparsity is None for run in runs_of(name)) == (name not in WITHOUT_DENSE)
+
+
+def concerns(about, run):
+    """Whether values for some methods concern a run."""
+    pruned = run.config.pruning.method if run.config.pruning else "dense"
+    if about.startswith("all"):
+        without = about.removeprefix("all").removeprefix(" but ")
+        return run.method != without and (without, pruned) != ("hard", "magnitude")
+    kinds = {"sparse": pruned != "dense", "retrained": pruned == "magnitude" and run.start_from}
+    return bool(kinds.get(about)) or about == pruned or run.method in about.split(" and ")
+
+
+@pytest.mark.parametrize(
+    ("place", "studies", "about", "values"),
+    PUBLISHED_SETTINGS,
+    ids=[f"{p}: {a}" for p, _, a, _ in PUBLISHED_SETTINGS],
+)
+def test_settings_are_the_papers(place, studies, about, values, runs_of):
+    for name in studies:
+        runs = [run for run in runs_of(name) if concerns(about, run)]
+        assert runs or len(studies) > 1
+        for run in runs:
+            settings = run.config.model_dump()
+            for key, value in values.items():
+                found = functools.reduce(lambda section, part: section[part], key.split("."), settings)
+                assert found == pytest.approx(value) if isinstance(value, float) else found == value, (
+                    f"{name}, {run.name}: {key} is {found}, but {value} in {place}"
+                )
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        # RNN-SMP, Tables 3 and 4; SMP, Figure 3.
+        *((name, (5, 5, 10, 20)) for name in ("smp_figure3_lstm", "rnn_smp_table4", "rnn_smp_table5")),
+        # SMP, caption of Figure 4.
+        ("smp_figure4_up_down", (80, 80, 80, 120)),
+        ("smp_figure4_ort", (120, 120, 80, 120)),
+    ],
+)
+def test_weights_of_the_sparsity_loss_are_the_papers(name, weights, runs_of):
+    smp = [run for run in runs_of(name) if run.method == "SMP"]
+    found = {
+        run.sparsity: paper_sparsity_weight(run.config.pruning.options["paper"], run.sparsity) for run in smp
+    }
+    assert [found[sparsity] for sparsity in sorted(found)] == pytest.approx(weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values"),
+    [
+        *((name, "initial_logit", [5.0, 2.5, 0.0, -2.5, -5.0]) for name in ("smp_table5", "rnn_smp_table1")),
+        *((name, "sparsity_weight", [1.0, 2.0, 5.0, 10.0]) for name in ("smp_table6", "rnn_smp_table2")),
+    ],
+)
+def test_ablations_of_smp_have_the_papers_values(name, key, values, runs_of):
+    assert [run.config.pruning.options[key] for run in runs_of(name)] == values
+
+
+#: Parameters in millions, in the order of the tables.
+@pytest.mark.parametrize(
+    ("number", "parameters"),
+    [
+        (2, [55.4, 40.7, 26.0, 16.7, 4.1, 15.0, 8.4, 4.2, 2.6]),
+        (6, [55.4, 46.2, 46.0, 45.7, 45.5]),
+        (7, [55.4, 40.7, 33.4, 33.4, 26.0, 18.7]),
+        (8, [55.4, 26.0, 26.0, 26.0]),
+        (9, [55.4, 39.7, 34.4, 18.7]),
+        (10, [55.4, 53.9, 52.3, 50.7, 50.7]),
+    ],
+)
+def test_captioners_in_acorts_tables_have_the_published_sizes(number, parameters, runs_of):
+    found = []
+    for run in runs_of(f"acort_table{number}"):
+        base = run.config.data.radix_base
+        with keras.StatelessScope():  # shapes without values
+            # Digits, and as in the published 771 tokens of base 768 three special ones.
+            captioner = make_captioner(run.config, base + 3 if base else 10_000)
+        found.append(captioner.count_params() / 1e6)
+    assert found == pytest.approx(parameters, abs=0.05)
 
 
 def test_each_table_and_figure_has_a_study():
     names = {file.stem for file in STUDIES}
-    assert {"smp_table4", "smp_table5", "smp_table6", "relevance_soft_attention", "relevance_ort"} <= names
-    assert {f"rnn_smp_table{number}" for number in (1, 2, 3, 4, 5, 6)} <= names
-    figures = ("3_lstm", "3_gru", "4_up_down", "4_ort", "5_lstm", "5_gru")
-    assert {f"smp_figure{figure}" for figure in figures} <= names
+    assert names >= {*PUBLISHED_GRIDS, *ACORT, "relevance_soft_attention", "relevance_ort"}
