@@ -186,6 +186,8 @@ def test_phases_follow_the_settings(tiny_settings):
     first, second = phases(load_config(None, [*tiny_settings, *frozen]))
     assert not first.from_images and second.from_images
     assert (second.epochs, second.batch_size, second.schedule) == (2, 25, "constant")
+    cosine = "training.fine_tune.schedule=cosine"
+    assert phases(load_config(None, [*tiny_settings, *frozen, cosine]))[1].schedule == "cosine"
 
 
 @pytest.mark.slow

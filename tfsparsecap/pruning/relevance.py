@@ -78,9 +78,9 @@ class Relevance(ValidationDriven, FixedMask):
 
     Reference:
         Bonetta, Ribero and Cancelliere, "Regularization-based Pruning of Irrelevant Weights in Deep Neural
-        Architectures", sections 3 and 4, https://arxiv.org/abs/2204.04977. Table 1 of the paper uses
-        `pruning_percentage` 0.01 to 0.04 and validates every 25 to 2500 steps; the paper gives no values for
-        `decay`, `patience` and `finetune_validations`.
+        Architectures", sections 3 and 4, https://arxiv.org/abs/2204.04977. The paper uses a
+        `pruning_percentage` of 0.01, 0.04 or 0.1 and validates every 25 to 6000 steps (Table 1, sections 6.2
+        and 6.3); it gives no values for `decay`, `patience` and `finetune_validations`.
 
     Examples:
         >>> import tfsparsecap as sc
