@@ -31,7 +31,7 @@ class CaptionReward:
         count_end: count the end token as a word, which penalises incomplete captions.
 
     Raises:
-        InputError: no record has a caption, or `count_end` is set for a vocabulary of pieces.
+        InputError: no record has a caption.
 
     Reference:
         Rennie et al., "Self-critical Sequence Training for Image Captioning", https://arxiv.org/abs/1612.00563.
@@ -61,20 +61,15 @@ class CaptionReward:
         if not captions:
             raise InputError("there are no references to compute rewards with: give training captions")
         self._hashes = None
+        end = f" {_END}" if count_end else ""
         if isinstance(self._words, WordTokenizer):
             words = list(self._words.vocabulary)
             words[self._words.unknown_id], words[self._words.end_id] = _UNKNOWN, _END
             self._hashes = hash_captions(words).words
-            end = f" {_END}" if count_end else ""
             texts = iter([text + end for text in self._words.normalise_all(captions)])
-        elif count_end:
-            raise InputError(
-                "training.scst.count_end requires a vocabulary of words, and this one has SentencePiece"
-                " pieces: set it to false"
-            )
         else:
             rows = self._words.encode(tf.constant(captions, tf.string)).to_list()
-            texts = iter([_text(self._words, row, _UNKNOWN_IN_REFERENCE) for row in rows])
+            texts = iter([_text(self._words, row, _UNKNOWN_IN_REFERENCE) + end for row in rows])
         self.references = References([[next(texts) for _ in record.captions] for record in records])
 
     def __call__(self, tokens: Any, images: Any) -> np.ndarray:
@@ -103,7 +98,10 @@ class CaptionReward:
         words = self._words
         ids = self._tokenizer.to_words(tf.constant(tokens)).numpy()
         if self._hashes is None:
-            return hash_captions(_text(words, row, _UNKNOWN) for row in ids.tolist())
+            return hash_captions(
+                _text(words, row, _UNKNOWN) + f" {_END}" * (self.count_end and words.end_id in row)
+                for row in ids.tolist()
+            )
         ends = np.cumsum(ids == words.end_id, axis=1)
         kept = (ends == 0) & (ids != words.pad_id) & (ids != words.start_id)
         if self.count_end:

@@ -33,7 +33,7 @@ class SCST(_Section):
         baseline: what a caption's reward is compared with: the mean reward of the image's other captions
             (`others`), of all its captions (`all`), or the reward of the `greedy` caption.
         cider_d, bleu_4: weights of CIDEr-D (0 to 10) and BLEU-4 (0 to 1) in the reward.
-        count_end: count the end token as a word, so that incomplete captions score lower.
+        count_end: count the end token as a word; otherwise captions learn to end before they are complete.
         temperature: temperature of the sampling.
     """
 
@@ -41,7 +41,7 @@ class SCST(_Section):
     baseline: Literal["others", "all", "greedy"] = "others"
     cider_d: NotNegative = 1.0
     bleu_4: NotNegative = 0.0
-    count_end: bool = False
+    count_end: bool = True
     temperature: Rate = 1.0
 
     @model_validator(mode="after")
