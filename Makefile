@@ -2,7 +2,8 @@
 # Installing takes one to two minutes and happens once; `touch pyproject.toml` makes the next target repeat it.
 
 # Python 3.12 and later measure the coverage of the tests almost for free; see pyproject.toml.
-PYTHON ?= $(firstword $(foreach python,python3.12 python3.13 python3.11,\
+PYENV_PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12)
+PYTHON ?= $(firstword $(foreach python,python3.12 $(PYENV_PYTHONS) python3.13 python3.11,\
   $(shell $(python) -c 'print("$(python)")' 2>/dev/null)) python3)
 PYTEST_ARGS ?=
 # A variable MODEL in the environment is ignored.

@@ -39,7 +39,7 @@ def paper_sparsity_weight(paper: str | None, sparsity: float) -> float:
         sparsity: target; Up-Down and Object Relation Transformer use the nearest of the published ones.
 
     Examples:
-        >>> paper_sparsity_weight("up_down", 0.991), paper_sparsity_weight("soft_attention", 0.9)
+        >>> paper_sparsity_weight("up_down", 0.991), paper_sparsity_weight("soft_attention", 0.8)
         (120.0, 5.0)
     """
     if paper in _FIGURE_4:

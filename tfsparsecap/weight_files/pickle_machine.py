@@ -81,7 +81,9 @@ class PickleMachine:
 
     def run(self, program: bytes | BinaryIO) -> Any:
         """Returns the object that a pickle describes; a file is read up to the end of the pickle."""
-        self.stack, self.below, self.memo = [], [], {}
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
         for count, (instruction, argument, _) in enumerate(pickletools.genops(program)):
             if count == _MAX_INSTRUCTIONS:
                 raise RejectedFile(f"describes its tensors in more than {count:,} steps: {SAVE_STATE_DICT}")

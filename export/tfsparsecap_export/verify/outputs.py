@@ -134,8 +134,8 @@ def verify_captions(
         if same[0]:
             equal += 1
         else:
-            captions = expected[0], _predicted(outputs)[0]
-            gap = _score_gap(*(score_tokens(sample, ids) for ids in captions), first=np.argmin(same_ids[0]))
+            own, others = (score_tokens(sample, ids) for ids in (expected[0], _predicted(outputs)[0]))
+            gap = _score_gap(own, others, first=int(np.argmin(same_ids[0])))
             ties += int(gap <= tie)
     different = len(samples) - equal - ties
     allowed = tolerance if tolerance is not None else (0.0 if all_float else 1.0)

@@ -254,7 +254,7 @@ class TinyViTEncoder(Encoder):
         self.cut(network)
 
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
-        return (image - np.float32(_MEAN)) / np.float32(_DEVIATION)
+        return (image - np.array(_MEAN, "float32")) / np.array(_DEVIATION, "float32")
 
     def get_config(self) -> dict:
         return {**super().get_config(), "batch_norm": self.batch_norm}
