@@ -32,11 +32,6 @@ def weights():
     return [keras.Variable(value, name=name) for value, name in zip(START, ("kernel", "bias"), strict=True)]
 
 
-def reset_of(optimizer, variables, before=None):
-    optimizer.build(variables)
-    return OptimizerReset(optimizer, keras.Variable(0, dtype="int64") if before is None else before)
-
-
 def moved(optimizer, variables, gradients):
     for step in gradients:
         optimizer.apply([tf.constant(gradient) for gradient in step], variables)
@@ -46,7 +41,7 @@ def moved(optimizer, variables, gradients):
 def test_updates_after_a_reset_equal_those_of_a_new_optimizer(name):
     before, own, theirs = keras.Variable(0, dtype="int64"), weights(), weights()
     optimizer = OPTIMIZERS[name](0.1)
-    start = reset_of(optimizer, own, before)
+    start = OptimizerReset(optimizer, before)
     moved(optimizer, own, GRADIENTS[:5])
     for variable, value in zip(own, START, strict=True):
         variable.assign(value)
@@ -61,7 +56,7 @@ def test_updates_after_a_reset_equal_those_of_a_new_optimizer(name):
 
 def test_averages_of_the_weights_become_the_weights():
     own, optimizer = weights(), optimizers.SGD(0.1, use_ema=True)
-    start = reset_of(optimizer, own)
+    start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     moved(optimizer, own, GRADIENTS[:3])
     start.reset([(variable, tf.constant(value)) for variable, value in zip(own, START, strict=True)])
     optimizer.finalize_variable_values(own)
@@ -71,14 +66,14 @@ def test_averages_of_the_weights_become_the_weights():
 
 def test_a_reset_keeps_the_learning_rate_and_its_schedule_continues():
     own, optimizer = weights(), optimizers.SGD(0.1)
-    start = reset_of(optimizer, own)
+    start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     optimizer.learning_rate = 0.025
     moved(optimizer, own, GRADIENTS[:2])
     start.reset([])
     assert float(optimizer.learning_rate) == pytest.approx(0.025)
 
     optimizer = optimizers.SGD(schedules.PiecewiseConstantDecay([1, 4], [1.0, 0.5, 0.25]))
-    start, rates = reset_of(optimizer, own), []
+    start, rates = OptimizerReset(optimizer, keras.Variable(0, dtype="int64")), []
     for number, step in enumerate(GRADIENTS[:7]):
         if number in (3, 5):
             start.reset([])
@@ -89,8 +84,8 @@ def test_a_reset_keeps_the_learning_rate_and_its_schedule_continues():
 
 def test_a_continued_schedule_is_saved_as_the_original():
     optimizer = optimizers.Adam(schedules.CosineDecay(0.1, 7))
-    reset_of(optimizer, weights())
-    reset_of(optimizer, weights())
+    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
+    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     again = optimizers.deserialize(optimizers.serialize(optimizer))
     assert type(again._learning_rate) is schedules.CosineDecay
     assert again._learning_rate.get_config() == schedules.CosineDecay(0.1, 7).get_config()
@@ -103,5 +98,5 @@ def test_a_schedule_without_get_config_is_supported():
             return 0.1
 
     optimizer = optimizers.Adagrad(Own())
-    reset_of(optimizer, weights())
+    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
     assert isinstance(optimizer._learning_rate, ContinuedSchedule)

@@ -135,9 +135,11 @@ class LotteryTicket(FixedMask):
             return closed_in_layers(self.gates, self.sparsity)
         return super().most_closed()
 
-    def on_optimizer_build(self, optimizer: keras.optimizers.Optimizer) -> None:
-        if self.rounds:
-            self._optimizer = OptimizerReset(optimizer, self._steps_before)
+    def wrap(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+        wrapped = super().wrap(optimizer)
+        if self.rounds and not isinstance(wrapped, keras.optimizers.LossScaleOptimizer):
+            self._optimizer = OptimizerReset(wrapped.inner_optimizer, self._steps_before)
+        return wrapped
 
     def iterations(self, optimizer: keras.optimizers.Optimizer) -> keras.Variable | tf.Tensor:
         if not self.rounds:

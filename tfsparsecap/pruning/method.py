@@ -227,9 +227,6 @@ class PruningMethod:
             )
         return PruningOptimizer(optimizer, self)
 
-    def on_optimizer_build(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Called when the optimizer of the weights has created its variables, before its first step."""
-
     @property
     def target(self) -> float | None:
         """The sparsity at the end of a complete training; None if not known in advance."""

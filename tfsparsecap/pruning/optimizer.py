@@ -38,11 +38,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self.method = method
 
     def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
         weights, _ = self._split(variables, variables)
         self.inner_optimizer.build(weights)
-        self.method.on_optimizer_build(self.inner_optimizer)
         super().build(variables)
 
     def _split(self, values: Sequence, variables: Sequence[keras.Variable]) -> tuple[list, list]:

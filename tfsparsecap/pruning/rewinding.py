@@ -3,9 +3,13 @@
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfsparsecap import keras_internals
+
+#: A weight that differs from the initial values of all optimizer variables.
+_PROBE = 0.40625
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
@@ -48,14 +52,12 @@ class OptimizerReset:
     become the weights.
 
     Args:
-        optimizer: a built Keras optimizer before its first step. Its learning rate schedule, if any,
-            continues after a reset.
+        optimizer: any Keras optimizer; its learning rate schedule, if any, continues after a reset.
         steps_before: int64 scalar variable, to which each reset adds the optimizer's steps.
 
     Examples:
         >>> weight = keras.Variable(1.0)
         >>> adam = keras.optimizers.Adam(0.1)
-        >>> adam.build([weight])
         >>> resetting = OptimizerReset(adam, keras.Variable(0, dtype="int64"))
         >>> adam.apply([keras.ops.ones(())], [weight])
         >>> resetting.reset([(weight, keras.ops.ones(()))])
@@ -64,12 +66,8 @@ class OptimizerReset:
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, steps_before: keras.Variable) -> None:
-        self.steps_before = steps_before
-        # The learning rate is a setting, not state.
-        self._state = [variable for variable in optimizer.variables if variable.name != "learning_rate"]
-        with tf.init_scope():
-            # Keras's optimizers fill each variable with a constant, such as 0.1 in Adagrad.
-            self._initial = [float(tf.reshape(tf.convert_to_tensor(v), [-1])[0]) for v in self._state]
+        self.optimizer, self.steps_before = optimizer, steps_before
+        self._initial, self._initial_scalars = _initial_values(optimizer)
         schedule = keras_internals.learning_rate_source(optimizer)
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             schedule = schedule.schedule if isinstance(schedule, ContinuedSchedule) else schedule
@@ -81,10 +79,58 @@ class OptimizerReset:
         Args:
             weights: the variables that the optimizer updates, each with its current value.
         """
-        count = next(variable for variable in self._state if variable.name == "iteration")
+        first = {
+            f"{weight.path.replace('/', '_')}_{kind}": value if constant is None else constant
+            for weight, value in weights
+            for kind, constant in self._initial.items()
+        }
+        variables = _state(self.optimizer)
+        scalars = [v for v in variables if _is_scalar(v) and v.name not in first and not _counts(v)]
+        if len(scalars) == len(self._initial_scalars):
+            first.update(zip((scalar.name for scalar in scalars), self._initial_scalars, strict=True))
+        count = next(filter(_counts, variables))
         self.steps_before.assign_add(tf.cast(tf.convert_to_tensor(count), tf.int64))
-        # An average starts at 0, but the first step sets it to the weight.
-        averages = {f"{weight.path.replace('/', '_')}_average": value for weight, value in weights}
-        for variable, initial in zip(self._state, self._initial, strict=True):
-            value = tf.cast(averages.get(variable.name, initial), variable.dtype)
-            variable.assign(tf.broadcast_to(value, variable.shape))
+        for variable in variables:
+            if variable.name in first or _counts(variable) or not _is_scalar(variable):
+                value = tf.cast(first.get(variable.name, 0.0), variable.dtype)
+                variable.assign(tf.broadcast_to(value, variable.shape))
+
+
+def _state(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """Returns all variables except the learning rate, which is a setting, not state."""
+    return [variable for variable in optimizer.variables if variable.name != "learning_rate"]
+
+
+def _is_scalar(variable: keras.Variable) -> bool:
+    return len(variable.shape) == 0
+
+
+def _counts(variable: keras.Variable) -> bool:
+    return variable.name == "iteration"
+
+
+def _initial_values(optimizer: keras.optimizers.Optimizer) -> tuple[dict[str, float | None], list[float]]:
+    """Returns the values of an optimizer's variables before its first step.
+
+    Builds another optimizer with the same settings for a single weight and reads its variables.
+
+    Returns:
+        Kind of variable ("momentum") -> its value, or None for the value of the weight; and the values of
+        scalars that do not belong to a weight, in order.
+    """
+    probe = keras.Variable(np.full((1, 1), _PROBE, "float32"), name="probe")
+    try:
+        # The learning rate does not matter, and a custom schedule may have no configuration.
+        twin = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": 0.1})
+        twin.build([probe])
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return {"average": None}, []  # not configurable: assume 0, as in most optimizers
+    kinds, scalars = {}, []
+    for variable in _state(twin):
+        value = float(tf.reshape(tf.convert_to_tensor(variable), [-1])[0])
+        if variable.name.startswith("probe_"):
+            kinds[variable.name.removeprefix("probe_")] = None if value == _PROBE else value
+        elif _is_scalar(variable) and not _counts(variable):
+            scalars.append(value)
+    # An average starts at 0, but the first step sets it to the weight.
+    return {**kinds, "average": None}, scalars
