@@ -268,6 +268,7 @@ def test_ablations_of_smp_have_the_papers_values(name, key, values, runs_of):
 
 
 #: Parameters in millions, in the order of the tables.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "parameters"),
     [
