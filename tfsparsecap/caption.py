@@ -22,7 +22,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfsparsecap.command import DONE, WRONG_INPUT, fail, only_json_on_stdout, parser, run, start_tensorflow
+from tfsparsecap.command import (
+    DONE,
+    WRONG_INPUT,
+    add_search_options,
+    fail,
+    only_json_on_stdout,
+    parser,
+    run,
+    search_options,
+    start_tensorflow,
+)
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -42,6 +52,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument(
         "--beam", type=int, help="beam width, and number of captions (a .tflite file has a fixed beam)"
     )
+    add_search_options(options)
     sampling = options.add_argument_group("sampling (trained runs only)")
     sampling.add_argument("--sample", type=int, metavar="N", help="sample N captions")
     sampling.add_argument("--top-k", type=int, metavar="K", help="from the K most likely words")
@@ -71,12 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     sampling = {name: getattr(given, name) for name in ("temperature", "top_k", "top_p", "seed")}
     check_options(given.beam, given.sample, **sampling)
+    changes = search_options(given)
     code = DONE
     results: list[dict[str, Any]] = []
     with only_json_on_stdout(given.json):
         if Path(given.captioner).is_dir():
             start_tensorflow()
-        found = load(given.captioner).stream(
+        captioner = load(given.captioner)
+        captioner.change_search(**changes)
+        found = captioner.stream(
             given.images, beam=given.beam, samples=given.sample, features=given.features, **sampling
         )
         many = len(given.images) > 1 or (given.features is None and Path(given.images[0]).is_dir())

@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DISK_FULL
@@ -60,6 +60,45 @@ def run(main: Callable[[], int | None]) -> NoReturn:
 def fail(sentence: str) -> None:
     """Prints an error on one line of standard error."""
     print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
+
+
+def add_search_options(options: argparse.ArgumentParser) -> None:
+    """Adds the options of the search for complete sentences, which `search_options` reads."""
+    group = options.add_argument_group("complete sentences (default: the run's settings, section decoding)")
+    group.add_argument(
+        "--no-repeat-ngram",
+        type=int,
+        metavar="N",
+        help="no N words in a row occur twice; 0 allows repetitions (default: 3, for synthetic scenes 0)",
+    )
+    group.add_argument(
+        "--length-penalty",
+        type=float,
+        metavar="A",
+        help="rank captions by score / length ** A; larger values favour longer captions (default: 0.7)",
+    )
+    group.add_argument(
+        "--plain",
+        action="store_true",
+        help="plain beam search: captions may contain unknown words (which are left out), repeat themselves,"
+        " and end early; ranked by score",
+    )
+
+
+def search_options(given: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_search_options` that were given.
+
+    Raises:
+        InputError: a value is out of range, or an option contradicts `--plain`.
+    """
+    names = ("no_repeat_ngram", "length_penalty")
+    found = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    if given.plain and found:
+        raise InputError("--plain excludes --no-repeat-ngram and --length-penalty: leave them out")
+    for name, value in found.items():
+        if not 0 <= value <= 10:
+            raise InputError(f"--{name.replace('_', '-')} is {value}: use 0 to 10")
+    return {"plain": True} if given.plain else found
 
 
 def parser(documentation: str) -> argparse.ArgumentParser:

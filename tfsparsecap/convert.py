@@ -252,7 +252,7 @@ def _settings(captioner, published: Mapping[str, Any], name: str, data: str | No
             "radix_base": radix,
             "max_length": published.get("max_seq_length", _DEFAULT_LENGTH),
         },
-        "decoding": {"beam": beam},
+        "decoding": {"beam": beam, "plain": True},  # the captions of the original
         "pruning": None,
     }
     return checked_config(content)

@@ -9,26 +9,33 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.search_rules import BROKEN_RULE, NEVER, SPARE_CANDIDATES, SearchRules
 
 
 def beam_search(
-    captioner: Captioner, inputs: dict, beam: int, max_length: int
+    captioner: Captioner, inputs: dict, beam: int, max_length: int, rules: SearchRules | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the `beam` best captions by beam search without length normalisation; `beam=1` is greedy search.
+    """Finds the `beam` best captions by beam search; `beam=1` is greedy search.
 
     Runs eagerly or inside `tf.function`; in a graph it stops as soon as every beam has ended.
+
+    With `rules`, the next token is one of the `beam + SPARE_CANDIDATES` most probable ones.
+    Captions are ranked first by the number of rules that they break, then by their score, divided by
+    `length ** length_penalty`. This holds at each token, and also between captions that have ended and those
+    that have not.
 
     Args:
         captioner: any built `Captioner`.
         inputs: inputs of `captioner.encode`, leading axis B (may be unknown in a graph).
         beam: number of captions kept at each step, at least 1.
         max_length: largest number of tokens in a caption, including the end token.
+        rules: for complete sentences; None is the plain search, which ranks captions by their scores.
 
     Returns:
         `(token_ids, scores)`, best first: int32 [B, beam, max_length] without the start token and with
         `pad_id` after the end token; float32 [B, beam], the sum of the log-probabilities of a caption's
-        tokens, including the end token if generated. If fewer than `beam` captions exist, the rest are
-        `pad_id` with score -inf.
+        tokens, including the end token if generated, whatever the `rules`. If fewer than `beam` captions
+        exist, the rest are `pad_id` with score -inf.
 
     Raises:
         InputError: a beam or length below 1, or a length above `captioner.max_length`.
@@ -48,7 +55,7 @@ def beam_search(
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
         memory, state = tf.nest.map_structure(lambda x: _repeat(x, beam), (memory, state))
-        return _search(captioner, memory, state, beam, max_length)
+        return _search(captioner, memory, state, beam, max_length, rules)
 
 
 def check_length(captioner: Captioner, max_length: int) -> None:
@@ -61,13 +68,18 @@ def check_length(captioner: Captioner, max_length: int) -> None:
 
 
 def _search(
-    captioner: Captioner, memory: Memory, state: State, beam: int, max_length: int
+    captioner: Captioner,
+    memory: Memory,
+    state: State,
+    beam: int,
+    max_length: int,
+    rules: SearchRules | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Searches from memory and state with leading axis B * beam, equal for all beams of an image."""
     rows = _length(tf.nest.flatten(state)[0])
     batch = rows // beam
-    # At most `beam` continuations of one caption can be among the best.
-    width = min(beam, captioner.vocabulary_size)
+    # At most `beam` continuations of one caption can be among the best, and rules exclude some.
+    width = min(beam + (SPARE_CANDIDATES if rules is not None else 0), captioner.vocabulary_size)
     # All beams start equal, so only the first is alive; otherwise all would find the same caption. A dead
     # beam counts as ended, so that it does not keep the loop running.
     alive = tf.range(rows) % beam == 0
@@ -81,6 +93,9 @@ def _search(
         "token_ids": tf.fill([rows, max_length], captioner.pad_id),
         "state": state,
     }
+    if rules is not None:
+        loop |= {"broken": tf.zeros([rows], tf.int32), "weight": tf.ones([rows])}
+        loop |= rules.initial_state(rows, max_length)
 
     def proceed(loop: dict[str, tf.Tensor]) -> tf.Tensor:
         return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
@@ -89,39 +104,57 @@ def _search(
         logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
         # Compute the logarithm of the best tokens only.
         probabilities, tokens = tf.math.top_k(tf.nn.softmax(logits), k=width)
+        # With rules, a token of probability 0 may be the only one left; this changes no other logarithm.
+        log_probabilities = tf.math.log(probabilities if rules is None else probabilities + 1e-37)
         ended = tf.expand_dims(loop["ended"], 1)
         tokens = tf.where(ended, captioner.pad_id, tokens)
-        scores = tf.expand_dims(loop["scores"], 1) + tf.where(ended, after_end, tf.math.log(probabilities))
-        token_ids, ended = loop["token_ids"], loop["ended"]
-        if beam > 1:
-            scores, index = tf.math.top_k(tf.reshape(scores, [batch, beam * width]), k=beam)
+        scores = tf.expand_dims(loop["scores"], 1) + tf.where(ended, after_end, log_probabilities)
+        # What belongs to a caption, one row for each; and what belongs to its candidates [rows, width].
+        rows_of = {"token_ids": loop["token_ids"], "ended": loop["ended"], "state": state}
+        candidates, ranks = {"last": tokens, "scores": scores}, scores
+        if rules is not None:
+            rows_of["weight"] = tf.where(loop["ended"], loop["weight"], rules.weight(loop["position"] + 1))
+            rows_of |= {name: loop[name] for name in rules.state_names}
+            broken = tf.where(ended, 0, rules.broken_rules(tokens, loop))
+            candidates["broken"] = tf.expand_dims(loop["broken"], 1) + broken
+            penalties = BROKEN_RULE * tf.cast(candidates["broken"], tf.float32)
+            ranks = scores * tf.expand_dims(rows_of["weight"], 1) - penalties
+        if width > 1:
+            _, index = tf.math.top_k(tf.reshape(ranks, [batch, beam * width]), k=beam)
             parents, picked = index // width, index
             if isinstance(batch, tf.Tensor) or batch > 1:
                 first = tf.expand_dims(tf.range(batch) * beam, 1)
                 parents, picked = parents + first, picked + first * width
-            parents = tf.reshape(parents, [-1])
-            tokens = tf.gather(tf.reshape(tokens, [-1]), picked)
-            token_ids, ended, state = tf.nest.map_structure(
-                lambda x: tf.gather(x, parents), (token_ids, ended, state)
-            )
-        last = tf.reshape(tokens, [-1])
+            parents, picked = tf.reshape(parents, [-1]), tf.reshape(picked, [-1])
+            candidates = {
+                name: tf.gather(tf.reshape(values, [-1]), picked) for name, values in candidates.items()
+            }
+            if beam > 1:
+                rows_of = tf.nest.map_structure(lambda x: tf.gather(x, parents), rows_of)
+        else:
+            candidates = {name: tf.reshape(values, [-1]) for name, values in candidates.items()}
+        last = candidates["last"]
         here = tf.range(max_length) == loop["position"]
         following = {
+            **rows_of,
+            **candidates,
             "position": loop["position"] + 1,
-            "last": last,
-            "ended": ended | (last == captioner.end_id),
-            "scores": tf.reshape(scores, [-1]),
-            "token_ids": tf.where(here, tf.expand_dims(last, 1), token_ids),
-            "state": state,
+            "ended": rows_of["ended"] | (last == captioner.end_id),
+            "token_ids": tf.where(here, tf.expand_dims(last, 1), rows_of["token_ids"]),
         }
+        if rules is not None:
+            following |= rules.next_state({**rows_of, "position": loop["position"]}, last)
         # Reshaping loses static shapes, but a loop must keep them.
         tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
         return [following]
 
     (loop,) = tf.while_loop(proceed, advance, [loop])
-    exists = loop["scores"] > float("-inf")
+    scores = loop["scores"]
+    if rules is not None:
+        scores = tf.where(loop["broken"] < NEVER, scores, float("-inf"))
+    exists = scores > float("-inf")
     token_ids = tf.where(tf.expand_dims(exists, 1), loop["token_ids"], captioner.pad_id)
-    return tf.reshape(token_ids, [batch, beam, max_length]), tf.reshape(loop["scores"], [batch, beam])
+    return tf.reshape(token_ids, [batch, beam, max_length]), tf.reshape(scores, [batch, beam])
 
 
 class Decoder:
@@ -131,6 +164,7 @@ class Decoder:
         captioner: any built `Captioner`.
         beam: number of captions kept at each step; 1 is greedy.
         max_length: largest number of tokens in a caption, including the end token.
+        rules: for complete sentences; None is the plain search, see `beam_search`.
 
     Examples:
         >>> from tfsparsecap.models import SoftAttention
@@ -138,8 +172,14 @@ class Decoder:
         >>> token_ids, scores = decode({"features": tf.zeros((2, 4, 8))})
     """
 
-    def __init__(self, captioner: Captioner, beam: int = 1, max_length: int = 20) -> None:
-        self.captioner, self.beam, self.max_length = captioner, beam, max_length
+    def __init__(
+        self,
+        captioner: Captioner,
+        beam: int = 1,
+        max_length: int = 20,
+        rules: SearchRules | None = None,
+    ) -> None:
+        self.captioner, self.beam, self.max_length, self.rules = captioner, beam, max_length, rules
         self._search = tf.function(self._decode, reduce_retracing=True, autograph=False)
 
     def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
@@ -152,7 +192,7 @@ class Decoder:
         return self._search.experimental_get_tracing_count()
 
     def _decode(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor]:
-        return beam_search(self.captioner, inputs, self.beam, self.max_length)
+        return beam_search(self.captioner, inputs, self.beam, self.max_length, self.rules)
 
 
 def _repeat(x: tf.Tensor, times: int) -> tf.Tensor:

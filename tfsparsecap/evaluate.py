@@ -3,7 +3,7 @@
 Captions every image of a split and scores the captions as papers do: BLEU-1 to BLEU-4, METEOR, ROUGE-L,
 ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken. A score that cannot be
 computed is listed with the reason. For a run, scores_SPLIT.json and captions_SPLIT.json are written into
-its folder (with --beam N: scores_SPLIT_beamN.json).
+its folder (with --beam N: scores_SPLIT_beamN.json, and likewise with other options of the search).
 
 examples:
   python -m tfsparsecap.evaluate runs/quickstart
@@ -27,9 +27,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
+from tfsparsecap.command import (
+    add_search_options,
+    only_json_on_stdout,
+    parser,
+    print_table,
+    run,
+    search_options,
+    start_tensorflow,
+)
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, make_folder, read_json
 from tfsparsecap.metrics.scores import METRICS, check_metrics
@@ -78,6 +86,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--spice", action="store_true", help="download what SPICE needs with Maven (387 MB) if it is missing"
     )
     options.add_argument("--spice-jars", metavar="FOLDER", help="folder of SPICE's jars (default: the cache)")
+    add_search_options(options)
     options.add_argument("--json", action="store_true", help="print the scores as JSON")
     return options.parse_args(argv)
 
@@ -103,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         output = given.output or (given.captioner if is_run else None)
         if output is not None:
             written = {name: value for name, value in scores.items() if name not in _PRINTED_ONLY}
-            _write(Path(output), written, as_rows(captions), given.beam)
+            _write(Path(output), written, as_rows(captions), {"beam": given.beam, **search_options(given)})
         if not given.json:
             print_table(given.captioner or given.results, scores_table(scores))
     if given.json:
@@ -113,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(given: argparse.Namespace) -> None:
     """Checks the options before anything is captioned."""
+    changes = search_options(given)
     for name in ("beam", "threads"):
         if getattr(given, name) is not None and getattr(given, name) < 1:
             raise InputError(f"--{name} is {getattr(given, name)}: it must be at least 1")
@@ -129,6 +139,8 @@ def _check(given: argparse.Namespace) -> None:
         for name in ("beam", "threads", "config", "data", "features"):
             if getattr(given, name) is not None:
                 raise InputError(f"--{name} is about captioning: leave it out, --results has the captions")
+        if changes:
+            raise InputError("--results has the captions: leave out the options of the search")
     elif given.captioner is None:
         raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
 
@@ -155,6 +167,7 @@ def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]
     from tfsparsecap.inference.finished_run import FinishedRun
 
     finished = FinishedRun.load(given.captioner)
+    finished.change_search(**search_options(given))
     data, scorer = _load_data(given, finished.config)
     scores, captions = finished.evaluate(
         data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
@@ -168,6 +181,7 @@ def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"
 
     captioner = TFLiteCaptioner(path)
     captioner.check_beam(given.beam)
+    captioner.change_search(**search_options(given))
     settings = Path(given.config or path.parent / "config.yaml")
     if not settings.is_file():
         raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
@@ -216,9 +230,12 @@ def _score_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     return {**about, **_scorer(given, training)(captions)}, captions
 
 
-def _write(folder: Path, scores: dict, rows: list[dict], beam: int | None) -> None:
-    # The scores with the run's own beam are not overwritten by those with another one.
-    suffix = scores["split"] if beam is None else f"{scores['split']}_beam{beam}"
+def _write(folder: Path, scores: dict, rows: list[dict], changes: dict[str, Any]) -> None:
+    # The scores with the run's own search are not overwritten by those with another one.
+    suffix = scores["split"]
+    for name, value in changes.items():
+        if value is not None:
+            suffix += f"_{name}" if value is True else f"_{name}{value}"
     for name, content in (("scores", scores), ("captions", rows)):
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         atomic_write(folder / f"{name}_{suffix}.json", text)

@@ -14,6 +14,7 @@ from tfsparsecap.decoding import _length, _repeat, check_length
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner, Inputs
+from tfsparsecap.search_rules import SearchRules
 
 Seed: TypeAlias = int | tuple[int, int] | tf.Tensor | None
 
@@ -32,6 +33,7 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: Seed = None,
+    rules: SearchRules | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Samples captions of every image token by token; the image is encoded once.
 
@@ -55,6 +57,8 @@ def sample(
             same captions on the same kind of device; replicas of a `tf.distribute` strategy need different
             seeds. None takes a new seed for each call (in a graph, each run) from the generator that
             `tf.random.set_seed` seeds.
+        rules: for complete sentences: only tokens that break the fewest rules are sampled. None allows all,
+            also padding and the unknown token, as training on rewards requires.
 
     Returns:
         `(token_ids, log_probabilities)`: int32 [B, samples, max_length] without the start token and with
@@ -96,6 +100,8 @@ def sample(
             "log_probabilities": tf.zeros([rows, max_length]),
             "state": state,
         }
+        if rules is not None:
+            loop |= rules.initial_state(rows, max_length)
 
         def proceed(loop: dict[str, tf.Tensor]) -> tf.Tensor:
             return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
@@ -103,7 +109,12 @@ def sample(
         def advance(loop: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
             position, ended = loop["position"], loop["ended"]
             logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
-            tokens = _sample_tokens(logits, tf.random.fold_in(seed, position), temperature, top_k, top_p)
+            allowed = logits
+            if rules is not None:
+                broken = rules.broken_rules(tf.range(captioner.vocabulary_size)[None], loop)
+                fewest = tf.reduce_min(broken, axis=1, keepdims=True)
+                allowed = tf.where(broken == fewest, logits, -math.inf)
+            tokens = _sample_tokens(allowed, tf.random.fold_in(seed, position), temperature, top_k, top_p)
             sampled_logits = tf.gather(logits, tokens, batch_dims=1)
             log_probabilities = tf.where(ended, 0.0, sampled_logits - tf.reduce_logsumexp(logits, axis=1))
             last = tf.where(ended, captioner.pad_id, tokens)
@@ -116,6 +127,8 @@ def sample(
                 "log_probabilities": tf.where(here, log_probabilities[:, None], loop["log_probabilities"]),
                 "state": state,
             }
+            if rules is not None:
+                following |= rules.next_state(loop, last)
             # A step may lose static shapes, but a loop must keep them.
             tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
             return [following]
@@ -137,6 +150,7 @@ class Sampler:
         top_p: see `sample`.
         seed: see `sample`; None takes a new seed for this sampler. Each call uses a different seed derived
             from it; another sampler with the same seed gives the same samples.
+        rules: see `sample`.
 
     Raises:
         InputError: as `sample`.
@@ -157,11 +171,12 @@ class Sampler:
         top_k: int | None = None,
         top_p: float | None = None,
         seed: Seed = None,
+        rules: SearchRules | None = None,
     ) -> None:
         _check(samples, max_length, temperature, top_k, top_p)
         self.captioner, self.samples, self.max_length = captioner, samples, max_length
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
-        self.seed = _as_seed(seed)
+        self.seed, self.rules = _as_seed(seed), rules
         # A variable, so that calls inside another `tf.function` are counted too.
         self._calls = tf.Variable(
             0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="calls"
@@ -187,6 +202,7 @@ class Sampler:
             top_k=self.top_k,
             top_p=self.top_p,
             seed=tf.random.fold_in(self.seed, self._calls.assign_add(1)),
+            rules=self.rules,
         )
         scores, order = tf.math.top_k(tf.reduce_sum(log_probabilities, axis=2), k=self.samples)
         return tf.gather(token_ids, order, batch_dims=1), scores

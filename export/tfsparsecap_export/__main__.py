@@ -30,7 +30,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
+from tfsparsecap.command import (
+    add_search_options,
+    only_json_on_stdout,
+    parser,
+    run,
+    search_options,
+    start_tensorflow,
+)
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.encode.formats import FORMATS, check_format
 
@@ -111,6 +118,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         " 'shipped' for the costs in the package (default: this machine's if it was calibrated)",
         metavar="FILE",
     )
+    add_search_options(options)
     add("--json", "print the report as JSON instead of a table", action="store_true")
     return options.parse_args(argv)
 
@@ -123,6 +131,7 @@ def export(argv: Sequence[str] | None = None) -> None:
     """
     options = _arguments(argv)
     check_format(options.format)
+    search_options(options)
     for name in ("beam", "max_length", "samples", "regions"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -160,6 +169,7 @@ def _export(options: argparse.Namespace, output: Path):
     from rich.console import Console
 
     from tfsparsecap.models.captioner import Captioner
+    from tfsparsecap.settings.schema import Decoding
     from tfsparsecap_export.encode import costs
     from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
     from tfsparsecap_export.runs import load_run, validation_samples
@@ -186,6 +196,8 @@ def _export(options: argparse.Namespace, output: Path):
             if "boxes" in model.input_names:
                 shapes["boxes"] = (regions, 4)
         inputs = caption_inputs(model, shapes)
+        decoding = config.decoding if config else Decoding()
+        decoding = decoding.model_copy(update=search_options(options))
         if options.max_length is None:
             max_length = (config.data.max_length if config else model.max_length) or 20
         else:  # in words, of which the last one is the end token
@@ -203,6 +215,7 @@ def _export(options: argparse.Namespace, output: Path):
                 beam=options.beam,
                 max_length=max_length,
                 tokenizer=tokenizer,
+                search=decoding.search_options(config.data.kind if config else None),
                 description=loaded.description,
                 tolerance=options.tolerance,
             ),

@@ -16,6 +16,8 @@ from tfsparsecap.files import atomic_write
 from tfsparsecap.inference.bundle import FORMAT_VERSION
 from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
+from tfsparsecap.search_options import SearchOptions
+from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import formats, int8_encoder, sparse
 from tfsparsecap_export.encode.costs import Costs
@@ -45,6 +47,7 @@ class CaptionOptions:
         max_length: maximum number of tokens per caption, including the end token.
         tokenizer: tokenizer that the captioner was trained with.
         vocabulary: token strings in the order of their ids, if there is no tokenizer.
+        search: options of the search for complete sentences; None is the plain search.
         description: additional entries of `captioner.json`, such as `trained_on` and `scores`.
         tolerance: fraction of the captions that may differ from the Keras model's. By default 0 for a file
             with float weights only, and 1 for a file with int8 weights, whose scores are checked in any case.
@@ -57,6 +60,7 @@ class CaptionOptions:
     max_length: int = 20
     tokenizer: Tokenizer | None = None
     vocabulary: list[str] | None = None
+    search: SearchOptions | None = dataclasses.field(default_factory=SearchOptions)
     description: dict = dataclasses.field(default_factory=dict)
     tolerance: float | None = None
 
@@ -211,6 +215,7 @@ class _CaptionerJob:
                 f"the vocabulary has {len(known)} tokens, the model {model.vocabulary_size}:"
                 " give the vocabulary that the model was trained with"
             )
+        self._rules = None if options.search is None else SearchRules(model, options.search, known)
         digits = self._tokenizer.digits if self._tokenizer is not None else 1
         self.words = min(REPORTED_WORDS * digits, options.max_length)
         self.verify = functools.partial(
@@ -218,6 +223,7 @@ class _CaptionerJob:
             model,
             beam=options.beam,
             max_length=options.max_length,
+            rules=self._rules,
             tolerance=options.tolerance,
         )
 
@@ -226,7 +232,9 @@ class _CaptionerJob:
         tokenizer, options = self._tokenizer, self._options
         to_words = tokenizer.to_words if tokenizer is not None and tokenizer.words is not tokenizer else None
         inputs = self.inputs if inputs is None else inputs
-        return graph.caption_graph(self._model, inputs, options.beam, options.max_length, to_words)
+        return graph.caption_graph(
+            self._model, inputs, options.beam, options.max_length, to_words, self._rules
+        )
 
     def convert_with_int8_encoder(self, validation: CaptionedSamples) -> tuple[bytes, LayerReport] | None:
         """The file with an int8 encoder, calibrated with validation images, and the report on the encoder."""
@@ -266,6 +274,7 @@ class _CaptionerJob:
             "vocabulary_size": len(tokenizer.words) if tokenizer else self._model.vocabulary_size,
             "special_ids": {"pad": special.pad_id, "start": special.start_id, "end": special.end_id},
             "unknown_id": unknown_id,
+            "search": self._rules and self._rules.description(),
             "join": tokenizer.join if tokenizer else "words",
             "sparsity": report.sparsity,
             "export_format": report.format,

@@ -14,6 +14,8 @@ from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
+from tfsparsecap.search_options import SearchOptions
+from tfsparsecap.search_rules import SearchRules
 
 from .conftest import BEAM, DIGITS_LENGTH, MAX_LENGTH, prune
 
@@ -27,13 +29,18 @@ def small():
     return SoftAttention(40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24)
 
 
+def default_rules(captioner, vocabulary=None):
+    """The search of files; the vocabularies of these tests have no English words."""
+    return SearchRules(captioner, SearchOptions(), vocabulary)
+
+
 SMALL_OPTIONS = {"inputs": {"features": (5, 24)}, "captions": CaptionOptions(max_length=5)}
 
 
 @pytest.mark.parametrize("pattern", ["blocks", pytest.param("unstructured", marks=pytest.mark.slow)])
 def test_every_format_gives_the_captions_of_the_keras_model(pattern, request, exported, samples):
     captioner = request.getfixturevalue(f"{pattern}_captioner")
-    decode = Decoder(captioner, BEAM, MAX_LENGTH)
+    decode = Decoder(captioner, BEAM, MAX_LENGTH, default_rules(captioner))
     expected = [[values.numpy()[0] for values in decode(sample)] for sample in samples]
     # The comparison would be weak if all images had the same caption.
     assert len({tuple(token_ids[0]) for token_ids, _ in expected}) > 3
@@ -100,7 +107,8 @@ def test_a_captioner_without_encoder_needs_the_shape_of_its_features(tmp_path, s
     assert "No layer of the model is sparse" in report.sentences()[0]
     features = np.random.default_rng(0).normal(size=(5, 24)).astype(np.float32)
     token_ids, _ = TFLiteCaptioner(tmp_path / "a.tflite").token_ids(features=features)
-    np.testing.assert_array_equal(token_ids, Decoder(small, 3, 5)({"features": features[None]})[0][0])
+    decode = Decoder(small, 3, 5, default_rules(small))
+    np.testing.assert_array_equal(token_ids, decode({"features": features[None]})[0][0])
 
 
 @pytest.mark.slow
@@ -116,7 +124,8 @@ def test_additional_inputs_of_a_captioner_are_inputs_of_the_file(tmp_path):
     rng = np.random.default_rng(0)
     regions, pooled = rng.normal(size=(4, 6)).astype("float32"), rng.normal(size=6).astype("float32")
     token_ids, scores = file.token_ids(features=regions, pooled=pooled)
-    expected_ids, expected = Decoder(captioner, 3, 5)({"features": regions[None], "pooled": pooled[None]})
+    decode = Decoder(captioner, 3, 5, default_rules(captioner))
+    expected_ids, expected = decode({"features": regions[None], "pooled": pooled[None]})
     np.testing.assert_array_equal(token_ids, expected_ids[0])
     np.testing.assert_allclose(scores, expected[0], atol=0.01)
     with pytest.raises(InputError, match="takes image or features, and pooled, mask, not features and boxes"):
@@ -127,7 +136,8 @@ def test_additional_inputs_of_a_captioner_are_inputs_of_the_file(tmp_path):
 def test_a_transformer_that_predicts_digits_returns_words(
     exported_transformer, transformer_captioner, digits, samples, tmp_path
 ):
-    decode = Decoder(transformer_captioner, BEAM, DIGITS_LENGTH)
+    rules = default_rules(transformer_captioner, digits)
+    decode = Decoder(transformer_captioner, BEAM, DIGITS_LENGTH, rules)
     expected = [[values.numpy()[0] for values in decode(sample)] for sample in samples[:2]]
     known = {weight.path: np.asarray(weight) for weight in transformer_captioner.weights}
     for format in FORMATS:
@@ -172,7 +182,8 @@ def test_fewer_regions_with_boxes_are_padded(tmp_path):
     regions = rng.normal(size=(4, 6)).astype("float32")
     boxes = np.sort(rng.random((4, 2, 2)), axis=1).reshape(4, 4).astype("float32")
     token_ids, scores = file.token_ids(features=regions, boxes=boxes)
-    expected = Decoder(captioner, 3, 5)({"features": regions[None], "boxes": boxes[None]})
+    decode = Decoder(captioner, 3, 5, default_rules(captioner))
+    expected = decode({"features": regions[None], "boxes": boxes[None]})
     np.testing.assert_array_equal(token_ids, expected[0][0])
     np.testing.assert_allclose(scores, expected[1][0], atol=1e-4)
     with pytest.raises(InputError, match=r"takes features of shape \[9, 6\]"):

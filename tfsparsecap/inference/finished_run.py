@@ -20,6 +20,7 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.sampling import Sampler
+from tfsparsecap.search_rules import SearchRules
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.schema import Config
 
@@ -72,7 +73,16 @@ class FinishedRun(CaptionGenerator):
 
     def decoder(self, beam: int | None = None) -> Decoder:
         """The beam search; None takes the run's own beam."""
-        return Decoder(self.captioner, beam or self.config.decoding.beam, self.config.data.max_length)
+        beam = beam or self.config.decoding.beam
+        return Decoder(self.captioner, beam, self.config.data.max_length, self._rules())
+
+    def _rules(self) -> SearchRules | None:
+        options = self.config.decoding.search_options(self.config.data.kind)
+        return None if options is None else SearchRules(self.captioner, options, self.tokenizer)
+
+    def change_search(self, **options: Any) -> None:
+        self.config.decoding = self.config.decoding.model_copy(update=options)
+        self._searches.clear()
 
     def search(
         self, beam: int | None = None, samples: int | None = None, **sampling: Any
@@ -85,7 +95,8 @@ class FinishedRun(CaptionGenerator):
         elif samples is None:
             search = self.decoder(beam)
         else:
-            search = Sampler(self.captioner, samples, self.config.data.max_length, **sampling)
+            length = self.config.data.max_length
+            search = Sampler(self.captioner, samples, length, rules=self._rules(), **sampling)
         if "seed" not in sampling:
             self._searches[key] = search
 

@@ -87,6 +87,18 @@ class CaptionGenerator(ABC):
             InputError: the captioner does not support an option, or its value is out of range.
         """
 
+    @abstractmethod
+    def change_search(self, **options: Any) -> None:
+        """Changes the search for complete sentences.
+
+        Args:
+            options: `plain`, `no_repeat_ngram` and `length_penalty`, as in the section `decoding` of a run's
+                settings.
+
+        Raises:
+            InputError: there are options, and the search cannot be changed.
+        """
+
     def generate(
         self,
         images: Any,

@@ -17,6 +17,7 @@ from tfsparsecap import decoding
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals
 
 #: Signature of a captioner's file; see docs/export.md, "Files of captioners".
@@ -34,6 +35,7 @@ def caption_graph(
     beam: int,
     max_length: int,
     to_words: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    rules: SearchRules | None = None,
 ) -> bytes:
     """Converts preprocessing, encoder and beam search into one graph.
 
@@ -43,6 +45,7 @@ def caption_graph(
         beam: number of captions that beam search keeps and returns.
         max_length: maximum number of tokens per caption, including the end token.
         to_words: `RadixTokenizer.to_words` for a captioner that predicts several digits per word.
+        rules: for complete sentences; None is the plain search.
 
     Returns:
         A dense float32 .tflite file with the signature `caption` and the outputs `token_ids` int32 [beam,
@@ -55,7 +58,7 @@ def caption_graph(
     check_weights(captioner)
 
     def caption(**inputs):
-        token_ids, scores = decoding.beam_search(captioner, inputs, beam, max_length)
+        token_ids, scores = decoding.beam_search(captioner, inputs, beam, max_length, rules)
         if to_words is None:
             return {"token_ids": token_ids[0], "scores": scores[0]}
         return {"token_ids": to_words(token_ids[0]), DIGITS: token_ids[0], "scores": scores[0]}

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS
 from tfsparsecap_export.samples import Sample
 
@@ -85,6 +86,7 @@ def verify_captions(
     *,
     beam: int,
     max_length: int,
+    rules: SearchRules | None = None,
     all_float: bool,
     tolerance: float | None = None,
     tie: float = TIE,
@@ -96,7 +98,7 @@ def verify_captions(
         captioner: the Keras model.
         content: the bytes of the .tflite file.
         samples: inputs, each with a first axis of 1.
-        beam, max_length: as in the export.
+        beam, max_length, rules: as in the export.
         all_float: whether all weights in the file are floating point numbers.
         tolerance: fraction of the captions that may differ. By default 0 if all weights are float, and 1 with
             int8 weights, because the scores are checked.
@@ -107,7 +109,7 @@ def verify_captions(
         InputError: the file does not load, returns NaN, or its scores differ from those of the Keras model.
         CaptionsDiffer: more captions differ than `tolerance` allows.
     """
-    decode, score_tokens = Decoder(captioner, beam, max_length), caption_scorer(captioner)
+    decode, score_tokens = Decoder(captioner, beam, max_length, rules), caption_scorer(captioner)
     equal = ties = equal_beams = 0
     largest_error = 0.0
     run, run_plain = _runners(content, CAPTION_SIGNATURE)
@@ -135,7 +137,8 @@ def verify_captions(
             equal += 1
         else:
             own, others = (score_tokens(sample, ids) for ids in (expected[0], _predicted(outputs)[0]))
-            gap = _score_gap(own, others, first=int(np.argmin(same_ids[0])))
+            penalty = 0.0 if rules is None else rules.length_penalty
+            gap = _score_gap(own, others, first=int(np.argmin(same_ids[0])), length_penalty=penalty)
             ties += int(gap <= tie)
     different = len(samples) - equal - ties
     allowed = tolerance if tolerance is not None else (0.0 if all_float else 1.0)
@@ -216,17 +219,19 @@ def _predicted(outputs: dict[str, np.ndarray]) -> np.ndarray:
     return outputs.get(DIGITS, outputs["token_ids"])
 
 
-def _score_gap(own: np.ndarray, other: np.ndarray, first: int) -> float:
+def _score_gap(own: np.ndarray, other: np.ndarray, first: int, length_penalty: float) -> float:
     """Nats by which the Keras model's scores of two captions differ.
 
-    This is the difference of the whole captions or of the first words that differ, whichever is smaller:
-    after a tie between two words, greedy decoding may produce very different captions.
+    This is the difference of the whole captions, with length penalty, or of the first words that differ,
+    whichever is smaller: after a tie between two words, greedy decoding may produce very different captions.
 
     Args:
         own, other: log-probabilities of the tokens of both captions.
         first: position of the first token that differs.
+        length_penalty: as of the search.
     """
-    return min(abs(float(own.sum() - other.sum())), abs(float(own[first] - other[first])))
+    whole = own.sum() / len(own) ** length_penalty - other.sum() / len(other) ** length_penalty
+    return min(abs(float(whole)), abs(float(own[first] - other[first])))
 
 
 def caption_scorer(captioner: Captioner) -> Callable[[Sample, np.ndarray], np.ndarray]:
