@@ -169,7 +169,7 @@ def _export(options: argparse.Namespace, output: Path):
     from rich.console import Console
 
     from tfsparsecap.models.captioner import Captioner
-    from tfsparsecap.settings.schema import Decoding
+    from tfsparsecap.settings.decoding import Decoding
     from tfsparsecap_export.encode import costs
     from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
     from tfsparsecap_export.runs import load_run, validation_samples

@@ -6,8 +6,8 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from tfsparsecap.encoder_catalogue import entry_of
 from tfsparsecap.errors import InputError
+from tfsparsecap.settings.decoding import Decoding
 from tfsparsecap.settings.section import Count, Rate, Share, Size
-from tfsparsecap.search_options import FUNCTION_WORDS, SearchOptions
 from tfsparsecap.settings.section import OpenSection as _OpenSection
 from tfsparsecap.settings.section import Section as _Section
 from tfsparsecap.settings.training import Training
@@ -241,36 +241,6 @@ class Pruning(_OpenSection):
     sparsity: Share = 0.9
     block_shape: tuple[Size, Size] = (1, 1)
     encoder: bool | Literal["A", "B", "C"] = False
-
-
-class Decoding(_Section):
-    """How a run generates captions when it is evaluated, used or exported; not during training.
-
-    Attributes:
-        beam: beam size; 1 is greedy. Exported files have their own beam.
-        batch_size: images per batch.
-        plain: plain beam search, without the rules for complete sentences and without length penalty.
-        no_repeat_ngram: N-grams of this length, and words in a row, are not repeated; 0 allows repetitions.
-            Null is 3, but 0 for synthetic scenes, whose correct captions repeat "a small red".
-        function_words: words that do not end a caption and may occur more than twice: `english`, or a list of
-            such words for captions in another language; an empty list switches both rules off.
-        length_penalty: exponent A: captions are ranked by their score divided by length ** A; 0 by score.
-    """
-
-    beam: Size = 1
-    batch_size: Size = 64
-    plain: bool = False
-    no_repeat_ngram: Count | None = None
-    function_words: Literal["english"] | list[str] = "english"
-    length_penalty: Annotated[float, Field(ge=0, le=10)] = SearchOptions.length_penalty
-
-    def search_options(self, data: str | None = None) -> SearchOptions | None:
-        """The options of the search on a kind of data; None for a plain search."""
-        words = FUNCTION_WORDS if self.function_words == "english" else tuple(self.function_words)
-        ngram = self.no_repeat_ngram
-        if ngram is None:
-            ngram = 0 if data == "scenes" else SearchOptions.no_repeat_ngram
-        return None if self.plain else SearchOptions(ngram, words, self.length_penalty)
 
 
 class Config(_Section):
