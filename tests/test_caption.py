@@ -89,10 +89,17 @@ def test_a_run_folder_captions_with_its_model(capsys, photos, tiny_run):
     assert len(result["captions"]) == 2
 
 
+def test_the_search_of_a_file_cannot_be_changed(capsys, photos, exported):
+    assert exit_code(exported, photos / "a.jpg", "--no-repeat-ngram", "2") == 2
+    assert "has a fixed search: leave out no_repeat_ngram" in capsys.readouterr().err
+
+
 def test_wrong_options_are_reported_before_the_captioner_is_loaded(capsys, photos):
     for options, message in (
         (["--beam", "0"], "beam is 0"),
         (["--beam", "2", "--sample", "2"], "exclude each other"),
+        (["--plain", "--no-repeat-ngram", "2"], "--plain excludes --no-repeat-ngram"),
+        (["--length-penalty", "-1"], "--length-penalty is -1.0"),
         *(
             ([option, "1"], f"{option[2:].replace('-', '_')} is an option of sampling")
             for option in ("--top-k", "--top-p", "--temperature", "--seed")

@@ -29,6 +29,18 @@ def test_evaluation_captions_every_image_of_the_split_as_generate_does(finished_
     assert scores["encoder_nonzero_weights"] == sum(np.count_nonzero(kernel.numpy()) for kernel in kernels)
 
 
+def test_the_search_follows_the_settings_of_decoding(finished_run):
+    rules = finished_run.decoder().rules
+    assert rules.no_repeat_ngram == 0, "correct captions of scenes repeat n-grams"
+    assert rules.description()["function_words"] > 0
+    finished_run.change_search(no_repeat_ngram=2, length_penalty=0.5)
+    rules = finished_run.decoder().rules
+    assert (rules.no_repeat_ngram, rules.length_penalty) == (2, 0.5)
+    finished_run.change_search(plain=True)
+    assert finished_run.decoder().rules is None
+    finished_run.change_search(plain=False, no_repeat_ngram=None, length_penalty=0.7)
+
+
 def test_incomplete_and_damaged_folders_are_refused(tiny_run, tmp_path):
     with pytest.raises(InputError, match="run folder"):
         FinishedRun.load(tmp_path)

@@ -19,6 +19,8 @@ from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 class Validation(keras.callbacks.Callback):
     """Captions validation images greedily and adds `validation_CIDEr` and `validation_BLEU-4` to the logs.
 
+    The search is plain, without rules for complete sentences.
+
     Args:
         captioner: the captioner in training.
         records: the images with their reference captions.

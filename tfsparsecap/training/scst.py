@@ -18,8 +18,9 @@ Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class SCSTLoop(Loop):
     """Steps of self-critical sequence training.
 
-    For each image, captions are sampled token by token from the current captioner, without dropout and with
-    rounded gates. With the reward `r` of a caption and the baseline `b` of its image, the loss is
+    For each image, captions are sampled token by token from the current captioner, without dropout, with
+    rounded gates, and without rules for complete sentences, which would hide mistakes from the reward. With
+    the reward `r` of a caption and the baseline `b` of its image, the loss is
 
         - sum((r - b) * log p(token | tokens before, image)) / tokens
 
@@ -94,13 +95,15 @@ class SCSTLoop(Loop):
             self.max_length,
             temperature=self.settings.temperature,
             seed=seed,
+            rules=None,
         )
         return tf.stop_gradient(token_ids)
 
     def _baseline(self, inputs: dict, images: tf.Tensor, rewards: tf.Tensor) -> tf.Tensor:
         """float32 [B, samples] or [B, 1]."""
         if self.settings.baseline == "greedy":
-            return self._rewards(beam_search(self.model, inputs, 1, self.max_length)[0], images)
+            token_ids, _ = beam_search(self.model, inputs, 1, self.max_length, rules=None)
+            return self._rewards(token_ids, images)
         total, samples = tf.reduce_sum(rewards, axis=1, keepdims=True), self.settings.samples
         return total / samples if self.settings.baseline == "all" else (total - rewards) / (samples - 1)
 
