@@ -58,7 +58,7 @@ def broken_rules(words, word, length, ngram, function_words):
         caption = [*words, word]
         ngrams = [tuple(caption[i : i + ngram]) for i in range(len(caption) - ngram + 1)]
         third = function_words and word not in function_words and words.count(word) >= 2
-        broken += bool(third or words[-1:] == [word] or len(set(ngrams)) < len(ngrams))
+        broken += bool(third or words[-1:] == [word] or (ngrams and ngrams[-1] in ngrams[:-1]))
     broken += len(words) >= length - 2 and word in function_words
     return int(broken + (len(words) == length - 1))
 
