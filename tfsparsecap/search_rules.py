@@ -18,7 +18,7 @@ BROKEN_RULE = 1000.0
 NEVER = 1_000_000
 #: Beam search chooses the next token among the `beam + SPARE_CANDIDATES` most probable ones. More would cost
 #: time in exported files, and rules rarely exclude more than two or three.
-SPARE_CANDIDATES = 8
+SPARE_CANDIDATES = 12
 # Kinds of tokens: content words, function words, the end token, and tokens that are never generated.
 _CONTENT, _FUNCTION, _END, _NEVER = range(4)
 

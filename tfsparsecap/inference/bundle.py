@@ -160,12 +160,6 @@ class TFLiteCaptioner(CaptionGenerator):
                 f" or export the run with tfsparsecap-export --beam {beam}"
             )
 
-    def change_search(self, **options: Any) -> None:
-        if options:
-            raise InputError(
-                f"{self.path} has a fixed search: leave out {' and '.join(options)}, or export the run again"
-            )
-
     def search(
         self, beam: int | None = None, samples: int | None = None, **sampling: Any
     ) -> Callable[[Sequence[Inputs]], list[list[Caption]]]:

@@ -87,7 +87,6 @@ class CaptionGenerator(ABC):
             InputError: the captioner does not support an option, or its value is out of range.
         """
 
-    @abstractmethod
     def change_search(self, **options: Any) -> None:
         """Changes the search for complete sentences.
 
@@ -98,6 +97,10 @@ class CaptionGenerator(ABC):
         Raises:
             InputError: there are options, and the search cannot be changed.
         """
+        if options:
+            raise InputError(
+                f"{self.label} has a fixed search: leave out {' and '.join(options)}, or export the run again"
+            )
 
     def generate(
         self,
