@@ -195,7 +195,7 @@ def samples(images):
 
 @pytest.fixture(scope="session")
 def export_options(vocabulary, samples):
-    captions = CaptionOptions(beam=BEAM, max_length=MAX_LENGTH, vocabulary=vocabulary)
+    captions = CaptionOptions(beam=BEAM, max_length=MAX_LENGTH, vocabulary=vocabulary, search=None)
     return {"captions": captions, "samples": samples}
 
 
@@ -251,7 +251,7 @@ def exported(tmp_path_factory, blocks_captioner, unstructured_captioner, export_
 def exported_transformer(tmp_path_factory, transformer_captioner, digits, samples, cached_export):
     """Files of the transformer, which return words, made once: `exported_transformer("auto")`."""
     folder = tmp_path_factory.mktemp("transformer")
-    captions = CaptionOptions(beam=BEAM, max_length=DIGITS_LENGTH, tokenizer=digits)
+    captions = CaptionOptions(beam=BEAM, max_length=DIGITS_LENGTH, tokenizer=digits, search=None)
 
     @functools.cache
     def get(format):

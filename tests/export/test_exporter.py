@@ -29,9 +29,9 @@ def small():
     return SoftAttention(40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24)
 
 
-def default_rules(captioner, vocabulary=None):
-    """The search of files; the vocabularies of these tests have no English words."""
-    return SearchRules(captioner, SearchOptions(), vocabulary)
+def default_rules(captioner):
+    """The search of files without a vocabulary."""
+    return SearchRules(captioner, SearchOptions())
 
 
 SMALL_OPTIONS = {"inputs": {"features": (5, 24)}, "captions": CaptionOptions(max_length=5)}
@@ -40,7 +40,7 @@ SMALL_OPTIONS = {"inputs": {"features": (5, 24)}, "captions": CaptionOptions(max
 @pytest.mark.parametrize("pattern", ["blocks", pytest.param("unstructured", marks=pytest.mark.slow)])
 def test_every_format_gives_the_captions_of_the_keras_model(pattern, request, exported, samples):
     captioner = request.getfixturevalue(f"{pattern}_captioner")
-    decode = Decoder(captioner, BEAM, MAX_LENGTH, default_rules(captioner))
+    decode = Decoder(captioner, BEAM, MAX_LENGTH)
     expected = [[values.numpy()[0] for values in decode(sample)] for sample in samples]
     # The comparison would be weak if all images had the same caption.
     assert len({tuple(token_ids[0]) for token_ids, _ in expected}) > 3
@@ -136,8 +136,7 @@ def test_additional_inputs_of_a_captioner_are_inputs_of_the_file(tmp_path):
 def test_a_transformer_that_predicts_digits_returns_words(
     exported_transformer, transformer_captioner, digits, samples, tmp_path
 ):
-    rules = default_rules(transformer_captioner, digits)
-    decode = Decoder(transformer_captioner, BEAM, DIGITS_LENGTH, rules)
+    decode = Decoder(transformer_captioner, BEAM, DIGITS_LENGTH)
     expected = [[values.numpy()[0] for values in decode(sample)] for sample in samples[:2]]
     known = {weight.path: np.asarray(weight) for weight in transformer_captioner.weights}
     for format in FORMATS:
