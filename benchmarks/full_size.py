@@ -86,7 +86,7 @@ def set_random_zeros(model, sparsity: float, block: int, rng: np.random.Generato
 
 
 def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
-    """Creates one of `CAPTIONERS` with random weights and exports it."""
+    """Creates one of `CAPTIONERS` with random weights and exports it with the plain search."""
     import keras
     from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
     from tfsparsecap_export.samples import synthetic_samples
@@ -110,7 +110,7 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
         model,
         path,
         variant.format,
-        captions=CaptionOptions(beam=beam, max_length=length),
+        captions=CaptionOptions(beam=beam, max_length=length, search=None),
         inputs=paper.inputs,
         samples=samples[:2],
         validation=captioned if "image" in paper.inputs else None,
