@@ -56,7 +56,8 @@ ORDER = [
     "tfsparsecap_export",
 ]
 COMMANDS = {
-    f"tfsparsecap.{name}" for name in ("train", "evaluate", "caption", "convert", "demo", "study", "report")
+    f"tfsparsecap.{name}"
+    for name in ("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders")
 }
 # Tests that are about the repository, or about several modules together.
 WITHOUT_MODULE = {

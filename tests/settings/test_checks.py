@@ -53,7 +53,10 @@ def test_valid_settings_pass(settings):
         ),
         (["pruning.encoder=B", "model.encoder.trainable=false"], r"and training\.fine_tune\.epochs"),
         ([*INCEPTION, "model.encoder.width=0.5"], r"encoder\.width is 0\.5, but inception_v1 has no"),
-        ([*INCEPTION, "model.encoder.weights=imagenet"], r"weights is 'imagenet', which is for mobilenet_v1"),
+        (
+            [*INCEPTION, "model.encoder.weights=imagenet"],
+            r"weights is 'imagenet', which inception_v1 does not",
+        ),
         (["model.encoder.weights=a.ckpt"], r"weights is 'a\.ckpt': use imagenet or null"),
         (["training.scst.samples=2"], r"training\.start_from is not set: set it to a finished run"),
         ([*SCST, "training.scst.cider_d=0"], r"training\.scst has no reward: set cider_d or bleu_4"),

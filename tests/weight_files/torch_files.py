@@ -98,3 +98,19 @@ def coo(indices, values, size, **options) -> tuple[bytes, dict[str, np.ndarray]]
 
 def weight(size, stride, offset=0, length=6, key="0") -> bytes:
     return mapping({"core.w": tensor(storage(key, length), size, stride, offset)})
+
+
+def write_legacy(path, arrays: dict[str, np.ndarray], magic=0x1950A86A20F9469CFC6C, count=None):
+    """Writes a checkpoint of float arrays as PyTorch did before version 1.6; `count` is a wrong length."""
+    entries, keys, content = {}, [], b""
+    for place, (name_of, array) in enumerate(arrays.items()):
+        array = np.ascontiguousarray(array, "<f4")
+        keys.append(text(f"1{place}"))
+        reference = [text("storage"), name("torch.FloatStorage"), keys[-1], text("cpu"), number(array.size)]
+        strides = [stride // array.itemsize for stride in array.strides]
+        entries[name_of] = tensor(group(*reference, b"N") + b"Q", array.shape, strides)
+        content += struct.pack("<q", array.size if count is None else count) + array.tobytes()
+    system = mapping({"protocol_version": number(1001), "little_endian": b"\x88"})
+    pickles = [number(magic), number(1001), system, mapping(entries), b"](" + b"".join(keys) + b"e"]
+    path.write_bytes(b"".join(b"\x80\x02" + program + b"." for program in pickles) + content)
+    return path

@@ -1,14 +1,24 @@
 """Captioners and their image encoders."""
 
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.encoders import InceptionV1Encoder, MobileNetV1Encoder, TinyViTEncoder
+from tfsparsecap.models.encoders import (
+    ApplicationsEncoder,
+    EfficientNetLiteEncoder,
+    InceptionV1Encoder,
+    KerasHubEncoder,
+    MobileNetV1Encoder,
+    TinyViTEncoder,
+)
 from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
 
 __all__ = [
+    "ApplicationsEncoder",
     "Captioner",
+    "EfficientNetLiteEncoder",
     "InceptionV1Encoder",
+    "KerasHubEncoder",
     "MobileNetV1Encoder",
     "ObjectRelationTransformer",
     "SoftAttention",

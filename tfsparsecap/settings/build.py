@@ -13,6 +13,7 @@ from tfsparsecap.data.records import CaptionData, Record
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
+from tfsparsecap.encoder_catalogue import KERAS_HUB, LITE
 from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.settings.checks import data_options
 from tfsparsecap.settings.schema import Config, Encoder
@@ -101,13 +102,20 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     arguments: dict[str, Any] = settings.model_dump(exclude={"network", "width"})
     arguments |= {"weights": settings.weights if weights else None, "dtype": policy, "name": "encoder"}
     with error_prefix("model.encoder"):
-        if settings.network == "inception_v1":
+        network = settings.network
+        if network == "mobilenet_v1":
+            return models.MobileNetV1Encoder(settings.width, **arguments)
+        if network == "inception_v1":
             return models.InceptionV1Encoder(**arguments)
-        if settings.network == "tiny_vit_5m":
+        if network == "tiny_vit_5m":
             # Also without weights, because it decides which weights there are.
             batch_norm = not str(settings.weights).endswith(".onnx")
             return models.TinyViTEncoder(**arguments, batch_norm=batch_norm)
-        return models.MobileNetV1Encoder(settings.width, **arguments)
+        if network.startswith(LITE):
+            return models.EfficientNetLiteEncoder(int(network.removeprefix(LITE)), **arguments)
+        if network.startswith(KERAS_HUB):
+            return models.KerasHubEncoder(network.removeprefix(KERAS_HUB), **arguments)
+        return models.ApplicationsEncoder(network, **arguments)
 
 
 def region_features(config: Config, records: Sequence[Record]) -> RegionFeatures:

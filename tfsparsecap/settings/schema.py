@@ -71,15 +71,15 @@ class Encoder(_Section):
     defaults: published weights, frozen, the last feature map, and the image size of the published weights.
 
     Attributes:
-        network: `mobilenet_v1`, `inception_v1`, `tiny_vit_5m`.
+        network: `mobilenet_v1`, `inception_v1`, `tiny_vit_5m`, `efficientnet_lite0` to `efficientnet_lite3`,
+            a network of `keras.applications`, such as `EfficientNetB0`, or `keras_hub:PRESET`, an image
+            backbone of KerasHub (extra `hub`).
         width: width multiplier of `mobilenet_v1`; other networks require the default.
         layer: name of the layer whose output is the feature map, see `tfsparsecap.models`; null is the last
             one. The default is `conv_pw_5_relu` for `mobilenet_v1` and `Mixed_4f` for `inception_v1`.
         image_size: height and width of the input images in pixels.
-        weights: initial weights: null (random), `imagenet` (the published weights, downloaded if necessary;
-            not for `inception_v1`), or the path of a file, relative to the working directory: a TF-Slim
-            checkpoint for `inception_v1`; `.safetensors`, `.pth`, `.onnx` or `.weights.h5` for
-            `tiny_vit_5m`.
+        weights: initial weights: null (random), `imagenet` (published weights; not for `inception_v1`), or
+            the path of a file, relative to the working directory; docs/captioners.md lists the formats.
         trainable: train the encoder from the first epoch. A frozen encoder runs once per image, and its
             features are cached.
         batch_norm_momentum: momentum of the moving averages of batch normalisation. Short training from

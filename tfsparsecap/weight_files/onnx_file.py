@@ -50,7 +50,7 @@ def read_onnx(path: str | os.PathLike) -> dict[str, np.ndarray]:
     Raises:
         InputError: the file is missing, damaged or in another format.
     """
-    model = _message("Model")()
+    model = message_class("Model")()
     try:
         model.ParseFromString(Path(path).read_bytes())
     except OSError as error:
@@ -92,7 +92,7 @@ def _array(tensor: Any, path: str | os.PathLike) -> np.ndarray:
 
 
 @cache
-def _message(name: str) -> Any:
+def message_class(name: str) -> Any:
     """The class of one of `_MESSAGES`."""
     file = descriptor_pb2.FileDescriptorProto(name="tfsparsecap_onnx.proto", package="tfsparsecap_onnx")
     for message, fields in _MESSAGES.items():

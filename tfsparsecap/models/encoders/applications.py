@@ -61,9 +61,10 @@ class ApplicationsEncoder(Encoder):
             batch_norm_momentum=batch_norm_momentum,
             **kwargs,
         )
-        self.network, self._preprocess_input = network, _preprocess_input(functions[network])
+        self.network = network
         published = "imagenet" if weights == "imagenet" else None
         model = _create(network, image_size, published, self.dtype_policy)
+        self._preprocess_input = _preprocess_input(functions[network])
         self.usual_layer = model.layers[-1].name
         if weights is not None and published is None:
             load_weights(model, weights, network)

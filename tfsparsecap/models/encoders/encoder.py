@@ -1,6 +1,7 @@
 """Base class of encoders, which turn images into feature maps for a captioner."""
 
 import difflib
+import math
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.keras_internals import nested_layers
 
 
 class Encoder(keras.layers.Layer):
@@ -56,13 +58,21 @@ class Encoder(keras.layers.Layer):
         """Keeps the part of a network up to `layer`; its input is what `preprocess` returns."""
         names = [part.name for part in network.layers[1:]]
         if self.layer is not None and self.layer not in names:
-            guesses = difflib.get_close_matches(self.layer, names, n=3) or [self.usual_layer]
+            guesses = difflib.get_close_matches(self.layer, names, n=3) or [self.usual_layer or names[-1]]
             raise InputError(
                 f'{self.network_name} has no layer "{self.layer}": did you mean {" or ".join(guesses)}?'
             )
         output = network.output if self.layer is None else network.get_layer(self.layer).output
-        self.backbone = keras.Model(network.input, output, name="backbone")
-        for part in self.backbone.layers:
+        if not hasattr(output, "shape") or len(output.shape) not in (3, 4):
+            raise InputError(
+                f"the output of {self.network_name} is not one feature map: set layer, such as"
+                f" {self.usual_layer or names[-1]}"
+            )
+        self.backbone = keras.Model(network.inputs[0], output, name="backbone")
+        if None in self.backbone.input_shape[1:]:
+            image = keras.Input((self.image_size, self.image_size, 3), name="image")
+            self.backbone = keras.Model(image, self.backbone(image), name="sized")
+        for part in nested_layers(self.backbone):
             if isinstance(part, keras.layers.BatchNormalization):
                 part.momentum = self.batch_norm_momentum
         self.backbone.trainable = self.trainable
@@ -75,8 +85,8 @@ class Encoder(keras.layers.Layer):
     @property
     def features_shape(self) -> tuple[int, int]:
         """(N, D): number of features of an image, and length of each."""
-        _, height, width, channels = self.backbone.output_shape
-        return height * width, channels
+        *cells, channels = self.backbone.output_shape[1:]
+        return math.prod(cells), channels
 
     def call(self, image: tf.Tensor, training: bool = False) -> tf.Tensor:
         if image.shape[1:] != (self.image_size, self.image_size, 3):

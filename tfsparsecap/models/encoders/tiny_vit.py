@@ -98,7 +98,7 @@ class WindowAttention(keras.layers.Layer):
         scores = ops.matmul(queries * depth**-0.5, ops.transpose(keys, (0, 1, 3, 2)))
         # The index of the largest of one value is 0. A constant index would make the TFLite converter store
         # the biases of all pairs of tokens, 4.9 MB in TinyViT-5M, instead of those of all distances.
-        zero = ops.argmax(x[0, 0, 0, :1])
+        zero = tf.argmax(x[0, 0, 0, :1], output_type=tf.int32)
         biases = ops.take(self.attention_biases, self._distances + zero, axis=1)
         weights = ops.softmax(ops.cast(scores + ops.cast(biases, scores.dtype), "float32"))
         mixed = ops.matmul(ops.cast(weights, values.dtype), values)

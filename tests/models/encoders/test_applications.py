@@ -1,0 +1,109 @@
+"""Encoders from keras.applications against the same networks called directly."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.encoder_catalogue import CATALOGUE, KERAS
+from tfsparsecap.errors import InputError
+from tfsparsecap.models import ApplicationsEncoder
+
+applications = keras.applications
+#: One network of each family, with the function that prepares its images.
+FAMILIES = {
+    "ResNet50": applications.resnet.preprocess_input,
+    "ResNet50V2": applications.resnet_v2.preprocess_input,
+    "DenseNet121": applications.densenet.preprocess_input,
+    "EfficientNetB0": applications.efficientnet.preprocess_input,
+    "EfficientNetV2B0": applications.efficientnet_v2.preprocess_input,
+    "MobileNetV2": applications.mobilenet_v2.preprocess_input,
+    "MobileNetV3Small": applications.mobilenet_v3.preprocess_input,
+    "InceptionV3": applications.inception_v3.preprocess_input,
+    "InceptionResNetV2": applications.inception_resnet_v2.preprocess_input,
+    "Xception": applications.xception.preprocess_input,
+    "VGG16": applications.vgg16.preprocess_input,
+    "NASNetMobile": applications.nasnet.preprocess_input,
+    "ConvNeXtTiny": applications.convnext.preprocess_input,
+}
+SMALL = ("VGG16", "MobileNetV2", "MobileNetV3Small")
+SIZE = 96
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(1).integers(0, 256, (2, SIZE, SIZE, 3)).astype("uint8")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+)
+def test_features_equal_those_of_keras(name, images):
+    encoder = ApplicationsEncoder(name, image_size=SIZE, weights=None)
+    network = getattr(applications, name)(input_shape=(SIZE, SIZE, 3), weights=None, include_top=False)
+    rng = np.random.default_rng(2)
+    # Random weights as in Keras, but other statistics of batch normalisation.
+    weights = [
+        values * rng.uniform(0.9, 1.1, values.shape).astype(values.dtype) for values in network.get_weights()
+    ]
+    network.set_weights(weights)
+    encoder.backbone.set_weights(weights)
+    expected = np.asarray(network(FAMILIES[name](images.astype("float32"))))
+    assert encoder.features_shape == (expected.shape[1] * expected.shape[2], expected.shape[3])
+    largest = np.abs(expected).max()
+    assert largest > 0
+    np.testing.assert_allclose(
+        np.reshape(encoder(images), expected.shape), expected, rtol=0, atol=1e-4 * largest
+    )
+
+
+def test_every_network_of_keras_is_in_the_catalogue():
+    networks = {name for name in dir(applications) if name[0].isupper()}
+    assert networks == {
+        name for name, entry in CATALOGUE.items() if entry.source == KERAS and name != "mobilenet_v1"
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["MobileNetV3Small", "EfficientNetB0", pytest.param("NASNetMobile", marks=pytest.mark.slow)]
+)
+def test_the_catalogue_has_the_sizes_of_the_networks(name):
+    entry = CATALOGUE[name]
+    encoder = ApplicationsEncoder(name, image_size=entry.image_size, weights=None)
+    assert encoder.count_params() == entry.parameters
+    assert encoder.backbone.output_shape[1:] == entry.feature_map
+
+
+def test_weights_that_keras_saved_are_read(images, tmp_path):
+    encoder = ApplicationsEncoder("MobileNetV3Small", image_size=SIZE, weights=None)
+    encoder.backbone.save_weights(tmp_path / "a.weights.h5")
+    again = ApplicationsEncoder("MobileNetV3Small", image_size=SIZE, weights=str(tmp_path / "a.weights.h5"))
+    np.testing.assert_array_equal(again(images), encoder(images))
+    (tmp_path / "b.weights.h5").write_bytes(b"no HDF5")
+    for name, message in (("b.weights.h5", "cannot be loaded"), ("absent.h5", "there is no file of weights")):
+        with pytest.raises(InputError, match=message):
+            ApplicationsEncoder("MobileNetV3Small", image_size=SIZE, weights=str(tmp_path / name))
+
+
+def test_the_configuration_keeps_network_layer_and_policy():
+    encoder = ApplicationsEncoder(
+        "MobileNetV2", "block_3_expand_relu", image_size=64, weights=None, dtype="mixed_bfloat16"
+    )
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(encoder))
+    assert again.get_config() == encoder.get_config() and again.features_shape == (16 * 16, 144)
+    assert again.backbone.layers[1].dtype_policy.name == "mixed_bfloat16"
+
+
+def test_unusable_arguments_are_rejected(monkeypatch):
+    with pytest.raises(InputError, match="did you mean EfficientNetB0"):
+        ApplicationsEncoder("EfficientnetB0x", weights=None)
+    with pytest.raises(InputError, match=r"Xception cannot be created: .*71"):
+        ApplicationsEncoder("Xception", image_size=64, weights=None)
+    with pytest.raises(InputError, match='VGG16 has no layer "block5": did you mean'):
+        ApplicationsEncoder("VGG16", "block5", image_size=32, weights=None)
+
+    def unreachable(**arguments):
+        raise Exception("URL fetch failure on https://example.com: None")
+
+    monkeypatch.setattr(keras.applications, "MobileNetV2", unreachable)
+    with pytest.raises(InputError, match=r"ImageNet weights of MobileNetV2 for 224 pixels .*\(URL fetch"):
+        ApplicationsEncoder("MobileNetV2")

@@ -1,0 +1,71 @@
+"""Encoders from KerasHub, whose presets are folders here."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.models import KerasHubEncoder
+
+keras_hub = pytest.importorskip("keras_hub")
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    keras.utils.set_random_seed(1)
+    return keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[7],
+        stackwise_num_filters=[64, 16],
+        stackwise_num_blocks=[1, 1],
+        stackwise_num_strides=[1, 2],
+        block_type="basic_block",
+    )
+
+
+@pytest.fixture(scope="module")
+def preset(backbone, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hub") / "small"
+    backbone.save_to_preset(str(folder))
+    keras_hub.layers.ResNetImageConverter(scale=1 / 128, offset=[-1.0, 0.0, 0.5]).save_to_preset(str(folder))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(1).integers(0, 256, (2, SIZE, SIZE, 3)).astype("uint8")
+
+
+def test_features_equal_those_of_kerashub(preset, backbone, images):
+    encoder = KerasHubEncoder(preset, image_size=SIZE)
+    expected = np.asarray(backbone(images.astype("float32") / 128 + [-1.0, 0.0, 0.5]))
+    assert encoder.features_shape == (64, 16) and expected.shape == (2, 8, 8, 16)
+    np.testing.assert_allclose(encoder(images), expected.reshape(2, 64, 16), atol=1e-4)
+
+
+def test_a_saved_encoder_needs_neither_preset_nor_network(preset, images, tmp_path):
+    encoder = KerasHubEncoder(preset, image_size=SIZE, batch_norm_momentum=0.5)
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), encoder])
+    model.save(tmp_path / "a.keras")
+    text = str(keras.saving.serialize_keras_object(encoder)).replace(preset, "absent")
+    assert "absent" in text
+    again = keras.saving.load_model(tmp_path / "a.keras")
+    np.testing.assert_allclose(again(images), encoder(images), atol=1e-5)
+
+
+def test_a_frozen_encoder_has_no_trainable_weights(preset):
+    assert not KerasHubEncoder(preset, image_size=SIZE).trainable_variables
+    assert KerasHubEncoder(preset, image_size=SIZE, trainable=True).trainable_variables
+
+
+def test_unusable_presets_are_rejected(preset, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"KerasHub's preset .*absent cannot be loaded"):
+        KerasHubEncoder(str(tmp_path / "absent"))
+    with pytest.raises(InputError, match="has no layer"):
+        KerasHubEncoder(preset, "stack9", image_size=SIZE)
+    monkeypatch.setitem(sys.modules, "keras_hub", None)
+    with pytest.raises(InputError, match=r"needs KerasHub: pip install 'tfsparsecap\[hub\]'"):
+        KerasHubEncoder("resnet_18_imagenet")

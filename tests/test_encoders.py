@@ -1,0 +1,31 @@
+"""The command that lists the encoders."""
+
+import json
+
+import pytest
+
+from tfsparsecap.encoders import main
+
+
+def test_the_list_names_every_encoder(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    main([])
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.startswith("tiny_vit_5m"))
+    assert row.split()[1:9] == ["80.7", "5.1", "M", "1.25", "G", "224", "7x7x320", "MIT"]
+    assert any(line.startswith("keras_hub:PRESET") for line in lines)
+
+
+def test_the_list_can_be_filtered_sorted_and_printed_as_json(capsys):
+    main(["lite", "TINY_vit", "--sort", "multiply_adds", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    lite = [f"efficientnet_lite{variant}" for variant in range(3)]
+    assert list(found) == [*lite, "tiny_vit_5m", "efficientnet_lite3"]
+    assert found["tiny_vit_5m"]["feature_map"] == [7, 7, 320]
+
+
+def test_the_help_shows_how_to_use_an_encoder(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    assert "model.encoder.network=tiny_vit_5m" in capsys.readouterr().out
