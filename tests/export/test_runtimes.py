@@ -15,6 +15,8 @@ from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.models import SoftAttention
+from tfsparsecap.search_options import SearchOptions
+from tfsparsecap.search_rules import SearchRules
 
 from ..runtimes import tflite_2_16
 from .conftest import BEAM, LAYER_ENCODINGS, MAX_LENGTH, prune, rewritten
@@ -175,6 +177,22 @@ def int8_encoder_files(blocks_captioner, dense_graph, samples):
 
 
 @pytest.fixture(scope="module")
+def search_files(blocks_captioner, vocabulary, samples):
+    """The search for complete sentences; every second word is a function word."""
+    rules = SearchRules(blocks_captioner, SearchOptions(function_words=vocabulary[4::2]), vocabulary)
+    inputs = exporter.caption_inputs(blocks_captioner)
+    return [
+        File(
+            f"search {beam}",
+            graph.caption_graph(blocks_captioner, inputs, beam, MAX_LENGTH, rules=rules),
+            samples[:4],
+            FLOAT,
+        )
+        for beam in (1, BEAM)
+    ]
+
+
+@pytest.fixture(scope="module")
 def transformer_files(exported_transformer, samples):
     """A transformer that returns words for digits, in every format."""
     tolerances = {"auto": INT8, "int8": DENSE_INT8_TRANSFORMER, "dense-int8": DENSE_INT8_TRANSFORMER}
@@ -186,7 +204,7 @@ def transformer_files(exported_transformer, samples):
 
 
 @pytest.mark.parametrize(
-    "group", ["formats", "encodings", "padded", "ordered", "int8_encoder", "transformer"]
+    "group", ["formats", "encodings", "padded", "ordered", "int8_encoder", "transformer", "search"]
 )
 def test_all_runtimes_give_the_same_captions(group, request, runtime):
     """Equal captions of all beams and equal scores; int8 rounding may change one caption."""
