@@ -197,7 +197,12 @@ SIZES = {
         *("model.share_encoder_attention=kv", "model.share_decoder_attention=kv"),
     ],
 }
-REWARDED = ["training.scst.samples=3", "training.batch_size=10", "training.epochs=2"]
+REWARDED = [
+    "training.epochs=0",
+    "training.scst.epochs=2",
+    "training.scst.samples=3",
+    "training.scst.batch_size=10",
+]
 
 
 @pytest.mark.slow
@@ -230,10 +235,29 @@ def test_a_run_on_rewards_keeps_the_zeros_of_its_start_and_resumes(kind, tiny_se
         resume_last_epoch(folder, [*settings, *frozen])
         # A dense run does not keep the zeros, and reports this.
         messages = []
-        dense = load_config(None, [*settings, "pruning=null", "training.batch_size=25", "name=dense"])
+        dense = load_config(None, [*settings, "pruning=null", "training.scst.batch_size=25", "name=dense"])
         with pytest.raises(InputError, match="fewer than one batch of 25"):
             train_run(dense, runs=tmp_path, verbose=0, report=messages.append)
         assert any("will be trained: pruning.method=frozen" in message for message in messages)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_rewards_are_the_last_phase_of_a_run_with_a_trained_encoder_and_fixed_masks(tiny_settings, tmp_path):
+    settings = [
+        *(one for one in tiny_settings if not one.startswith("training.epochs")),
+        *("model.encoder.trainable=false", f"data.cache_folder={tmp_path / 'cache'}", "data.cached_views=2"),
+        *("training.epochs=1", "training.fine_tune.epochs=1", "training.fine_tune.learning_rate=0.01"),
+        *("training.scst.epochs=2", "training.scst.samples=3", "training.scst.batch_size=10"),
+        *("pruning.method=magnitude", "pruning.sparsity=0.7", "training.validation_images=2"),
+    ]
+    folder, _, _ = train(tmp_path, settings)
+    rows = history(folder)
+    assert [row["phase"] for row in rows] == ["train", "fine_tune", "scst", "scst"]
+    assert {row["sparsity"] for row in rows} == {rows[0]["sparsity"]} and float(rows[3]["reward"]) > 0
+    # The features of the first phase and of SCST are those of different encoders.
+    assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 4
+    resume_last_epoch(folder, settings)
 
 
 def kernels(folder):

@@ -48,15 +48,30 @@ def load_checkpoint(path: Path, model: keras.Model, optimizer: keras.Optimizer |
         variables |= _keyed("optimizer", optimizer.variables)
     else:
         arrays = {key: array for key, array in arrays.items() if key.startswith("model/")}
-    difference = _difference(arrays, variables)
-    if difference:
-        raise InputError(
-            f"{path} is a checkpoint of another model: {difference}; use the settings it was trained with, or"
-            " another name= for a new run"
-        )
+    _check_same(path, arrays, variables)
     for key, variable in variables.items():
         variable.assign(arrays[key])
     return notes
+
+
+def load_part(path: Path, layer: keras.Layer) -> None:
+    """Reads the weights of a layer without gates from a checkpoint of the model that contains it.
+
+    Raises:
+        InputError: the file is damaged or belongs to another model.
+    """
+
+    def name(key: str) -> str:
+        return key.split("/", 2)[2]  # without kind and index
+
+    found: dict[str, list[np.ndarray]] = {}
+    for key, array in _read(path)[1].items():
+        found.setdefault(name(key), []).append(array)
+    variables = _keyed("model", layer.weights)
+    arrays = {key: found[name(key)].pop(0) for key in variables if found.get(name(key))}
+    _check_same(path, arrays, variables)
+    for key, variable in variables.items():
+        variable.assign(arrays[key])
 
 
 def named_weights(model: keras.Model) -> dict[str, np.ndarray]:
@@ -135,6 +150,15 @@ def _keyed(kind: str, variables: Sequence[keras.Variable]) -> dict[str, keras.Va
 
 def _arrays(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
     return {key: np.asarray(keras.ops.convert_to_numpy(variable)) for key, variable in variables.items()}
+
+
+def _check_same(path: Path, arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]) -> None:
+    difference = _difference(arrays, variables)
+    if difference:
+        raise InputError(
+            f"{path} is a checkpoint of another model: {difference}; use the settings it was trained with, or"
+            " another name= for a new run"
+        )
 
 
 def _difference(arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ class RunData:
         encoder: of the captioner, if it has one.
         progress: show progress bars.
         teachers: the inputs of the run's teachers, for training.
+        frozen: the encoder does not change any more.
     """
 
     config: Config
@@ -42,15 +43,24 @@ class RunData:
     encoder: keras.Layer | None
     progress: bool = True
     teachers: Sequence["RunData"] = ()
+    frozen: bool = False
     _sources: list[ImageSource] = field(default_factory=list)
     _caches: list[FeatureCache] = field(default_factory=list)
 
-    def training_batches(self, *, from_images: bool, batch_size: int) -> TrainingBatches:
-        """Batches of the training split: images with captions, or with their indices for SCST.
+    def freeze_encoder(self) -> None:
+        """Caches the features of the encoder from now on, even if it was trained before."""
+        self.frozen = True
+        self._caches.clear()
+
+    def training_batches(
+        self, *, from_images: bool, batch_size: int, rewards: bool = False
+    ) -> TrainingBatches:
+        """Batches of the training split.
 
         Args:
             from_images: read images even if the encoder's features are cached.
-            batch_size: captions (SCST: images) per step, over all devices together.
+            batch_size: captions (with `rewards`, images) per step, over all devices together.
+            rewards: images with their indices for SCST, instead of captions and the inputs of teachers.
         """
         data, seed, encoder = self.config.data, self.config.seed, self.config.model.encoder
         augment = None
@@ -60,11 +70,11 @@ class RunData:
         records = self.data.split("train")
         views = 1 if from_images else data.cached_views
         images = self.images(records, from_images=from_images, views=views)
+        if rewards:
+            return reward_batches(images, records, batch_size=batch_size, augment=augment, seed=seed)
         if self.teachers:
             theirs = [teacher.images(records, from_images=False, views=views) for teacher in self.teachers]
             images = TeacherSource(images, theirs)
-        if self.config.training.scst is not None:
-            return reward_batches(images, records, batch_size=batch_size, augment=augment, seed=seed)
         return training_batches(
             images,
             records,
@@ -112,7 +122,7 @@ class RunData:
         Empty if the encoder changes or nothing is cached.
         """
         data, encoder = self.config.data, self.config.model.encoder
-        if not caches_features(self.config):
+        if not (self.frozen and data.cache_folder is not None) and not caches_features(self.config):
             return []
         assert encoder is not None and data.cache_folder is not None
         for view in range(len(self._caches), views):

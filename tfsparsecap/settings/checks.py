@@ -34,11 +34,6 @@ def check_settings(config: Config) -> None:
             " contains cocobu_att/), or give the captioner an encoder"
         )
     data_options(config)
-    if config.training.scst is not None and config.training.start_from is None:
-        raise InputError(
-            "training.scst needs a trained captioner, and training.start_from is not set: set it to a"
-            " finished run, training.start_from=runs/NAME"
-        )
     if config.pruning is not None:
         _check_pruning(config.pruning, config.training)
 

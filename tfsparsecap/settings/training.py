@@ -26,9 +26,14 @@ class FineTune(_Section):
 
 
 class SCST(_Section):
-    """Self-critical sequence training: captions are sampled and rewarded by their similarity to references.
+    """Final epochs of self-critical sequence training, with the encoder and all zeros frozen.
+
+    Captions are sampled and rewarded by their similarity to references.
 
     Attributes:
+        epochs: number of epochs; each takes every image once.
+        learning_rate: peak learning rate of Adam, with cosine decay to `training.final_learning_rate`.
+        batch_size: images per step, across all devices.
         samples: captions sampled per image and step.
         baseline: what a caption's reward is compared with: the mean reward of the image's other captions
             (`others`), of all its captions (`all`), or the reward of the `greedy` caption.
@@ -37,6 +42,9 @@ class SCST(_Section):
         temperature: temperature of the sampling.
     """
 
+    epochs: Size = 10
+    learning_rate: Rate = 1e-4
+    batch_size: Size = 50
     samples: Size = 5
     baseline: Literal["others", "all", "greedy"] = "others"
     cider_d: NotNegative = 1.0
@@ -64,7 +72,7 @@ class Training(_Section):
             dense run to prune; null starts with random weights.
         keep_initial: save the initial weights in `checkpoints/initial.npz`, so that lottery tickets
             (`pruning.method=lottery pruning.rounds=0`) can start from this run.
-        epochs: number of training epochs, excluding fine-tuning.
+        epochs: number of training epochs, excluding fine-tuning and SCST; 0 goes on with these at once.
         batch_size: captions per step, across all devices.
         learning_rate: peak learning rate of Adam.
         schedule: `constant`; `cosine` (decays to `final_learning_rate`); or `noam` (decays with the inverse
@@ -89,13 +97,12 @@ class Training(_Section):
         restore_best: keep the weights of the epoch with the best validation CIDEr at the final sparsity, not
             of the last epoch. With `pruning.encoder=A`, `B` or `C`, only epochs of fine-tuning count.
         fine_tune: final epochs that also train the encoder.
-        scst: train the captioner of `start_from` on rewards in all epochs, with `batch_size` images per step
-            and each image once per epoch; null trains on reference captions.
+        scst: final epochs on rewards instead of reference captions; null for none.
     """
 
     start_from: str | None = None
     keep_initial: bool = False
-    epochs: Size = 2
+    epochs: Count = 2
     batch_size: Size = 32
     learning_rate: Rate = 3e-3
     schedule: Literal["constant", "cosine", "noam"] = "cosine"
@@ -125,9 +132,9 @@ class Training(_Section):
                 "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
                 " null"
             )
-        if self.scst is not None and self.teacher:
+        if not self.epochs and (self.start_from is None or not (self.scst or self.fine_tune.epochs)):
             raise InputError(
-                "training.scst trains on rewards, without a teacher: remove training.teacher, or distil first"
-                " and give that run to training.start_from"
+                "training.epochs is 0, which needs a trained captioner (training.start_from=runs/NAME) and"
+                " epochs of training.fine_tune or training.scst: set them, or train for 1 epoch or more"
             )
         return self

@@ -73,17 +73,25 @@ def gate_for_fine_tuning(
     settings = config.pruning
     if settings is None or not phases_differ(config):
         return
-    if settings.encoder != "B":
-        strip_pruning(captioner)
     if settings.encoder == "C":
+        strip_pruning(captioner)
         fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
     with error_prefix(f"pruning.method={settings.method}"):
         if settings.encoder == "A":
-            mask = FrozenMask(block_shape=settings.block_shape)
-            mask.restored = restored
-            prune(captioner, mask)
+            keep_masks(captioner, settings.block_shape, restored=restored)
         else:
             prune(captioner, _make_method(settings, total_steps, config.training.fine_tune.epochs))
+
+
+def keep_masks(captioner: Captioner, block_shape: tuple[int, int], *, restored: bool) -> None:
+    """Fixes all masks of a captioner that has been pruned.
+
+    Args: see `gate_captioner`.
+    """
+    strip_pruning(captioner)
+    mask = FrozenMask(block_shape=block_shape)
+    mask.restored = restored
+    prune(captioner, mask)
 
 
 def _make_method(

@@ -21,7 +21,13 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import PruningMethod, strip_pruning
 from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
 from tfsparsecap.rewards.reward import CaptionReward
-from tfsparsecap.runs.checkpoints import load_checkpoint, named_weights, newest_complete, read_notes
+from tfsparsecap.runs.checkpoints import (
+    load_checkpoint,
+    load_part,
+    named_weights,
+    newest_complete,
+    read_notes,
+)
 from tfsparsecap.runs.run_data import RunData, caches_features
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
@@ -31,6 +37,7 @@ from tfsparsecap.training.callbacks import SaveEpoch, TimeLeft, Validation, stop
 from tfsparsecap.training.gating import (
     gate_captioner,
     gate_for_fine_tuning,
+    keep_masks,
     phases_differ,
     rewinds_to_initial_weights,
 )
@@ -44,7 +51,14 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Phase:
-    """Epochs with one optimizer: the training of the decoder or of everything, then fine-tuning."""
+    """Epochs with one optimizer.
+
+    Attributes:
+        name: `train` (the decoder or everything), `fine_tune` (with the encoder) or `scst` (on rewards).
+        epochs, learning_rate, schedule: of the phase.
+        batch_size: captions per step; for `scst`, images.
+        from_images: reads images, not cached features.
+    """
 
     name: str
     epochs: int
@@ -56,19 +70,20 @@ class Phase:
 
 def phases(config: Config) -> list[Phase]:
     """The phases of a run, in order."""
-    training, tuning = config.training, config.training.fine_tune
-    first = Phase(
-        "train",
-        training.epochs,
-        training.batch_size,
-        training.learning_rate,
-        training.schedule,
-        not caches_features(config),
-    )
-    if not tuning.epochs:
-        return [first]
-    size = tuning.batch_size or training.batch_size
-    return [first, Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, True)]
+    training, tuning, scst = config.training, config.training.fine_tune, config.training.scst
+    found = []
+    if training.epochs:
+        rate, from_images = training.learning_rate, not caches_features(config)
+        found.append(
+            Phase("train", training.epochs, training.batch_size, rate, training.schedule, from_images)
+        )
+    if tuning.epochs:
+        size = tuning.batch_size or training.batch_size
+        found.append(Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, True))
+    if scst is not None:
+        from_images = config.data.cache_folder is None or bool(config.data.augmentation)
+        found.append(Phase("scst", scst.epochs, scst.batch_size, scst.learning_rate, "cosine", from_images))
+    return found
 
 
 def train_run(
@@ -127,6 +142,9 @@ class _Run:
         for line in (data.summary(), *data.notes):
             report(line)
         tokenizer = self._make_captioner(data, resume)
+        encoder = self.captioner.encoder
+        if self.checkpoint is not None and encoder is not None and not self.phases[0].from_images:
+            load_part(self.checkpoint, encoder)  # another run may have trained it
         self.teachers = load_teachers(config, tokenizer)
         self.run_data = RunData(
             config,
@@ -160,8 +178,8 @@ class _Run:
 
     def train(self) -> None:
         """Runs all phases, starting from the checkpoint if there is one."""
-        reached = read_notes(self.checkpoint)["phase"] if self.checkpoint else "train"
         names = [phase.name for phase in self.phases]
+        reached = read_notes(self.checkpoint)["phase"] if self.checkpoint else names[0]
         for phase in self.phases[names.index(reached) :]:
             self._train_phase(phase, self.checkpoint if phase.name == reached else None)
 
@@ -234,7 +252,16 @@ class _Run:
         return tokenizer
 
     def _training_batches(self, phase: Phase):
-        return self.run_data.training_batches(from_images=phase.from_images, batch_size=phase.batch_size)
+        if phase.name == "scst":
+            self._freeze_encoder()
+            self.run_data.freeze_encoder()
+        return self.run_data.training_batches(
+            from_images=phase.from_images, batch_size=phase.batch_size, rewards=phase.name == "scst"
+        )
+
+    def _freeze_encoder(self) -> None:
+        if self.captioner.encoder is not None:
+            self.captioner.encoder.trainable = False
 
     def _prune(self) -> None:
         initial = None
@@ -273,15 +300,23 @@ class _Run:
         return self.run_data.data.split("validation")[: self.config.training.validation_images]
 
     def _train_phase(self, phase: Phase, checkpoint: Path | None) -> None:
-        config, tuning = self.config.training, phase.name == "fine_tune"
-        if tuning:
-            self.captioner.encoder.trainable = True
-            self.batches = self._training_batches(phase)
-        steps = phase.epochs * self.batches.steps_per_epoch
+        config, later = self.config.training, phase is not self.phases[0]
         with self.strategy.scope():
-            if tuning:
+            if phase.name == "fine_tune":
+                self.captioner.encoder.trainable = True
+                self.batches = self._training_batches(phase)
+                steps = phase.epochs * self.batches.steps_per_epoch
                 gate_for_fine_tuning(self.captioner, self.config, steps, restored=checkpoint is not None)
+            elif later:
+                self._freeze_encoder()  # it gets no gates
+                if self.pruning is not None:
+                    keep_masks(self.captioner, self.pruning.block_shape, restored=checkpoint is not None)
+                if checkpoint is not None:
+                    load_checkpoint(checkpoint, self.captioner)  # features depend on the encoder's weights
+                self.batches = self._training_batches(phase)
+            if later:
                 self._report_gates()
+            steps = phase.epochs * self.batches.steps_per_epoch
             optimizer = make_optimizer(
                 config,
                 steps,
@@ -290,11 +325,11 @@ class _Run:
                 replicas=self.strategy.num_replicas_in_sync,
             )
             self.captioner.compile(optimizer)  # a pruned model wraps the optimizer
-        loop = self._make_loop()
+        loop = self._make_loop(phase)
         if checkpoint is not None:
             load_checkpoint(checkpoint, self.captioner, self.captioner.optimizer)
-            # A method that stopped the first phase must not stop fine-tuning.
-            stopped = not tuning and isinstance(self.pruning, ValidationDriven) and self.pruning.finished
+            # A method that stopped the first phase must not stop the next ones.
+            stopped = not later and isinstance(self.pruning, ValidationDriven) and self.pruning.finished
             if stopped or stops_early(self.history, phase.name, self.target, config.early_stopping):
                 return
         loop.run(
@@ -305,9 +340,9 @@ class _Run:
             verbose=self.verbose,
         )
 
-    def _make_loop(self) -> Loop:
+    def _make_loop(self, phase: Phase) -> Loop:
         config, data, scst = self.config, self.run_data, self.config.training.scst
-        if scst is None:
+        if phase.name != "scst" or scst is None:
             self.captioner.label_smoothing = config.training.label_smoothing
             self.captioner.teacher_weight = config.training.teacher_weight
             teachers = [run.captioner for run in self.teachers]
