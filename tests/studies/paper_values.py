@@ -42,6 +42,7 @@ FINE_TUNED = ["smp_figure5_lstm", "smp_figure5_gru", "smp_table4", "rnn_smp_tabl
 ACORT = [f"acort_table{number}" for number in (2, 6, 7, 8, 9, 10)]
 #: Values of the papers: place, studies, methods that they are about, setting -> value.
 PUBLISHED_SETTINGS = [
+    ("all, section 5.1; RNN-SMP, section 4.1", [*PUBLISHED_GRIDS, *ACORT], "all", {"decoding.plain": True}),
     (
         "RNN-SMP, sections 4.1 and 4.2",
         SOFT_ATTENTION,
