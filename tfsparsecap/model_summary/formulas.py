@@ -36,8 +36,10 @@ def formula_of(layer: keras.Layer) -> Formula | None:
 
 def method_of(layer: keras.Layer) -> str:
     """Returns the name of the method that a layer's formula counts."""
-    if isinstance(layer, SharedAttention | AdditiveAttentionCaptioner):
+    if isinstance(layer, SharedAttention):
         return "attend"
+    if isinstance(layer, AdditiveAttentionCaptioner):
+        return "weighted_mean"
     return "call" if layer.quantization_mode is None else "quantized_call"
 
 
