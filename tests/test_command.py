@@ -77,8 +77,9 @@ def test_a_closed_pipe_is_not_an_error():
 
 COMMANDS = [
     *("tfsparsecap.train", "tfsparsecap.evaluate", "tfsparsecap.caption", "tfsparsecap.report"),
-    *("tfsparsecap.study", "tfsparsecap.convert", "tfsparsecap.demo", "tfsparsecap_export.__main__"),
-    *("tfsparsecap_export.benchmark", "tfsparsecap_export.inspect", "tfsparsecap_export.android"),
+    *("tfsparsecap.encoders", "tfsparsecap.study", "tfsparsecap.convert", "tfsparsecap.demo"),
+    *("tfsparsecap_export.__main__", "tfsparsecap_export.benchmark", "tfsparsecap_export.inspect"),
+    "tfsparsecap_export.android",
 ]
 # One process for all of them. With this name, the package leaves out TensorFlow.
 HELP = """

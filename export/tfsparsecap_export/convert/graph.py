@@ -208,7 +208,11 @@ def _convert(
         module = tf.Module()
         module.frozen = tf.function(without_variables, autograph=False)
         tf.saved_model.save(
-            module, folder, signatures={signature: module.frozen.get_concrete_function(**specs)}
+            module,
+            folder,
+            signatures={signature: module.frozen.get_concrete_function(**specs)},
+            # Gradients are not needed, and that of swish cannot be saved.
+            options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
         )
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
         tensorflow_internals.use_per_tensor_quantization(converter)

@@ -8,7 +8,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from tfsparsecap.data.images import read_image
+from tfsparsecap.encoder_catalogue import CATALOGUE
 from tfsparsecap.errors import InputError
+from tfsparsecap.model_summary.figures import ALL
+from tfsparsecap.model_summary.model_summary import summary
 from tfsparsecap.models import TinyViTEncoder
 from tfsparsecap.models.encoders import published_weights
 from tfsparsecap.models.encoders.tiny_vit import WindowAttention, tiny_vit_5m
@@ -237,5 +240,9 @@ def test_an_unreachable_hub_is_reported(monkeypatch):
         published_weights.download("a/b", "c", "TinyViT-5M")
 
 
-def test_batch_normalisation_is_folded_in_onnx_files_only():
-    assert len(tiny_vit_5m(SIZE).weights) > len(tiny_vit_5m(SIZE, batch_norm=False).weights)
+def test_the_catalogue_has_its_size():
+    network, entry = tiny_vit_5m(), CATALOGUE["tiny_vit_5m"]
+    counted = summary(network, compress=False, print_fn=lambda text: None)
+    assert network.count_params() == entry.parameters
+    assert network.output_shape[1:] == entry.feature_map
+    assert counted.totals[ALL].flops == 2 * entry.multiply_adds
