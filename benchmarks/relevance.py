@@ -213,7 +213,7 @@ def tables(rows: Iterable[dict[str, Any]]) -> Iterator[Table]:
         experiment = EXPERIMENTS[name]
         title = f"{experiment.title}, {share:g} x the paper's epochs"
         table = Table(title=title + (f", {images} images" if images else ""), box=box.SIMPLE_HEAD)
-        table.add_column("weight decay")
+        table.add_column("method, weight decay")
         for column in ("seeds", "test %", "paper", "sparsity %", "paper", "left in each layer %"):
             table.add_column(column, justify="right")
         for (method, decay), runs in sorted(group.items(), key=lambda item: _ORDER.index(item[0][0])):
