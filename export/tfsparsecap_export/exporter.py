@@ -237,12 +237,13 @@ class _CaptionerJob:
         )
 
     def convert_with_int8_encoder(self, validation: CaptionedSamples) -> tuple[bytes, LayerReport] | None:
-        """The file with an int8 encoder, calibrated with validation images, and the report on the encoder."""
+        """The file with an int8 encoder, rounded for validation images, and the report on the encoder."""
         if "image" not in self.inputs or self._model.encoder is None:
             return None
         step = max(1, len(validation.samples) // int8_encoder.CALIBRATION_IMAGES)
         images = [sample["image"] for sample in validation.samples[::step]][: int8_encoder.CALIBRATION_IMAGES]
-        encoder = graph.encoder_graph(self._model, self.inputs["image"], images)
+        encoder = graph.encoder_graph(self._model, self.inputs["image"])
+        encoder = int8_encoder.quantize_encoder(encoder, images)
         shape = int8_encoder.output_shape(encoder)
         inputs = {"features": tf.TensorSpec(shape, tf.float32, name="features"), **self.inputs}
         del inputs["image"]

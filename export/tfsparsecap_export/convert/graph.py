@@ -6,7 +6,6 @@ import hashlib
 import logging
 import re
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 
 import keras
@@ -67,16 +66,15 @@ def caption_graph(
         return _convert(caption, inputs, CAPTION_SIGNATURE)
 
 
-def encoder_graph(captioner: Captioner, image: tf.TensorSpec, calibration: list[np.ndarray]) -> bytes:
-    """Converts the encoder alone, from pixels to features, with int8 weights and activations.
+def encoder_graph(captioner: Captioner, image: tf.TensorSpec) -> bytes:
+    """Converts the encoder alone, from pixels to features.
 
     Args:
         captioner: built captioner with an encoder.
         image: uint8 [1, S, S, 3].
-        calibration: images of this shape, from which the converter determines the range of each activation.
 
     Returns:
-        A .tflite file with the signature `encode` and the output `features` float32 [1, N, D].
+        A dense float32 .tflite file with the signature `encode` and the output `features` float32 [1, N, D].
 
     Raises:
         InputError: as `caption_graph`.
@@ -85,7 +83,7 @@ def encoder_graph(captioner: Captioner, image: tf.TensorSpec, calibration: list[
     def encode(image):
         return {"features": captioner.encoder(image, training=False)}
 
-    return _convert(encode, {"image": image}, ENCODER_SIGNATURE, calibration)
+    return _convert(encode, {"image": image}, ENCODER_SIGNATURE)
 
 
 def model_graph(model: keras.Model, batch: int | None = 1) -> bytes:
@@ -191,7 +189,6 @@ def _convert(
     function: Callable[..., dict],
     inputs: dict[str, tf.TensorSpec],
     signature: str,
-    calibration: list[np.ndarray] | None = None,
 ) -> bytes:
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
@@ -215,11 +212,6 @@ def _convert(
             options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
         )
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
-        tensorflow_internals.use_per_tensor_quantization(converter)
-        if calibration is not None:
-            (name,) = inputs
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            converter.representative_dataset = lambda: ({name: sample} for sample in calibration)
         try:
             return converter.convert()
         except Exception as error:
@@ -242,10 +234,7 @@ def _quiet() -> Iterator[None]:
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        # For calibration, TensorFlow itself uses an interpreter that it has deprecated.
-        warnings.filterwarnings("ignore", message=r"\s*Warning: tf\.lite\.Interpreter is deprecated")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,51 @@
+"""Rounding weights to int8 such that the outputs of their layer change as little as possible."""
+
+import numpy as np
+
+#: Added to the variances of the inputs, as a fraction of their mean, so that the covariance can be inverted.
+_DAMPING = 0.01
+
+
+def round_weights(weights: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rounds the weights of a linear layer to int8 by GPTQ, with one scale per output.
+
+    Weights are rounded input by input, those of the input with the largest variance first. The weights of the
+    remaining inputs compensate for the error of each as far as the inputs are correlated. Weights that are
+    zero stay zero.
+
+    Args:
+        weights: float [groups, outputs, inputs]. The outputs of a group depend only on its own inputs: a
+            dense layer is one group, and a depthwise convolution has one group of one output per channel.
+        covariance: float64 [groups, inputs, inputs] of the inputs, or their second moments for a layer
+            without a bias.
+
+    Returns:
+        int8 values like `weights`, from -127 to 127, and float32 scales [groups, outputs]: a weight is about
+        its value times its scale.
+
+    Reference:
+        Frantar et al., "GPTQ", https://arxiv.org/abs/2210.17323, section 3, and
+        `--act-order` in the authors' implementation.
+
+    Examples:
+        >>> values, scales = round_weights(np.array([[[1.27, 0.5, 0.0]]]), np.eye(3)[None])
+        >>> values.tolist(), float(scales[0, 0].round(3))
+        ([[[127, 50, 0]]], 0.01)
+    """
+    largest = np.abs(weights).max(axis=-1)
+    scales = np.where(largest == 0, 1, largest / 127).astype(np.float32)
+    variances = np.einsum("gii->gi", covariance)
+    order = np.argsort(-variances, axis=1)
+    damping = _DAMPING * variances.mean(axis=1) + np.finfo(np.float32).tiny
+    damped = covariance + damping[:, None, None] * np.eye(covariance.shape[-1])
+    damped = np.take_along_axis(np.take_along_axis(damped, order[:, :, None], 1), order[:, None], 2)
+    inverse = np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1)
+    sorted_weights = np.take_along_axis(weights, order[:, None], 2)
+    remaining, values = sorted_weights.astype(np.float64), np.zeros(weights.shape, np.int8)
+    for i in range(weights.shape[-1]):
+        rounded = np.clip(np.round(remaining[..., i] / scales), -127, 127)
+        rounded[sorted_weights[..., i] == 0] = 0
+        values[..., i] = rounded
+        error = (remaining[..., i] - rounded * scales) / inverse[:, i, i, None]
+        remaining[..., i + 1 :] -= error[..., None] * inverse[:, None, i, i + 1 :]
+    return np.take_along_axis(values, np.argsort(order, axis=1)[:, None], 2), scales

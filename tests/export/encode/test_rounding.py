@@ -1,0 +1,64 @@
+"""Rounding of weights to int8."""
+
+import itertools
+
+import numpy as np
+import pytest
+from tfsparsecap_export.encode.rounding import round_weights
+
+
+@pytest.fixture
+def correlated():
+    """Weights [1, outputs, inputs] with zeros, and inputs [positions, inputs] that depend on each other."""
+    random = np.random.default_rng(1)
+    inputs = random.normal(size=(500, 6)) @ random.normal(size=(6, 24)) + 0.1 * random.normal(size=(500, 24))
+    weights = random.normal(size=(1, 10, 24)) * np.exp(random.normal(size=24))
+    weights[random.random(weights.shape) < 0.2] = 0
+    return weights, inputs
+
+
+def output_error(weights, inputs, values, scales):
+    return np.square(inputs @ (values[0] * scales[0][:, None] - weights[0]).T).mean()
+
+
+def test_the_error_of_the_outputs_is_much_smaller_than_with_the_nearest_values(correlated):
+    weights, inputs = correlated
+    values, scales = round_weights(weights, (inputs.T @ inputs / len(inputs))[None])
+    largest = np.abs(weights).max(axis=-1) / 127
+    nearest = np.round(weights / largest[..., None])
+    assert values.dtype == np.int8 and scales.dtype == np.float32
+    assert output_error(weights, inputs, values, scales) < 0.5 * output_error(
+        weights, inputs, nearest, largest
+    )
+
+
+def test_zeros_stay_zeros(correlated):
+    weights, inputs = correlated
+    values, _ = round_weights(weights, (inputs.T @ inputs)[None])
+    assert not values[weights == 0].any()
+
+
+def test_few_weights_are_rounded_almost_as_well_as_by_trying_all_values():
+    random = np.random.default_rng(2)
+    inputs = random.normal(size=(200, 3)) @ random.normal(size=(3, 3))
+    weights = np.array([[[127.0, 40.4, -21.5]]])
+    values, scales = round_weights(weights, (inputs.T @ inputs / len(inputs))[None])
+    lower = np.floor(weights / scales[..., None])
+    candidates = (np.clip(lower + shift, -127, 127) for shift in itertools.product([0, 1], repeat=3))
+    errors = [output_error(weights, inputs, candidate, scales) for candidate in candidates]
+    assert output_error(weights, inputs, values, scales) <= sorted(errors)[1] + 1e-9
+
+
+def test_groups_are_independent_of_each_other(correlated):
+    weights, inputs = correlated
+    first, second = (inputs[:, :9], inputs[:, 9:18])
+    moments = np.stack([first.T @ first, second.T @ second])
+    both, scales = round_weights(np.stack([weights[0, :, :9], weights[0, :, 9:18]]), moments)
+    alone, alone_scales = round_weights(weights[:, :, 9:18], moments[1:])
+    np.testing.assert_array_equal(both[1], alone[0])
+    np.testing.assert_array_equal(scales[1], alone_scales[0])
+
+
+def test_inputs_that_never_vary_and_outputs_without_weights_are_rounded_too():
+    values, scales = round_weights(np.array([[[0.5, -0.25], [0, 0]]]), np.zeros((1, 2, 2)))
+    np.testing.assert_allclose(values * scales[..., None], [[[0.5, -0.25], [0, 0]]], atol=0.01)
