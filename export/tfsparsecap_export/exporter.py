@@ -178,6 +178,8 @@ def export_model(
                     raise
     if all(layer.pattern == "dense" for layer in layers):
         notes.append("No layer of the model is sparse: prune the model to make the file smaller and faster.")
+    if validation is None and format in formats.INT8_FORMATS and job.has_encoder:
+        notes.append("Without validation images the encoder stays float: give some to store it as int8.")
     report = ExportReport(path, 0, format, job.words, tuple(layers), verification, tuple(notes), measured)
     content = job.finish(content, report)
     atomic_write(path, content)
@@ -188,6 +190,7 @@ class _ModelJob:
     """What is specific to the export of a model that is not a captioner."""
 
     words = REPORTED_WORDS  # time steps of a recurrent layer
+    has_encoder = False
 
     def __init__(self, model: keras.Model, batch: int | None) -> None:
         if batch is not None and batch < 1:
@@ -209,6 +212,7 @@ class _CaptionerJob:
     def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None) -> None:
         self._model, self._options, self._tokenizer = model, options, options.tokenizer
         self.inputs = caption_inputs(model, inputs)
+        self.has_encoder = "image" in self.inputs and getattr(model, "encoder", None) is not None
         known = self._tokenizer if self._tokenizer is not None else options.vocabulary
         if known is not None and len(known) != model.vocabulary_size:
             raise InputError(
@@ -238,7 +242,7 @@ class _CaptionerJob:
 
     def convert_with_int8_encoder(self, validation: CaptionedSamples) -> tuple[bytes, LayerReport] | None:
         """The file with an int8 encoder, rounded for validation images, and the report on the encoder."""
-        if "image" not in self.inputs or self._model.encoder is None:
+        if not self.has_encoder:
             return None
         step = max(1, len(validation.samples) // int8_encoder.CALIBRATION_IMAGES)
         images = [sample["image"] for sample in validation.samples[::step]][: int8_encoder.CALIBRATION_IMAGES]

@@ -96,6 +96,7 @@ def test_the_report_names_layers_and_reasons(exported, blocks_captioner):
     assert (output.shape, output.pattern, output.encoding) == ((80, 64), "1x16 blocks", encodings.BLOCK16)
     assert output.nonzeros == np.count_nonzero(blocks_captioner.output_layer.kernel)
     assert report.as_dict()["layers"][0]["reason"]
+    assert "Without validation images the encoder stays float" in report.notes[-1]
     assert sum(layer.bytes for layer in report.layers) < report.bytes
 
 
