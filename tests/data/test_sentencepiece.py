@@ -55,7 +55,8 @@ def folder(shared):
     return shared / "fixtures" / "updown_smp975"
 
 
-@pytest.fixture(scope="module")
+# Loaded in each test, because TensorFlow drops a SentencePiece model when it gets a random seed.
+@pytest.fixture
 def published(folder):
     return SentencePieceTokenizer.load(folder / "sentencepiece_word.model")
 

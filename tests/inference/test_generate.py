@@ -201,7 +201,8 @@ def test_paths_that_are_not_captioners_are_refused(tmp_path):
 def test_run_and_exported_file_give_the_same_captions(run, photos, tmp_path):
     export = pytest.importorskip("tfsparsecap_export")
     length = run.config.data.max_length
-    captions = export.CaptionOptions(beam=2, max_length=length, tokenizer=run.tokenizer)
+    search = run.config.decoding.search_options(run.config.data.kind)
+    captions = export.CaptionOptions(beam=2, max_length=length, tokenizer=run.tokenizer, search=search)
     export.export_model(run.captioner, tmp_path / "a.tflite", "dense", captions=captions)
     exported = load(tmp_path / "a.tflite")
     for ours, theirs in zip(exported.generate(photos), run.generate(photos, beam=2), strict=True):

@@ -105,7 +105,7 @@ def test_files_with_inception_give_the_captions_of_keras(
 ):
     path = tmp_path / "inception.tflite"
     samples = [{"image": photo[None]} for photo in photos]
-    options = CaptionOptions(beam=2, max_length=5)
+    options = CaptionOptions(beam=2, max_length=5, search=None)
     kernels = [weight for weight in inception_captioner.encoder.weights if len(weight.shape) == 4]
     decode = once(Decoder)(inception_captioner, 2, 5)
     for format in ("dense", "compact"):

@@ -176,8 +176,8 @@ def test_window_attention_equals_its_formula(height, width, window):
                     for j in range(window**2):
                         distance = abs(i // window - j // window) * window + abs(i % window - j % window)
                         scores[:, j] += weights["attention_biases"][head, distance]
-                chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-                mixed[:, i, head] = np.einsum("bj,bjd->bd", chances, value)
+                    chances = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+                    mixed[:, i, head] = np.einsum("bj,bjd->bd", chances, value)
             result = mixed.reshape(2, -1, size) @ weights["proj/kernel"] + weights["proj/bias"]
             result = result.reshape(2, window, window, size)[:, : part.shape[1], : part.shape[2]]
             expected[:, top : top + window, left : left + window] = result
