@@ -227,6 +227,7 @@ def test_log_probabilities_do_not_depend_on_the_settings(settings):
             last, ended = word, ended or word == END
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", "gru", "up_down", "transformer"])
 def test_log_probabilities_equal_teacher_forcing(kind):
     captioner, inputs = make(kind=kind), features(3)

@@ -105,6 +105,7 @@ def assert_equal(token_ids, scores, expected):
     np.testing.assert_allclose(scores, [score for _, score in expected], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("beam", "options"),
     [
@@ -158,6 +159,7 @@ def faults(words):
     return found | ({"a trigram twice"} if len(set(trigrams)) < len(trigrams) else set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 3])
 def test_rules_remove_all_faults_that_the_plain_search_has(beam):
     plain, with_rules = set(), set()

@@ -113,6 +113,7 @@ def test_failed_runs_are_reported_with_exit_code_1(file, tmp_path, capsys, monke
     assert f"error: {DENSE}: the loss became nan" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_layers_are_printed_and_plotted_beside_published_ones(tiny_run, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     table, image = tmp_path / "table.tsv", tmp_path / "a.png"

@@ -68,6 +68,7 @@ def test_files_of_sparse_formats_are_smaller(exported):
     assert sizes["int8"] < sizes["dense-int8"] < sizes["dense"]
 
 
+@pytest.mark.slow
 def test_the_same_model_gives_the_same_bytes(tmp_path, blocks_captioner, export_options, exported):
     export_model(blocks_captioner, tmp_path / "again.tflite", **export_options)
     assert (tmp_path / "again.tflite").read_bytes() == exported("blocks", "auto")[0].read_bytes()

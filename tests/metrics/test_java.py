@@ -46,6 +46,7 @@ def test_errors_of_a_program_are_reported(commands):
         run_java([], program="the thing", seconds=60)
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_killed(commands):
     commands("java", "import time; time.sleep(300)")
     began = time.monotonic()

@@ -57,6 +57,7 @@ def test_light_and_ptb_agree_on_ordinary_captions(with_java):
     ]
 
 
+@pytest.mark.slow
 def test_light_and_ptb_agree_on_flickr8k(shared, with_java):
     with open(shared / "data" / "flickr8k" / "captions.txt", newline="", encoding="utf-8") as file:
         captions = [row["caption"] for row in csv.DictReader(file)]

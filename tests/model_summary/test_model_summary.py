@@ -51,11 +51,13 @@ def test_flops_of_mobilenet_are_the_published_ones(width, millions):
     assert round(multiply_adds(network) / 1e6) == millions
 
 
+@pytest.mark.slow
 def test_flops_of_inception_v1_equal_the_published_ones():
     """Szegedy et al., "Going Deeper with Convolutions", section 1: 1.5 billion multiply-adds."""
     assert round(multiply_adds(inception_v1(224, None)) / 1e9, 1) == 1.5
 
 
+@pytest.mark.slow
 def test_flops_of_up_down_at_the_papers_size_by_hand(capsys):
     result = summary(PAPER_CAPTIONERS["up_down"].make(20))
     whole = result.totals[ALL]
@@ -86,6 +88,7 @@ def test_flops_per_token_of_soft_attention_by_hand():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_up_down_pruned_has_the_published_sizes(shared):
     """Dense and pruned: non-zero weights, and MB in the published format, a sparse COO checkpoint."""
     with open(
@@ -227,6 +230,7 @@ def test_figures_of_encoder_and_decoder_add_up(tiny_captioner):
     assert without["decoder"].flops == totals["decoder"].flops
 
 
+@pytest.mark.slow
 def test_encoder_flops_equal_those_of_its_network():
     captioner = SoftAttention(
         50, encoder=InceptionV1Encoder(), embedding_size=8, rnn_size=8, attention_size=8

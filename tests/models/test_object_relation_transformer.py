@@ -109,6 +109,7 @@ def test_weights_are_exported_under_their_published_names(name, original):
         np.testing.assert_array_equal(values, published[key])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "count"),
     [
@@ -165,6 +166,7 @@ def test_boxes_of_a_feature_map_are_its_cells():
     np.testing.assert_allclose(captioner({"features": features, "tokens": tokens}), given, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_pruned_captioner_is_stripped_saved_and_loaded(inputs, tmp_path):
     small = make(share_decoder_attention="kv", layers=1)
     captioner = prune(small, "supermask", sparsity=0.5, total_steps=6)
@@ -222,6 +224,7 @@ def test_shared_projections_use_the_same_layer():
         assert len(SharedAttention(8, 2, share).projections) == count
 
 
+@pytest.mark.slow
 def test_captions_longer_than_max_length_are_rejected(inputs):
     captioner = make()
     for search in (Decoder(captioner, 1, 8), Sampler(captioner, 2, 8)):

@@ -166,6 +166,7 @@ def test_initial_weights_are_distributed_like_the_originals():
             assert np.abs(array).max() > 0.85 * limit, name
 
 
+@pytest.mark.slow
 def test_learns_its_captions_with_keras_fit(inputs):
     keras.utils.set_random_seed(3)
     captioner = UpDown(20, **SMALL)

@@ -58,6 +58,7 @@ def made(method, cls=keras.Sequential, **options):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [keras.Sequential, Passes])
 def test_fit_passes_the_logs_of_each_epoch_to_the_method(cls):
     method = Listener()
@@ -207,6 +208,7 @@ def test_metric_names_come_from_the_model_itself():
     assert "val_two_acc" in history
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_metrics_of_custom_callbacks_are_accepted():
     model = made(Relevance(lower_bound=12.0, metric="val_score", pruning_percentage=0.5))
@@ -229,6 +231,7 @@ def test_a_metric_missing_from_the_first_epochs_causes_a_warning(given):
         model.fit(X, Y, epochs=2, verbose=0, **given)
 
 
+@pytest.mark.slow
 def test_epochs_without_validation_are_not_counted():
     method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.5)
     model = made(method)

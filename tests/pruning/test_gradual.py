@@ -97,6 +97,7 @@ def test_masks_equal_those_of_tfmot_at_every_update_of_a_training(make, block, t
     assert seen[2] == 0.0 < seen[4] < seen[6] < seen[8] == pytest.approx(0.75, abs=0.01)
 
 
+@pytest.mark.slow
 def test_sparsity_follows_the_polynomial_of_the_paper():
     pruned = prune(made(), Gradual(0.9, 100, schedule=Schedule(0.1, 0.61, frequency=10)))
     pruned.compile("sgd", "mse")
@@ -112,6 +113,7 @@ def test_sparsity_follows_the_polynomial_of_the_paper():
     assert seen[-1] == pytest.approx(0.9, abs=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 7, 60])
 def test_ends_at_the_sparsity_after_any_number_of_steps(steps):
     pruned = prune(made(), "gradual", sparsity=0.8, total_steps=steps)

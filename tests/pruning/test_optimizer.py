@@ -51,6 +51,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_behind_open_gates_train_like_stock_weights(name):
     stock, gated = dense(), prune(dense(), Still(0.5))

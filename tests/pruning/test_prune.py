@@ -280,6 +280,7 @@ def without_gates(model):
     return {weight.path: np.asarray(weight) for weight in model.weights if "gate" not in weight.path}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
@@ -353,6 +354,7 @@ def test_gates_added_to_frozen_layers_stay_trainable():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [Supermask, SupermaskLoss])
 def test_gates_of_a_completely_frozen_model_learn(method):
     keras.utils.set_random_seed(1)

@@ -184,6 +184,7 @@ def test_a_stripped_model_can_be_compiled_and_trained():
     assert type(model.optimizer) is keras.optimizers.SGD
 
 
+@pytest.mark.slow
 def test_a_compiled_model_keeps_its_settings_with_a_new_optimizer():
     model = sequential()
     schedule = keras.optimizers.schedules.CosineDecay(0.01, 100)
@@ -207,6 +208,7 @@ def test_a_compiled_model_keeps_its_settings_with_a_new_optimizer():
     assert history["sparsity"][-1] == pytest.approx(0.75, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "compiled_before"), [(Supermask, False), (SupermaskLoss, True)])
 def test_mixed_precision_with_loss_scaling(method, compiled_before):
     keras.config.set_dtype_policy("mixed_float16")
@@ -253,6 +255,7 @@ def test_gradients_of_gates_are_not_scaled_by_loss_scaling():
             np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_custom_train_steps_and_custom_loops_prune():
     class Own(Unbuilt):
         def train_step(self, data):

@@ -308,6 +308,7 @@ def train_and_validate(model, scores):
             validate(model, score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [2, 6])
 def test_a_resumed_training_gives_the_same_weights(tmp_path, cut):
     scores = [0.3, 0.6, 0.7, 0.4, 0.6, 0.3, 0.3, 0.6, 0.7]

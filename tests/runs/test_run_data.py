@@ -25,6 +25,7 @@ def make_run_data(tiny_settings, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_gives_features_and_a_trained_one_images(make_run_data, tmp_path):
     frozen = make_run_data(*FROZEN)
     inputs, _ = next(iter(frozen.training_batches(from_images=False, batch_size=5).epoch(0)))
@@ -40,6 +41,7 @@ def test_a_frozen_encoder_gives_features_and_a_trained_one_images(make_run_data,
     assert inputs["image"].shape == (5, 32, 32, 3)
 
 
+@pytest.mark.slow
 def test_augmentation_of_cached_features_is_rejected(make_run_data):
     run_data = make_run_data(*FROZEN, "data.augmentation=[RandomHue]")
     with pytest.raises(InputError, match="cannot be augmented"):

@@ -75,6 +75,7 @@ def millions(weights):
 
 
 #: Millions of weights in RNN-SMP, Table 6, and of the RNN in Table 5.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "decoder", "cell"), [("lstm", 11.9, 2.62), ("lstm-s", 2.4, None), ("gru", None, 1.97)]
 )

@@ -60,6 +60,7 @@ def test_kernels_and_embeddings_are_counted_without_biases(cell):
     assert sizes["embedding/embeddings"] == 55 and sizes["output/kernel"] == 66
 
 
+@pytest.mark.slow
 def test_runs_are_labelled_by_folder_name_or_else_by_path(tiny_run, tmp_path):
     expected = layerwise(FinishedRun.load(tiny_run).captioner, with_encoder=False)
     assert layers_of_runs([tiny_run, tiny_run]) == {tiny_run.name: expected}

@@ -288,6 +288,7 @@ def has_weights_of(checkpoint, captioner):
     return all(np.array_equal(own, np.where(own == 0, 0, other)) for own, other in pairs)
 
 
+@pytest.mark.slow
 def test_the_encoder_is_pruned_only_if_configured(tiny_settings):
     for more, reason in (
         ([], "(skipped)"),

@@ -56,6 +56,7 @@ class Recorder(keras.callbacks.Callback):
         self.epochs.append(dict(logs))
 
 
+@pytest.mark.slow
 def test_an_epoch_ends_with_averaged_weights_and_the_next_begins_with_the_weights(monkeypatch):
     monkeypatch.setattr(tf, "function", lambda step, **_: step)
     model = make_captioner(make_optimizer(Training(average_decay=0.75), steps=8))
@@ -114,6 +115,7 @@ def test_the_loop_and_fit_take_the_same_steps(sparsity):
     assert "sparsity" in history or sparsity is None
 
 
+@pytest.mark.slow
 def test_epoch_logs_contain_mean_loss_time_and_data_wait():
     recorder = Recorder()
     Loop(make_captioner()).run(batches_of, epochs=3, first_epoch=1, callbacks=[recorder])
@@ -153,6 +155,7 @@ def test_dropout_runs_on_two_devices():
     Loop(model, strategy=strategy).run(batches_of, epochs=1)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_an_error():
     model = make_captioner()
     model.output_layer.bias.assign(np.full(WORDS, np.nan))

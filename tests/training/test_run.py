@@ -103,6 +103,7 @@ def test_a_run_folder_contains_what_is_documented(trained_run):
         train_run(folder.load_config(), runs=trained_run.parent, verbose=0, report=str)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 def test_a_run_in_bfloat16_is_saved_in_float32_and_kept_if_it_cannot_be_evaluated(
     tiny_settings, tmp_path, monkeypatch
@@ -120,6 +121,7 @@ def test_a_run_in_bfloat16_is_saved_in_float32_and_kept_if_it_cannot_be_evaluate
     assert {layer.dtype_policy.name for layer in captioner._flatten_layers()} == {"float32"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp_path, monkeypatch):
     scores = iter([0.1, 0.5, 0.3])
@@ -160,6 +162,7 @@ def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_interrupted_
         np.testing.assert_allclose(own, np.where(own == 0, 0, other), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_start_with_other_sizes_or_tokens_is_rejected(tiny_settings, tiny_run, tmp_path):
     for wrong, message in (
         ("model.rnn_size=24", "is different .* use the model settings of its config.yaml"),

@@ -87,6 +87,7 @@ def expected(model, baseline, readable=(1, 1, 1, 1)):
     return float(loss), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "baseline", "eager"),
     [
@@ -110,6 +111,7 @@ def test_a_step_minimises_the_loss_of_the_papers(kind, baseline, eager, monkeypa
         np.testing.assert_allclose(np.array(variable), old - gradient, atol=2e-5, err_msg=variable.path)
 
 
+@pytest.mark.slow
 def test_images_that_cannot_be_read_are_ignored():
     model = make_captioner()
     loss, _ = expected(model, "others", readable=(1, 0, 1, 0))
@@ -136,6 +138,7 @@ def test_rewarded_tokens_become_more_frequent():
     assert np.mean(rewards[-5:]) > 0.9
 
 
+@pytest.mark.slow
 def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
     model, rewards = make_captioner(), []
     seen = keras.callbacks.LambdaCallback(

@@ -24,6 +24,7 @@ def test_a_run_learns_from_teachers_with_other_sizes_and_resumes(tiny_settings, 
     assert all(np.isfinite(array).all() for array in weights.values() if array.dtype.kind == "f")
 
 
+@pytest.mark.slow
 def test_a_teacher_that_does_not_fit_is_rejected(tiny_settings, tiny_run, tmp_path):
     for wrong, message in (
         (

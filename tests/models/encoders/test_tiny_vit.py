@@ -116,6 +116,7 @@ def test_features_of_photographs_equal_those_of_onnx_runtime(shared):
     np.testing.assert_allclose(TinyViTEncoder(weights=str(path))(images), expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_separate_and_folded_batch_normalisation_give_the_same_features(encoder, arrays, images, tmp_path):
     path = write_state_dict(tmp_path / "folded.pth", folded(arrays))
     other = TinyViTEncoder(image_size=SIZE, weights=str(path), batch_norm=False)
@@ -138,6 +139,7 @@ def test_the_authors_names_are_read(encoder, arrays, tmp_path):
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.slow
 def test_weights_that_keras_saved_are_read(encoder, tmp_path):
     encoder.backbone.save_weights(tmp_path / "a.weights.h5")
     again = TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.weights.h5"))
@@ -184,6 +186,7 @@ def test_window_attention_equals_its_formula(height, width, window):
     np.testing.assert_allclose(layer(x.astype("float32")), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_convolution_and_dense_layer_is_gated(encoder, images):
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(encoder))
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), again])
@@ -197,6 +200,7 @@ def test_every_convolution_and_dense_layer_is_gated(encoder, images):
     strip_pruning(model)
 
 
+@pytest.mark.slow
 def test_the_network_can_be_cut_at_a_block(images):
     encoder = TinyViTEncoder("stages.0.blocks.1", image_size=SIZE, weights=None)
     assert encoder(images).shape == (2, 256, 64)
@@ -204,6 +208,7 @@ def test_the_network_can_be_cut_at_a_block(images):
         TinyViTEncoder("stages_2_blocks_5", image_size=SIZE, weights=None)
 
 
+@pytest.mark.slow
 def test_unsuitable_weights_are_rejected(arrays, tmp_path):
     def load(name="a.safetensors", **changes):
         changed = {key: value for key, value in {**arrays, **changes}.items() if value is not None}
@@ -240,6 +245,7 @@ def test_an_unreachable_hub_is_reported(monkeypatch):
         published_weights.download("a/b", "c", "TinyViT-5M")
 
 
+@pytest.mark.slow
 def test_the_catalogue_has_its_size():
     network, entry = tiny_vit_5m(), CATALOGUE["tiny_vit_5m"]
     counted = summary(network, compress=False, print_fn=lambda text: None)
