@@ -188,7 +188,7 @@ def training_batches(
         if source.usable[place]
         for caption in record.captions
     ]
-    _check_count(len(pairs), "captions", batch_size)
+    check_count(len(pairs), "captions", batch_size, "training.batch_size")
     captions = tf.constant([caption for _, caption in pairs])
     tokens, targets = tokenizer.encode_padded(captions, max_length)
     return TrainingBatches(
@@ -231,7 +231,7 @@ def reward_batches(
     """
     captioned = np.array([bool(record.captions) for record in records])
     places = np.flatnonzero(source.usable & captioned)
-    _check_count(len(places), "images", batch_size)
+    check_count(len(places), "images", batch_size, "training.scst.batch_size")
     return TrainingBatches(
         source=source,
         tokens=np.zeros((len(places), 1), np.int32),
@@ -245,11 +245,12 @@ def reward_batches(
     )
 
 
-def _check_count(examples: int, what: str, batch_size: int) -> None:
+def check_count(examples: int, what: str, batch_size: int, setting: str) -> None:
+    """Raises InputError if the examples do not fill a batch; `setting` names the batch size."""
     if examples < batch_size:
         raise InputError(
             f"there are {examples} {what} to train on, fewer than one batch of {batch_size}: use more data or"
-            " set a smaller training.batch_size"
+            f" set a smaller {setting}"
         )
 
 

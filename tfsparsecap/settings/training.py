@@ -72,7 +72,7 @@ class Training(_Section):
             dense run to prune; null starts with random weights.
         keep_initial: save the initial weights in `checkpoints/initial.npz`, so that lottery tickets
             (`pruning.method=lottery pruning.rounds=0`) can start from this run.
-        epochs: number of training epochs, excluding fine-tuning and SCST; 0 goes on with these at once.
+        epochs: number of training epochs, excluding fine-tuning and SCST; 0 starts with these.
         batch_size: captions per step, across all devices.
         learning_rate: peak learning rate of Adam.
         schedule: `constant`; `cosine` (decays to `final_learning_rate`); or `noam` (decays with the inverse

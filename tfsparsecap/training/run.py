@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from tfsparsecap.data.pipeline import check_count
 from tfsparsecap.data.records import shown
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
@@ -142,6 +143,9 @@ class _Run:
         for line in (data.summary(), *data.notes):
             report(line)
         tokenizer = self._make_captioner(data, resume)
+        if config.training.scst is not None:  # the last phase must not fail after hours of training
+            captioned = sum(bool(record.captions) for record in data.split("train"))
+            check_count(captioned, "images", config.training.scst.batch_size, "training.scst.batch_size")
         encoder = self.captioner.encoder
         if self.checkpoint is not None and encoder is not None and not self.phases[0].from_images:
             load_part(self.checkpoint, encoder)  # another run may have trained it
