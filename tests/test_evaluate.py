@@ -9,7 +9,7 @@ import pytest
 
 from tfsparsecap import evaluate
 from tfsparsecap.command import run
-from tfsparsecap.inference import bundle, splits
+from tfsparsecap.inference import Caption, bundle, splits
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 # METEOR takes ten seconds to start.
@@ -63,7 +63,7 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
             self.path = Path(path)
 
         def caption(self, image):
-            return [("a star", -1.0)]
+            return [Caption("a star", -1.0)]
 
     for module in (bundle, splits):
         monkeypatch.setattr(module, "TFLiteCaptioner", Exported)
@@ -100,6 +100,7 @@ def test_a_file_of_captions_is_evaluated(capsys, tmp_path):
     assert scores["references_without_caption"] == 1
     assert "all images (1)" in scores["not_computed"]["CIDEr"]
     assert "no training captions" in scores["not_computed"]["uniqueness"]
+    assert scores["incomplete"] == scores["repetitive"] == 0
     assert not {"CIDEr", "uniqueness"} & set(scores)
     training = tmp_path / "training.json"
     training.write_text(json.dumps(references_of_two), encoding="utf-8-sig")
@@ -113,6 +114,10 @@ def test_a_file_of_captions_is_evaluated(capsys, tmp_path):
     assert "--results and --references together" in capsys.readouterr().err
     assert exit_code("--results", results, "--references", tmp_path / "absent.json") == 2
     assert "cannot read" in capsys.readouterr().err
+    results.write_text(json.dumps([{"image_id": 1, "caption": "a dog on a dog on a dog on"}]))
+    assert exit_code("--results", results, "--references", references, *QUICK) == 0
+    faults = "function word at the end: 1, word three times: 1, words repeated: 1"
+    assert f"100.0% incomplete, 100.0% repetitive ({faults})" in printed(capsys)
     references.write_text("{")
     assert exit_code("--results", results, "--references", references) == 2
     assert "is not JSON" in capsys.readouterr().err

@@ -32,12 +32,21 @@ HISTORY = {
     "pruned": "epoch,phase,loss,sparsity,validation_CIDEr\n1,train,3.5,0.125,\n2,train,2,0.9,0.5\n",
 }
 SCORES = {
-    "dense": {"images": 4, "beam": 1, "CIDEr": 0.75, "BLEU-1": 0.5, "sparsity": 0.0, "nonzero_weights": 5000},
+    "dense": {
+        "images": 4,
+        "beam": 1,
+        "CIDEr": 0.75,
+        "BLEU-1": 0.5,
+        "incomplete": 0.25,
+        "sparsity": 0.0,
+        "nonzero_weights": 5000,
+    },
     "pruned": {
         "images": 4,
         "beam": 1,
         "CIDEr": 0.5,
         "BLEU-1": 0.625,
+        "incomplete": 0.5,
         "sparsity": 0.9,
         "nonzero_weights": 500,
     },
@@ -231,8 +240,29 @@ def test_scores_are_side_by_side_and_the_best_are_marked(page):
     dense, pruned = (dict(zip(headings, row, strict=True)) for row in (dense, pruned))
     assert (dense["run"], dense["CIDEr"], dense["BLEU-1"]) == ("dense", "0.750 (best)", "0.500")
     assert (pruned["run"], pruned["CIDEr"], pruned["BLEU-1"]) == ("pruned", "0.500", "0.625 (best)")
+    assert (dense["incomplete"], pruned["incomplete"]) == ("25.0% (best)", "50.0%")
     assert pruned["sparsity"] == "90.00%" and pruned["non-zero weights"] == "500"
     assert dense["images, beam"] == "4, 1" and "METEOR" not in headings
+
+
+def test_incomplete_and_repetitive_captions_are_listed(runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "run")
+    file = tmp_path / "run" / "captions_test.json"
+    rows = json.loads(file.read_text())
+    rows[1] |= {"caption": "a star", "token_faults": ["cut at the maximum length"]}
+    rows[2] |= {"caption": "a red star star on a", "token_faults": ["unknown word"]}
+    file.write_text(json.dumps(rows))
+    report.main(
+        [str(tmp_path / "run"), "--output", str(tmp_path / "page.html"), "--images=0", "--attention=0"]
+    )
+    table = Reader((tmp_path / "page.html").read_text(encoding="utf-8")).cells(
+        "Incomplete and repetitive captions, at most 10 of each run, the worst first"
+    )
+    # In drawn scenes, words may be repeated.
+    assert table[1:] == [
+        ["run", rows[2]["image_id"], "a red star star on a", "unknown word, function word at the end"],
+        ["run", rows[1]["image_id"], "a star", "cut at the maximum length"],
+    ]
 
 
 def test_settings_are_side_by_side(page):

@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.append(
                 {
                     "image": captions.image,
-                    "captions": [{"caption": text, "score": score} for text, score in captions],
+                    "captions": [{"caption": one.text, "score": one.score} for one in captions],
                 }
             )
             if not given.json:

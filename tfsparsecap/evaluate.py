@@ -45,6 +45,7 @@ from tfsparsecap.metrics.scores import METRICS, check_metrics
 if TYPE_CHECKING:
     from tfsparsecap.data.records import CaptionData
     from tfsparsecap.inference.scoring import ImageCaption
+    from tfsparsecap.search_options import SearchOptions
     from tfsparsecap.settings.schema import Config
 
 # Default number of threads for an exported file at most: each loads the file.
@@ -145,7 +146,9 @@ def _check(given: argparse.Namespace) -> None:
         raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
 
 
-def _scorer(given: argparse.Namespace, training_captions: Sequence[str]) -> Callable[[list], dict]:
+def _scorer(
+    given: argparse.Namespace, training_captions: Sequence[str], rules: "SearchOptions | None" = None
+) -> Callable[[list], dict]:
     """Computes the chosen scores of captions."""
     from tfsparsecap.inference.scoring import all_scores_of
 
@@ -153,6 +156,7 @@ def _scorer(given: argparse.Namespace, training_captions: Sequence[str]) -> Call
         all_scores_of,
         metrics=given.metrics or METRICS,
         training_captions=training_captions,
+        rules=rules,
         spice_folder=given.spice_jars,
         fetch_spice=given.spice,
         progress=sys.stderr.isatty(),
@@ -167,8 +171,8 @@ def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]
     from tfsparsecap.inference.finished_run import FinishedRun
 
     finished = FinishedRun.load(given.captioner)
-    finished.change_search(**search_options(given))
     data, scorer = _load_data(given, finished.config)
+    finished.change_search(**search_options(given))
     scores, captions = finished.evaluate(
         data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
     )
@@ -214,7 +218,7 @@ def _load_data(given: argparse.Namespace, config: "Config") -> tuple["CaptionDat
     config.data.features = given.features or config.data.features
     data = load_data(config)
     training = [caption for record in data.split("train") for caption in record.captions]
-    return data, _scorer(given, training)
+    return data, _scorer(given, training, config.decoding.rules(config.data.kind))
 
 
 def _score_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:

@@ -76,7 +76,7 @@ def caption_with_litert(captioner: TFLiteCaptioner, image: np.ndarray) -> tuple[
     differently from 2.16.1's.
     """
     if captioner.path.stem == "sparse":
-        return captioner.caption(image)[0]
+        return captioner.caption(image)[0][:2]
     interpreter = Interpreter(
         str(captioner.path), experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     )

@@ -183,7 +183,7 @@ def test_beams_without_a_caption_are_left_out(tmp_path, monkeypatch, without_gra
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, IN_PIECES, PIECES))
     found = np.array([[4, 5, 3], [3, 0, 0]], np.int32), np.array([-2.5, no_caption], np.float32)
     monkeypatch.setattr(captioner, "token_ids", lambda image=None, **features: found)
-    assert captioner.caption() == [("a dog", -2.5)]
+    assert captioner.caption() == [("a dog", -2.5, ())]
 
 
 def test_the_unknown_token_is_left_out_if_the_file_names_it(tmp_path, without_graph):

@@ -1,5 +1,7 @@
 """Scores of captions, and files of captions in COCO's formats."""
 
+from dataclasses import replace
+
 import pytest
 
 from tfsparsecap.errors import InputError
@@ -42,7 +44,10 @@ def test_captions_equal_to_references_get_the_best_scores():
 
 
 def test_the_captions_file_of_a_run_is_a_coco_file():
-    captions = [ImageCaption("a.jpg", "a dog", -1.0, ("a dog", "dog")), ImageCaption("b", "x", 0.0, ("y",))]
+    captions = [
+        ImageCaption("a.jpg", "a dog", -1.0, ("a dog", "dog")),
+        ImageCaption("b", "x", 0.0, ("y",), ("unknown word",)),
+    ]
     rows = as_rows(captions)
     references = [
         {"image_id": row["image_id"], "caption": text} for row in rows for text in row["references"]
@@ -78,6 +83,9 @@ def test_all_scores_come_with_statistics_and_reasons(commands, tmp_path):
     assert found["without_references"] == ["c"]
     assert set(found["not_computed"]) == {"PTB tokenizer", "METEOR", "SPICE"}
     assert set(found["seconds"]) == {"tokenizer", "BLEU", "ROUGE-L", "ROUGE-1", "CIDEr"}
+    assert found["incomplete"] == pytest.approx(1 / 3) and found["faults"] == {"no word": 1}
+    found = all_scores_of([replace(captions[0], token_faults=("unknown word",))], ["BLEU", "CIDEr"])
+    assert found["incomplete"] == 1
     found = all_scores_of(captions[:1], ["BLEU", "CIDEr"])
     assert "uniqueness" not in found and "CIDEr" not in found
     assert set(found["not_computed"]) == {"PTB tokenizer", "CIDEr", "uniqueness"}

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference import splits
+from tfsparsecap.inference import Caption, splits
 from tfsparsecap.inference.splits import caption_records, caption_with_file
+from tfsparsecap.metrics.sentence_faults import CUT, UNKNOWN_WORD
 
 
 class SlowToTrace:
@@ -47,13 +48,16 @@ def caption_batches(sizes, monkeypatch):
     records = [Record(str(number), Path(), (f"{number}",), "test") for number in range(sum(sizes))]
     decoder = SlowToTrace()
     monkeypatch.setattr(splits, "time", decoder)
-    words = SimpleNamespace(decode=lambda ids: str(ids[0]))
+    words = SimpleNamespace(decode=lambda ids: str(ids[0]), to_words=lambda ids: ids, end_id=0, unknown_id=1)
+    words.words = words
     return *caption_records(decoder, records, batches, words), decoder.calls
 
 
 def test_the_time_per_image_excludes_tracing(monkeypatch):
     captions, milliseconds, calls = caption_batches([2, 2, 2, 1], monkeypatch)
     assert [caption.caption for caption in captions] == list("0123456") and calls == [2, 2, 2, 1]
+    # The caption of image 0 is the end token, that of image 1 the unknown word without an end.
+    assert [caption.token_faults for caption in captions[:3]] == [(), (CUT, UNKNOWN_WORD), (CUT,)]
     assert milliseconds == pytest.approx(5)
     # If every batch was traced, the last one is repeated.
     captions, milliseconds, calls = caption_batches([2, 1], monkeypatch)
@@ -76,7 +80,7 @@ class Slow:
             self.together.wait(10)
         time.sleep(0.02)
         self.busy.release()
-        return [(str(image[0, 0, 0]), -1.0)]
+        return [Caption(str(image[0, 0, 0]), -1.0, (CUT,))]
 
 
 def test_a_file_captions_on_several_threads_in_order(monkeypatch):
@@ -93,6 +97,7 @@ def test_a_file_captions_on_several_threads_in_order(monkeypatch):
         files = [Slow(together) for _ in range(count)]
         captions, milliseconds, speed = caption_with_file(files, records)
         assert [one.caption for one in captions] == [str(n) for n in range(13) if n != 3]
+        assert {one.token_faults for one in captions} == {(CUT,)}
         assert [one.image_id for one in captions][2:4] == ["i2", "i4"]
         assert milliseconds >= 20 and 0 < speed < count / 0.02
 

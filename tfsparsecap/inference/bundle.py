@@ -14,6 +14,7 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs
+from tfsparsecap.metrics.sentence_faults import token_faults
 
 #: Names of the associated files.
 DESCRIPTION, VOCABULARY = "captioner.json", "vocabulary.txt"
@@ -217,10 +218,15 @@ class TFLiteCaptioner(CaptionGenerator):
         """
         token_ids, scores = self.token_ids(image, **features)
         return [
-            Caption(self.text(row), float(score))
+            Caption(self.text(row), float(score), self._faults(row))
             for row, score in zip(token_ids, scores, strict=True)
             if score > _NO_CAPTION
         ]
+
+    def _faults(self, token_ids: np.ndarray) -> tuple[str, ...]:
+        return token_faults(
+            token_ids.tolist(), self.metadata["special_ids"]["end"], self.metadata.get("unknown_id")
+        )
 
     def text(self, token_ids: Sequence[int] | np.ndarray) -> str:
         """The text of a row of token ids, up to the end token and without special tokens.

@@ -15,6 +15,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs, stack
 from tfsparsecap.inference.scoring import ImageCaption, scores_of
 from tfsparsecap.inference.splits import caption_records, left_out, records_of
+from tfsparsecap.metrics.sentence_faults import token_faults
 from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.run_data import RunData
@@ -102,13 +103,16 @@ class FinishedRun(CaptionGenerator):
 
         def captions_of(batch: Sequence[Inputs]) -> list[list[Caption]]:
             token_ids, scores = search(stack(batch))
+            words, word_ids = self.tokenizer.words, self.tokenizer.to_words(token_ids)
             return [
                 [
-                    Caption(self.tokenizer.decode(ids), float(score))
+                    Caption(
+                        words.decode(ids), float(score), token_faults(ids, words.end_id, words.unknown_id)
+                    )
                     for ids, score in zip(*found, strict=True)
                     if np.isfinite(score)
                 ]
-                for found in zip(token_ids.numpy(), scores.numpy(), strict=True)
+                for found in zip(word_ids.numpy(), scores.numpy(), strict=True)
             ]
 
         return captions_of

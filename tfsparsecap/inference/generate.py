@@ -23,10 +23,17 @@ Inputs = dict[str, np.ndarray]
 
 
 class Caption(NamedTuple):
-    """A caption and its score, the sum of the log-probabilities of its tokens. `str` gives the text."""
+    """A caption. `str` gives the text.
+
+    Attributes:
+        text: its words.
+        score: the sum of the log-probabilities of its tokens.
+        faults: what its text does not show, see `metrics.sentence_faults.token_faults`.
+    """
 
     text: str
     score: float
+    faults: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text

@@ -10,7 +10,9 @@ from tfsparsecap.data.records import clean_caption, shown
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.caption_statistics import caption_statistics
 from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match
+from tfsparsecap.metrics.sentence_faults import fault_statistics, text_faults
 from tfsparsecap.metrics.tokenize import light_tokenize
+from tfsparsecap.search_options import SearchOptions
 
 # Ids that every programming language can read as an integer.
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -20,13 +22,19 @@ _INTEGER = re.compile(r"0|[1-9][0-9]{0,14}")
 class ImageCaption:
     """An entry of `captions_SPLIT.json`: the best caption of an image, as in COCO's result files.
 
-    `score` is the sum of the log-probabilities of its tokens.
+    `score` is the sum of the log-probabilities of its tokens, `token_faults` is what its text does not show
+    (see `metrics.sentence_faults`).
     """
 
     image_id: str
     caption: str
     score: float
     references: tuple[str, ...]
+    token_faults: tuple[str, ...] = ()
+
+    def faults(self, rules: SearchOptions | None = None) -> tuple[str, ...]:
+        """Why it is incomplete or repetitive, see `metrics.sentence_faults`."""
+        return (*self.token_faults, *text_faults(self.caption, rules))
 
 
 def scores_of(captions: Iterable[ImageCaption], metrics: Sequence[str] = QUICK_METRICS) -> dict[str, Any]:
@@ -52,6 +60,7 @@ def all_scores_of(
     metrics: Sequence[str] = METRICS,
     *,
     training_captions: Iterable[str] = (),
+    rules: SearchOptions | None = None,
     spice_folder: Path | None = None,
     fetch_spice: bool = False,
     progress: bool = False,
@@ -62,19 +71,22 @@ def all_scores_of(
         captions: of a split.
         metrics: any of `metrics.scores.METRICS`.
         training_captions: of the images that the captioner was trained on; `uniqueness` needs them.
+        rules: of complete sentences in the language of the captions; English by default.
         spice_folder: see `metrics.scores.compute_scores`.
         fetch_spice: see `metrics.scores.compute_scores`.
         progress: see `metrics.scores.compute_scores`.
 
     Returns:
-        The scores, `exact_match`, the `caption_statistics`, `empty_captions` (the number of captions without
-        a word; they score 0), `without_references` (ids of the images that are not scored because no
-        reference has a word), `tokenizer` (`"ptb"` as for published scores, or `"light"` without Java),
-        `not_computed` (missing score -> reason) and `seconds` (duration of each score).
+        The scores, `exact_match`, the `caption_statistics`, the `fault_statistics` of incomplete and
+        repetitive captions, `empty_captions` (the number of captions without a word; they score 0),
+        `without_references` (ids of the images that are not scored because no reference has a word),
+        `tokenizer` (`"ptb"` as for published scores, or `"light"` without Java), `not_computed` (missing
+        score -> reason) and `seconds` (duration of each score).
 
     Raises:
         InputError: there are no captions, or there is no such metric.
     """
+    captions = list(captions)
     references, texts, without = _by_image(captions)
     found = compute_scores(
         references, texts, metrics, spice_folder=spice_folder, fetch_spice=fetch_spice, progress=progress
@@ -87,6 +99,7 @@ def all_scores_of(
         **found.values,
         "exact_match": exact_match(references, texts),
         **statistics,
+        **fault_statistics([one.faults(rules) for one in captions]),
         "empty_captions": sum(not light_tokenize(text) for text in texts.values()),
         "without_references": without,
         "tokenizer": found.tokenizer,
@@ -130,6 +143,10 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
         if "vocabulary_share" in scores:
             words += f", {scores['vocabulary_share']:.1%} of the training vocabulary"
         rows += [("distinct captions", f"{scores['distinct']:.1%}"), ("words", words)]
+    if "faults" in scores:
+        shares = f"{scores['incomplete']:.1%} incomplete, {scores['repetitive']:.1%} repetitive"
+        counts = ", ".join(f"{name}: {count}" for name, count in scores["faults"].items())
+        rows.append(("faulty captions", shares + f" ({counts})" * bool(counts)))
     if "weights" in scores:
         kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,}"
         rows.append(("sparsity", f"{scores['sparsity']:.2%}, {kept} weights are not zero"))

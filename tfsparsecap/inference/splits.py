@@ -14,6 +14,7 @@ from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap.inference.scoring import ImageCaption
+from tfsparsecap.metrics.sentence_faults import token_faults
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -50,17 +51,18 @@ def caption_records(
         progress: show a progress bar.
     """
     captions, timed, seconds, batch = [], 0, 0.0, None
+    words = tokenizer.words
     began = time.perf_counter()
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
         for batch in _readable(batches):
             traces = decoder.traces
             token_ids, scores = decoder(batch)
-            best = zip(batch["index"].numpy(), token_ids[:, 0].numpy(), scores[:, 0].numpy(), strict=True)
-            for index, ids, score in best:
+            word_ids = tokenizer.to_words(token_ids[:, 0]).numpy()
+            for index, ids, score in zip(batch["index"].numpy(), word_ids, scores[:, 0].numpy(), strict=True):
                 record = records[index]
-                captions.append(
-                    ImageCaption(record.image_id, tokenizer.decode(ids), float(score), record.captions)
-                )
+                faults = token_faults(ids, words.end_id, words.unknown_id)
+                text = words.decode(ids)
+                captions.append(ImageCaption(record.image_id, text, float(score), record.captions, faults))
             bar.update(len(token_ids))
             now = time.perf_counter()
             if decoder.traces == traces:
@@ -119,9 +121,9 @@ def caption_with_file(
             return None
         inputs = {name: inputs[name] for name in captioner.input_names if name in inputs}
         began = time.perf_counter()
-        text, score = captioner.caption(**inputs)[0]
+        best = captioner.caption(**inputs)[0]
         seconds = time.perf_counter() - began
-        return ImageCaption(record.image_id, text, score, record.captions), seconds
+        return ImageCaption(record.image_id, best.text, best.score, record.captions, best.faults), seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:
         captioner = free.get()

@@ -11,7 +11,14 @@ from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.reports import figures
 from tfsparsecap.reports.exported_files import exported_files, files_table
 from tfsparsecap.reports.images import GalleryImage, attended_captions, choose, gallery
-from tfsparsecap.reports.runs import ReportRun, group_by_data, notes, scores_table, settings_table
+from tfsparsecap.reports.runs import (
+    ReportRun,
+    faults_table,
+    group_by_data,
+    notes,
+    scores_table,
+    settings_table,
+)
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.studies.layers import layerwise
 
@@ -76,6 +83,7 @@ def make_page(
         notes=messages,
         settings=settings_table(runs),
         scores=scores_table(runs),
+        faults=faults_table(runs),
         gallery=shown,
         not_logged=figures.not_logged(runs),
         files=files_table(exported, latency) if exported else None,

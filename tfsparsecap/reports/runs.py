@@ -25,10 +25,14 @@ _SCORES = {
         for name in ("CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
     },
     "exact_match": ("equal to a reference", "{:.1%}".format),
+    "incomplete": ("incomplete", "{:.1%}".format),
+    "repetitive": ("repetitive", "{:.1%}".format),
     "sparsity": ("sparsity", "{:.2%}".format),
     "nonzero_weights": ("non-zero weights", short_count),
     "ms_per_image": ("ms per image", "{:.1f}".format),
 }
+_SHOWN_FAULTS = 10
+_LOW_IS_GOOD = ("incomplete", "repetitive")
 _NEITHER_GOOD_NOR_BAD = ("sparsity", "nonzero_weights", "ms_per_image")
 # Shown in this order; "model" and "pruning" with all that is below them.
 _SETTINGS = (
@@ -53,6 +57,7 @@ class _Caption(BaseModel):
     image_id: StrictInt | str
     caption: str
     references: list[Any] = []
+    token_faults: list[str] = []
 
 
 _CAPTIONS = TypeAdapter(list[_Caption])
@@ -167,7 +172,8 @@ def _read_captions(run: ReportRun, path: Path) -> None:
         if image_id in run.captions:
             raise ValueError(f"image {image_id} has more than one caption")
         references = tuple(one_line(str(reference)) for reference in row.references)
-        run.captions[image_id] = ImageCaption(image_id, one_line(row.caption), 0.0, references)
+        faults = tuple(map(one_line, row.token_faults))
+        run.captions[image_id] = ImageCaption(image_id, one_line(row.caption), 0.0, references, faults)
 
 
 def notes(runs: Sequence[ReportRun]) -> list[str]:
@@ -239,7 +245,8 @@ def scores_table(runs: Sequence[ReportRun]) -> Table:
             values = [run.scores.get(name) for run in runs]
             there = [value for value in values if value is not None]
             if name not in _NEITHER_GOOD_NOR_BAD and len(there) > 1:
-                best |= {(row, column) for row, value in enumerate(values) if value == max(there)}
+                best_value = min(there) if name in _LOW_IS_GOOD else max(there)
+                best |= {(row, column) for row, value in enumerate(values) if value == best_value}
     rows = []
     for run in runs:
         images, beam = run.scores.get("images", len(run.captions)), run.scores.get("beam")
@@ -249,3 +256,15 @@ def scores_table(runs: Sequence[ReportRun]) -> Table:
     headings = ["run", "images, beam", *(_SCORES[name][0] for name in shown)]
     caption = "Scores on the test split" + "; the best of each column in bold" * bool(best)
     return Table(caption, headings, rows, frozenset(best))
+
+
+def faults_table(runs: Sequence[ReportRun]) -> Table | None:
+    """The captions with most faults of each run; None if there are none."""
+    rows = []
+    for run in runs:
+        rules = run.config.decoding.rules(run.config.data.kind)
+        faults = {one: found for one in run.captions.values() if (found := one.faults(rules))}
+        worst = sorted(faults, key=lambda one: -len(faults[one]))[:_SHOWN_FAULTS]
+        rows += [[run.label, one.image_id, one.caption, ", ".join(faults[one])] for one in worst]
+    caption = f"Incomplete and repetitive captions, at most {_SHOWN_FAULTS} of each run, the worst first"
+    return Table(caption, ["run", "image", "caption", "faults"], rows) if rows else None

@@ -31,8 +31,12 @@ class Decoding(Section):
 
     def search_options(self, data: str | None = None) -> SearchOptions | None:
         """The options of the search on a kind of data; None for a plain search."""
+        return None if self.plain else self.rules(data)
+
+    def rules(self, data: str | None = None) -> SearchOptions:
+        """The rules for complete sentences on a kind of data, even if the search is plain."""
         words = FUNCTION_WORDS if self.function_words == "english" else tuple(self.function_words)
         ngram = self.no_repeat_ngram
         if ngram is None:
             ngram = 0 if data == "scenes" else SearchOptions.no_repeat_ngram
-        return None if self.plain else SearchOptions(ngram, words, self.length_penalty)
+        return SearchOptions(ngram, words, self.length_penalty)

@@ -48,8 +48,8 @@ def model_captions(images: list[Path]) -> dict:
                 "score_error": 0.03,
                 "captions": {
                     image.name: [
-                        {"text": text, "score": score}
-                        for text, score in captioner.caption(read_image(image, captioner.image_size))
+                        {"text": caption.text, "score": caption.score}
+                        for caption in captioner.caption(read_image(image, captioner.image_size))
                     ]
                     for image in images
                 },

@@ -38,8 +38,8 @@ def main(sparse: str, dense: str) -> None:
         for key, model in models.items():
             captions = model.caption(read_image(path, model.image_size))
             expected[name][key] = [
-                {"text": text, "confidence": math.exp(score / (len(text.split()) + 1))}
-                for text, score in captions
+                {"text": one.text, "confidence": math.exp(one.score / (len(one.text.split()) + 1))}
+                for one in captions
             ]
         assert expected[name]["sparse"][0]["text"] in scene.captions(), name
     (FOLDER / "captions.json").write_text(json.dumps(expected, indent=1) + "\n")
