@@ -57,6 +57,8 @@ def test_features_equal_those_of_keras(name, images, monkeypatch):
     )
     expected = np.asarray(network(FAMILIES[name](images.astype("float32"))))
     assert encoder.features_shape == (expected.shape[1] * expected.shape[2], expected.shape[3])
+    assert encoder.count_params() == CATALOGUE[name].parameters
+    assert expected.shape[3] == CATALOGUE[name].feature_map[2]
     largest = np.abs(expected).max()
     assert largest > 0
     np.testing.assert_allclose(
@@ -71,13 +73,10 @@ def test_every_network_of_keras_is_in_the_catalogue():
     }
 
 
-@pytest.mark.parametrize(
-    "name", ["MobileNetV3Small", "EfficientNetB0", pytest.param("NASNetMobile", marks=pytest.mark.slow)]
-)
-def test_the_catalogue_has_the_sizes_of_the_networks(name):
+@pytest.mark.parametrize("name", ["MobileNetV3Small", "EfficientNetB0"])
+def test_the_catalogue_has_the_feature_maps_of_the_networks(name):
     entry = CATALOGUE[name]
     encoder = ApplicationsEncoder(name, image_size=entry.image_size, weights=None)
-    assert encoder.count_params() == entry.parameters
     assert encoder.backbone.output_shape[1:] == entry.feature_map
 
 
