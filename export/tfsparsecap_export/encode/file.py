@@ -8,6 +8,7 @@ from tfsparsecap_export.convert.graph import Source, content_key
 from tfsparsecap_export.encode import encodings, formats, ordering, sparse, splitting
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.formats import Layer
+from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 
@@ -138,6 +139,8 @@ def encode_file(
     sparse.rewrite(model, changes)
     for buffer, order in orders.items():
         ordering.apply(model, products[buffer], order)
+    compact.drop_unused(model)
+    compact.drop_names(model)
     return flatfile.write_model(model), reports
 
 

@@ -10,6 +10,7 @@ from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.encode.rounding import round_weights
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import schema
 
 #: Name of the encoder among the layers.
@@ -117,10 +118,7 @@ def quantize_encoder(encoder: bytes, images: Sequence[np.ndarray]) -> bytes:
         quantization.quantizedDimension = layer.weights.ndim - 1 if layer.name == "DEPTHWISE_CONV_2D" else 0
         store(int(operator.inputs[1]), layer.stored(values), _INT8_VERSION, quantization)
     graph.operators = [*expansions, *graph.operators]
-    used = {tensor.buffer for tensor in graph.tensors} | {entry.buffer for entry in model.metadata or []}
-    for index, buffer in enumerate(model.buffers):
-        if index not in used:
-            buffer.data = None
+    drop_unused(model)
     return flatfile.write_model(model)
 
 

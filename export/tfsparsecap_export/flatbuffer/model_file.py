@@ -87,7 +87,7 @@ def write_model(model: schema.ModelT) -> bytes:
     """The bytes of a .tflite file; the same model gives the same bytes."""
     model.buffers = [_AlignedBuffer(buffer.data) for buffer in model.buffers]
     size = sum(0 if buffer.data is None else len(buffer.data) for buffer in model.buffers)
-    builder = flatbuffers.Builder(size + (1 << 20))
+    builder = _SharingBuilder(size + (1 << 20))
     builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
     return bytes(builder.Output())
 
@@ -330,6 +330,30 @@ class SharedSparsity(_WrittenOnce, schema.SparsityParametersT):
 
 class SharedQuantization(_WrittenOnce, schema.QuantizationParametersT):
     """Quantization parameters that several tensors share."""
+
+
+class _SharingBuilder(flatbuffers.Builder):
+    """Writes equal vectors and strings once.
+
+    Shapes, names and zero points repeat: each output channel of int8 weights has a zero point of 8 bytes,
+    which is always 0 and cannot be left out.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._vectors: dict[tuple[str, bytes], int] = {}
+
+    def CreateNumpyVector(self, x):
+        key = x.dtype.str, x.tobytes()
+        if key not in self._vectors:
+            self._vectors[key] = super().CreateNumpyVector(x)
+        return self._vectors[key]
+
+    def CreateString(self, s, *options):
+        key = "text", s.encode() if isinstance(s, str) else s
+        if key not in self._vectors:
+            self._vectors[key] = super().CreateString(s, *options)
+        return self._vectors[key]
 
 
 class _AlignedBuffer(schema.BufferT):
