@@ -87,13 +87,13 @@ class Encoded:
 
     @property
     def bytes(self) -> int:
-        """Size in the file: values, indices and scales."""
+        """Size in the file: values, indices and scales. Layers share their zero points, which are all 0."""
         arrays = [self.values]
         if self.sparsity is not None:
             rows = self.sparsity.dimMetadata[1]
             arrays += [rows.arraySegments.values, rows.arrayIndices.values]
         if self.quantization is not None:
-            arrays += [self.quantization.scale, self.quantization.zeroPoint]
+            arrays.append(self.quantization.scale)
         return sum(array.nbytes for array in arrays)
 
 

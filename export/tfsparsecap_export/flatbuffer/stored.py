@@ -42,7 +42,7 @@ class Constant:
         weights: number of values, including zeros.
         nonzeros: number of values that are not zero.
         value_bytes, index_bytes, scale_bytes: sizes in the file. Indices or scales that several constants
-            share count for the first one.
+            share count for the first one, and zero points that are all 0 for none: layers share them.
         in_loop: whether it is read inside a loop, that is for each word of a caption.
         problem: what is wrong with it, or "".
         buffers: indices of its buffers in the file.
@@ -162,7 +162,11 @@ def describe(
         nonzeros=min(weights, _count_nonzeros(data, dtype, kept, tensor.quantization)),
         value_bytes=data.size,
         index_bytes=size(vector for copy in copies for vector in _index_vectors(copy.sparsity)),
-        scale_bytes=size(vector for one in quantizations for vector in (one.scale, one.zeroPoint)),
+        scale_bytes=size(
+            vector
+            for one in quantizations
+            for vector in (one.scale, *([one.zeroPoint] if np.any(one.zeroPoint) else []))
+        ),
         in_loop=in_loop,
         problem=problem,
         buffers=tuple(sorted({copy.buffer for copy in copies})),

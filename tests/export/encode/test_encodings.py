@@ -102,8 +102,8 @@ def test_indices_have_the_smallest_possible_type(columns, dtype):
 def test_bytes_count_values_indices_and_scales():
     weights = np.zeros((3, 32), np.float32)
     weights[0, :16] = weights[2, 16:] = 1
-    # Two blocks of 16 int8, 4 segments and 2 indices of a byte, 3 scales of 4 and zero points of 8 bytes.
-    assert encodings.encode(encodings.BLOCK16, weights).bytes == 32 + 4 + 2 + 3 * 12
+    # Two blocks of 16 int8, 4 segments and 2 indices of a byte, 3 scales of 4 bytes.
+    assert encodings.encode(encodings.BLOCK16, weights).bytes == 32 + 4 + 2 + 3 * 4
 
 
 def test_the_range_of_float16():
