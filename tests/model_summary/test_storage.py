@@ -94,7 +94,7 @@ def test_tables_are_what_the_exporter_stores(sparsity):
 
 
 def test_convolutions_are_dense_int8():
-    assert stored_bytes(np.zeros((3, 3, 32, 32)), CONVOLUTION)["int8_blocks"] == 9 * 32 * 32 + 12
+    assert stored_bytes(np.zeros((3, 3, 32, 32)), CONVOLUTION)["int8_blocks"] == 9 * 32 * 32 + 4
 
 
 def test_coo_is_the_size_of_a_published_checkpoint(shared):

@@ -15,8 +15,8 @@ MATRIX, TABLE, CONVOLUTION, OTHER = "matrix", "table", "convolution", "other"
 SMALLEST_ENCODED = 2048
 #: Sizes of blocks, in neighbouring values of a row, in which an exported table can be stored.
 TABLE_BLOCKS = (1, 4, 16)
-#: Bytes of a float32 scale and an int64 zero point in a .tflite file.
-SCALE_BYTES = 12
+#: Bytes of a float32 scale in a .tflite file, in which layers share their zero points.
+SCALE_BYTES = 4
 _BLOCK = 16
 _FLOAT32, _FLOAT16, _INT8, _CSR_INDEX = 4, 2, 1, 4
 
