@@ -48,6 +48,23 @@ def test_one_image_prints_one_line(capsys, photos, exported):
     assert capsys.readouterr().out == "(32, 32, 3)\n"
 
 
+def test_a_calibrated_file_says_how_sure_it_is(capsys, photos, exported, monkeypatch):
+    class Sure(TwoCaptions):
+        def search(self, beam=None, samples=None, **sampling):
+            return lambda batch: [[Caption("a", -1.0, (), float(x["image"].mean()) / 1000)] for x in batch]
+
+    monkeypatch.setattr(tfsparsecap.inference, "load", lambda path: Sure())
+    Image.new("L", (9, 9), 200).save(photos / "a.jpg")
+    assert exit_code(exported, photos / "a.jpg") == 0
+    assert capsys.readouterr().out == "a (not sure, 20%)\n"
+    monkeypatch.setattr(Sure, "search", lambda self, *_, **__: lambda batch: [[Caption("a", -1.0, (), 0.5)]])
+    assert exit_code(exported, photos / "a.jpg") == 0
+    assert capsys.readouterr().out == "a (50%)\n"
+    assert exit_code(exported, photos / "a.jpg", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["captions"] == [{"caption": "a", "score": -1.0, "confidence": 0.5}]
+
+
 def test_several_images_are_named_and_an_unreadable_one_does_not_stop_the_others(capsys, photos, exported):
     lines = [f"{photos / name}: (32, 32, 3)" for name in ("a.jpg", "b.png")]
     for images in ([photos / "a.jpg", photos / "no.jpg", photos / "b.png"], [photos]):

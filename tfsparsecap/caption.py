@@ -20,7 +20,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfsparsecap.command import (
     DONE,
@@ -33,6 +33,9 @@ from tfsparsecap.command import (
     search_options,
     start_tensorflow,
 )
+
+if TYPE_CHECKING:
+    from tfsparsecap.inference import Caption
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -103,17 +106,31 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.append(
                 {
                     "image": captions.image,
-                    "captions": [{"caption": one.text, "score": one.score} for one in captions],
+                    "captions": [_as_dict(one) for one in captions],
                 }
             )
             if not given.json:
                 one = given.beam is None and given.sample is None
-                text = str(captions[0] if one else captions)
+                text = _with_confidence(captions[0]) if one else str(captions)
                 separator = " " if "\n" not in text else "\n"
                 print(f"{captions.image}:{separator}{text}" if many else text, flush=True)
     if given.json:
         print(json.dumps(results, ensure_ascii=False))
     return code
+
+
+def _as_dict(caption: "Caption") -> dict[str, Any]:
+    known = {} if caption.confidence is None else {"confidence": caption.confidence}
+    return {"caption": caption.text, "score": caption.score, **known}
+
+
+def _with_confidence(caption: "Caption") -> str:
+    if caption.confidence is None:
+        return caption.text
+    from tfsparsecap.inference.confidence import NOT_SURE
+
+    unsure = "not sure, " * (caption.confidence < NOT_SURE)
+    return f"{caption.text} ({unsure}{caption.confidence:.0%})"
 
 
 if __name__ == "__main__":

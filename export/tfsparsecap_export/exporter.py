@@ -103,7 +103,8 @@ def export_model(
             default.
         sample_source: what `samples` are, for the report.
         validation: images with reference captions. If given, the loss of CIDEr due to int8 is measured,
-            layers that lose too much stay float, and the encoder is stored as int8 too.
+            layers that lose too much stay float, the encoder is stored as int8 too, and the confidence of
+            captions is calibrated.
         keep_float: names of layers that stay float, such as `"output"`, or `"encoder"`.
         costs: costs of the runtime's kernels, for `auto`; the shipped ones by default.
         progress: called with a short description of the current step.
@@ -180,7 +181,13 @@ def export_model(
         notes.append("No layer of the model is sparse: prune the model to make the file smaller and faster.")
     if validation is None and format in formats.INT8_FORMATS and job.has_encoder:
         notes.append("Without validation images the encoder stays float: give some to store it as int8.")
-    report = ExportReport(path, 0, format, job.words, tuple(layers), verification, tuple(notes), measured)
+    confidence = None
+    if validation is not None and isinstance(job, _CaptionerJob):
+        progress("calibrating the confidence")
+        confidence = quality.calibrate_confidence(content, validation, job.end_id)
+    report = ExportReport(
+        path, 0, format, job.words, tuple(layers), verification, tuple(notes), measured, confidence
+    )
     content = job.finish(content, report)
     atomic_write(path, content)
     return dataclasses.replace(report, bytes=len(content))
@@ -222,6 +229,8 @@ class _CaptionerJob:
         self._rules = None if options.search is None else SearchRules(model, options.search, known)
         digits = self._tokenizer.digits if self._tokenizer is not None else 1
         self.words = min(REPORTED_WORDS * digits, options.max_length)
+        # With a tokenizer, the file returns word ids, even if the captioner predicts digits of words.
+        self.end_id = self._tokenizer.words.end_id if self._tokenizer is not None else model.end_id
         self.verify = functools.partial(
             outputs.verify_captions,
             model,
@@ -259,7 +268,6 @@ class _CaptionerJob:
         options, tokenizer = self._options, self._tokenizer
         kind = "image" if "image" in self.inputs else "features"
         spec = self.inputs[kind]
-        # With a tokenizer, the file returns word ids, even if the captioner predicts digits of words.
         special, unknown_id = (
             (tokenizer.words, tokenizer.words.unknown_id) if tokenizer else (self._model, UNKNOWN)
         )
@@ -277,7 +285,7 @@ class _CaptionerJob:
             "max_length": words,
             "max_tokens": options.max_length,
             "vocabulary_size": len(tokenizer.words) if tokenizer else self._model.vocabulary_size,
-            "special_ids": {"pad": special.pad_id, "start": special.start_id, "end": special.end_id},
+            "special_ids": {"pad": special.pad_id, "start": special.start_id, "end": self.end_id},
             "unknown_id": unknown_id,
             "search": self._rules and self._rules.description(),
             "join": tokenizer.join if tokenizer else "words",
@@ -285,6 +293,7 @@ class _CaptionerJob:
             "export_format": report.format,
             "verification": dataclasses.asdict(report.verification),
             "int8": report.quality and report.quality.as_dict(),
+            "confidence": report.confidence and report.confidence.as_dict(),
             **options.description,
         }
         return make_bundle(content, description, tokenizer.vocabulary if tokenizer else options.vocabulary)

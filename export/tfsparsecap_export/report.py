@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from tfsparsecap.inference.confidence import Calibration
 from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.encode.sparse import CONVOLUTION
 from tfsparsecap_export.tables import layer_rows, new_table
@@ -26,6 +27,7 @@ class ExportReport:
         verification: result of the comparison with the Keras model.
         notes: sentences about deviations from the requested format.
         quality: loss of CIDEr due to int8, or None if it was not measured.
+        confidence: calibration of the confidence, or None if the file has none.
     """
 
     path: Path
@@ -36,6 +38,7 @@ class ExportReport:
     verification: Verification
     notes: tuple[str, ...] = ()
     quality: Quality | None = None
+    confidence: Calibration | None = None
 
     @property
     def sparsity(self) -> float:
@@ -81,6 +84,13 @@ class ExportReport:
                 f"CIDEr on {quality.images} validation images: {quality.float_cider:.4f} in float32,"
                 f" {quality.cider:.4f} in this file ({-quality.loss:+.2%})."
                 + (f" Stored as float: {', '.join(quality.kept_float)}." if quality.kept_float else "")
+            )
+        if self.confidence is None:
+            found.append("The file has no confidence: give validation images with captions to calibrate it.")
+        else:
+            found.append(
+                f"Confidence: calibrated on {self.confidence.images} validation images, of which"
+                f" {self.confidence.good:.1%} have a good caption."
             )
         ties = f" ({check.ties} of them are different captions with equal scores)" if check.ties else ""
         return [

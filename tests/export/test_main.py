@@ -1,6 +1,7 @@
 """The command on a run folder and on a single model file."""
 
 import json
+import math
 import shutil
 
 import keras
@@ -39,11 +40,12 @@ def test_a_run_is_exported_and_a_table_is_printed(run, capsys, vocabulary):
     export(["--tflite", str(run), "--beam", "2", "--samples", "3"])
     printed = " ".join(capsys.readouterr().out.split())
     assert "1x16 blocks" in printed and "synthetic inputs" in printed
+    assert "The file has no confidence: give validation images with captions" in printed
     description, tokens = read_bundle(run / "model.tflite")
     assert tokens == vocabulary
     assert description["scores"] == {"CIDEr": 0.5}
     assert (description["beam"], description["max_length"], description["run"]) == (2, 6, "small")
-    assert description["verification"]["samples"] == 3
+    assert description["verification"]["samples"] == 3 and description["confidence"] is None
 
 
 def test_validation_images_of_the_run_are_used(run, capsys, tmp_path):
@@ -58,6 +60,10 @@ def test_validation_images_of_the_run_are_used(run, capsys, tmp_path):
     config = Config(name="small", data=Data(kind="table", folder=str(folder), max_length=6))
     (run / "config.yaml").write_text(save_config(config))
     export(["--tflite", str(run), "--json"])
+    confidence = read_bundle(run / "model.tflite")[0]["confidence"]
+    # No caption of two images is good: (0 + 1) / (2 + 2).
+    assert confidence["images"] == 2 and confidence["good"] == 0
+    assert 1 / (1 + math.exp(-confidence["intercept"])) == pytest.approx(1 / 4)
     verification = json.loads(capsys.readouterr().out)["verification"]
     assert verification["source"] == "validation images"
     assert verification["samples"] == 2

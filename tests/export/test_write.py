@@ -22,7 +22,7 @@ def test_captions_are_the_words_of_the_token_ids(path, images, vocabulary):
     for image in images:
         token_ids, scores = runner.token_ids(image)
         captions = runner.caption(image)
-        assert [score for _, score in captions] == pytest.approx(list(scores))
+        assert [caption.score for caption in captions] == pytest.approx(list(scores))
         expected = []
         for token in token_ids[0]:
             if token == 2:

@@ -183,7 +183,22 @@ def test_beams_without_a_caption_are_left_out(tmp_path, monkeypatch, without_gra
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, IN_PIECES, PIECES))
     found = np.array([[4, 5, 3], [3, 0, 0]], np.int32), np.array([-2.5, no_caption], np.float32)
     monkeypatch.setattr(captioner, "token_ids", lambda image=None, **features: found)
-    assert captioner.caption() == [("a dog", -2.5, ())]
+    assert captioner.caption() == [("a dog", -2.5, (), None)]
+
+
+def test_captions_have_a_confidence_if_the_file_is_calibrated(tmp_path, monkeypatch, without_graph):
+    confidence = {"slope": 2.0, "intercept": 3.0, "length_penalty": 0.5}
+    description = {**IN_PIECES, "confidence": confidence}
+    captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, description, PIECES))
+    # Two tokens and the end token; four tokens without an end.
+    found = np.array([[4, 5, 3, 0], [4, 5, 4, 5]], np.int32), np.array([-2.5, -4], np.float32)
+    monkeypatch.setattr(captioner, "token_ids", lambda image=None, **features: found)
+    best, other = captioner.caption()
+    assert best.confidence == pytest.approx(1 / (1 + np.exp(5 / np.sqrt(3) - 3)))
+    assert other.confidence == pytest.approx(1 / (1 + np.exp(8 / 2 - 3)))
+    broken = bundle(tmp_path / "b.tflite", MODEL, {**IN_PIECES, "confidence": {"slope": None}}, PIECES)
+    with pytest.raises(InputError, match="no slope and intercept: export the run again"):
+        TFLiteCaptioner(broken)
 
 
 def test_the_unknown_token_is_left_out_if_the_file_names_it(tmp_path, without_graph):

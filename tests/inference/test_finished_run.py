@@ -21,7 +21,7 @@ def test_evaluation_captions_every_image_of_the_split_as_generate_does(finished_
     assert scores["images"] == len(captions) == 4 and scores["beam"] == 1
     for record, caption in zip(data.split("test"), captions, strict=True):
         assert caption.image_id == record.image_id and caption.references == record.captions
-        ((text, score, _),) = finished_run.generate(record.image)
+        ((text, score, *_),) = finished_run.generate(record.image)
         assert text == caption.caption and score == pytest.approx(caption.score, abs=1e-4)
     # The encoder is not pruned, so its weights are counted separately.
     kernels = [v for v in finished_run.captioner.encoder.variables if v.path.endswith("kernel")]

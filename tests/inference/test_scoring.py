@@ -91,6 +91,22 @@ def test_all_scores_come_with_statistics_and_reasons(commands, tmp_path):
     assert set(found["not_computed"]) == {"PTB tokenizer", "CIDEr", "uniqueness"}
 
 
+def test_confidence_is_compared_with_the_captions():
+    captions = [
+        ImageCaption("a", "a dog runs", -1.0, ("the dog runs",), (), 0.75),
+        ImageCaption("b", "a man sits", -9.0, ("a red ball",), (), 0.25),
+    ]
+    found = all_scores_of(captions, ["BLEU"])
+    assert found["confidence"]["error"] == 0.25 and found["confidence"]["good"] == 0.5
+    about = {"split": "test", "images": 2, "beam": 3}
+    table = dict(scores_table({**about, **found}))
+    assert table["confidence"].startswith(
+        "calibration error 0.250; 50.0% of the captions are good, 50.0% have"
+    )
+    assert table["confidence, share of good captions"] == "25% 0%, 75% 100%"
+    assert "confidence" not in all_scores_of([replace(captions[0], confidence=None)], ["BLEU"])
+
+
 def test_quick_scores_start_no_java_and_list_images_without_references(commands):
     commands("java", "raise SystemExit('it was started')")
     captions = [ImageCaption("a", "a dog", 0.0, ("a dog",)), ImageCaption("b", "x", 0.0, ("!",))]

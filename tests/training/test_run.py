@@ -315,7 +315,7 @@ def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bo
         for name, file in files.items()
         if name in run.captioner.input_names
     }
-    ((text, score, _),) = run.generate(given)
+    ((text, score, *_),) = run.generate(given)
     assert text == captions[0].caption and score == pytest.approx(captions[0].score, abs=1e-4)
     if kind == "up_down":
         resume_last_epoch(folder, settings)

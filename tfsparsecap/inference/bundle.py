@@ -13,6 +13,7 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE
+from tfsparsecap.inference.confidence import Calibration, caption_length
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs
 from tfsparsecap.metrics.sentence_faults import token_faults
 
@@ -109,6 +110,7 @@ class TFLiteCaptioner(CaptionGenerator):
 
     Attributes:
         metadata: the content of `captioner.json`.
+        calibration: of the confidence; None if the file has none.
         vocabulary: the tokens in the order of their ids.
         image_size: side of the square images in pixels, or None if the file takes region features.
         features_shape: (N, D), the number of regions and the length of a feature, or None if the file takes
@@ -132,6 +134,7 @@ class TFLiteCaptioner(CaptionGenerator):
         self.label = str(path)
         self.metadata, self.vocabulary = read_bundle(path)
         _check_description(self.metadata, self.path)
+        self.calibration = Calibration.from_description(self.metadata)
         self.image_size = self.metadata.get("image_size")
         try:
             interpreter = Interpreter(model_content=self.path.read_bytes(), num_threads=threads)
@@ -218,15 +221,17 @@ class TFLiteCaptioner(CaptionGenerator):
         """
         token_ids, scores = self.token_ids(image, **features)
         return [
-            Caption(self.text(row), float(score), self._faults(row))
+            self._caption(row, float(score))
             for row, score in zip(token_ids, scores, strict=True)
             if score > _NO_CAPTION
         ]
 
-    def _faults(self, token_ids: np.ndarray) -> tuple[str, ...]:
-        return token_faults(
-            token_ids.tolist(), self.metadata["special_ids"]["end"], self.metadata.get("unknown_id")
-        )
+    def _caption(self, token_ids: np.ndarray, score: float) -> Caption:
+        end_id, confidence = self.metadata["special_ids"]["end"], None
+        if self.calibration is not None:
+            confidence = self.calibration.probability(score, caption_length(token_ids, end_id))
+        faults = token_faults(token_ids.tolist(), end_id, self.metadata.get("unknown_id"))
+        return Caption(self.text(token_ids), score, faults, confidence)
 
     def text(self, token_ids: Sequence[int] | np.ndarray) -> str:
         """The text of a row of token ids, up to the end token and without special tokens.

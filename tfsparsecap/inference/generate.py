@@ -29,11 +29,13 @@ class Caption(NamedTuple):
         text: its words.
         score: the sum of the log-probabilities of its tokens.
         faults: what its text does not show, see `metrics.sentence_faults.token_faults`.
+        confidence: calibrated probability that it is good, 0 to 1, see `confidence`; None if unknown.
     """
 
     text: str
     score: float
     faults: tuple[str, ...] = ()
+    confidence: float | None = None
 
     def __str__(self) -> str:
         return self.text

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfsparsecap.data.records import clean_caption, shown
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.confidence import NOT_SURE, is_good, reliability
 from tfsparsecap.metrics.caption_statistics import caption_statistics
 from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match
 from tfsparsecap.metrics.sentence_faults import fault_statistics, text_faults
@@ -23,7 +24,8 @@ class ImageCaption:
     """An entry of `captions_SPLIT.json`: the best caption of an image, as in COCO's result files.
 
     `score` is the sum of the log-probabilities of its tokens, `token_faults` is what its text does not show
-    (see `metrics.sentence_faults`).
+    (see `metrics.sentence_faults`), `confidence` is the probability that it is good (see `confidence`), or
+    None.
     """
 
     image_id: str
@@ -31,6 +33,7 @@ class ImageCaption:
     score: float
     references: tuple[str, ...]
     token_faults: tuple[str, ...] = ()
+    confidence: float | None = None
 
     def faults(self, rules: SearchOptions | None = None) -> tuple[str, ...]:
         """Why it is incomplete or repetitive, see `metrics.sentence_faults`."""
@@ -78,10 +81,11 @@ def all_scores_of(
 
     Returns:
         The scores, `exact_match`, the `caption_statistics`, the `fault_statistics` of incomplete and
-        repetitive captions, `empty_captions` (the number of captions without a word; they score 0),
-        `without_references` (ids of the images that are not scored because no reference has a word),
-        `tokenizer` (`"ptb"` as for published scores, or `"light"` without Java), `not_computed` (missing
-        score -> reason) and `seconds` (duration of each score).
+        repetitive captions, `confidence` (its `reliability`, if the captions have one), `empty_captions`
+        (the number of captions without a word; they score 0), `without_references` (ids of the images that
+        are not scored because no reference has a word), `tokenizer` (`"ptb"` as for published scores, or
+        `"light"` without Java), `not_computed` (missing score -> reason) and `seconds` (duration of each
+        score).
 
     Raises:
         InputError: there are no captions, or there is no such metric.
@@ -91,7 +95,11 @@ def all_scores_of(
     found = compute_scores(
         references, texts, metrics, spice_folder=spice_folder, fetch_spice=fetch_spice, progress=progress
     )
-    statistics = caption_statistics(texts.values(), training_captions)
+    statistics: dict[str, Any] = caption_statistics(texts.values(), training_captions)
+    known = [(one.confidence, one) for one in captions if one.confidence is not None]
+    if known:
+        good = [is_good(one.caption, one.references) for _, one in known]
+        statistics["confidence"] = reliability([confidence for confidence, _ in known], good)
     not_computed = dict(found.not_computed)
     if "uniqueness" not in statistics:
         not_computed["uniqueness"] = "there are no training captions to compare with"
@@ -147,6 +155,17 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
         shares = f"{scores['incomplete']:.1%} incomplete, {scores['repetitive']:.1%} repetitive"
         counts = ", ".join(f"{name}: {count}" for name, count in scores["faults"].items())
         rows.append(("faulty captions", shares + f" ({counts})" * bool(counts)))
+    if "confidence" in scores:
+        found = scores["confidence"]
+        rows.append(
+            (
+                "confidence",
+                f"calibration error {found['error']:.3f}; {found['good']:.1%} of the captions are good,"
+                f" {found['sure']:.1%} have a confidence of at least {NOT_SURE:.0%}",
+            )
+        )
+        pairs = ", ".join(f"{mean:.0%} {share:.0%}" for mean, share, _ in found["table"])
+        rows.append(("confidence, share of good captions", pairs))
     if "weights" in scores:
         kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,}"
         rows.append(("sparsity", f"{scores['sparsity']:.2%}, {kept} weights are not zero"))

@@ -123,7 +123,8 @@ def caption_with_file(
         began = time.perf_counter()
         best = captioner.caption(**inputs)[0]
         seconds = time.perf_counter() - began
-        return ImageCaption(record.image_id, best.text, best.score, record.captions, best.faults), seconds
+        text, score, faults, confidence = best
+        return ImageCaption(record.image_id, text, score, record.captions, faults, confidence), seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:
         captioner = free.get()

@@ -1,11 +1,12 @@
 """Measures the CIDEr that int8 weights cost, and chooses layers that stay float."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.confidence import Calibration, caption_length, is_good
 from tfsparsecap.metrics.scores import compute_scores
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.file import LayerReport, layer_name
@@ -60,15 +61,31 @@ class Quality:
         return {**known, "kept_float": list(self.kept_float)}
 
 
-def cider(content: bytes, validation: CaptionedSamples) -> float:
-    """CIDEr (light tokenisation) of the best captions of a captioner's .tflite file."""
+def best_captions(content: bytes, samples: Sequence[Sample]) -> Iterator[tuple[np.ndarray, float]]:
+    """Token ids int32 [T] and score of the best captions of a captioner's .tflite file."""
     from ai_edge_litert.interpreter import Interpreter
 
     run = Interpreter(model_content=content, num_threads=1).get_signature_runner(CAPTION_SIGNATURE)
-    captions = {
-        number: validation.to_text(run(**sample)["token_ids"][0])
-        for number, sample in enumerate(validation.samples)
-    }
+    for sample in samples:
+        outputs = run(**sample)
+        yield outputs["token_ids"][0], float(outputs["scores"][0])
+
+
+def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: int) -> Calibration:
+    """Fits the confidence of a captioner's .tflite file to its captions of validation images."""
+    scores, lengths, good = [], [], []
+    found = best_captions(content, validation.samples)
+    for (token_ids, score), references in zip(found, validation.references, strict=True):
+        scores.append(score)
+        lengths.append(caption_length(token_ids, end_id))
+        good.append(is_good(validation.to_text(token_ids), references))
+    return Calibration.fit(scores, lengths, good)
+
+
+def cider(content: bytes, validation: CaptionedSamples) -> float:
+    """CIDEr (light tokenisation) of the best captions of a captioner's .tflite file."""
+    found = best_captions(content, validation.samples)
+    captions = {number: validation.to_text(token_ids) for number, (token_ids, _) in enumerate(found)}
     references = dict(enumerate(validation.references))
     return compute_scores(references, captions, ["CIDEr"], "light").values["CIDEr"]
 

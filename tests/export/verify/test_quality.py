@@ -11,6 +11,7 @@ from tfsparsecap_export.verify.quality import CaptionedSamples, Quality, choose_
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.inference.confidence import Calibration, is_good
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +32,22 @@ def test_cider_is_pycocoevalcaps(exported, validation, images):
     expected, _ = Cider().compute_score(references, captions)
     assert quality.cider(path.read_bytes(), validation) == pytest.approx(expected)
     assert expected > 0
+
+
+def test_confidence_is_calibrated_on_the_captions_of_the_file(exported, validation):
+    path, _ = exported("blocks", "int8")
+    captioner = TFLiteCaptioner(path)
+    references = [[""] if number % 2 else texts for number, texts in enumerate(validation.references)]
+    found = quality.calibrate_confidence(
+        path.read_bytes(), CaptionedSamples(validation.samples, references, captioner.text), end_id=2
+    )
+    captions = [captioner.token_ids(sample["image"][0]) for sample in validation.samples]
+    lengths = [list(ids[0]).index(2) + 1 if 2 in ids[0] else len(ids[0]) for ids, _ in captions]
+    good = [
+        is_good(captioner.text(ids[0]), texts) for (ids, _), texts in zip(captions, references, strict=True)
+    ]
+    assert found == Calibration.fit([float(scores[0]) for _, scores in captions], lengths, good)
+    assert found.images == len(captions) and 0 < found.good <= 0.5
 
 
 def chosen(monkeypatch, costs, **options):

@@ -1,0 +1,140 @@
+"""Calibrated confidence, compared with scikit-learn and with counts by hand."""
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+from sklearn.calibration import _sigmoid_calibration, calibration_curve
+
+from tfsparsecap.data.images import read_image
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner
+from tfsparsecap.inference.confidence import Calibration, caption_length, is_good, reliability
+
+MODELS = Path(__file__).parents[2] / "android_demo" / "models" / "models.tar.xz"
+
+
+def captions(count, seed=0, slope=2.0, intercept=3.0):
+    """Scores, lengths and whether the captions are good, drawn from a logistic model."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(5, 20, count)
+    values = random.normal(-1.5, 0.6, count)
+    good = random.random(count) < 1 / (1 + np.exp(-(slope * values + intercept)))
+    return values * lengths**0.7, lengths, good
+
+
+def test_slope_and_intercept_equal_platt_scaling_of_scikit_learn():
+    for count in (20, 400):
+        scores, lengths, good = captions(count)
+        found = Calibration.fit(scores, lengths, good)
+        a, b = _sigmoid_calibration(scores / lengths**0.7, good.astype(float))
+        assert found.slope == pytest.approx(-a, rel=2e-3)
+        assert found.intercept == pytest.approx(-b, rel=2e-3)
+        assert (found.images, found.good) == (count, good.mean())
+
+
+def test_the_model_of_the_data_is_found_and_calibrated_on_other_data():
+    found = Calibration.fit(*captions(20_000))
+    assert (found.slope, found.intercept) == (pytest.approx(2, abs=0.1), pytest.approx(3, abs=0.15))
+    scores, lengths, good = captions(20_000, seed=1)
+    confidences = [found.probability(*one) for one in zip(scores, lengths, strict=True)]
+    assert reliability(confidences, good)["error"] < 0.02
+
+
+@pytest.mark.parametrize(
+    ("good", "low", "high"),
+    [
+        ([True] * 4, 0.8, 0.9),  # (4 + 1) / (4 + 2)
+        ([False] * 4, 0.1, 0.2),
+        ([False, False, True, True], 0.4, 0.6),  # the wrong way round: no slope
+    ],
+)
+def test_without_evidence_all_captions_have_the_same_confidence(good, low, high):
+    found = Calibration.fit([-2.0, -3.0, -10.0, -12.0], [8, 8, 8, 8], good)
+    assert found.probability(-2, 8) == pytest.approx(found.probability(-12, 8), abs=1e-6)
+    assert low < found.probability(-5, 8) < high
+
+
+def test_separable_captions_have_a_finite_and_rising_confidence():
+    found = Calibration.fit([-2.0, -3.0, -10.0, -12.0], [8, 8, 8, 8], [True, True, False, False])
+    values = [found.probability(score, 8) for score in (-1e9, -30, -12, -10, -3, -2, 0)]
+    assert values == sorted(values) and 0 <= values[0] < 0.3 < 0.7 < values[-1] <= 1
+    assert Calibration.fit([-2.0], [8], [True]).probability(-2, 8) == pytest.approx(2 / 3)
+
+
+def test_descriptions_are_read():
+    found = Calibration.fit(*captions(50))
+    read = Calibration.from_description({"confidence": found.as_dict()})
+    assert read.probability(-9, 7) == found.probability(-9, 7)
+    assert Calibration.from_description({}) is Calibration.from_description({"confidence": None}) is None
+    for damaged in ({}, "0.5", {**found.as_dict(), "slope": "2"}, {**found.as_dict(), "slope": np.nan}):
+        with pytest.raises(InputError, match="no slope and intercept: export the run again"):
+            Calibration.from_description({"confidence": damaged})
+
+
+def test_lengths_include_the_end_token():
+    assert caption_length([5, 6, 2, 0], 2) == 3 and caption_length([5, 6, 7], 2) == 3
+    assert caption_length([2, 0], 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("caption", "good"),
+    [
+        ("a dog runs on the beach", True),  # dog, runs of dog, runs, beach
+        ("A dog on the beach.", True),  # one of two
+        ("a black dog on the beach", False),  # one of three
+        ("a man", False),
+        ("the dog dog dog and a beach with a ball", False),  # each word counts once
+        ("on the", False),
+        ("", False),
+    ],
+)
+def test_good_captions_name_what_people_name(caption, good):
+    assert is_good(caption, ["A brown DOG runs over sand.", "the dog is running on it"]) == good
+
+
+def test_reliability_equals_scikit_learn():
+    random = np.random.default_rng(3)
+    confidences = random.random(500)
+    good = random.random(500) < confidences**2
+    found = reliability(confidences, good)
+    share, mean = calibration_curve(good, confidences, n_bins=10, strategy="quantile")
+    assert [row[0] for row in found["table"]] == pytest.approx(mean) and {
+        row[2] for row in found["table"]
+    } == {50}
+    assert [row[1] for row in found["table"]] == pytest.approx(share)
+    assert found["error"] == pytest.approx(np.abs(share - mean).mean())
+    assert found["sure"] == np.mean(confidences >= 0.5) and found["good"] == good.mean()
+    assert reliability([0.25], [True])["error"] == 0.75
+
+
+def unlike_photographs(side):
+    """Noise, colour gradients, single colours, and pages of text."""
+    random = np.random.default_rng(4)
+    for _ in range(4):
+        yield random.integers(0, 256, (side, side, 3), np.uint8)
+        patches = Image.fromarray(random.integers(0, 256, (6, 6, 3), np.uint8))
+        yield np.asarray(patches.resize((side, side), Image.Resampling.BICUBIC))
+        yield np.full((side, side, 3), random.integers(0, 256, 3), np.uint8)
+        page = Image.new("RGB", (side, side), "white")
+        for line in range(10, side, 14):
+            ImageDraw.Draw(page).text((8, line), "".join(map(chr, random.integers(97, 123, 30))), "black")
+        yield np.asarray(page)
+
+
+@pytest.mark.slow
+def test_the_app_is_not_sure_about_images_unlike_photographs(tmp_path, shared):
+    with tarfile.open(MODELS) as archive:
+        archive.extractall(tmp_path, filter="data")
+    captioner = TFLiteCaptioner(tmp_path / "sparse.tflite")
+    side = captioner.image_size
+    unlike = [captioner.caption(image)[0].confidence for image in unlike_photographs(side)]
+    assert len(unlike) == 16 and max(unlike) < 0.5
+    folder = shared / "data" / "flickr8k_1k"
+    names = (folder / "Flickr_8k.testImages.txt").read_text(encoding="utf-8").split()[:40]
+    photographs = [
+        captioner.caption(read_image(folder / "Images" / name, side))[0].confidence for name in names
+    ]
+    assert np.mean(photographs) > np.mean(unlike) + 0.15 and max(photographs) > 0.7

@@ -1,0 +1,168 @@
+"""Confidence: the probability that a caption is good, calibrated on the captions of a validation split."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.metrics.tokenize import light_tokenize
+from tfsparsecap.search_options import FUNCTION_WORDS, SearchOptions
+
+#: Below this confidence the app and the command line say that they are not sure.
+NOT_SURE = 0.5
+_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A logistic function from the score of a caption to the probability that the caption is good.
+
+    Attributes:
+        slope, intercept: the logarithm of the odds is `slope * score / length ** length_penalty + intercept`.
+        length_penalty: exponent; 0 for the sum of the log-probabilities, 1 for their mean.
+        images: number of validation images that it was fitted on.
+        good: share of them with a good caption, 0 to 1.
+    """
+
+    slope: float
+    intercept: float
+    length_penalty: float = SearchOptions.length_penalty
+    images: int = 0
+    good: float = 0.0
+
+    @classmethod
+    def fit(cls, scores: Sequence[float], lengths: Sequence[int], good: Sequence[bool]) -> "Calibration":
+        """Fits slope and intercept by maximum likelihood.
+
+        Good captions count as slightly less than certainly good, and others as slightly better than certainly
+        bad (Platt, Probabilistic outputs for support vector machines, 1999), so that the fit exists even if
+        all captions are good. If high scores do not mean good captions, the slope is 0.
+
+        Args:
+            scores: sums of log-probabilities, one for each image, at least one.
+            lengths: numbers of tokens, the end token included.
+            good: whether the captions are good.
+
+        Examples:
+            >>> found = Calibration.fit([-5.0, -6.0, -20.0, -22.0], [8, 8, 8, 8], [True, True, False, False])
+            >>> found.probability(-5.0, 8) > 0.7 > 0.3 > found.probability(-22.0, 8)
+            True
+        """
+        values = np.asarray(scores, float) / np.asarray(lengths, float) ** cls.length_penalty
+        is_good, count = np.asarray(good, bool), len(values)
+        positive = int(is_good.sum())
+        targets = np.where(is_good, (positive + 1) / (positive + 2), 1 / (count - positive + 2))
+        mean = float(targets.mean())
+        slope, intercept = _newton(values, targets)
+        if slope <= 0:
+            slope, intercept = 0.0, math.log(mean / (1 - mean))
+        return cls(slope, intercept, images=count, good=positive / count)
+
+    def probability(self, score: float, length: int) -> float:
+        """The probability that a caption is good, 0 to 1.
+
+        Args:
+            score: sum of the log-probabilities.
+            length: number of tokens, the end token included.
+        """
+        odds = self.slope * score / length**self.length_penalty + self.intercept
+        return 1 / (1 + math.exp(-max(-700.0, min(700.0, odds))))
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> "Calibration | None":
+        """The entry `confidence` of a file's description; None if the file has none.
+
+        Raises:
+            InputError: the entry is damaged.
+        """
+        entry = description.get("confidence")
+        if entry is None:
+            return None
+        names = ("slope", "intercept", "length_penalty")
+        if not isinstance(entry, dict) or not all(_is_number(entry.get(name)) for name in names):
+            raise InputError("the confidence of the file has no slope and intercept: export the run again")
+        return cls(entry["slope"], entry["intercept"], entry["length_penalty"])
+
+    def as_dict(self) -> dict[str, float | int]:
+        """For `captioner.json`."""
+        return asdict(self)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _newton(values: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
+    """Slope and intercept of the logistic regression of targets, 0 to 1, by Newton's method."""
+    centre, width = values.mean(), values.std() or 1.0
+    inputs = np.stack([(values - centre) / width, np.ones_like(values)], 1)
+
+    def loss(weights: np.ndarray) -> float:
+        odds = inputs @ weights
+        return float(np.sum(np.logaddexp(0, odds) - targets * odds))
+
+    weights = np.zeros(2)
+    for _ in range(_STEPS):
+        found = 1 / (1 + np.exp(-(inputs @ weights)))
+        gradient = inputs.T @ (found - targets)
+        hessian = (inputs * (found * (1 - found))[:, None]).T @ inputs + 1e-9 * np.eye(2)
+        step, size = np.linalg.solve(hessian, gradient), 1.0
+        while size > 1e-6 and loss(weights - size * step) > loss(weights):
+            size /= 2
+        weights = weights - size * step
+        if np.abs(step).max() < 1e-10:
+            break
+    return float(weights[0] / width), float(weights[1] - weights[0] * centre / width)
+
+
+def caption_length(token_ids: Sequence[int] | np.ndarray, end_id: int) -> int:
+    """Number of tokens up to the end token, which counts; all if there is none."""
+    ids = list(token_ids)
+    return ids.index(end_id) + 1 if end_id in ids else max(1, len(ids))
+
+
+def is_good(caption: str, references: Sequence[str]) -> bool:
+    """Whether people named at least half of what a caption names.
+
+    That is: at least half of its different content words (all but `FUNCTION_WORDS`) are in the references. A
+    caption without content words is not good.
+
+    Examples:
+        >>> is_good("a dog runs on the beach", ["A brown dog runs over sand.", "the dog is running"])
+        True
+    """
+    named = set(light_tokenize(caption).split()) - set(FUNCTION_WORDS)
+    known = {word for reference in references for word in light_tokenize(reference).split()}
+    return bool(named) and 2 * len(named & known) >= len(named)
+
+
+def reliability(confidences: Sequence[float], good: Sequence[bool], bins: int = 10) -> dict[str, Any]:
+    """How well confidences agree with observed frequencies.
+
+    Args:
+        confidences: 0 to 1, one for each caption, at least one.
+        good: whether the captions are good.
+        bins: groups of equal size, in the order of the confidences.
+
+    Returns:
+        `error`: expected calibration error, the mean difference of confidence and share of good captions over
+        the groups (Naeini et al., 2015, with groups of equal size); `good`: share of good captions; `sure`:
+        share of captions whose confidence is at least `NOT_SURE`; `table`: for each group its mean
+        confidence, its share of good captions and the number of captions.
+
+    Examples:
+        >>> reliability([0.5, 0.5, 1.0, 1.0], [True, False, True, False], bins=2)["error"]
+        0.25
+    """
+    values, is_good_ = np.asarray(confidences, float), np.asarray(good, float)
+    groups = [group for group in np.array_split(np.argsort(values, kind="stable"), bins) if len(group)]
+    table = [(float(values[one].mean()), float(is_good_[one].mean()), len(one)) for one in groups]
+    return {
+        "error": sum(abs(mean - share) * count for mean, share, count in table) / len(values),
+        "good": float(is_good_.mean()),
+        "sure": float(np.mean(values >= NOT_SURE)),
+        "table": table,
+    }
