@@ -25,6 +25,7 @@ public final class BundleDescription {
   private final int endId;
   private final Set<Integer> skippedIds;
   private final int imageSize;
+  private final Confidence confidence;
 
   /**
    * @param text the content of {@code captioner.json}.
@@ -46,6 +47,7 @@ public final class BundleDescription {
     endId = end.getAsInt();
     skippedIds = Collections.unmodifiableSet(unsaid(special));
     join = TokenJoin.named(json.opt("join"));
+    confidence = new Confidence(json);
     imageSize = integer(json, "image_size").orElse(0);
     if (imageSize < 1 || imageSize > MAX_IMAGE_SIZE) {
       throw new BundleException(
@@ -149,6 +151,11 @@ public final class BundleDescription {
   /** How tokens are joined to text. */
   TokenJoin join() {
     return join;
+  }
+
+  /** How sure the captioner is of its captions. */
+  Confidence confidence() {
+    return confidence;
   }
 
   /** Ids of tokens that do not appear in captions: special tokens and the unknown token. */

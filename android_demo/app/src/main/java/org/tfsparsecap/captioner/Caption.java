@@ -11,7 +11,7 @@ public final class Caption {
   /**
    * @param text the words.
    * @param logProbability natural logarithm, the sum over the tokens.
-   * @param confidence 0 to 1, see {@link #confidence()}.
+   * @param confidence 0 to 1 or NaN, see {@link #confidence()}.
    */
   public Caption(String text, float logProbability, float confidence) {
     this.text = Objects.requireNonNull(text);
@@ -32,9 +32,18 @@ public final class Caption {
     return logProbability;
   }
 
-  /** Geometric mean of the token probabilities (words and end token), 0 to 1. */
+  /**
+   * The probability that the caption is good, 0 to 1: that at least half of its nouns, verbs and
+   * other content words are also in one of five descriptions by people. The exporter calibrates it
+   * on validation images; NaN if it had none.
+   */
   public float confidence() {
     return confidence;
+  }
+
+  /** Whether {@link #confidence()} is known. */
+  public boolean hasConfidence() {
+    return !Float.isNaN(confidence);
   }
 
   @Override

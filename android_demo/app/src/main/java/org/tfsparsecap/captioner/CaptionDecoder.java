@@ -11,6 +11,7 @@ final class CaptionDecoder {
   private final TokenJoin join;
   private final int endId;
   private final Set<Integer> skippedIds;
+  private final Confidence confidence;
 
   CaptionDecoder(CaptionerBundle bundle) {
     this(bundle.vocabulary(), bundle.description());
@@ -21,6 +22,7 @@ final class CaptionDecoder {
     join = description.join();
     endId = description.endId();
     skippedIds = description.skippedIds();
+    confidence = description.confidence();
   }
 
   /**
@@ -44,9 +46,8 @@ final class CaptionDecoder {
         said.add(vocabulary.get(token));
       }
     }
-    // The end token counts as a prediction; a caption of maximum length has none.
-    int choices = Math.max(1, Math.min(length + 1, tokenIds.length));
-    float confidence = (float) Math.min(1, Math.exp(logProbability / choices));
-    return new Caption(join.join(said), logProbability, confidence);
+    // The end token counts; a caption of maximum length has none.
+    int tokens = Math.max(1, Math.min(length + 1, tokenIds.length));
+    return new Caption(join.join(said), logProbability, confidence.of(logProbability, tokens));
   }
 }

@@ -24,10 +24,18 @@ final class CaptionFormat {
     return text.substring(0, first).toUpperCase(Locale.ROOT) + text.substring(first);
   }
 
-  /** The confidence in words and as a percentage, such as "Fairly sure · 62 %". */
+  /** The confidence in words and as a percentage, such as "Probably · 62 %"; empty if unknown. */
   static String confidence(Context context, Caption caption) {
-    String captionPanel = context.getString(confidence(caption.confidence()));
-    return context.getString(R.string.confidence, captionPanel, percent(context, caption.confidence()));
+    if (!caption.hasConfidence()) {
+      return "";
+    }
+    String words = context.getString(confidence(caption.confidence()));
+    return context.getString(R.string.confidence, words, percent(context, caption.confidence()));
+  }
+
+  /** The confidence as a percentage; empty if unknown. */
+  static String percent(Context context, Caption caption) {
+    return caption.hasConfidence() ? percent(context, caption.confidence()) : "";
   }
 
   /** Formats a fraction of 1 as a percentage in the phone's language. */
@@ -36,18 +44,11 @@ final class CaptionFormat {
     return NumberFormat.getPercentInstance(locale).format(share);
   }
 
-  /**
-   * The string resource for a confidence of 0 to 1. On 200 Flickr8k test photos, human captions
-   * also contained three quarters of the sparse model's nouns, verbs and colours where the
-   * confidence was above 0.4, half of them between 0.3 and 0.4, and two fifths below.
-   */
-  private static int confidence(float confidence) {
-    if (confidence >= 0.5f) {
-      return R.string.confidence_4;
+  /** The string resource for a probability that the caption is good. */
+  private static int confidence(float probability) {
+    if (probability < 0.5f) {
+      return R.string.not_sure;
     }
-    if (confidence >= 0.4f) {
-      return R.string.confidence_3;
-    }
-    return confidence >= 0.3f ? R.string.confidence_2 : R.string.confidence_1;
+    return probability < 0.75f ? R.string.probably : R.string.quite_sure;
   }
 }

@@ -135,7 +135,7 @@ final class MainScreen {
     setText(caption, captioned || shownProblem == null ? text : "");
     setVisible(caption, caption.length() > 0);
     setText(confidence, captioned ? CaptionFormat.confidence(activity, selected.captions().get(0)) : "");
-    setVisible(confidence, captioned);
+    setVisible(confidence, confidence.length() > 0);
     setText(problem, shownProblem == null ? "" : shownProblem.text(activity));
     setVisible(problem, shownProblem != null);
     setVisible(actions, captioned);
@@ -152,7 +152,7 @@ final class MainScreen {
     for (Caption each : captions.subList(Math.min(1, captions.size()), captions.size())) {
       View row = LayoutInflater.from(activity).inflate(R.layout.row_caption, alternatives, false);
       setText(row.findViewById(R.id.row_text), markAsEnglish(CaptionFormat.sentence(each)));
-      setText(row.findViewById(R.id.row_confidence), CaptionFormat.percent(activity, each.confidence()));
+      setText(row.findViewById(R.id.row_confidence), CaptionFormat.percent(activity, each));
       alternatives.addView(row);
     }
     setVisible(alternativesCard, captions.size() > 1);

@@ -1,6 +1,7 @@
 package org.tfsparsecap.captioner;
 
 import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
@@ -31,14 +32,27 @@ public class CaptionDecoderTest {
   }
 
   @Test
-  public void confidenceIsTheMeanOverWordsAndEndToken() throws Exception {
-    CaptionDecoder text = words();
+  public void confidenceIsALogisticFunctionOfScoreAndLength() throws Exception {
+    JSONObject description = wordDescription();
+    JSONObject entry = new JSONObject("{\"slope\": 2.0, \"intercept\": 3, \"length_penalty\": 0.5}");
+    CaptionDecoder text = text(description.put("confidence", entry), wordVocabulary());
     // Three predictions: two words and the end token.
-    assertEquals(Math.exp(-1), text.caption(new int[] {4, 5, 2, 0, 0}, -3).confidence(), TOLERANCE);
+    double three = 1 / (1 + Math.exp(2 * 2.5 / Math.sqrt(3) - 3));
+    assertEquals(three, text.caption(new int[] {4, 5, 2, 0, 0}, -2.5f).confidence(), TOLERANCE);
     // No end token: as many predictions as the maximum length.
-    assertEquals(Math.exp(-1), text.caption(new int[] {4, 5, 4}, -3).confidence(), TOLERANCE);
-    assertEquals(1, text.caption(new int[] {2, 0}, 0).confidence(), 0);
-    assertEquals(1, text.caption(new int[] {2, 0}, 1e-7f).confidence(), 0);
+    assertEquals(three, text.caption(new int[] {4, 5, 4}, -2.5f).confidence(), TOLERANCE);
+    assertEquals(0, text.caption(new int[] {2, 0}, -1e9f).confidence(), 0);
+    entry.put("slope", JSONObject.NULL);
+    BundleException error =
+        assertThrows(BundleException.class, () -> text(description, wordVocabulary()));
+    assertEquals(BundleException.Reason.DAMAGED, error.reason());
+  }
+
+  @Test
+  public void filesWithoutCalibrationHaveNoConfidence() throws Exception {
+    assertFalse(words().caption(new int[] {4, 5, 2}, -3).hasConfidence());
+    JSONObject description = wordDescription().put("confidence", JSONObject.NULL);
+    assertFalse(text(description, wordVocabulary()).caption(new int[] {4, 2}, -3).hasConfidence());
   }
 
   @Test
@@ -54,10 +68,22 @@ public class CaptionDecoderTest {
   }
 
   private static CaptionDecoder words() throws Exception {
+    return text(wordDescription(), wordVocabulary());
+  }
+
+  private static JSONObject wordDescription() throws Exception {
+    return wordCase().getJSONObject("description");
+  }
+
+  private static JSONArray wordVocabulary() throws Exception {
+    return wordCase().getJSONArray("vocabulary");
+  }
+
+  private static JSONObject wordCase() throws Exception {
     for (JSONObject each : Fixtures.objects("texts.json")) {
       JSONObject description = each.getJSONObject("description");
       if (description.getString("join").equals("words") && description.optInt("unknown_id") == 3) {
-        return text(description, each.getJSONArray("vocabulary"));
+        return each;
       }
     }
     throw new AssertionError("no such case");

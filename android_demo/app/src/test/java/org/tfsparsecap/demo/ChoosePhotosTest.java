@@ -80,7 +80,7 @@ public final class ChoosePhotosTest extends ScreenTest {
     android.widget.TextView first = rows.get(0).findViewById(R.id.row_text);
     assertEquals(python.get(1), first.getText().toString().toLowerCase(java.util.Locale.ROOT));
     android.widget.TextView confidence = rows.get(0).findViewById(R.id.row_confidence);
-    assertEquals("65%", confidence.getText().toString());
+    assertEquals("100%", confidence.getText().toString());
   }
 
   @Test
