@@ -86,6 +86,9 @@ def test_layers_are_listed_with_and_without_nested_ones(model):
     assert set(model.layers) < set(keras_internals.nested_layers(outer, include_self=False))
     assert model in keras_internals.sublayers(outer)
     assert not set(model.layers) & set(keras_internals.sublayers(outer))
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(model.trainable_variables)
+    assert keras_internals.variable_index(optimizer, model.trainable_variables[1]) == 1
     assert keras_internals.own_weights(model) == []
     assert [weight.name for weight in keras_internals.own_weights(model.layers[0])] == ["kernel", "bias"]
 

@@ -50,6 +50,11 @@ def own_weights(layer: keras.Layer) -> list[keras.Variable]:
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
+def variable_index(optimizer: keras.Optimizer, variable: keras.Variable | tf.Variable) -> int:
+    """Returns the index of a variable among those that `optimizer` was built for."""
+    return optimizer._get_variable_index(variable)
+
+
 def is_rematerialized(layer: keras.Layer) -> bool:
     """Whether `layer` was created under `keras.RematScope`."""
     return layer._remat_mode is not None

@@ -324,8 +324,9 @@ def caption_inputs(
                 ' or inputs={"image": (S, S, 3)}'
             )
         shapes = {"image": (size, size, 3)}
-    if shapes.keys() - set(captioner.input_names) or len(shapes.keys() & {"image", "features"}) != 1:
-        additional = [name for name in captioner.input_names if name not in ("image", "features")]
+    images = ("image", "features", "frozen_features")
+    if shapes.keys() - set(captioner.input_names) or len(shapes.keys() & set(images)) != 1:
+        additional = [name for name in captioner.input_names if name not in images]
         accepted = ", and ".join(["image or features", ", ".join(additional)]).removesuffix(", and ")
         raise InputError(f"{captioner.name} takes {accepted}, not {' and '.join(shapes) or 'nothing'}")
     dtypes = {"image": tf.uint8, "mask": tf.bool}

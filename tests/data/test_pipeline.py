@@ -131,17 +131,42 @@ def test_augmented_epochs_are_reproducible_and_can_be_continued(tmp_path, tokeni
     assert equal([targets for _, targets in epoch], [targets for _, targets in plain])
 
 
-@pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (2, 2), (4, 2)])
-def test_devices_together_get_the_batches_of_one_device(records, tokenizer, cache, replicas, pipelines):
-    batches = make(records, tokenizer, features=cache, lengths=[4])
+def test_captions_of_an_image_follow_each_other_and_come_with_it_once(records, tokenizer, cache):
+    # Of 1, 2 or 3 captions, one is repeated, both are used, or one is left out.
+    batches = make(records, tokenizer, cache, captions_per_image=2, lengths=[3])
+    epochs = [collected(batches.epoch(number)) for number in range(8)]
+    used = {number: [] for number in range(IMAGES)}
+    for inputs, targets in (batch for epoch in epochs for batch in epoch):
+        assert len(targets) == len(inputs["tokens"]) == 4 and len(inputs["features"]) == 2
+        for image, rows in zip(inputs["features"][:, 0, 0], np.split(targets, 2), strict=True):
+            captions = [tokenizer.decode(row) for row in rows]
+            assert all(caption.startswith(f"word{image:.0f} ") for caption in captions)
+            used[int(image)].append(captions)
+    assert all(len(epoch) == batches.steps_per_epoch == 5 for epoch in epochs)
+    for number, groups in used.items():
+        assert len(groups) == 8
+        assert all(len(set(group)) == min(2, number % 3 + 1) for group in groups)
+        assert {caption for group in groups for caption in group} == set(records[number].captions)
+    assert equal(epochs[1], collected(batches.epoch(1))) and not equal(epochs[1], epochs[2])
+
+
+@pytest.mark.parametrize(("replicas", "pipelines", "together"), [(2, 1, 1), (2, 2, 2), (4, 2, 1)])
+def test_devices_together_get_the_batches_of_one_device(
+    records, tokenizer, cache, replicas, pipelines, together
+):
+    batches = make(records, tokenizer, features=cache, lengths=[4], captions_per_image=together)
     parts = []
     for pipeline_id in range(pipelines):
         context = tf.distribute.InputContext(pipelines, pipeline_id, replicas)
         parts.append(collected(batches.epoch(0, skip_steps=1, context=context)))
     here, alone = replicas // pipelines, collected(batches.epoch(0, skip_steps=1))
     for step, (_, targets) in enumerate(alone):
-        shares = [part[step * here + device][1] for part in parts for device in range(here)]
-        np.testing.assert_array_equal(np.concatenate(shares), targets)
+        shares = [part[step * here + device] for part in parts for device in range(here)]
+        np.testing.assert_array_equal(np.concatenate([share for _, share in shares]), targets)
+        own = [inputs["features"][:, 0, 0].repeat(together) for inputs, _ in shares]
+        assert [f"word{n:.0f}" for n in np.concatenate(own)] == [
+            tokenizer.vocabulary[row[0]] for row in targets
+        ]
 
 
 def test_batches_go_through_a_distribution_strategy(records, tokenizer, cache):

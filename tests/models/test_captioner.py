@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gates
 from tfsparsecap.layers import GatedDense
+from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.models.captioner import Captioner, loop_over_tokens, masked_cross_entropy
 
 
@@ -38,6 +39,38 @@ def test_by_default_teacher_forcing_steps_through_the_tokens(length):
     expected = np.cumsum(tokens, axis=1)[..., None] * captioner.project.kernel.numpy()[0]
     expected = expected + captioner.project.bias.numpy()
     np.testing.assert_allclose(run(tokens), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [6, None])
+@pytest.mark.parametrize(
+    "captioner",
+    [
+        lambda: SoftAttention(20, rnn_size=8, attention_size=8, feature_size=7),
+        lambda: UpDown(20, rnn_size=8, attention_size=8, embedding_size=8, feature_size=7, output_layers=1),
+        lambda: ObjectRelationTransformer(
+            20, size=8, hidden_size=8, layers=1, heads=2, feature_size=7, max_length=6
+        ),
+    ],
+)
+def test_captions_of_one_image_equal_those_of_repeated_images(captioner, rows, inputs):
+    captioner = captioner()
+    tokens = np.random.default_rng(3).integers(3, 20, (6, 6)).astype("int32")
+    images = {"features": inputs["features"]}
+    if "boxes" in captioner.input_names:
+        images["boxes"] = np.sort(np.random.default_rng(4).random((3, 4, 4)).astype("float32"))
+    call = tf.function(captioner)
+    if rows is None:
+        signature = {
+            name: tf.TensorSpec([None, *array.shape[1:]], array.dtype) for name, array in images.items()
+        }
+        call = tf.function(
+            captioner, input_signature=[{**signature, "tokens": tf.TensorSpec([None, 6], tf.int32)}]
+        )
+    found = call({**images, "tokens": tokens})
+    expected = captioner(
+        {**{name: np.repeat(array, 2, 0) for name, array in images.items()}, "tokens": tokens}
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_gates_are_sampled_once_for_all_tokens(monkeypatch):

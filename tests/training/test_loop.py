@@ -10,7 +10,8 @@ from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.pruning import Gradual, prune
 from tfsparsecap.settings.training import Training
-from tfsparsecap.training.loop import Loop, make_optimizer
+from tfsparsecap.training.loop import Loop
+from tfsparsecap.training.optimizers import make_optimizer
 
 WORDS, LENGTH = 12, 5
 
@@ -190,3 +191,17 @@ def test_noam_is_the_schedule_of_the_transformer_paper(step):
     optimizer.iterations.assign(step - 1)
     assert float(optimizer.learning_rate) == pytest.approx(expected, rel=1e-5)
     assert (optimizer.beta_2, optimizer.epsilon) == (0.98, 1e-9)
+
+
+def test_the_encoder_has_its_own_learning_rate():
+    settings = Training(learning_rate=0.1, encoder_learning_rate=0.01, clip_norm=None, schedule="constant")
+    encoder, decoder = keras.Variable([1.0, 2.0]), keras.Variable([1.0, 2.0])
+    optimizer = make_optimizer(settings, 10, encoder_variables=[encoder])
+    expected = keras.Variable([1.0, 2.0]), keras.Variable([1.0, 2.0])
+    others = keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.1)
+    for gradient in (tf.constant([1.0, -3.0]), tf.constant([0.1, 2.0])):
+        optimizer.apply([gradient, gradient], [encoder, decoder])
+        for other, variable in zip(others, expected, strict=True):
+            other.apply([gradient], [variable])
+    np.testing.assert_allclose(encoder, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(decoder, expected[1], rtol=1e-6)

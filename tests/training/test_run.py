@@ -30,6 +30,7 @@ STATEFUL = [
     "training.fine_tune.learning_rate=0.001",
     "training.validation_images=2",
     "training.average_decay=0.9",
+    "training.captions_per_image=2",
     "data.cached_views=3",
 ]
 
@@ -326,3 +327,25 @@ def test_an_unreadable_image_stops_a_run_with_on_bad_record_fail(bottom_up, tmp_
     with pytest.raises(InputError, match=f"^{MISSING}: there is no .*set on_bad_record=skip"):
         train(tmp_path, on_features(bottom_up, "up_down", *fail))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_a_partly_frozen_encoder_is_trained_on_cached_features(tiny_settings, tmp_path):
+    settings = [
+        *(one for one in tiny_settings if not one.startswith("training.epochs")),
+        *("model.encoder.trainable=false", "model.encoder.frozen_until=conv_pw_2_relu"),
+        *("training.encoder_learning_rate=0.001", "training.captions_per_image=2"),
+        *("model.encoder.layer=conv_pw_3_relu", f"data.cache_folder={tmp_path / 'cache'}"),
+        *("training.epochs=1", "training.fine_tune.epochs=1", "training.fine_tune.learning_rate=0.01"),
+        *("training.scst.epochs=1", "training.scst.samples=3", "training.scst.batch_size=10"),
+        *("pruning=null", "training.validation_images=2"),
+    ]
+    folder, _, _ = train(tmp_path, settings)
+    # One cache for all phases.
+    assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 1
+    images, _, _ = train(tmp_path, [*settings, "name=images", "data.cache_folder=null"])
+    assert [row["phase"] for row in history(folder)] == ["train", "fine_tune", "scst"]
+    for cached, computed in zip(history(folder)[:2], history(images), strict=False):
+        assert float(cached["loss"]) == pytest.approx(float(computed["loss"]), rel=2e-3)
+    resume_last_epoch(folder, settings)

@@ -104,11 +104,12 @@ class FeatureCacheSource:
     Args:
         records: the records.
         caches: features of the images, and of further views of them.
+        name: name of the input that they are.
     """
 
-    def __init__(self, records: Sequence[Record], *caches: FeatureCache):
-        cache = caches[0]
-        self.specs = {"features": tf.TensorSpec(cache.features.shape[1:], cache.features.dtype)}
+    def __init__(self, records: Sequence[Record], *caches: FeatureCache, name: str = "features"):
+        cache, self._name = caches[0], name
+        self.specs = {name: tf.TensorSpec(cache.features.shape[1:], cache.features.dtype)}
         unreadable = {entry.where: entry for entry in cache.skipped}
         ids = [record.image_id for record in records]
         self.usable = np.array([name not in unreadable for name in ids], bool)
@@ -121,12 +122,12 @@ class FeatureCacheSource:
 
     def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
         if views is None or self.views == 1:
-            return {"features": np.asarray(self._features[0][self._rows[0, indices]])}
-        features = np.empty((len(indices), *self.specs["features"].shape), self._features[0].dtype)
+            return {self._name: np.asarray(self._features[0][self._rows[0, indices]])}
+        features = np.empty((len(indices), *self.specs[self._name].shape), self._features[0].dtype)
         for view in np.unique(views):
             chosen = views == view
             features[chosen] = self._features[view][self._rows[view, indices[chosen]]]
-        return {"features": features}
+        return {self._name: features}
 
 
 class RegionFeatureSource:

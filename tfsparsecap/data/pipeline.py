@@ -28,6 +28,8 @@ class TrainingBatches:
         record_of: int64 [examples], index of each caption's record.
         batch_size: examples per batch, over all devices.
         lengths: lengths to which batches are padded, the largest is `T`.
+        captions_per_image: number of captions of the same image that follow each other; the image is in the
+            inputs once.
         pad_id: id of padding.
         augment: augmentation of the images.
     """
@@ -39,6 +41,7 @@ class TrainingBatches:
     batch_size: int
     lengths: tuple[int, ...]
     seed: int
+    captions_per_image: int = 1
     pad_id: int = PAD
     augment: Augmentation | None = None
 
@@ -57,7 +60,9 @@ class TrainingBatches:
     @property
     def steps_per_epoch(self) -> int:
         """Batches per epoch; examples that do not fill a batch are dropped, different ones in each epoch."""
-        return self.examples // self.batch_size
+        captions = np.bincount(self.record_of)
+        groups = np.maximum(captions[captions > 0] // self.captions_per_image, 1).sum()
+        return int(groups) * self.captions_per_image // self.batch_size
 
     def epoch(
         self, number: int, skip_steps: int = 0, context: tf.distribute.InputContext | None = None
@@ -71,18 +76,23 @@ class TrainingBatches:
                 batch.
 
         Returns:
-            Dataset of `(inputs, targets)`: inputs `{"image": uint8 [B, S, S, 3] | "features": float32
-            [B, N, D], "tokens": int32 [B, T]}`, targets int32 [B, T].
+            Dataset of `(inputs, targets)`: inputs `{"image": uint8 [B / k, S, S, 3] | "features": float32
+            [B / k, N, D], "tokens": int32 [B, T]}`, targets int32 [B, T], with k captions per image.
         """
         rows, views, lengths = self._order(number)
         here, part = 1, 0
         if context is not None:
             share = context.get_per_replica_batch_size(self.batch_size)
+            if share % self.captions_per_image:
+                raise InputError(
+                    f"each device gets {share} captions per step, no multiple of"
+                    f" training.captions_per_image={self.captions_per_image}: change training.batch_size"
+                )
             here = context.num_replicas_in_sync // context.num_input_pipelines
             part = context.input_pipeline_id
             rows, views = (
-                values.reshape(len(values), -1, share)[:, part * here : (part + 1) * here].reshape(-1, share)
-                for values in (rows, views)
+                values.reshape(len(values), -1, size)[:, part * here : (part + 1) * here].reshape(-1, size)
+                for values, size in ((rows, share), (views, share // self.captions_per_image))
             )
             lengths = lengths.repeat(here)
         # Augmentation draws random numbers batch by batch, so skipped batches must be augmented, too.
@@ -95,12 +105,14 @@ class TrainingBatches:
         return dataset.prefetch(4)
 
     def _order(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Examples and views of every batch, int64 [steps, B], and the length of its rows, int64 [steps]."""
+        """Examples of every batch, int64 [steps, B], views of its images, int64 [steps, B / k], and the
+        length of its rows, int64 [steps]."""
         random = np.random.default_rng([self.seed, number])
-        shuffled = random.permutation(self.examples)
-        used = (self.targets != self.pad_id).sum(axis=1)
-        group = np.searchsorted(self.lengths, used)[shuffled]
-        size = self.source.groups[self.record_of][shuffled]
+        shuffled = self._shuffled(random)
+        used = (self.targets != self.pad_id).sum(axis=1)[shuffled].max(axis=1)
+        group = np.searchsorted(self.lengths, used)
+        size = self.source.groups[self.record_of][shuffled[:, 0]]
+        images = self.batch_size // self.captions_per_image
         batches, lengths, rest = [], [], shuffled[:0]
         for same_size in np.unique(size):
             left = shuffled[:0]
@@ -110,22 +122,38 @@ class TrainingBatches:
                 pool = np.concatenate([left, shuffled[(group == index) & (size == same_size)]])
                 if length == self.lengths[-1]:
                     pool = np.concatenate([rest, pool])
-                full = len(pool) // self.batch_size * self.batch_size
+                full = len(pool) // images * images
                 batches.append(pool[:full].reshape(-1, self.batch_size))
                 lengths.append(np.full(len(batches[-1]), length, np.int64))
                 left = pool[full:]
             rest = left
         mixed = random.permutation(self.steps_per_epoch)
         rows = np.concatenate(batches)[mixed]
-        views = random.integers(self.source.views, size=rows.shape)
+        views = random.integers(self.source.views, size=(len(rows), images))
         return rows, views, np.concatenate(lengths)[mixed]
+
+    def _shuffled(self, random: np.random.Generator) -> np.ndarray:
+        """The examples in random order, each row with those of one image, int64 [groups, captions_per_image].
+
+        Of more captions, some are left out, different ones in each epoch; fewer are repeated.
+        """
+        shuffled, count = random.permutation(self.examples), self.captions_per_image
+        if count == 1:
+            return shuffled[:, None]
+        shuffled = shuffled[np.argsort(self.record_of[shuffled], kind="stable")]
+        ends = np.flatnonzero(np.diff(self.record_of[shuffled])) + 1
+        groups = [
+            np.resize(captions, (max(1, len(captions) // count), count))
+            for captions in np.split(shuffled, ends)
+        ]
+        return random.permutation(np.concatenate(groups))
 
     def _gather(
         self, rows: tf.Tensor, views: tf.Tensor, length: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         def gather(rows: np.ndarray, views: np.ndarray, length: np.int64) -> list[np.ndarray]:
             records = self.record_of[rows]
-            given = self.source.fetch(records, views)
+            given = self.source.fetch(records[:: self.captions_per_image], views)
             targets = self.targets[rows, :length]
             # Captions of images that turn out to be unreadable are masked.
             targets = np.where(self.source.usable[records][:, None], targets, self.pad_id).astype(
@@ -142,7 +170,8 @@ class TrainingBatches:
         width = self.lengths[0] if len(self.lengths) == 1 else None
         for tensor in (tokens, targets):
             tensor.set_shape([rows.shape[0], width])
-        return {**_shaped(given, self.source, rows.shape[0]), "tokens": tokens}, targets
+        images = rows.shape[0] // self.captions_per_image
+        return {**_shaped(given, self.source, images), "tokens": tokens}, targets
 
 
 def training_batches(
@@ -155,6 +184,7 @@ def training_batches(
     augment: Augmentation | None = None,
     seed: int = 0,
     lengths: Sequence[int] = (),
+    captions_per_image: int = 1,
 ) -> TrainingBatches:
     """Batches of (image, caption) pairs of a split; captions are tokenised here, once.
 
@@ -169,6 +199,9 @@ def training_batches(
         lengths: batch captions of similar length together, padded to the shortest sufficient of these lengths
             and `max_length`. Saves computation; the training step is traced once per length. If empty, all
             batches have `T = max_length`.
+        captions_per_image: `k`, captions of the same image that follow each other in a batch, which has the
+            image once, so that it is encoded once; divides `batch_size`. Of more captions, some are left
+            out, different ones in each epoch; fewer are repeated.
 
     Raises:
         InputError: there are fewer examples than `batch_size`, or `augment` is given for features.
@@ -199,6 +232,7 @@ def training_batches(
         batch_size=batch_size,
         lengths=tuple(sorted({*(length for length in lengths if length < max_length), max_length})),
         seed=seed,
+        captions_per_image=captions_per_image,
         pad_id=tokenizer.pad_id,
         augment=augment,
     )

@@ -58,7 +58,7 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
         return self.logits(hidden, training), state
 
     def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
-        memory = self.encode(inputs, training)
+        memory = self.encode_for_tokens(inputs, training)
         # Only what depends on the state is inside the loop.
         hidden = loop_over_tokens(
             lambda embedded, state: self.advance(embedded, state, memory, training),

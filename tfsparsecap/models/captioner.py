@@ -122,12 +122,13 @@ class Captioner(keras.Model):
         """Predicts every token from the tokens before it.
 
         Args:
-            inputs: as in `encode`, and `"tokens"` int32 [B, T], which start with `start_id`. Outputs for
-                `pad_id` do not matter, because the loss ignores them.
+            inputs: as in `encode`, and `"tokens"` int32 [B * k, T], which start with `start_id`: k captions
+                of each image, one image after the other. Outputs for `pad_id` do not matter, because the
+                loss ignores them.
             training: whether layers such as dropout are in training mode.
 
         Returns:
-            Logits float32 [B, T, V]; position t predicts token t + 1.
+            Logits float32 [B * k, T, V]; position t predicts token t + 1.
         """
         # All tokens use the same sampled gates.
         with sample_gates_once(self, training):
@@ -135,12 +136,24 @@ class Captioner(keras.Model):
 
     def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
         """Computes `call`; by default, one `step` after the other."""
-        memory = self.encode(inputs, training)
+        memory = self.encode_for_tokens(inputs, training)
         return loop_over_tokens(
             lambda token_ids, state: self.step(token_ids, state, memory, training),
             inputs["tokens"],
             self.initial_state(memory),
         )
+
+    def encode_for_tokens(self, inputs: Inputs, training: bool = False) -> Memory:
+        """Computes `encode`, repeated for each caption in `inputs["tokens"]`, see `call`."""
+        memory, tokens = self.encode(inputs, training), inputs["tokens"]
+        rows = {tensor.shape[0] for tensor in tf.nest.flatten(memory)}
+        if tokens.shape[0] is not None and rows == {tokens.shape[0]}:
+            return memory
+
+        def repeat(tensor: tf.Tensor) -> tf.Tensor:
+            return tf.repeat(tensor, tf.shape(tokens)[0] // tf.shape(tensor)[0], axis=0)
+
+        return tf.nest.map_structure(repeat, memory)
 
     def compute_loss(
         self,

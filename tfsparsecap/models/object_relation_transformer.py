@@ -64,7 +64,7 @@ class ObjectRelationTransformer(RegionCaptioner):
         TensorShape([2, 5, 1000])
     """
 
-    input_names: tuple[str, ...] = ("image", "features", "boxes", "mask")
+    input_names: tuple[str, ...] = ("image", "features", "frozen_features", "boxes", "mask")
     max_length: int
 
     def __init__(
@@ -219,7 +219,7 @@ class ObjectRelationTransformer(RegionCaptioner):
         return self._logits(ops.squeeze(x, axis=1)), {**caches, "position": state["position"] + 1}
 
     def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
-        memory = self.encode(inputs, training)
+        memory = self.encode_for_tokens(inputs, training)
         tokens = inputs["tokens"]
         length = tokens.shape[1] or ops.shape(tokens)[1]
         x = self._embedded(tokens, self._positions(tokens.shape[1])[None, :length])

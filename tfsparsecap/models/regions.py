@@ -29,7 +29,7 @@ class RegionCaptioner(Captioner):
         InputError: the length of the features is not known.
     """
 
-    input_names: tuple[str, ...] = ("image", "features", "mask")
+    input_names: tuple[str, ...] = ("image", "features", "frozen_features", "mask")
 
     def __init__(
         self,
@@ -47,8 +47,9 @@ class RegionCaptioner(Captioner):
         """Returns the features of the regions, and which rows are regions.
 
         Args:
-            inputs: `"features"` float [B, N, D], or `"image"` for the encoder, [B, S, S, 3]; optionally
-                `"mask"` bool or 0 and 1 [B, N], true for regions.
+            inputs: `"features"` float [B, N, D], or `"image"` for the encoder, [B, S, S, 3], or
+                `"frozen_features"`, the output of its frozen part, float [B, n, d]; optionally `"mask"` bool
+                or 0 and 1 [B, N], true for regions.
             training: passed to the encoder.
 
         Returns:
@@ -66,6 +67,8 @@ class RegionCaptioner(Captioner):
                 f'a captioner without an encoder takes "features", not {sorted(inputs)}: give "features" or'
                 " build it with an encoder"
             )
+        elif "frozen_features" in inputs:
+            features = self.encoder.finish(inputs["frozen_features"], training=training)
         elif "image" in inputs:
             features = self.encoder(inputs["image"], training=training)
         else:

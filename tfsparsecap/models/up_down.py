@@ -74,7 +74,7 @@ class UpDown(AdditiveAttentionCaptioner):
         TensorShape([2, 5, 1000])
     """
 
-    input_names: tuple[str, ...] = ("image", "features", "pooled", "mask")
+    input_names: tuple[str, ...] = ("image", "features", "frozen_features", "pooled", "mask")
 
     def __init__(
         self,

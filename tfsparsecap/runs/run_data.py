@@ -45,12 +45,14 @@ class RunData:
     teachers: Sequence["RunData"] = ()
     frozen: bool = False
     _sources: list[ImageSource] = field(default_factory=list)
+    _frozen_part: keras.Layer | None = None
     _caches: list[FeatureCache] = field(default_factory=list)
 
     def freeze_encoder(self) -> None:
         """Caches the features of the encoder from now on, even if it was trained before."""
         self.frozen = True
-        self._caches.clear()
+        if not caches_features(self.config):
+            self._caches.clear()
 
     def training_batches(
         self, *, from_images: bool, batch_size: int, rewards: bool = False
@@ -84,6 +86,7 @@ class RunData:
             augment=augment,
             seed=seed,
             lengths=data.batch_lengths,
+            captions_per_image=self.config.training.captions_per_image,
         )
 
     def image_batches(
@@ -105,7 +108,8 @@ class RunData:
         if encoder is None:
             source = RegionFeatureSource(region_features(self.config, records), settings.on_bad_record)
         elif features:
-            source = FeatureCacheSource(records, *features)
+            name = "features" if encoder.frozen_until is None else "frozen_features"
+            source = FeatureCacheSource(records, *features, name=name)
         else:
             source = ImageFileSource(records, encoder.image_size, settings.on_bad_record)
         self._sources.append(source)
@@ -117,18 +121,21 @@ class RunData:
         return list(dict.fromkeys(entry for source in self._sources for entry in source.skipped))
 
     def features(self, records: Sequence[Record], views: int = 1) -> list[FeatureCache]:
-        """The encoder's features of each view: of the images of all splits, then of these records.
+        """Features of each view: of the images of all splits, then of these records.
 
-        Empty if the encoder changes or nothing is cached.
+        They are the encoder's or, with `frozen_until`, its frozen part's. Empty if they change or nothing is
+        cached.
         """
         data, encoder = self.config.data, self.config.model.encoder
         if not (self.frozen and data.cache_folder is not None) and not caches_features(self.config):
             return []
-        assert encoder is not None and data.cache_folder is not None
+        assert encoder is not None and self.encoder is not None and data.cache_folder is not None
+        if self._frozen_part is None:
+            self._frozen_part = self.encoder if encoder.frozen_until is None else self.encoder.frozen_part()
         for view in range(len(self._caches), views):
             cache = cached_features(
                 records if view else self.data.records,
-                self.encoder,
+                self._frozen_part,
                 encoder.image_size,
                 Path(data.cache_folder).expanduser(),
                 view=view,
@@ -140,8 +147,10 @@ class RunData:
 
 
 def caches_features(config: Config) -> bool:
-    """Whether the encoder's features are computed once and cached: until fine-tuning, it does not change."""
+    """Whether features are computed once and cached: until fine-tuning, the encoder does not change; with
+    `frozen_until`, its frozen part never does."""
     encoder, pruning = config.model.encoder, config.pruning
     # With scheme A the encoder's weights are frozen, but its gates are not.
-    changing = encoder is None or encoder.trainable or (pruning is not None and pruning.encoder == "A")
-    return not changing and config.data.cache_folder is not None
+    if encoder is None or config.data.cache_folder is None or (pruning and pruning.encoder == "A"):
+        return False
+    return encoder.frozen_until is not None or not encoder.trainable

@@ -82,6 +82,8 @@ class Encoder(_Section):
             the path of a file, relative to the working directory; docs/captioners.md lists the formats.
         trainable: train the encoder from the first epoch. A frozen encoder runs once per image, and its
             features are cached.
+        frozen_until: name of a layer: it and the layers before it are never trained, run once per image, and
+            their output is cached; training the encoder changes the later layers only. null trains all.
         batch_norm_momentum: momentum of the moving averages of batch normalisation. Short training from
             scratch needs a lower value than Keras's default of 0.99.
     """
@@ -92,6 +94,7 @@ class Encoder(_Section):
     image_size: Annotated[int, Field(ge=32)] = 48
     weights: str | None = None
     trainable: bool = True
+    frozen_until: str | None = None
     batch_norm_momentum: Share = 0.9
 
     @model_validator(mode="before")
@@ -279,11 +282,12 @@ class Config(_Section):
             raise InputError(
                 "data.augmentation and training.fine_tune need images, but there is no encoder: remove them"
             )
-        cached = encoder is not None and not encoder.trainable and self.data.cache_folder is not None
-        if self.data.cached_views > 1 and not cached:
+        frozen = encoder is not None and (not encoder.trainable or encoder.frozen_until is not None)
+        if self.data.cached_views > 1 and not (frozen and self.data.cache_folder is not None):
             raise InputError(
                 f"data.cached_views is {self.data.cached_views}, but no features are cached: set"
-                " model.encoder.trainable=false and data.cache_folder, or augment images with"
+                " model.encoder.trainable=false or model.encoder.frozen_until=LAYER and data.cache_folder, or"
+                " augment images with"
                 " data.augmentation"
             )
         scheme = self.pruning.encoder if self.pruning is not None else False

@@ -74,7 +74,11 @@ class Training(_Section):
             (`pruning.method=lottery pruning.rounds=0`) can start from this run.
         epochs: number of training epochs, excluding fine-tuning and SCST; 0 starts with these.
         batch_size: captions per step, across all devices.
+        captions_per_image: captions of the same image in a step, for which it is encoded once: faster with an
+            encoder that is trained. Images with more captions use some of them in each epoch.
         learning_rate: peak learning rate of Adam.
+        encoder_learning_rate: peak learning rate of an encoder that is trained, outside of `fine_tune`; null
+            is `learning_rate`.
         schedule: `constant`; `cosine` (decays to `final_learning_rate`); or `noam` (decays with the inverse
             square root of the step after the warm-up).
         final_learning_rate: learning rate at the end of the `cosine` schedule.
@@ -104,7 +108,9 @@ class Training(_Section):
     keep_initial: bool = False
     epochs: Count = 2
     batch_size: Size = 32
+    captions_per_image: Size = 1
     learning_rate: Rate = 3e-3
+    encoder_learning_rate: Rate | None = None
     schedule: Literal["constant", "cosine", "noam"] = "cosine"
     final_learning_rate: NotNegative = 1e-5
     warmup_steps: Count = 100
@@ -132,6 +138,12 @@ class Training(_Section):
                 "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
                 " null"
             )
+        for name, size in (("", self.batch_size), ("fine_tune.", self.fine_tune.batch_size)):
+            if (size or 0) % self.captions_per_image:
+                raise InputError(
+                    f"training.{name}batch_size is {size}, which is no multiple of"
+                    f" training.captions_per_image={self.captions_per_image}: change one of them"
+                )
         if not self.epochs and (self.start_from is None or not (self.scst or self.fine_tune.epochs)):
             raise InputError(
                 "training.epochs is 0, which needs a trained captioner (training.start_from=runs/NAME) and"

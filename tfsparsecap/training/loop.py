@@ -17,7 +17,6 @@ from tfsparsecap.data.image_sources import teacher_input
 from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.settings.training import Training
 
 
 def make_strategy(name: str) -> tf.distribute.Strategy:
@@ -187,77 +186,3 @@ class Loop:
                 for g in gradients
             ]
         self.optimizer.apply(gradients, variables)
-
-
-def make_optimizer(
-    settings: Training,
-    steps: int,
-    *,
-    learning_rate: float | None = None,
-    schedule: str | None = None,
-    replicas: int = 1,
-) -> keras.optimizers.Optimizer:
-    """Adam with the settings' schedule, decoupled weight decay (except for biases), clipping and averaging.
-
-    Args:
-        settings: a run's `training` section.
-        steps: number of steps in which `cosine` decays to `final_learning_rate`.
-        learning_rate, schedule: replace those of the settings.
-        replicas: number of devices whose gradients the optimizer sums.
-    """
-    rate, warmup = learning_rate or settings.learning_rate, settings.warmup_steps
-    schedule = schedule or settings.schedule
-    if schedule == "cosine" and steps > 0:
-        warmup = min(warmup, steps - 1)
-        rate = keras.optimizers.schedules.CosineDecay(
-            0.0 if warmup else rate,
-            steps - warmup,
-            alpha=min(1.0, settings.final_learning_rate / rate),
-            warmup_target=rate if warmup else None,
-            warmup_steps=warmup,
-        )
-    elif schedule == "noam":
-        rate = Noam(rate, max(1, warmup))
-    optimizer = keras.optimizers.Adam(
-        rate,
-        beta_2=settings.adam_beta_2,
-        epsilon=settings.adam_epsilon,
-        weight_decay=settings.weight_decay or None,
-        global_clipnorm=settings.clip_norm / replicas if settings.clip_norm else None,
-        clipvalue=settings.clip_value / replicas if settings.clip_value else None,
-        use_ema=settings.average_decay is not None,
-        ema_momentum=settings.average_decay or 0.0,
-    )
-    if settings.weight_decay:
-        optimizer.exclude_from_weight_decay(var_names=["bias"])
-    return optimizer
-
-
-@keras.saving.register_keras_serializable("tfsparsecap")
-class Noam(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then decay with the inverse square root: `peak * min(n / w, sqrt(w / n))` at step n.
-
-    This is the schedule of "Attention Is All You Need" (https://arxiv.org/abs/1706.03762, equation 3), whose
-    `peak` is `(size * w) ** -0.5`.
-
-    Args:
-        peak: largest learning rate, reached at step `warmup_steps`.
-        warmup_steps: `w`.
-
-    Examples:
-        >>> [round(float(Noam(0.5, 100)(step)), 3) for step in (0, 49, 99, 399)]
-        [0.005, 0.25, 0.5, 0.25]
-    """
-
-    def __init__(self, peak: float, warmup_steps: int):
-        self.peak, self.warmup_steps = peak, warmup_steps
-
-    def __call__(self, step):
-        # The first step counts as step 1, because a rate of 0 would waste it.
-        steps = keras.ops.cast(step, "float32") + 1.0
-        return self.peak * keras.ops.minimum(
-            steps / self.warmup_steps, keras.ops.sqrt(self.warmup_steps / steps)
-        )
-
-    def get_config(self) -> dict:
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps}

@@ -42,7 +42,8 @@ from tfsparsecap.training.gating import (
     phases_differ,
     rewinds_to_initial_weights,
 )
-from tfsparsecap.training.loop import Loop, make_optimizer, make_strategy
+from tfsparsecap.training.loop import Loop, make_strategy
+from tfsparsecap.training.optimizers import make_optimizer
 from tfsparsecap.training.scst import SCSTLoop
 from tfsparsecap.training.start import copy_weights, load_initial_weights, load_start
 from tfsparsecap.training.teachers import load_teachers, teacher_data
@@ -80,7 +81,11 @@ def phases(config: Config) -> list[Phase]:
         )
     if tuning.epochs:
         size = tuning.batch_size or training.batch_size
-        found.append(Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, True))
+        assert config.model.encoder is not None  # `Config` has checked it
+        from_images = config.model.encoder.frozen_until is None or not caches_features(config)
+        found.append(
+            Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, from_images)
+        )
     if scst is not None:
         from_images = config.data.cache_folder is None or bool(config.data.augmentation)
         found.append(Phase("scst", scst.epochs, scst.batch_size, scst.learning_rate, "cosine", from_images))
@@ -320,13 +325,15 @@ class _Run:
                 self.batches = self._training_batches(phase)
             if later:
                 self._report_gates()
-            steps = phase.epochs * self.batches.steps_per_epoch
+            steps, encoder = phase.epochs * self.batches.steps_per_epoch, self.captioner.encoder
+            own_rate = phase.name == "train" and encoder is not None
             optimizer = make_optimizer(
                 config,
                 steps,
                 learning_rate=phase.learning_rate,
                 schedule=phase.schedule,
                 replicas=self.strategy.num_replicas_in_sync,
+                encoder_variables=encoder.trainable_variables if own_rate else (),
             )
             self.captioner.compile(optimizer)  # a pruned model wraps the optimizer
         loop = self._make_loop(phase)

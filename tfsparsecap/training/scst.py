@@ -131,7 +131,6 @@ class SCSTLoop(Loop):
         rows = tf.reshape(token_ids, [-1, length])
         first = tf.fill([tf.shape(rows)[0], 1], self.model.start_id)
         before = tf.concat([first, rows[:, :-1]], axis=1)
-        given = {name: tf.repeat(value, count, axis=0) for name, value in inputs.items() if name != "tokens"}
-        logits = self.model({**given, "tokens": before}, training=False)
+        logits = self.model({**inputs, "tokens": before}, training=False)
         log_probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         return tf.reshape(tf.gather(log_probabilities, rows, batch_dims=2), [-1, count, length])

@@ -43,7 +43,7 @@ def teacher_data(teacher: FinishedRun, config: Config, data: CaptionData, *, pro
     """The inputs of a teacher for the images of `data`; its encoder's features are cached."""
     own = teacher.config
     if own.model.encoder is not None:
-        frozen = own.model.encoder.model_copy(update={"trainable": False})
+        frozen = own.model.encoder.model_copy(update={"trainable": False, "frozen_until": None})
         own = own.model_copy(update={"model": own.model.model_copy(update={"encoder": frozen})})
     settings = config.data.model_copy(update={"features": own.data.features})
     own = own.model_copy(update={"data": settings, "pruning": None})

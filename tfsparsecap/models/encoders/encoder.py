@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,11 +19,16 @@ class Encoder(keras.layers.Layer):
     While it is frozen (`trainable=False`, which can be changed at any time), batch normalisation stays in
     inference mode. A subclass creates its network, calls `cut`, and overrides `preprocess` if needed.
 
+    With `frozen_until`, training changes the later layers only. What the frozen ones compute,
+    `frozen_part()`, can then be computed once per image, and `finish` continues from it.
+
     Args:
         layer: name of the layer whose output is the feature map; None for the last one.
         image_size: height and width S of the images in pixels, at least 32.
         trainable: whether training changes the weights.
         batch_norm_momentum: of the moving averages of batch normalisation.
+        frozen_until: name of a layer: it and those before it stay frozen, whatever `trainable` is. All
+            later layers must depend on earlier ones through its output only. None freezes no layer.
 
     Call arguments:
         image: uint8 or float [B, S, S, 3], RGB, values 0 to 255.
@@ -31,7 +37,17 @@ class Encoder(keras.layers.Layer):
         Features [B, N, D], row by row from the top left of the image; N and D are `features_shape`.
 
     Raises:
-        InputError: a size that is too small, or a layer that does not exist.
+        InputError: a size that is too small, or a layer that does not exist or cannot be `frozen_until`.
+
+    Examples:
+        >>> from tfsparsecap.models import MobileNetV1Encoder
+        >>> encoder = MobileNetV1Encoder(
+        ...     0.25, "conv_pw_5_relu", 64, None, trainable=True, frozen_until="conv_pw_3_relu"
+        ... )
+        >>> images = keras.random.uniform((1, 64, 64, 3), maxval=255)
+        >>> frozen = encoder.frozen_part()(images)
+        >>> frozen.shape, bool(ops.all(encoder.finish(frozen) == encoder(images)))
+        (TensorShape([1, 256, 32]), True)
     """
 
     #: Name of the network, and the layer to suggest, in messages.
@@ -44,6 +60,7 @@ class Encoder(keras.layers.Layer):
         image_size: int,
         trainable: bool,
         batch_norm_momentum: float,
+        frozen_until: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(trainable=trainable, **kwargs)
@@ -52,16 +69,22 @@ class Encoder(keras.layers.Layer):
                 f"image_size is {image_size}: {self.network_name} needs images of at least 32 pixels a side"
             )
         self.layer, self.image_size = layer, image_size
-        self.batch_norm_momentum = batch_norm_momentum
+        self.batch_norm_momentum, self.frozen_until = batch_norm_momentum, frozen_until
+        self._parts: Callable[[], tuple[keras.Model, ...]] = tuple
+
+    @property
+    def trainable(self) -> bool:
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.Layer.trainable.fset(self, value)
+        self._freeze()
 
     def cut(self, network: keras.Model) -> None:
         """Keeps the part of a network up to `layer`; its input is what `preprocess` returns."""
         names = [part.name for part in network.layers[1:]]
-        if self.layer is not None and self.layer not in names:
-            guesses = difflib.get_close_matches(self.layer, names, n=3) or [self.usual_layer or names[-1]]
-            raise InputError(
-                f'{self.network_name} has no layer "{self.layer}": did you mean {" or ".join(guesses)}?'
-            )
+        self._check_name(self.layer, names)
         output = network.output if self.layer is None else network.get_layer(self.layer).output
         if not hasattr(output, "shape") or len(output.shape) not in (3, 4):
             raise InputError(
@@ -69,6 +92,8 @@ class Encoder(keras.layers.Layer):
                 f" {self.usual_layer or names[-1]}"
             )
         self.backbone = keras.Model(network.inputs[0], output, name="backbone")
+        if self.frozen_until is not None:
+            self._split(self.backbone)
         if None in self.backbone.input_shape[1:]:
             image = keras.Input((self.image_size, self.image_size, 3), name="image")
             self.backbone = keras.Model(image, self.backbone(image), name="sized")
@@ -77,6 +102,43 @@ class Encoder(keras.layers.Layer):
                 part.momentum = self.batch_norm_momentum
         self.backbone.trainable = self.trainable
         self.built = True
+        self._freeze()
+
+    def _check_name(self, layer: str | None, names: list[str]) -> None:
+        """Raises InputError if a network with these layers has no such one."""
+        if layer is not None and layer not in names:
+            guesses = difflib.get_close_matches(layer, names, n=3) or [self.usual_layer or names[-1]]
+            raise InputError(
+                f'{self.network_name} has no layer "{layer}": did you mean {" or ".join(guesses)}?'
+            )
+
+    def _split(self, network: keras.Model) -> None:
+        """Splits the network behind the layer `frozen_until`."""
+        assert self.frozen_until is not None
+        self._check_name(self.frozen_until, [part.name for part in network.layers[1:]])
+        middle = network.get_layer(self.frozen_until).output
+        if middle is network.output:
+            raise InputError(
+                f"frozen_until is {self.frozen_until}, the last layer of {self.network_name}: name an earlier"
+                " one, or set trainable=false"
+            )
+        try:
+            frozen, rest = keras.Model(network.inputs[0], middle), keras.Model(middle, network.output)
+        except ValueError as error:
+            raise InputError(
+                f"{self.network_name} cannot be frozen until {self.frozen_until}: later layers also use the"
+                " output of earlier ones; name the last layer of a block"
+            ) from error
+        image = (1, self.image_size, self.image_size, 3)
+        self._frozen_shape = tuple(frozen.compute_output_shape(image)[1:])
+        # In a closure, because Keras would save and count the layers of an attribute a second time.
+        self._parts = lambda: (frozen, rest)
+
+    def _freeze(self) -> None:
+        """Freezes the layers up to `frozen_until`."""
+        if self.built and self.frozen_until is not None:
+            for part in self._parts()[0].layers:
+                part.trainable = False
 
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
         """The network's input, from float images [B, S, S, 3] with values 0 to 255; here values -1 to 1."""
@@ -88,16 +150,51 @@ class Encoder(keras.layers.Layer):
         *cells, channels = self.backbone.output_shape[1:]
         return math.prod(cells), channels
 
+    def frozen_part(self) -> "Encoder":
+        """Returns an encoder of the layers up to `frozen_until`, with a copy of their weights, frozen."""
+        config = {**self.get_config(), "layer": self.frozen_until, "frozen_until": None, "trainable": False}
+        part = type(self).from_config(config)
+        part.backbone.set_weights(self._parts()[0].get_weights())
+        return part
+
+    def finish(self, frozen: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Computes the features from the output of `frozen_part()`.
+
+        Args:
+            frozen: float [B, n, d], the map behind the layer `frozen_until`, row by row.
+            training: whether layers are in training mode.
+
+        Returns:
+            Features [B, N, D], as of `call`.
+
+        Raises:
+            InputError: `frozen_until` is None, or another shape.
+        """
+        if self.frozen_until is None:
+            raise InputError("no layer of the encoder is frozen: set frozen_until")
+        *cells, channels = self._frozen_shape
+        if tuple(frozen.shape[1:]) != (math.prod(cells), channels):
+            raise InputError(
+                f"the output of the frozen layers has the shape {tuple(frozen.shape)}, not [images,"
+                f" {math.prod(cells)}, {channels}]: compute it with frozen_part()"
+            )
+        middle = ops.reshape(ops.cast(frozen, self.compute_dtype), (-1, *self._frozen_shape))
+        features = self._parts()[1](middle, training=training if self.trainable else False)
+        return ops.reshape(features, (-1, *self.features_shape))
+
     def call(self, image: tf.Tensor, training: bool = False) -> tf.Tensor:
         if image.shape[1:] != (self.image_size, self.image_size, 3):
             raise InputError(
                 f"the encoder takes images of shape {(self.image_size, self.image_size, 3)}, not"
                 f" {tuple(image.shape[1:])}: resize them, or set image_size"
             )
-        scaled = self.preprocess(ops.cast(image, "float32"))
-        features = self.backbone(
-            ops.cast(scaled, self.compute_dtype), training=training if self.trainable else False
-        )
+        scaled = ops.cast(self.preprocess(ops.cast(image, "float32")), self.compute_dtype)
+        training = training if self.trainable else False
+        if training and self.frozen_until is not None:
+            frozen, rest = self._parts()
+            features = rest(frozen(scaled, training=False), training=True)
+        else:
+            features = self.backbone(scaled, training=training)
         return ops.reshape(features, (-1, *self.features_shape))
 
     def compute_output_shape(self, image_shape: tuple[int | None, ...]) -> tuple:
@@ -111,4 +208,5 @@ class Encoder(keras.layers.Layer):
             # The weights of a saved encoder are in the same file.
             "weights": None,
             "batch_norm_momentum": self.batch_norm_momentum,
+            "frozen_until": self.frozen_until,
         }
