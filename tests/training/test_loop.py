@@ -70,8 +70,9 @@ def test_an_epoch_ends_with_averaged_weights_and_the_next_begins_with_the_weight
     for end, steps in zip(ends, (4, 8), strict=True):
         for weight, values in zip(end, zip(*seen[:steps], strict=True), strict=True):
             expected = values[0]
-            for value in values[1:]:
-                expected = 0.75 * expected + 0.25 * value
+            for step, value in enumerate(values[1:], 1):
+                decay = min(0.75, (1 + step) / (10 + step))
+                expected = decay * expected + (1 - decay) * value
             np.testing.assert_allclose(weight, expected, atol=1e-6)
     assert not np.allclose(ends[1][0], seen[7][0], atol=1e-4)
 

@@ -51,7 +51,8 @@ class RunData:
     def freeze_encoder(self) -> None:
         """Caches the features of the encoder from now on, even if it was trained before."""
         self.frozen = True
-        if not caches_features(self.config):
+        encoder = self.config.model.encoder
+        if encoder is not None and encoder.frozen_until is None:
             self._caches.clear()
 
     def training_batches(

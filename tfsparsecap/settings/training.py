@@ -92,7 +92,8 @@ class Training(_Section):
             same vocabulary.
         teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
         average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
-            checkpoints and the finished run use; null for none. Gates are not averaged.
+            checkpoints and the finished run use; null for none. It is lower in the first steps. Gates are not
+            averaged.
         precision: `float32`, or `mixed_bfloat16` for devices that support it.
         distribution: `default` (one device) or `mirrored` (all devices of this machine).
         validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for

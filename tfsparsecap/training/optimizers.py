@@ -63,6 +63,9 @@ def make_optimizer(
 class ScaledAdam(keras.optimizers.Adam):
     """Adam that multiplies the learning rate of some variables by a factor.
 
+    With `use_ema` and `ema_momentum=d`, the decay of the average is `min(d, (1 + n) / (10 + n))` at step n,
+    so that it forgets the initial weights also in a short training.
+
     `from_config` makes an optimizer with one learning rate, because a configuration has no variables.
 
     Args:
@@ -83,6 +86,20 @@ class ScaledAdam(keras.optimizers.Adam):
     ) -> None:
         super().__init__(*args, **kwargs)
         self._scaled, self._factor = {id(variable) for variable in scaled}, factor
+
+    @property
+    def ema_momentum(self) -> float | tf.Tensor:
+        if not self.built:
+            return self._ema_momentum
+        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.float32)
+        return tf.minimum(self._ema_momentum, (1.0 + step) / (10.0 + step))
+
+    @ema_momentum.setter
+    def ema_momentum(self, value: float) -> None:
+        self._ema_momentum = value
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "ema_momentum": self._ema_momentum}
 
     def build(self, variables: list[keras.Variable]) -> None:
         super().build(variables)

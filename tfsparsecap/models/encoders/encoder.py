@@ -19,8 +19,9 @@ class Encoder(keras.layers.Layer):
     While it is frozen (`trainable=False`, which can be changed at any time), batch normalisation stays in
     inference mode. A subclass creates its network, calls `cut`, and overrides `preprocess` if needed.
 
-    With `frozen_until`, training changes the later layers only. What the frozen ones compute,
-    `frozen_part()`, can then be computed once per image, and `finish` continues from it.
+    With `frozen_until`, training changes the later layers only, and batch normalisation stays in inference
+    mode. What the frozen layers compute, `frozen_part()`, can then be computed once per image, and `finish`
+    continues from it.
 
     Args:
         layer: name of the layer whose output is the feature map; None for the last one.
@@ -135,9 +136,13 @@ class Encoder(keras.layers.Layer):
         self._parts = lambda: (frozen, rest)
 
     def _freeze(self) -> None:
-        """Freezes the layers up to `frozen_until`."""
+        """Freezes the layers up to `frozen_until`, and batch normalisation."""
         if self.built and self.frozen_until is not None:
-            for part in self._parts()[0].layers:
+            frozen, rest = self._parts()
+            normalisation = [
+                part for part in nested_layers(rest) if isinstance(part, keras.layers.BatchNormalization)
+            ]
+            for part in (*frozen.layers, *normalisation):
                 part.trainable = False
 
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
