@@ -59,6 +59,7 @@ def test_the_frozen_part_is_the_network_up_to_the_layer(encoder, images):
         )
 
 
+@pytest.mark.slow
 def test_dropout_of_frozen_layers_is_off(images):
     # EfficientNet drops whole blocks in training.
     encoder = ApplicationsEncoder(
