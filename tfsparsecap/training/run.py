@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from tfsparsecap.runs.checkpoints import (
     newest_complete,
     read_notes,
 )
-from tfsparsecap.runs.run_data import RunData, caches_features
+from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.settings.checks import check_settings
@@ -44,52 +43,12 @@ from tfsparsecap.training.gating import (
 )
 from tfsparsecap.training.loop import Loop, make_strategy
 from tfsparsecap.training.optimizers import make_optimizer
+from tfsparsecap.training.phases import Phase, phases
 from tfsparsecap.training.scst import SCSTLoop
 from tfsparsecap.training.start import copy_weights, load_initial_weights, load_start
 from tfsparsecap.training.teachers import load_teachers, teacher_data
 
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Epochs with one optimizer.
-
-    Attributes:
-        name: `train` (the decoder or everything), `fine_tune` (with the encoder) or `scst` (on rewards).
-        epochs, learning_rate, schedule: of the phase.
-        batch_size: captions per step; for `scst`, images.
-        from_images: reads images, not cached features.
-    """
-
-    name: str
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    schedule: str
-    from_images: bool
-
-
-def phases(config: Config) -> list[Phase]:
-    """The phases of a run, in order."""
-    training, tuning, scst = config.training, config.training.fine_tune, config.training.scst
-    found = []
-    if training.epochs:
-        rate, from_images = training.learning_rate, not caches_features(config)
-        found.append(
-            Phase("train", training.epochs, training.batch_size, rate, training.schedule, from_images)
-        )
-    if tuning.epochs:
-        size = tuning.batch_size or training.batch_size
-        assert config.model.encoder is not None  # `Config` has checked it
-        from_images = config.model.encoder.frozen_until is None or not caches_features(config)
-        found.append(
-            Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, from_images)
-        )
-    if scst is not None:
-        from_images = config.data.cache_folder is None or bool(config.data.augmentation)
-        found.append(Phase("scst", scst.epochs, scst.batch_size, scst.learning_rate, "cosine", from_images))
-    return found
 
 
 def train_run(

@@ -1,0 +1,47 @@
+"""The phases of a run: training, fine-tuning of the encoder, and training on rewards."""
+
+from dataclasses import dataclass
+
+from tfsparsecap.runs.run_data import caches_features
+from tfsparsecap.settings.schema import Config
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Epochs with one optimizer.
+
+    Attributes:
+        name: `train` (the decoder or everything), `fine_tune` (with the encoder) or `scst` (on rewards).
+        epochs, learning_rate, schedule: of the phase.
+        batch_size: captions per step; for `scst`, images.
+        from_images: reads images, not cached features.
+    """
+
+    name: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: str
+    from_images: bool
+
+
+def phases(config: Config) -> list[Phase]:
+    """The phases of a run, in order."""
+    training, tuning, scst = config.training, config.training.fine_tune, config.training.scst
+    found = []
+    if training.epochs:
+        rate, from_images = training.learning_rate, not caches_features(config)
+        found.append(
+            Phase("train", training.epochs, training.batch_size, rate, training.schedule, from_images)
+        )
+    if tuning.epochs:
+        size = tuning.batch_size or training.batch_size
+        assert config.model.encoder is not None  # `Config` has checked it
+        from_images = config.model.encoder.frozen_until is None or not caches_features(config)
+        found.append(
+            Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, from_images)
+        )
+    if scst is not None:
+        from_images = config.data.cache_folder is None or bool(config.data.augmentation)
+        found.append(Phase("scst", scst.epochs, scst.batch_size, scst.learning_rate, "cosine", from_images))
+    return found
