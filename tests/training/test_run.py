@@ -14,7 +14,8 @@ from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.callbacks import SaveEpoch, Validation
 from tfsparsecap.training.loop import Loop
-from tfsparsecap.training.run import phases, train_run
+from tfsparsecap.training.phases import phases
+from tfsparsecap.training.run import train_run
 
 from .training_runs import arrays, assert_same_arrays, history, resume_last_epoch, train
 
