@@ -1,6 +1,5 @@
 """Base class of encoders, which turn images into feature maps for a captioner."""
 
-import difflib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from keras import ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.keras_internals import nested_layers
+from tfsparsecap.models.encoders.split import Split, split_network, unknown_layer
 
 
 class Encoder(keras.layers.Layer):
@@ -71,7 +71,7 @@ class Encoder(keras.layers.Layer):
             )
         self.layer, self.image_size = layer, image_size
         self.batch_norm_momentum, self.frozen_until = batch_norm_momentum, frozen_until
-        self._parts: Callable[[], tuple[keras.Model, ...]] = tuple
+        self._split: Callable[[], Split]
 
     @property
     def trainable(self) -> bool:
@@ -85,7 +85,8 @@ class Encoder(keras.layers.Layer):
     def cut(self, network: keras.Model) -> None:
         """Keeps the part of a network up to `layer`; its input is what `preprocess` returns."""
         names = [part.name for part in network.layers[1:]]
-        self._check_name(self.layer, names)
+        if self.layer is not None and self.layer not in names:
+            raise unknown_layer(self.network_name, self.layer, names, self.usual_layer)
         output = network.output if self.layer is None else network.get_layer(self.layer).output
         if not hasattr(output, "shape") or len(output.shape) not in (3, 4):
             raise InputError(
@@ -94,7 +95,9 @@ class Encoder(keras.layers.Layer):
             )
         self.backbone = keras.Model(network.inputs[0], output, name="backbone")
         if self.frozen_until is not None:
-            self._split(self.backbone)
+            split = split_network(self.backbone, self.frozen_until, self.image_size, self.network_name)
+            # In a closure, because Keras would save and count the layers of an attribute a second time.
+            self._split = lambda: split
         if None in self.backbone.input_shape[1:]:
             image = keras.Input((self.image_size, self.image_size, 3), name="image")
             self.backbone = keras.Model(image, self.backbone(image), name="sized")
@@ -105,44 +108,16 @@ class Encoder(keras.layers.Layer):
         self.built = True
         self._freeze()
 
-    def _check_name(self, layer: str | None, names: list[str]) -> None:
-        """Raises InputError if a network with these layers has no such one."""
-        if layer is not None and layer not in names:
-            guesses = difflib.get_close_matches(layer, names, n=3) or [self.usual_layer or names[-1]]
-            raise InputError(
-                f'{self.network_name} has no layer "{layer}": did you mean {" or ".join(guesses)}?'
-            )
-
-    def _split(self, network: keras.Model) -> None:
-        """Splits the network behind the layer `frozen_until`."""
-        assert self.frozen_until is not None
-        self._check_name(self.frozen_until, [part.name for part in network.layers[1:]])
-        middle = network.get_layer(self.frozen_until).output
-        if middle is network.output:
-            raise InputError(
-                f"frozen_until is {self.frozen_until}, the last layer of {self.network_name}: name an earlier"
-                " one, or set trainable=false"
-            )
-        try:
-            frozen, rest = keras.Model(network.inputs[0], middle), keras.Model(middle, network.output)
-        except ValueError as error:
-            raise InputError(
-                f"{self.network_name} cannot be frozen until {self.frozen_until}: later layers also use the"
-                " output of earlier ones; name the last layer of a block"
-            ) from error
-        image = (1, self.image_size, self.image_size, 3)
-        self._frozen_shape = tuple(frozen.compute_output_shape(image)[1:])
-        # In a closure, because Keras would save and count the layers of an attribute a second time.
-        self._parts = lambda: (frozen, rest)
-
     def _freeze(self) -> None:
         """Freezes the layers up to `frozen_until`, and batch normalisation."""
         if self.built and self.frozen_until is not None:
-            frozen, rest = self._parts()
+            split = self._split()
             normalisation = [
-                part for part in nested_layers(rest) if isinstance(part, keras.layers.BatchNormalization)
+                part
+                for part in nested_layers(split.rest)
+                if isinstance(part, keras.layers.BatchNormalization)
             ]
-            for part in (*frozen.layers, *normalisation):
+            for part in (*split.frozen.layers, *normalisation):
                 part.trainable = False
 
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
@@ -159,7 +134,7 @@ class Encoder(keras.layers.Layer):
         """Returns an encoder of the layers up to `frozen_until`, with a copy of their weights, frozen."""
         config = {**self.get_config(), "layer": self.frozen_until, "frozen_until": None, "trainable": False}
         part = type(self).from_config(config)
-        part.backbone.set_weights(self._parts()[0].get_weights())
+        part.backbone.set_weights(self._split().frozen.get_weights())
         return part
 
     def finish(self, frozen: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -177,14 +152,15 @@ class Encoder(keras.layers.Layer):
         """
         if self.frozen_until is None:
             raise InputError("no layer of the encoder is frozen: set frozen_until")
-        *cells, channels = self._frozen_shape
+        split = self._split()
+        *cells, channels = split.shape
         if tuple(frozen.shape[1:]) != (math.prod(cells), channels):
             raise InputError(
                 f"the output of the frozen layers has the shape {tuple(frozen.shape)}, not [images,"
                 f" {math.prod(cells)}, {channels}]: compute it with frozen_part()"
             )
-        middle = ops.reshape(ops.cast(frozen, self.compute_dtype), (-1, *self._frozen_shape))
-        features = self._parts()[1](middle, training=training if self.trainable else False)
+        middle = ops.reshape(ops.cast(frozen, self.compute_dtype), (-1, *split.shape))
+        features = split.rest(middle, training=training if self.trainable else False)
         return ops.reshape(features, (-1, *self.features_shape))
 
     def call(self, image: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -196,8 +172,8 @@ class Encoder(keras.layers.Layer):
         scaled = ops.cast(self.preprocess(ops.cast(image, "float32")), self.compute_dtype)
         training = training if self.trainable else False
         if training and self.frozen_until is not None:
-            frozen, rest = self._parts()
-            features = rest(frozen(scaled, training=False), training=True)
+            split = self._split()
+            features = split.rest(split.frozen(scaled, training=False), training=True)
         else:
             features = self.backbone(scaled, training=training)
         return ops.reshape(features, (-1, *self.features_shape))
