@@ -8,11 +8,12 @@ from tfsparsecap.encoders import main
 
 
 def test_the_list_names_every_encoder(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("COLUMNS", "60")
     main([])
     lines = capsys.readouterr().out.splitlines()
     row = next(line for line in lines if line.startswith("tiny_vit_5m"))
     assert row.split()[1:9] == ["80.7", "5.1", "M", "1.25", "G", "224", "7x7x320", "MIT"]
+    assert row.rstrip().endswith("Hugging Face Hub (download)"), "nothing is cut off"
     assert any(line.startswith("keras_hub:PRESET") for line in lines)
 
 

@@ -23,6 +23,8 @@ from tfsparsecap.command import parser, run
 from tfsparsecap.encoder_catalogue import CATALOGUE, KERAS_HUB, EncoderEntry
 
 COLUMNS = ("network", "top-1", "parameters", "multiply-adds", "image", "feature map", "licence", "weights")
+#: The table is at least this wide: narrower terminals wrap its lines, and nothing is cut off.
+WIDTH = 120
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -77,7 +79,9 @@ def _print(entries: dict[str, EncoderEntry]) -> None:
             entry.source,
         )
     table.add_row(f"{KERAS_HUB}PRESET", "", "", "", "", "", "", "KerasHub (download)")
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, WIDTH)
+    console.print(table)
 
 
 if __name__ == "__main__":
