@@ -148,6 +148,8 @@ def test_missing_or_damaged_files_are_rejected(capsys, copied):
     assert "is not JSON" in refused(capsys, copied)
     (copied / "config.json").unlink()
     assert "with --config" in refused(capsys, copied)
+    (copied / CHECKPOINT).unlink()
+    assert "there is no checkpoint" in refused(capsys, copied)
 
 
 def test_missing_folders_are_rejected_early(capsys, copied):

@@ -152,6 +152,12 @@ def test_failed_commands_are_errors():
         demo._run("json.tool", "absent")
 
 
+def test_the_output_folder_must_not_be_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="not a folder"):
+        demo.main(["--folder", str(tmp_path / "file")])
+
+
 def test_invalid_settings_are_reported_before_anything_is_written(tmp_path):
     with pytest.raises(InputError, match=r"training\.epochs"):
         demo.main(["--folder", str(tmp_path / "demo"), "training.epoch=1"])

@@ -114,6 +114,8 @@ def convert(
         raise InputError(f"{output} exists: give --output a new folder")
     if checkpoint.is_dir():
         raise InputError(f"{checkpoint} is a folder: give the .pth file in it")
+    if not checkpoint.exists():
+        raise InputError(f"there is no checkpoint {checkpoint}: check the path")
     for option, folder in (("--data", data), ("--features", features)):
         if folder is not None and not Path(folder).expanduser().is_dir():
             raise InputError(f"there is no folder {folder}: give {option} an existing one, or leave it out")

@@ -67,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = arguments(argv)
     # Before TensorFlow starts, which takes seconds.
+    if options.folder.exists() and not options.folder.is_dir():
+        raise InputError(f"--folder is {options.folder}, which is not a folder: choose another one")
     configs = {name: _config(name, options.settings) for name in _MODELS}
     start_tensorflow()
     from rich.console import Console
