@@ -31,7 +31,7 @@ def test_valid_settings_pass(settings):
     [
         (["data.trian=3"], r"unknown key data\.trian among the settings; did you mean data\.train\?"),
         (["data.kind=flicker"], r"no data\.kind 'flicker': did you mean flickr\?"),
-        (["data.kind=flickr"], r"data\.folder is not set: set it to the folder of the flickr data"),
+        (["data.kind=flickr"], r"data\.folder is not set: give the folder of the flickr data"),
         (["data.train=many"], r"data\.train among the settings is 'many'"),
         (["data.features=x"], r"data\.features and model\.encoder are both set"),
         (["model.encoder=null"], r"model\.encoder is null and data\.features is not set"),

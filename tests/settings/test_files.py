@@ -48,12 +48,16 @@ def test_wrong_types_are_reported_with_location_and_expectation(tmp_path):
     file = tmp_path / "x.yaml"
     file.write_text("training: {epochs: many}\n")
     text = sentence(path=file)
-    assert text.startswith(f"training.epochs in {file} is 'many': it should be a valid integer")
+    assert text.startswith(f"training.epochs in {file} is 'many': it should be an integer")
     assert sentence(["model.cell=rnn"]) == (
         "model.cell on the command line is 'rnn': it should be 'lstm' or 'gru'"
     )
     assert "it should be a section with keys and values" in sentence(["training=3"])
     assert "greater than 0" in sentence(["training.clip_norm=-1"])
+    assert sentence(["pruning.block_shape=[16]"]) == (
+        "pruning.block_shape on the command line has too few values: it should be a list in brackets, such as"
+        " [16,1]"
+    )
     assert "less than 1" in sentence(["pruning.sparsity=1"])
 
 

@@ -85,7 +85,7 @@ class TrainingBatches:
             share = context.get_per_replica_batch_size(self.batch_size)
             if share % self.captions_per_image:
                 raise InputError(
-                    f"each device gets {share} captions per step, no multiple of"
+                    f"each device gets {share} captions per step, which is not a multiple of"
                     f" training.captions_per_image={self.captions_per_image}: change training.batch_size"
                 )
             here = context.num_replicas_in_sync // context.num_input_pipelines

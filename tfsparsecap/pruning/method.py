@@ -154,15 +154,13 @@ class PruningMethod:
             >>> import tfsparsecap as sc
             >>> layers = [keras.Input((8,)), keras.layers.Dense(4, name="score")]
             >>> print(sc.prune(keras.Sequential(layers, name="net"), sc.Magnitude(0.5)).pruning.describe())
-            32 weights have gates, in 1 class:
+            32 weights have gates, in 1 tensor:
               net/score/kernel  32
         """
         classes = self.classes()
         width = max(len(path) for path, *_ in classes)
         digits = max(len(str(size)) for _, size, _ in classes)
-        lines = [
-            f"{self.gated_size} weights have gates, in {len(classes)} class{'es' if classes[1:] else ''}:"
-        ]
+        lines = [f"{self.gated_size} weights have gates, in {len(classes)} tensor{'s' * (len(classes) > 1)}:"]
         for path, size, block in classes:
             blocks = "" if block == (1, 1) else f"  in blocks of {block}"
             lines.append(f"  {path:{width}}  {size:>{digits}}{blocks}")

@@ -50,8 +50,8 @@ def data_options(config: Config) -> dict[str, Any]:
     options = check_options("data", data.options, sources.SOURCES[data.kind], _SET_FOR_SOURCES)
     if data.folder is None and data.kind != "scenes":
         raise InputError(
-            f"data.folder is not set: set it to the folder of the {data.kind} data, data.folder=FOLDER (or"
-            " --data FOLDER)"
+            f"data.folder is not set: give the folder of the {data.kind} data with data.folder=FOLDER (train,"
+            " study) or --data FOLDER (other commands)"
         )
     return options
 

@@ -151,9 +151,9 @@ def _loaded(path: str | Path) -> Any:
         loaded = OmegaConf.load(path)
     except FileNotFoundError as error:
         near = difflib.get_close_matches(
-            Path(path).name, [file.name for file in Path(path).parent.glob("*.yaml")], n=1
+            Path(path).stem, [file.stem for file in Path(path).parent.glob("*.yaml")], n=1
         )
-        hint = f"did you mean {Path(path).parent / near[0]}?" if near else "check the path"
+        hint = f"did you mean {Path(path).parent / near[0]}.yaml?" if near else "check the path"
         raise InputError(f"there is no file {path}: {hint}") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder: give a YAML file, such as one of configs/") from error
@@ -189,6 +189,9 @@ def _checked_override(text: str) -> str:
 _RULES = {
     "model_type": "it should be a section with keys and values",
     "union_tag_not_found": "it should be a section with keys and values",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "it should be an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "it should be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "it should be true or false"),
     "tuple_type": "it should be a list in brackets, such as [16,1]",
     "list_type": "it should be a list in brackets, such as [12]",
     "string_pattern_mismatch": "it should be letters, digits and _ . - only, starting with a letter or digit",
@@ -223,6 +226,9 @@ def sentence_of(
         near = _nearest(key, keys)
         hint = f"did you mean {near}?" if near else "remove it"
         return f"unknown key {key} {where(key)}; {hint}"
+    if detail["type"] == "missing" and isinstance(loc[-1], int):
+        key = key.rpartition(".")[0]
+        return f"{key} {where(key)} has too few values: {_RULES['tuple_type']}"
     if detail["type"] == "missing":
         return f"{key} is missing {where(key)}: set {key}=…"
     shown = repr(detail["input"])

@@ -142,7 +142,7 @@ class Training(_Section):
         for name, size in (("", self.batch_size), ("fine_tune.", self.fine_tune.batch_size)):
             if (size or 0) % self.captions_per_image:
                 raise InputError(
-                    f"training.{name}batch_size is {size}, which is no multiple of"
+                    f"training.{name}batch_size is {size}, which is not a multiple of"
                     f" training.captions_per_image={self.captions_per_image}: change one of them"
                 )
         if not self.epochs and (self.start_from is None or not (self.scst or self.fine_tune.epochs)):

@@ -18,7 +18,7 @@ _LOGARITHMIC_FROM = 5
 def check_path(path: Path) -> None:
     """Raises InputError if no plot can be written to `path`."""
     if path.suffix.lower() not in _SUFFIXES:
-        raise InputError(f"{path} is no .png, .svg or .pdf file: give a plot one of these suffixes")
+        raise InputError(f"{path} is not a .png, .svg or .pdf file: give a plot one of these suffixes")
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} for {path.name}: create it first")
 

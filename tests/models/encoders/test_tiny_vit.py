@@ -224,7 +224,7 @@ def test_unsuitable_weights_are_rejected(arrays, tmp_path):
         load(**{key: np.ones((5, 6), "float32")})
     with pytest.raises(InputError, match="NaN, infinity or a negative variance"):
         load(**{key: arrays[key] * np.nan})
-    with pytest.raises(InputError, match="there is no file of weights"):
+    with pytest.raises(InputError, match="there is no weight file"):
         TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "absent.pth"))
     (tmp_path / "a.bin").write_bytes(b"x")
     with pytest.raises(InputError, match=r"give one that ends in \.safetensors"):

@@ -127,11 +127,11 @@ class MobileNetV1Encoder(Encoder):
         if not width > 0:
             raise InputError(f"width is {width}: the width of a MobileNet must be above 0")
         if weights not in ("imagenet", None):
-            raise InputError(f'weights is "{weights}": give "imagenet" or none for random ones')
+            raise InputError(f'weights is "{weights}": give "imagenet", or null for random ones')
         if weights == "imagenet" and width not in _IMAGENET_WIDTHS:
             raise InputError(
-                f"there are no ImageNet weights for width {width}: give one of {_IMAGENET_WIDTHS}, or choose"
-                " weights none"
+                f"there are no ImageNet weights for width {width}: give one of {_IMAGENET_WIDTHS}, or use"
+                " random weights (null)"
             )
         self.width = width
         self.cut(_create("MobileNet", image_size, weights, self.dtype_policy, alpha=width))
@@ -162,7 +162,7 @@ def _create(
         raise InputError(
             f"the ImageNet weights of {title} for {image_size} pixels are not in Keras's cache and could not"
             f" be downloaded ({_first_line(error)}): set KERAS_HOME to a folder that has them before Python"
-            " starts, or choose weights none"
+            " starts, or use random weights (null)"
         ) from error
     finally:
         keras.config.set_dtype_policy(before)

@@ -67,7 +67,7 @@ class KerasHubEncoder(Encoder):
             **kwargs,
         )
         if weights not in ("imagenet", None):
-            raise InputError(f'weights is "{weights}": give "imagenet" or none for random ones')
+            raise InputError(f'weights is "{weights}": give "imagenet", or null for random ones')
         try:
             import keras_hub
         except ImportError as error:

@@ -166,7 +166,7 @@ class InceptionV1Encoder(Encoder):
         if weights == "imagenet":
             raise InputError(
                 'weights is "imagenet", which Keras does not have for Inception-V1: give the path of'
-                " TF-Slim's inception_v1.ckpt, or none for random weights"
+                " TF-Slim's inception_v1.ckpt, or null for random weights"
             )
         self.cut(inception_v1(image_size, weights, dtype=self.dtype_policy))
 
@@ -244,7 +244,7 @@ def _prefix(path: Path) -> str:
         raise InputError(f"{path} is a folder: give the path of inception_v1.ckpt in it")
     if not (Path(prefix).is_file() or Path(f"{prefix}.index").is_file()):
         raise InputError(
-            f"there is no checkpoint {path}: give the path of inception_v1.ckpt, or none for random weights"
+            f"there is no checkpoint {path}: give the path of inception_v1.ckpt, or null for random weights"
         )
     return prefix
 

@@ -69,13 +69,13 @@ def load_weights(
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise InputError(f"there is no file of weights {path}: check the path, or choose weights none")
+        raise InputError(f"there is no weight file {path}: check the path, or use random weights (null)")
     if path.suffix in _KERAS_FORMATS:
         _load_keras(network, path, title)
         return
     if path.suffix not in FORMATS:
         raise InputError(
-            f"{path} is no file of weights for {title}: give one that ends in"
+            f"{path} is not a weight file for {title}: give one that ends in"
             f" {', '.join((*FORMATS, *_KERAS_FORMATS))}"
         )
     arrays = dict(rename(read_weights(path)))
