@@ -43,7 +43,7 @@ help: ## Show this help
 	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/data'"
 	@echo "  MODEL=... DENSE=...   your own bundles for make apk, DENSE to compare with (now: those of the project)"
 	@echo "  KEYSTORE=... KEY_ALIAS=...   a release key for make apk; its password is asked for, or in KEYSTORE_PASSWORD"
-	@echo "  MAVEN_ARGS=...    more for mvn: -o does not look at the network, -Dmaven.repo.local=FOLDER"
+	@echo "  MAVEN_ARGS=...    more for mvn: -o to work offline, -Dmaven.repo.local=FOLDER"
 	@echo
 	@echo "Then, in the environment ('. $(VENV)/bin/activate'), each command explains itself with --help:"
 	@echo "  python -m tfsparsecap.train | .evaluate | .caption      tfsparsecap-export"

@@ -1,7 +1,7 @@
-r"""python -m tfsparsecap.train: trains a captioner according to its settings, in runs/NAME.
+r"""python -m tfsparsecap.train: trains a captioner, and prunes it during training.
 
-Prunes it during training, and writes settings, vocabulary, checkpoints, history,
-model.keras and test scores to runs/NAME. All settings are documented in tfsparsecap/settings/schema.py.
+Writes settings, vocabulary, checkpoints, history, model.keras and test scores to runs/NAME. All settings
+are documented in schema.py, training.py and decoding.py in tfsparsecap/settings/.
 
 examples:
   python -m tfsparsecap.train
