@@ -1,7 +1,7 @@
 """Writes the pixels that Python reads from Flickr8k test images, for Flickr8kCaptionsTest.
 
 python android_demo/app/src/test/python/pixels.py SHARED/data/flickr8k_1k pixels.bin
-mvn -f android_demo/pom.xml test -Dtest=Flickr8kCaptionsTest -Dpixels=$PWD/pixels.bin
+mvn -f android_demo/pom.xml test -Dtest=Flickr8kCaptionsTest -Dphotos=100 -Dpixels=$PWD/pixels.bin
 """
 
 import json

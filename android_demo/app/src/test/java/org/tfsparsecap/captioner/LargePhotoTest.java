@@ -7,6 +7,7 @@ import android.graphics.Bitmap;
 import android.net.Uri;
 import com.sun.management.ThreadMXBean;
 import java.awt.image.BufferedImage;
+import java.awt.image.DataBufferByte;
 import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.IOException;
@@ -39,9 +40,13 @@ public class LargePhotoTest {
   @BeforeClass
   public static void takePhotos() throws IOException {
     BufferedImage image = new BufferedImage(8000, 6000, BufferedImage.TYPE_3BYTE_BGR);
+    byte[] pixels = ((DataBufferByte) image.getRaster().getDataBuffer()).getData(); // setRGB takes seconds
+    int pos = 0;
     for (int y = 0; y < image.getHeight(); y++) {
       for (int x = 0; x < image.getWidth(); x++) {
-        image.setRGB(x, y, (x >> 5 & 255) << 16 | (y >> 5 & 255) << 8 | (x ^ y) >> 6 & 255);
+        pixels[pos++] = (byte) ((x ^ y) >> 6);
+        pixels[pos++] = (byte) (y >> 5);
+        pixels[pos++] = (byte) (x >> 5);
       }
     }
     ByteArrayOutputStream content = new ByteArrayOutputStream();
