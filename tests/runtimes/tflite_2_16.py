@@ -205,7 +205,12 @@ def _fetched() -> bytes:
         raise _NotFetched("no mvn: apt-get install --no-install-recommends maven")
     with tempfile.TemporaryDirectory() as folder:
         command = [maven, "-q", "-B", _COPY, f"-Dartifact={_COORDINATES}", f"-DoutputDirectory={folder}"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        # Halves the CPU time of a short program.
+        options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ.get('MAVEN_OPTS', '')}"
+        result = subprocess.run(
+            command, env={**os.environ, "MAVEN_OPTS": options},
+            capture_output=True, text=True, timeout=_SECONDS, check=False,
+        )  # fmt: skip
         file = Path(folder) / _PACKAGE
         if result.returncode or not file.is_file():
             raise _NotFetched((result.stdout + result.stderr).strip()[-300:])
