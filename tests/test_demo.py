@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,15 @@ def test_runs_files_results_and_sheet_are_written(finished):
     assert results["sparse"]["images"] == 3
     assert results["sparse"]["kilobytes"] < results["dense"]["kilobytes"]
     with Image.open(folder / "sheet.png") as sheet:
+        assert sheet.width > 600
+
+
+@pytest.mark.slow
+def test_photographs_are_captioned_by_the_captioner_of_the_app(finished):
+    output, folder = finished
+    captions = output[output.index("5 of 5") :]
+    assert re.search(r"astronaut\.jpg: a \w+ .*sure", captions)
+    with Image.open(folder / "photographs.png") as sheet:
         assert sheet.width > 600
 
 

@@ -3,7 +3,8 @@
 Generates images of coloured shapes, trains a dense and a sparse captioner on them, exports both, and
 captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and a sheet of
 captioned images. Except for pruning, both captioners are trained as in the quickstart (python -m
-tfsparsecap.train).
+tfsparsecap.train). In a clone of the project, the captioner of the Android app, trained on Flickr8k, then
+captions three photographs.
 
 examples:
   python -m tfsparsecap.demo
@@ -20,6 +21,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +45,10 @@ _ROWS = (
     ("ms", "ms per caption", "{:.2f}", "x faster"),
 )
 _IMAGES_ON_SHEET = 16
+# In a clone of the project; its photographs are free.
+_CLONE = Path(__file__).parents[1]
+_SHIPPED = _CLONE / "android_demo" / "models" / "models.tar.xz"
+_PHOTOGRAPHS = _CLONE / "docs" / "images" / "photographs"
 _TIMED_RUNS = 64
 
 
@@ -78,10 +84,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     start = time.monotonic()
     console = Console(highlight=False)
     runs, files = {}, {}
+    steps = 5 if _SHIPPED.is_file() else 4
     for number, (name, config) in enumerate(configs.items(), 1):
-        console.rule(f"[bold]{number} of 4: training the {name} captioner", align="left")
+        console.rule(f"[bold]{number} of {steps}: training the {name} captioner", align="left")
         runs[name] = _train(config, options, console)
-    console.rule("[bold]3 of 4: exporting", align="left")
+    console.rule(f"[bold]3 of {steps}: exporting", align="left")
     for name, folder in runs.items():
         files[name] = options.folder / f"{name}.tflite"
         command = ["--tflite", str(folder), "--format", _MODELS[name][1], "--output", str(files[name])]
@@ -92,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"  {report['bytes'] / 1e3:,.0f} KB; {check['equal']:.0%} of {check['samples']} captions equal"
             " those of the Keras model"
         )
-    console.rule("[bold]4 of 4: captioning held-out images with both files", align="left")
+    console.rule(f"[bold]4 of {steps}: captioning held-out images with both files", align="left")
     records = load_data(configs["sparse"]).split("test")
     captions = {name: _captions(file, records) for name, file in files.items()}
     command = [*map(str, files.values()), "--runs", str(_TIMED_RUNS)]
@@ -117,6 +124,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"Caption one yourself: python -m tfsparsecap.caption {files['sparse']} {records[0].image}",
         soft_wrap=True,
     )
+    if _SHIPPED.is_file():
+        console.rule(f"[bold]{steps} of {steps}: captioning photographs", align="left")
+        _caption_photographs(options.folder, console)
 
 
 def _config(name: str, settings: list[str]):
@@ -201,6 +211,37 @@ def _table(results: dict[str, dict]):
             divided = f"{dense[key] / sparse[key]:.1f}{ratio}" if ratio else ""
             table.add_row(title, shown.format(dense[key]), shown.format(sparse[key]), divided)
     return table
+
+
+def _caption_photographs(folder: Path, console) -> None:
+    """Captions photographs with the captioner of the Android app; prints them and draws a sheet."""
+    from tfsparsecap.data.images import read_image
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.reports.image_sheet import CaptionedImage, draw_sheet
+
+    file, sheet = folder / "photographs.tflite", folder / "photographs.png"
+    with tarfile.open(_SHIPPED) as archive:
+        shipped = archive.extractfile("sparse.tflite")
+        assert shipped is not None  # a regular file of the project
+        atomic_write(file, shipped.read())
+    captioner, images = TFLiteCaptioner(file), []
+    for photograph in sorted(_PHOTOGRAPHS.glob("*.jpg")):
+        best = captioner.caption(read_image(photograph, captioner.image_size or 0))[0]
+        sure = "" if best.confidence is None else f", {best.confidence:.0%} sure"
+        images.append(CaptionedImage(photograph, f"{best.text}{sure}"))
+        console.print(f"  {photograph.name}: {best.text}{sure}")
+    draw_sheet(
+        images,
+        sheet,
+        title="Photographs",
+        subtitle=f"A captioner of {file.stat().st_size / 1e6:.1f} MB, trained on Flickr8k.",
+        columns=len(images),
+    )
+    console.print(
+        f"Captioned photographs: [bold]{sheet}[/]\n"
+        f"Caption your own: python -m tfsparsecap.caption {file} PHOTO.jpg",
+        soft_wrap=True,
+    )
 
 
 def _draw_sheet(path: Path, records: list, captions: list, results: dict) -> None:
