@@ -17,7 +17,7 @@ from ..runtimes import tflite_2_16
 from .conftest import REPOSITORY
 
 MODELS = REPOSITORY / "android_demo" / "models" / "models.tar.xz"
-MAX_BYTES = 4 << 20
+MAX_BYTES = 9 << 20
 NAMES = ("sparse", "dense")
 #: Tolerance for caption scores of the two runtimes, in nats; see tests/export/test_runtimes.py.
 TOLERANCE = 0.1

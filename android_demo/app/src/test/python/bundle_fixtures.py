@@ -215,7 +215,8 @@ def _verdict(path: Path) -> str:
 def _text_of(description: dict, vocabulary: list[str]):
     """`TFLiteCaptioner.text`, without the graph, which it does not need."""
     inputs = {"image": {"shape": np.array([1, SIDE, SIDE, 3]), "dtype": np.uint8}}
-    runner = SimpleNamespace(get_input_details=lambda: inputs)
+    outputs = dict.fromkeys(("token_ids", "scores"))
+    runner = SimpleNamespace(get_input_details=lambda: inputs, get_output_details=lambda: outputs)
     loaded = SimpleNamespace(get_signature_runner=lambda name: runner)
     with (
         tempfile.NamedTemporaryFile(suffix=".tflite") as file,
