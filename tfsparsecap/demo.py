@@ -229,7 +229,7 @@ def _caption_photographs(folder: Path, console) -> None:
         best = captioner.caption(read_image(photograph, captioner.image_size or 0))[0]
         sure = "" if best.confidence is None else f", {best.confidence:.0%} sure"
         images.append(CaptionedImage(photograph, f"{best.text}{sure}"))
-        console.print(f"  {photograph.name}: {best.text}{sure}")
+        console.print(f"  {photograph.name}: {best.text}{sure}", soft_wrap=True)
     draw_sheet(
         images,
         sheet,

@@ -58,7 +58,7 @@ def test_calibrate_writes_the_constants_and_shows_them(capsys, tmp_path, monkeyp
         (["--calibrate", "a.tflite"], "measures the machine"),
         (["--calibrate", "--profile"], "measures the machine"),
         (["a.tflite", "--costs", "costs.json"], "give both or neither"),
-        (["a.tflite", "--plot", "sizes.txt"], "no .png, .svg or .pdf file"),
+        (["a.tflite", "--plot", "sizes.txt"], "not a .png, .svg or .pdf file"),
         (["absent.tflite"], "cannot read absent.tflite"),
     ],
 )

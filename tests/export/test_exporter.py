@@ -151,8 +151,8 @@ def test_a_transformer_that_predicts_digits_returns_words(
             found = file.caption(sample["image"][0])
             captions.add(found[0][0])
             if format not in ("auto", *INT8):
-                assert [text for text, _ in found] == [digits.decode(row) for row in token_ids]
-                np.testing.assert_allclose([score for _, score in found], scores, atol=0.05)
+                assert [caption.text for caption in found] == [digits.decode(row) for row in token_ids]
+                np.testing.assert_allclose([caption.score for caption in found], scores, atol=0.05)
                 words, _ = file.token_ids(sample["image"][0])
                 np.testing.assert_array_equal(words, digits.to_words(token_ids))
         assert len(captions) > 1

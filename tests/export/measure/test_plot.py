@@ -48,7 +48,7 @@ def test_names_have_the_folders_that_distinguish_files():
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("a.txt", "no .png, .svg or .pdf file"), ("a", "no .png"), ("no/a.png", "no folder")],
+    [("a.txt", "not a .png, .svg or .pdf file"), ("a", "not a .png"), ("no/a.png", "no folder")],
 )
 def test_an_unusable_path_is_an_input_error(tmp_path, name, message):
     with pytest.raises(InputError, match=message):
