@@ -343,8 +343,8 @@ def test_a_partly_frozen_encoder_is_trained_on_cached_features(tiny_settings, tm
     scst = ["training.scst.epochs=1", "training.scst.samples=3", "training.scst.batch_size=10"]
     cached = [*settings, *scst, f"data.cache_folder={tmp_path / 'cache'}"]
     folder, _, _ = train(tmp_path, cached)
-    # One cache for both phases.
-    assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 1
+    # One cache of the frozen part, and one of the trained encoder for the rewards.
+    assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 2
     images, _, _ = train(tmp_path, [*settings, "name=images", "data.cache_folder=null"])
     assert [row["phase"] for row in history(folder)] == ["train", "scst"]
     losses = [float(history(run)[0]["loss"]) for run in (folder, images)]

@@ -45,15 +45,13 @@ class RunData:
     teachers: Sequence["RunData"] = ()
     frozen: bool = False
     _sources: list[ImageSource] = field(default_factory=list)
-    _frozen_part: keras.Layer | None = None
+    _cached_part: keras.Layer | None = None
     _caches: list[FeatureCache] = field(default_factory=list)
 
     def freeze_encoder(self) -> None:
-        """Caches the features of the encoder from now on, even if it was trained before."""
-        self.frozen = True
-        encoder = self.config.model.encoder
-        if encoder is not None and encoder.frozen_until is None:
-            self._caches.clear()
+        """Caches the features of the whole encoder from now on, even if it was trained before."""
+        self.frozen, self._cached_part = True, None
+        self._caches.clear()
 
     def training_batches(
         self, *, from_images: bool, batch_size: int, rewards: bool = False
@@ -109,8 +107,8 @@ class RunData:
         if encoder is None:
             source = RegionFeatureSource(region_features(self.config, records), settings.on_bad_record)
         elif features:
-            name = "features" if encoder.frozen_until is None else "frozen_features"
-            source = FeatureCacheSource(records, *features, name=name)
+            whole = self._cached_part is self.encoder
+            source = FeatureCacheSource(records, *features, name="features" if whole else "frozen_features")
         else:
             source = ImageFileSource(records, encoder.image_size, settings.on_bad_record)
         self._sources.append(source)
@@ -124,19 +122,20 @@ class RunData:
     def features(self, records: Sequence[Record], views: int = 1) -> list[FeatureCache]:
         """Features of each view: of the images of all splits, then of these records.
 
-        They are the encoder's or, with `frozen_until`, its frozen part's. Empty if they change or nothing is
-        cached.
+        They are the encoder's or, with `frozen_until` and until `freeze_encoder`, its frozen part's. Empty if
+        they change or nothing is cached.
         """
         data, encoder = self.config.data, self.config.model.encoder
         if not (self.frozen and data.cache_folder is not None) and not caches_features(self.config):
             return []
         assert encoder is not None and self.encoder is not None and data.cache_folder is not None
-        if self._frozen_part is None:
-            self._frozen_part = self.encoder if encoder.frozen_until is None else self.encoder.frozen_part()
+        if self._cached_part is None:
+            whole = self.frozen or encoder.frozen_until is None
+            self._cached_part = self.encoder if whole else self.encoder.frozen_part()
         for view in range(len(self._caches), views):
             cache = cached_features(
                 records if view else self.data.records,
-                self._frozen_part,
+                self._cached_part,
                 encoder.image_size,
                 Path(data.cache_folder).expanduser(),
                 view=view,
