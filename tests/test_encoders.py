@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tfsparsecap.encoders import main
+from tfsparsecap.errors import InputError
 
 
 def test_the_list_names_every_encoder(capsys, monkeypatch):
@@ -23,6 +24,11 @@ def test_the_list_can_be_filtered_sorted_and_printed_as_json(capsys):
     lite = [f"efficientnet_lite{variant}" for variant in range(3)]
     assert list(found) == [*lite, "tiny_vit_5m", "efficientnet_lite3"]
     assert found["tiny_vit_5m"]["feature_map"] == [7, 7, 320]
+
+
+def test_a_text_that_no_name_contains_is_an_error():
+    with pytest.raises(InputError, match="no network has zzz or yyy in its name"):
+        main(["zzz", "yyy"])
 
 
 def test_the_help_shows_how_to_use_an_encoder(capsys):

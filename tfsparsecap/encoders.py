@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from tfsparsecap.command import parser, run
 from tfsparsecap.encoder_catalogue import CATALOGUE, KERAS_HUB, EncoderEntry
+from tfsparsecap.errors import InputError
 
 COLUMNS = ("network", "top-1", "parameters", "multiply-adds", "image", "feature map", "licence", "weights")
 #: The table is at least this wide: narrower terminals wrap its lines, and nothing is cut off.
@@ -41,7 +42,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the list."""
+    """Prints the list.
+
+    Raises:
+        InputError: no network has the name.
+    """
     given = arguments(argv)
     wanted = [text.lower() for text in given.names]
     entries = {
@@ -49,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name, entry in CATALOGUE.items()
         if not wanted or any(text in name.lower() for text in wanted)
     }
+    if not entries:
+        raise InputError(
+            f"no network has {' or '.join(given.names)} in its name: run this without a text to list all"
+        )
     if given.sort == "name":
         entries = dict(sorted(entries.items(), key=lambda item: item[0].lower()))
     elif given.sort:

@@ -197,5 +197,8 @@ def test_the_table_lists_missing_scores_and_remarks():
     )
     assert table["CIDEr"] == "0.500" and table["SPICE"] == "not computed: there is no Java"
     assert table["words"] == "4.2 per caption, 30 different ones" and "METEOR" not in table
+    assert table["distinct captions"] == "100.0%"
+    same = dict(scores_table({**scores, "distinct": 1 / 9}))["distinct captions"]
+    assert same == "none: all images have the same caption"
     scores = {"split": "test", "images": 4, "beam": 1, "exact_match": 0}
     assert dict(scores_table(scores))["captions"] == "test, 4 images, beam 1"

@@ -44,7 +44,9 @@ def test_encoders_are_built_from_their_settings():
     assert (encoder.layer, encoder.image_size, encoder.batch_norm_momentum) == ("Mixed_3b", 32, 0.9)
     assert encoder.trainable and encoder.features_shape == (16, 256)
     assert type(make_encoder(Encoder(layer="conv_pw_1_relu"), "float32")) is MobileNetV1Encoder
-    with pytest.raises(InputError, match=r'model\.encoder: Inception-V1 has no layer "conv_pw_3_relu"'):
+    with pytest.raises(
+        InputError, match=r"model\.encoder: layer is conv_pw_3_relu, and Inception-V1 has no such layer"
+    ):
         make_encoder(Encoder(network="inception_v1", layer="conv_pw_3_relu"), "float32")
     absent = Encoder(**inception, weights="absent.ckpt")
     with pytest.raises(InputError, match=r"model\.encoder: there is no checkpoint absent\.ckpt"):

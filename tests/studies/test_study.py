@@ -170,6 +170,7 @@ def test_paths_are_relative_to_the_file_that_contains_them(tmp_path):
         ),
         ("name: a\nmethods: {A: {}}\nvariants: {v: {seed: 3}}\n", r"variants\.v in .*use seeds"),
         ("name: a\nmethods: {A: null}\n", "methods in"),
+        ("name: a\nmodel: {kind: up_down}\n", "has the settings of one run: train it with"),
         ("- a\n", "has no settings"),
         ("a: [", "is not YAML"),
     ],

@@ -54,7 +54,8 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
     tiny_settings, tmp_path, monkeypatch
 ):
     settings = [*tiny_settings, *STATEFUL, f"data.cache_folder={tmp_path / 'cache'}"]
-    whole, scores, _ = train(tmp_path / "whole", settings)
+    whole, scores, messages = train(tmp_path / "whole", settings)
+    assert any(text.startswith("the encoder has random weights") for text in messages)
     save = SaveEpoch.on_epoch_end
 
     def save_and_stop(self, epoch, logs=None):

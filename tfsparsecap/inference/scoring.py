@@ -150,7 +150,9 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
         words = f"{scores['mean_length']:.1f} per caption, {scores['vocabulary_used']} different ones"
         if "vocabulary_share" in scores:
             words += f", {scores['vocabulary_share']:.1%} of the training vocabulary"
-        rows += [("distinct captions", f"{scores['distinct']:.1%}"), ("words", words)]
+        same = scores["distinct"] * scores["images"] < 1.5 < scores["images"]
+        distinct = "none: all images have the same caption" if same else f"{scores['distinct']:.1%}"
+        rows += [("distinct captions", distinct), ("words", words)]
     if "faults" in scores:
         shares = f"{scores['incomplete']:.1%} incomplete, {scores['repetitive']:.1%} repetitive"
         counts = ", ".join(f"{name}: {count}" for name, count in scores["faults"].items())

@@ -153,10 +153,17 @@ def load_study(path: str | Path) -> Study:
     Paths of configuration files become absolute; they are relative to the file that contains them.
 
     Raises:
-        InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type.
+        InputError: the file is missing, not YAML, or the configuration of a run; a key is unknown, or a value
+            has the wrong type.
     """
+    settings = read_settings(path, _with_absolute_paths)
+    if settings.keys() & {"data", "model", "training"}:
+        raise InputError(
+            f"{path} has the settings of one run: train it with python -m tfsparsecap.train --config {path},"
+            " or name it as `config` in a study's file, such as those in configs/studies/"
+        )
     try:
-        return Study.model_validate(read_settings(path, _with_absolute_paths))
+        return Study.model_validate(settings)
     except ValidationError as error:
         raise InputError(sentence_of(error, Study, lambda key: f"in {path}")) from error
 

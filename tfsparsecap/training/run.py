@@ -107,6 +107,12 @@ class _Run:
         for line in (data.summary(), *data.notes):
             report(line)
         tokenizer = self._make_captioner(data, resume)
+        settings = config.model.encoder
+        if settings and not (settings.weights or settings.trainable or config.training.start_from):
+            report(
+                "the encoder has random weights and is not trained: set model.encoder.weights, or"
+                " model.encoder.trainable=true"
+            )
         if config.training.scst is not None:  # the last phase must not fail after hours of training
             captioned = sum(bool(record.captions) for record in data.split("train"))
             check_count(captioned, "images", config.training.scst.batch_size, "training.scst.batch_size")

@@ -106,7 +106,7 @@ def test_unusable_arguments_are_rejected(monkeypatch):
         ApplicationsEncoder("EfficientnetB0x", weights=None)
     with pytest.raises(InputError, match=r"Xception cannot be created: .*71"):
         ApplicationsEncoder("Xception", image_size=64, weights=None)
-    with pytest.raises(InputError, match='VGG16 has no layer "block5": did you mean'):
+    with pytest.raises(InputError, match="layer is block5, and VGG16 has no such layer: did you mean"):
         ApplicationsEncoder("VGG16", "block5", image_size=32, weights=None)
 
     def unreachable(**arguments):

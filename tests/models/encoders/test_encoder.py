@@ -128,7 +128,10 @@ def test_the_default_layer_of_inception_is_that_of_the_paper():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"layer": "mixed_4f"}, 'Inception-V1 has no layer "mixed_4f": did you mean Mixed_4f'),
+        (
+            {"layer": "mixed_4f"},
+            "layer is mixed_4f, and Inception-V1 has no such layer: did you mean Mixed_4f",
+        ),
         ({"layer": "block5"}, "did you mean Mixed_4f"),
         ({"image_size": 31}, "Inception-V1 needs images of at least 32"),
         ({"weights": "imagenet"}, "Keras does not have for Inception-V1"),

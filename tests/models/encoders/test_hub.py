@@ -64,7 +64,7 @@ def test_a_frozen_encoder_has_no_trainable_weights(preset):
 def test_unusable_presets_are_rejected(preset, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"KerasHub's preset .*absent cannot be loaded"):
         KerasHubEncoder(str(tmp_path / "absent"))
-    with pytest.raises(InputError, match="has no layer"):
+    with pytest.raises(InputError, match="has no such layer"):
         KerasHubEncoder(preset, "stack9", image_size=SIZE)
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     with pytest.raises(InputError, match=r"needs KerasHub: pip install 'tfsparsecap\[hub\]'"):

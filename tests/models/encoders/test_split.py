@@ -86,7 +86,10 @@ def test_it_is_saved(encoder, images, tmp_path):
     "layer, message",
     [
         ("stages.3.blocks.1", r"frozen_until is stages\.3\.blocks\.1, the last layer of TinyViT-5M: name an"),
-        ("stages.2.blocks.9", r'TinyViT-5M has no layer "stages\.2\.blocks\.9": did you mean stages\.2\.bl'),
+        (
+            "stages.2.blocks.9",
+            r"until is stages\.2\.blocks\.9, and TinyViT-5M has no such layer: did you mean stages\.2\.bl",
+        ),
         ("stages.3.blocks.0.attn", r"cannot be frozen until stages\.3\.blocks\.0\.attn: later layers also u"),
     ],
 )

@@ -86,7 +86,7 @@ class Encoder(keras.layers.Layer):
         """Keeps the part of a network up to `layer`; its input is what `preprocess` returns."""
         names = [part.name for part in network.layers[1:]]
         if self.layer is not None and self.layer not in names:
-            raise unknown_layer(self.network_name, self.layer, names, self.usual_layer)
+            raise unknown_layer("layer", self.network_name, self.layer, names, self.usual_layer)
         output = network.output if self.layer is None else network.get_layer(self.layer).output
         if not hasattr(output, "shape") or len(output.shape) not in (3, 4):
             raise InputError(

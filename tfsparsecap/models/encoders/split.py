@@ -45,7 +45,7 @@ def split_network(network: keras.Model, layer: str, image_size: int, name: str) 
     """
     names = [part.name for part in network.layers[1:]]
     if layer not in names:
-        raise unknown_layer(name, layer, names)
+        raise unknown_layer("frozen_until", name, layer, names)
     middle = network.get_layer(layer).output
     if middle is network.output:
         raise InputError(
@@ -61,7 +61,11 @@ def split_network(network: keras.Model, layer: str, image_size: int, name: str) 
     return Split(frozen, rest, tuple(frozen.compute_output_shape((1, image_size, image_size, 3))[1:]))
 
 
-def unknown_layer(network: str, layer: str, names: Sequence[str], usual: str = "") -> InputError:
-    """The error for a layer that a network does not have, with similar names."""
+def unknown_layer(
+    setting: str, network: str, layer: str, names: Sequence[str], usual: str = ""
+) -> InputError:
+    """The error for a setting's layer that a network does not have, with similar names."""
     guesses = difflib.get_close_matches(layer, names, n=3) or [usual or names[-1]]
-    return InputError(f'{network} has no layer "{layer}": did you mean {" or ".join(guesses)}?')
+    return InputError(
+        f"{setting} is {layer}, and {network} has no such layer: did you mean {' or '.join(guesses)}?"
+    )
