@@ -146,7 +146,7 @@ def test_unusable_arguments_of_inception_are_rejected(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"layer": "conv_pw5_relu"}, 'no layer "conv_pw5_relu": did you mean .*conv_pw_5_relu'),
+        ({"layer": "conv_pw5_relu"}, "no such layer: did you mean .*conv_pw_5_relu"),
         ({"image_size": 16}, "at least 32"),
         ({"width": 0}, "above 0"),
         ({"width": 0.3, "weights": "imagenet"}, "no ImageNet weights for width 0.3"),
