@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 from rich.console import Console
+from tfsparsecap_export import benchmark
 from tfsparsecap_export.__main__ import export
 
 from tfsparsecap import demo
@@ -22,17 +23,15 @@ SMALL = [
     "model.encoder.image_size=32", "model.encoder.layer=conv_pw_2_relu", "model.rnn_size=32",
     "model.embedding_size=16", "model.attention_size=16",
 ]  # fmt: skip
-RUN = demo._run
 
 
-def run_export_here(module: str, *arguments: str):
-    """`demo._run` that exports in this process, because starting another one takes seconds."""
-    if module != "tfsparsecap_export":
-        return RUN(module, *arguments)
+def run_here(module: str, *arguments: str):
+    """`demo._run` in this process, because starting another one takes seconds."""
+    command = {"tfsparsecap_export": export, "tfsparsecap_export.benchmark": benchmark.main}[module]
     output = io.StringIO()
     tf.config.run_functions_eagerly(False)
     with contextlib.redirect_stdout(output):
-        export([*arguments, "--json"])
+        command([*arguments, "--json"])
     return json.loads(output.getvalue())
 
 
@@ -44,7 +43,7 @@ def finished(tmp_path_factory):
     tf.config.run_functions_eagerly(True)  # compiling takes longer than this training
     try:
         with contextlib.redirect_stdout(output), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(demo, "_run", run_export_here)
+            patch.setattr(demo, "_run", run_here)
             demo.main(["--folder", str(folder), f"data.folder={folder.parent / 'scenes'}", *SMALL])
     finally:
         tf.config.run_functions_eagerly(False)
@@ -155,6 +154,12 @@ def test_dense_and_sparse_settings_differ_only_in_pruning():
     assert dense.pruning is None
     assert sparse.pruning.sparsity == 0.9 and sparse.pruning.block_shape == (16, 1)
     assert dense.model_copy(update={"pruning": sparse.pruning, "name": "sparse"}) == sparse
+
+
+def test_commands_print_json(tmp_path, monkeypatch):
+    (tmp_path / "echo_arguments.py").write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert demo._run("echo_arguments", "a b") == ["a b", "--json"]
 
 
 def test_failed_commands_are_errors():
