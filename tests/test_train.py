@@ -99,6 +99,7 @@ def test_a_checkpoint_of_another_model_is_rejected(capsys, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
 def test_the_command_prints_a_table_or_json(capsys, tmp_path, monkeypatch, tiny_settings):
     monkeypatch.chdir(tmp_path)
     assert train.main([*tiny_settings, "training.epochs=1"]) == 0
