@@ -73,7 +73,7 @@ def test_every_network_of_keras_is_in_the_catalogue():
     }
 
 
-@pytest.mark.parametrize("name", ["MobileNetV3Small", "EfficientNetB0"])
+@pytest.mark.parametrize("name", ["MobileNetV3Small", pytest.param("EfficientNetB0", marks=pytest.mark.slow)])
 def test_the_catalogue_has_the_feature_maps_of_the_networks(name):
     entry = CATALOGUE[name]
     encoder = ApplicationsEncoder(name, image_size=entry.image_size, weights=None)
@@ -92,6 +92,7 @@ def test_weights_that_keras_saved_are_read(images, tmp_path):
             ApplicationsEncoder("MobileNetV3Small", image_size=SIZE, weights=str(tmp_path / name))
 
 
+@pytest.mark.slow
 def test_the_configuration_keeps_network_layer_and_policy():
     encoder = ApplicationsEncoder(
         "MobileNetV2", "block_3_expand_relu", image_size=64, weights=None, dtype="mixed_bfloat16"

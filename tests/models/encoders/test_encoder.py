@@ -27,7 +27,7 @@ def small_inception(**changes):
     return InceptionV1Encoder(**{"layer": "Mixed_3b", "image_size": 64, "weights": None, **changes})
 
 
-BOTH = pytest.mark.parametrize("make", [small, small_inception])
+BOTH = pytest.mark.parametrize("make", [small, pytest.param(small_inception, marks=pytest.mark.slow)])
 
 
 @pytest.mark.slow
@@ -192,6 +192,7 @@ def test_every_convolution_of_mobilenet_is_gated(frozen):
     assert [(layer.name, type(layer).__name__) for layer in convolutions(encoder)] == MOBILENET
 
 
+@pytest.mark.slow
 def test_every_convolution_of_inception_is_gated():
     encoder = InceptionV1Encoder("Mixed_5c", image_size=32)
     prune(classifier(encoder), Supermask(0.5, total_steps=10), prune_frozen=True, skip="head")
