@@ -41,6 +41,7 @@ def test_valid_settings_pass(settings):
         ),
         (["training.clip_value=1"], "both set: set one of them to null"),
         (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
+        (["pruning.ema=0.9"], r"unknown key pruning\.ema .* did you mean pruning\.ema_decay\?"),
         (["pruning.total_steps=3"], r"unknown key pruning\.total_steps"),
         (["pruning.method=suprmask"], r"no pruning\.method 'suprmask': did you mean supermask\?"),
         (["pruning.method=frozen"], r"method=frozen starts from a trained run: set training\.start_from"),

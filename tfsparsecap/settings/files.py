@@ -242,19 +242,19 @@ def sentence_of(
 def _nearest(key: str, keys: list[str]) -> str | None:
     """The known key that the user most likely meant."""
     head, _, name = key.rpartition(".")
-    similar = difflib.get_close_matches(
-        name,
-        [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == head],
-        n=1,
-        cutoff=0.6,
+    siblings = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == head]
+    similar = [known for known in siblings if known.startswith(f"{name}_")] or difflib.get_close_matches(
+        name, siblings, n=1, cutoff=0.6
     )
     if similar:
         return f"{head}.{similar[0]}" if head else similar[0]
     same = [known for known in keys if known.rpartition(".")[2] == name]
     if same:
         return same[0]
-    anywhere = difflib.get_close_matches(key, keys, n=1, cutoff=0.7)
-    return anywhere[0] if anywhere else None
+    for known in difflib.get_close_matches(key, keys, n=3, cutoff=0.7):
+        if difflib.get_close_matches(name, [known.rpartition(".")[2]], cutoff=0.6):
+            return known
+    return None
 
 
 def _keys(schema: type[BaseModel], kind: str, prefix: str = "") -> Iterator[str]:
