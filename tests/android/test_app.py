@@ -129,7 +129,7 @@ def test_manifest_keeps_elements_unknown_to_debians_aapt2(apk):
 def test_models_and_libraries_are_uncompressed_and_page_aligned(apk):
     with zipfile.ZipFile(apk) as archive:
         stored = [info for info in archive.infolist() if info.filename.startswith(("assets/", "lib/"))]
-    assert len(stored) == 2 + len(ABIS)
+    assert len(stored) == 3 + len(ABIS)
     for info in stored:
         assert info.compress_type == zipfile.ZIP_STORED, info.filename
         assert data_offset(apk, info) % PAGE == 0, info.filename

@@ -4,6 +4,8 @@ package org.tfsparsecap.demo;
 enum ModelChoice {
   /** Packaged in the APK; most of its weights are zero. */
   SPARSE("sparse.tflite", R.string.model_sparse),
+  /** Packaged in the APK if it was built with one: a faster captioner with a smaller encoder. */
+  SMALL("small.tflite", R.string.model_small),
   /** Packaged in the APK if it was built with one; all of its weights are stored. */
   DENSE("dense.tflite", R.string.model_dense),
   /** A bundle that the user opened. */

@@ -71,6 +71,16 @@ public final class ModelsTest extends ScreenTest {
   }
 
   @Test
+  public void smallBuiltInModelComesSecond() {
+    app.builtIn = EnumSet.allOf(ModelChoice.class);
+    app.builtIn.remove(ModelChoice.USER);
+    app.engine.builtIn.put(ModelChoice.SMALL, SamplePhotos.model("shapes_sparse"));
+    ModelsActivity screen = openModels(null).get();
+    assertEquals(3, children(screen, R.id.cards).size());
+    assertEquals("Small model", text(card(screen, 1), R.id.model_title));
+  }
+
+  @Test
   public void measuresSeveralRunsAfterAWarmUp() {
     openModels(album.photo(SamplePhotos.TRIANGLE));
     assertEquals("two models, two warm-up runs and nine measured ones", 22, app.engine.captioned.size());
