@@ -10,7 +10,7 @@ from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.pruning import Gradual, prune
 from tfsparsecap.settings.training import Training
-from tfsparsecap.training.loop import Loop
+from tfsparsecap.training.loop import STEPS_PER_REPORT, Loop, StepLogs
 from tfsparsecap.training.optimizers import make_optimizer
 
 WORDS, LENGTH = 12, 5
@@ -155,6 +155,49 @@ def test_dropout_runs_on_two_devices():
     with strategy.scope():
         model = make_captioner(dropout=0.5)
     Loop(model, strategy=strategy).run(batches_of, epochs=1)
+
+
+class LastLogs(keras.callbacks.TensorBoard):
+    """Records the logs that Keras's callbacks get after a step."""
+
+    def __init__(self):
+        keras.callbacks.Callback.__init__(self)
+        self.seen = []
+
+    set_model = set_params = on_train_begin = on_train_batch_begin = on_train_end = lambda *_, **__: None
+    on_epoch_begin = on_epoch_end = lambda *_, **__: None
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(logs)
+
+
+def quick_loop(losses):
+    """A loop whose steps have these losses and do nothing else."""
+    loop, left = Loop(make_captioner()), iter(losses)
+    loop.train_step = lambda batch: {"loss": tf.constant(next(left)), "sparsity": tf.constant(0.5)}
+    return loop
+
+
+def test_between_reports_logs_stay_on_the_device(monkeypatch):
+    losses, fetches, fetch = [float(step) for step in range(60)], [], StepLogs.fetch
+    monkeypatch.setattr(StepLogs, "fetch", lambda logs: fetches.append(len(logs)) or fetch(logs))
+    shown, ends = LastLogs(), Recorder()
+    record_end = keras.callbacks.Callback()
+    record_end.on_epoch_end = ends.on_epoch_end
+    quick_loop(losses).run(lambda epoch: tf.data.Dataset.range(60), epochs=1, callbacks=[shown, record_end])
+    assert fetches == [1, STEPS_PER_REPORT, 2 * STEPS_PER_REPORT, 60]
+    assert [step for step, logs in enumerate(shown.seen) if logs] == [0, 24, 49]
+    assert shown.seen[24] == {"loss": 24.0, "sparsity": 0.5}
+    assert ends.epochs[0]["loss"] == pytest.approx(np.mean(losses)) and ends.epochs[0]["sparsity"] == 0.5
+    every = Recorder()
+    quick_loop(losses).run(lambda epoch: tf.data.Dataset.range(60), epochs=1, callbacks=[every])
+    assert every.losses == losses
+
+
+def test_a_loss_that_is_not_finite_between_reports_is_named_with_its_step():
+    losses = [1.0] * 29 + [float("inf")] + [float("nan")] * 30
+    with pytest.raises(InputError, match="became inf at step 30 of epoch 3: lower"):
+        quick_loop(losses).run(lambda epoch: tf.data.Dataset.range(60), epochs=3, first_epoch=2)
 
 
 @pytest.mark.slow

@@ -27,6 +27,11 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy() if name == "mirrored" else tf.distribute.get_strategy()
 
 
+#: After so many steps the logs are fetched from the device, the progress bar shows them, and the loss is
+#: checked. In between, the host does not wait for the device.
+STEPS_PER_REPORT = 25
+
+
 class Loop:
     """Training steps that minimise the captioner's `compute_loss`.
 
@@ -79,7 +84,9 @@ class Loop:
             epochs: total number of epochs, including those before a resumed run.
             first_epoch: the first epoch to train.
             callbacks: any Keras callbacks. `on_epoch_end` gets the mean `loss`, the logs of the pruning
-                method, `seconds`, and `data_wait`: the fraction of the epoch spent waiting for data.
+                method, `seconds`, and `data_wait`: the fraction of the epoch spent waiting for data. With a
+                callback that has `on_train_batch_end`, the host waits for the device in every step; Keras's
+                progress bar and `TensorBoard` get logs in every 25th step only.
             verbose: 0 silent, 1 a progress bar, 2 a line per epoch.
 
         Raises:
@@ -115,7 +122,7 @@ class Loop:
         )
 
     def _epoch(self, dataset: Iterable, callbacks: keras.callbacks.CallbackList, epoch: int) -> dict:
-        history: list[dict] = []
+        logs, every_step = StepLogs(epoch), any(map(_needs_each_step, callbacks.callbacks))
         waited, began = 0.0, time.perf_counter()
         iterator = iter(dataset)
         while True:
@@ -125,24 +132,19 @@ class Loop:
             waited += time.perf_counter() - requested
             if batch is None:
                 break
-            callbacks.on_train_batch_begin(len(history))
-            logs = {name: float(value) for name, value in self.train_step(batch).items()}
-            history.append(logs)
-            if not np.isfinite(logs["loss"]):
-                raise InputError(
-                    f"the loss became {logs['loss']} at step {len(history)} of epoch {epoch + 1}: lower"
-                    " training.learning_rate or set training.clip_norm, and train under another name="
-                )
-            callbacks.on_train_batch_end(len(history) - 1, logs)
-        if not history:
+            step = len(logs)
+            callbacks.on_train_batch_begin(step)
+            logs.add(self.train_step(batch))
+            due = every_step or step == 0 or len(logs) % STEPS_PER_REPORT == 0
+            callbacks.on_train_batch_end(step, logs.fetch()[-1] if due else {})
+        if not len(logs):
             raise InputError(
                 "there are fewer training captions than training.batch_size: lower it or give more data"
             )
-        means = {
-            name: float(np.mean([logs[name] for logs in history])) for name in self.averaged & logs.keys()
-        }
+        rows = logs.fetch()
+        means = {name: float(np.mean([row[name] for row in rows])) for name in self.averaged & rows[0].keys()}
         seconds = time.perf_counter() - began
-        return {**logs, **means, "seconds": seconds, "data_wait": waited / seconds}
+        return {**rows[-1], **means, "seconds": seconds, "data_wait": waited / seconds}
 
     def _step(self, batch) -> dict[str, tf.Tensor]:
         logs = self.strategy.run(self._replica_step, args=batch)
@@ -186,3 +188,61 @@ class Loop:
                 for g in gradients
             ]
         self.optimizer.apply(gradients, variables)
+
+
+class StepLogs:
+    """The logs of the steps of an epoch, which stay on the device until they are fetched.
+
+    Args:
+        epoch: number of the epoch from 0, for messages.
+
+    Examples:
+        >>> logs = StepLogs(epoch=0)
+        >>> logs.add({"loss": tf.constant(0.5)})
+        >>> len(logs), logs.fetch()
+        (1, [{'loss': 0.5}])
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._fetched: list[dict[str, float]] = []
+        self._pending: list[dict[str, tf.Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self._fetched) + len(self._pending)
+
+    def add(self, logs: dict[str, tf.Tensor]) -> None:
+        """Adds the logs of a step: float32 scalars, among them `loss`, with the same names in every step."""
+        self._pending.append(logs)
+
+    def fetch(self) -> list[dict[str, float]]:
+        """The logs of all steps so far, in one transfer for those that are new.
+
+        Raises:
+            InputError: a new loss is not finite.
+        """
+        if self._pending:
+            names = list(self._pending[0])
+            values = tf.stack([logs[name] for logs in self._pending for name in names]).numpy()
+            for row in values.reshape(-1, len(names)).tolist():
+                self._fetched.append(dict(zip(names, row, strict=True)))
+                loss = self._fetched[-1]["loss"]
+                if not np.isfinite(loss):
+                    raise InputError(
+                        f"the loss became {loss} at step {len(self._fetched)} of epoch {self.epoch + 1}:"
+                        " lower training.learning_rate or set training.clip_norm, and train under another"
+                        " name="
+                    )
+            self._pending = []
+        return self._fetched
+
+
+def _needs_each_step(callback: keras.callbacks.Callback) -> bool:
+    """Whether a callback may read the logs of every step."""
+    if isinstance(callback, keras.callbacks.ProgbarLogger | keras.callbacks.TensorBoard):
+        return False
+    base = keras.callbacks.Callback
+    return any(
+        getattr(getattr(callback, name), "__func__", None) is not getattr(base, name)
+        for name in ("on_train_batch_end", "on_batch_end")
+    )
