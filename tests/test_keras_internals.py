@@ -43,6 +43,7 @@ def model():
         (lambda model: keras.callbacks.SwapEMAWeights(), "_ema_weights_in_model"),
         (lambda model: keras_internals.global_state, "get_global_attribute"),
         (lambda model: keras.layers.LSTMCell(2), "get_dropout_mask"),
+        (lambda model: keras_internals.ConvLSTMCell, "get_dropout_mask"),
         (lambda model: tf.__internal__, "FuncGraph"),
         (lambda model: keras_internals.model_optimization()[0], "PolynomialDecay"),
         (lambda model: keras_internals.model_optimization()[0], "ConstantSparsity"),

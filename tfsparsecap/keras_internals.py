@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from keras.src.layers.rnn.conv_lstm import ConvLSTMCell as ConvLSTMCell
 
 from tfsparsecap.errors import InputError
 

@@ -12,6 +12,7 @@ from tfsparsecap import layers
 RANDOM = np.random.default_rng(0)
 SEQUENCE = RANDOM.normal(size=(2, 7, 8)).astype("float32")
 IMAGE = RANDOM.normal(size=(2, 7, 6, 8)).astype("float32")
+VOLUME = RANDOM.normal(size=(2, 3, 4, 3, 8)).astype("float32")
 
 
 def one(layer):
@@ -28,6 +29,13 @@ CASES = {
     "2d pointwise": (one(lambda: keras.layers.Conv2D(6, 1, use_bias=False)), IMAGE),
     "2d in groups": (one(lambda: keras.layers.Conv2D(6, 3, groups=2, padding="same")), IMAGE),
     "depthwise": (one(lambda: keras.layers.DepthwiseConv2D(3, depth_multiplier=2)), IMAGE),
+    "3d": (one(lambda: keras.layers.Conv3D(6, 2)), VOLUME),
+    "1d transposed": (one(lambda: keras.layers.Conv1DTranspose(6, 3, strides=2)), SEQUENCE),
+    "2d transposed": (one(lambda: keras.layers.Conv2DTranspose(6, 3, padding="same")), IMAGE),
+    "3d transposed": (one(lambda: keras.layers.Conv3DTranspose(6, 2)), VOLUME),
+    "1d depthwise": (one(lambda: keras.layers.DepthwiseConv1D(3, depth_multiplier=2)), SEQUENCE),
+    "1d separable": (one(lambda: keras.layers.SeparableConv1D(6, 3)), SEQUENCE),
+    "2d separable": (one(lambda: keras.layers.SeparableConv2D(6, 3, depth_multiplier=2)), IMAGE),
 }
 
 
@@ -40,7 +48,7 @@ def test_a_gated_layer_equals_the_stock_layer_with_masked_weights(twins, name, b
     np.testing.assert_allclose(gated, stock, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["1d", "2d", "depthwise"])
+@pytest.mark.parametrize("name", ["1d", "2d", "depthwise", "2d transposed", "1d separable"])
 def test_gates_get_the_gradient_of_their_block(twins, name):
     make, x = CASES[name]
     for by_tape, by_numpy in twins.gradients(make, tf.constant(x), block_shape=(4, 1)):
@@ -63,12 +71,25 @@ def test_blocks_stay_within_one_pixel(channels, height):
     np.testing.assert_array_equal(opened, [(0, 0, channel, 0) for channel in range(height)])
 
 
+def test_blocks_of_transposed_convolutions_run_along_the_inputs_of_one_pixel():
+    layer = layers.GatedConv2DTranspose(6, 2, block_shape=(4, 2))
+    layer.build((None, 8, 8, 16))
+    assert layer.kernel_gate.block == (2, 4) and tuple(layer.kernel.shape) == (2, 2, 6, 16)
+    mask = np.zeros(layer.kernel_gate.logits.shape, "float32")
+    mask[0, 0] = 1
+    opened = np.argwhere(np.asarray(layer.kernel_gate.expand(tf.constant(mask))))
+    np.testing.assert_array_equal(opened, [(0, 0, i, j) for i in range(2) for j in range(4)])
+
+
 def test_depthwise_kernels_are_gated_by_single_weights_without_warning():
     layer = layers.GatedDepthwiseConv2D(3, block_shape=(16, 1))
+    separable = layers.GatedSeparableConv2D(5, 3, block_shape=(16, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         layer.build((None, 8, 8, 16))
-    assert layer.kernel_gate.block == (1, 1)
+        separable.build((None, 8, 8, 16))
+    assert layer.kernel_gate.block == separable.depthwise_kernel_gate.block == (1, 1)
+    assert separable.pointwise_kernel_gate.block == (16, 1)
 
 
 def test_mixed_precision():
@@ -80,10 +101,19 @@ def test_mixed_precision():
     assert tape.gradient(loss, layer.kernel_gate.logits.value).dtype == tf.float32
 
 
-@pytest.mark.parametrize("layer", [layers.GatedConv2D(5, 3), layers.GatedDepthwiseConv2D(3)])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.GatedConv2D(5, 3),
+        layers.GatedDepthwiseConv2D(3),
+        layers.GatedConv2DTranspose(5, 3),
+        layers.GatedSeparableConv2D(5, 3),
+    ],
+)
 def test_layers_are_saved_and_loaded_with_raw_weights_and_gates(tmp_path, layer):
     model = keras.Sequential([keras.Input(IMAGE.shape[1:]), layer])
-    layer.kernel_gate.logits.assign(RANDOM.normal(size=layer.kernel_gate.logits.shape))
+    for gate in layer.gate_of.values():
+        gate.logits.assign(RANDOM.normal(size=gate.logits.shape))
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     for mine, theirs in zip(model.weights, again.weights, strict=True):

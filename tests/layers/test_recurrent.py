@@ -62,6 +62,16 @@ CASES = {
     "gru with recurrent dropout": (sequential(gru(dropout=0.4, recurrent_dropout=0.4)), X),
     "gru unrolled": (sequential(gru(unroll=True)), X),
     "gru with masking": (sequential(words, gru()), WORDS),
+    "simple": (sequential(lambda: keras.layers.SimpleRNN(6, seed=3)), X),
+    "simple with recurrent dropout": (
+        sequential(lambda: keras.layers.SimpleRNN(6, dropout=0.4, recurrent_dropout=0.4, seed=3)),
+        X,
+    ),
+    "convolutional lstm": (sequential(lambda: keras.layers.ConvLSTM1D(4, 2, seed=3)), X[..., None]),
+    "convolutional lstm with dropout": (
+        sequential(lambda: keras.layers.ConvLSTM2D(4, 2, padding="same", dropout=0.4, seed=3)),
+        tf.reshape(X, (1, 2, LENGTH, SIZE, 1)),
+    ),
     "cells in a stack": (sequential(stacked), X),
     "dense over time": (sequential(lambda: keras.layers.TimeDistributed(keras.layers.Dense(6))), X),
     "convolution over time": (
@@ -96,7 +106,7 @@ def test_a_sequence_uses_one_masked_kernel_in_eager_training(twins, name):
     check_one_masked_kernel(twins, name, training=True)
 
 
-@pytest.mark.parametrize("name", ["lstm of sequences", "gru reading in parts"])
+@pytest.mark.parametrize("name", ["lstm of sequences", "gru reading in parts", "convolutional lstm"])
 def test_gates_get_the_gradient_of_the_whole_sequence(twins, name):
     make, x = CASES[name]
     for block_shape in ((1, 1), (2, 1)):

@@ -1,6 +1,7 @@
 """prune and strip_pruning on all kinds of Keras models."""
 
 import logging
+import warnings
 
 import keras
 import numpy as np
@@ -144,7 +145,8 @@ def test_stored_weights_do_not_change_until_stripping():
 
 def test_layers_without_gates_are_listed_with_the_reason(caplog):
     inputs = keras.Input((3, 8))
-    x = keras.layers.SimpleRNN(4, name="plain")(keras.layers.Dense(8, name="frozen", trainable=False)(inputs))
+    x = keras.layers.Dense(8, name="frozen", trainable=False)(inputs)
+    x = keras.layers.Flatten()(keras.layers.PReLU(name="slopes")(x))
     x = keras.layers.Dense(8, name="half")(keras.layers.LayerNormalization(name="norm")(x))
     quantized = keras.layers.Dense(8, name="quantized")
     adapted = keras.layers.Dense(8, name="adapted")
@@ -157,7 +159,7 @@ def test_layers_without_gates_are_listed_with_the_reason(caplog):
     reasons = {path.rpartition("/")[2]: why for path, why in model.pruning.ungated_layers.items()}
     assert reasons == {
         "frozen": "it is not trainable",
-        "simple_rnn_cell": "SimpleRNNCell has no gated form",
+        "slopes": "PReLU has no gated form",
         "norm": "LayerNormalization has no gated form",
         "half": "skipped",
         "quantized": "it is quantized",
@@ -166,6 +168,34 @@ def test_layers_without_gates_are_listed_with_the_reason(caplog):
     assert [layer.name for layer in gated_layers(model)] == ["kept"]
     assert "mine: 24 weights in 1 layers have gates" in caplog.text
     assert "norm: LayerNormalization has no gated form" in caplog.text
+
+
+def test_large_weights_that_stay_dense_are_named_before_training():
+    class Product(keras.layers.Layer):
+        def build(self, shape):
+            self.matrix = self.add_weight((shape[-1], 150), name="matrix")
+            self.table = self.add_weight((400, 8), name="table", trainable=False)
+            self.small = self.add_weight((8, 8), name="small")
+
+        def call(self, x):
+            return keras.ops.matmul(x, self.matrix)
+
+    def make(name):
+        adapted = keras.layers.Dense(150, name="adapted")
+        parts = [Product(name="own"), adapted, keras.layers.Dense(150, name="frozen", trainable=False)]
+        model = keras.Sequential([keras.Input((8,)), *parts, keras.layers.Dense(3)], name=name)
+        adapted.enable_lora(2)
+        return model
+
+    with pytest.warns(UserWarning, match="mine has large weights that stay dense") as caught:
+        prune(make("mine"), Supermask(0.5, total_steps=10))
+    message = str(caught[0].message)
+    assert "own/matrix (1200 weights; Product has no gated form)" in message
+    assert "adapted/kernel (22500 weights; it has LoRA weights)" in message
+    assert not [name for name in ("table", "small", "frozen", "dense_") if name in message]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prune(make("other"), Supermask(0.5, total_steps=10), skip=["own", "adapted"])
 
 
 def test_skipping_a_layer_skips_its_sublayers():

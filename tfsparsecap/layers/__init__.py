@@ -1,17 +1,47 @@
 """Stock Keras layers with gates on their weights."""
 
-from tfsparsecap.layers.convolutional import GatedConv1D, GatedConv2D, GatedDepthwiseConv2D
-from tfsparsecap.layers.core import GatedDense, GatedEinsumDense, GatedEmbedding, GatedReversibleEmbedding
-from tfsparsecap.layers.recurrent import GatedGRUCell, GatedLSTMCell
+from tfsparsecap.layers.convolutional import (
+    GatedConv1D,
+    GatedConv1DTranspose,
+    GatedConv2D,
+    GatedConv2DTranspose,
+    GatedConv3D,
+    GatedConv3DTranspose,
+    GatedDepthwiseConv1D,
+    GatedDepthwiseConv2D,
+    GatedSeparableConv1D,
+    GatedSeparableConv2D,
+)
+from tfsparsecap.layers.core import (
+    GatedDense,
+    GatedEinsumDense,
+    GatedEmbedding,
+    GatedReversibleEmbedding,
+)
+from tfsparsecap.layers.recurrent import (
+    GatedConvLSTMCell,
+    GatedGRUCell,
+    GatedLSTMCell,
+    GatedSimpleRNNCell,
+)
 
 __all__ = [
     "GatedConv1D",
+    "GatedConv1DTranspose",
     "GatedConv2D",
+    "GatedConv2DTranspose",
+    "GatedConv3D",
+    "GatedConv3DTranspose",
+    "GatedConvLSTMCell",
     "GatedDense",
+    "GatedDepthwiseConv1D",
     "GatedDepthwiseConv2D",
     "GatedEinsumDense",
     "GatedEmbedding",
     "GatedGRUCell",
     "GatedLSTMCell",
     "GatedReversibleEmbedding",
+    "GatedSeparableConv1D",
+    "GatedSeparableConv2D",
+    "GatedSimpleRNNCell",
 ]

@@ -102,9 +102,9 @@ class GatedLayer(_MixedLayer):
             weight = self.stored_weight(name)
             requested = self.block_shape[::-1] if self.gated_descriptor(name).transposed else self.block_shape
             rows, block_shape = self.tiling(name, tuple(weight.shape), requested)
-            gate = Gate(block_shape, name=f"{name}_gate")
+            gate = Gate((1, 1) if name in self.single_names else block_shape, name=f"{name}_gate")
             gate.build(tuple(weight.shape), rows=rows)
-            if gate.block != requested and self.warns_of_other_blocks:
+            if gate.block != requested and name not in self.single_names:
                 warnings.warn(
                     f"{self.path or self.name}: the {name} of shape {tuple(weight.shape)} does not"
                     " divide into"
@@ -113,8 +113,8 @@ class GatedLayer(_MixedLayer):
                 )
             setattr(self, f"{name}_gate", gate)
 
-    #: Whether to warn if the blocks of a weight differ from the requested ones.
-    warns_of_other_blocks = True
+    #: Weights that always have single gates, whatever the block shape, because they do not sum over inputs.
+    single_names: tuple[str, ...] = ()
 
     def tiling(
         self, name: str, shape: tuple[int, ...], block_shape: tuple[int, int]

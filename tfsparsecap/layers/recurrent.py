@@ -4,6 +4,8 @@ from typing import Any
 
 import keras
 
+from tfsparsecap import keras_internals
+from tfsparsecap.layers.convolutional import GatedConvolution
 from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 
 
@@ -45,6 +47,37 @@ class GatedGRUCell(GatedCell, keras.layers.GRUCell):
         >>> layer = keras.layers.RNN(GatedGRUCell(32), return_sequences=True)
         >>> layer(keras.ops.ones((2, 5, 16))).shape
         TensorShape([2, 5, 32])
+    """
+
+    kernel = GatedWeight()
+    recurrent_kernel = GatedWeight()
+
+
+@register
+class GatedSimpleRNNCell(GatedCell, keras.layers.SimpleRNNCell):
+    """`keras.layers.SimpleRNNCell` whose kernel and recurrent kernel are gated. Use it like `GatedLSTMCell`.
+
+    Examples:
+        >>> layer = keras.layers.RNN(GatedSimpleRNNCell(32))
+        >>> layer(keras.ops.ones((2, 5, 16))).shape
+        TensorShape([2, 32])
+    """
+
+    kernel = GatedWeight()
+    recurrent_kernel = GatedWeight()
+
+
+@register
+class GatedConvLSTMCell(GatedCell, GatedConvolution, keras_internals.ConvLSTMCell):
+    """The cell of `keras.layers.ConvLSTM1D`, `ConvLSTM2D` and `ConvLSTM3D`, whose two kernels are gated.
+
+    `prune` turns the cells of these layers into it. Blocks run along the channels of the inputs and of the
+    state.
+
+    Examples:
+        >>> layer = keras.layers.RNN(GatedConvLSTMCell(2, 8, 3, padding="same"))
+        >>> layer(keras.ops.ones((2, 5, 6, 6, 4))).shape
+        TensorShape([2, 6, 6, 8])
     """
 
     kernel = GatedWeight()

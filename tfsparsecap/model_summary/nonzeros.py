@@ -60,7 +60,7 @@ def weights_of_layer(layer: keras.Layer) -> list[Weight]:
         if isinstance(variable, keras.Variable):  # unless the layer is quantized or has LoRA weights
             gate = layer.gate_of.get(name) if isinstance(layer, GatedLayer) else None
             rows, _ = gated_form.tiling(layer, name, tuple(variable.shape), (1, 1))
-            prunable[id(variable)] = Weight(layer, variable, True, gate, descriptor.transposed, rows)
+            prunable[id(variable)] = Weight(layer, variable, True, gate, name == "embeddings", rows)
     own = keras_internals.own_weights(layer)
     return [prunable.get(id(variable), Weight(layer, variable)) for variable in own]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,6 +19,10 @@ from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.pruned_model import PrunedModel, attach, make_pruned, make_stock
 
 _LOG = logging.getLogger(__name__)
+
+#: `prune` warns of matrices without gates from this number of weights and this share of the model's on.
+WARNED_SIZE, WARNED_SHARE = 1024, 0.01
+_SKIPPED, _FROZEN = "skipped", "it is not trainable"
 
 
 def prune(
@@ -48,7 +53,8 @@ def prune(
 
     Returns:
         `model`. Its new attribute `model.pruning` is the method; `model.pruning.ungated_layers` lists the
-        layers with weights but without gates (path -> reason; also logged at level INFO).
+        layers with weights but without gates (path -> reason; also logged at level INFO). A warning names
+        large matrices that stay dense because their layers cannot be pruned.
 
     Raises:
         InputError: the model is not built, is already pruned, or has nothing to prune; or the method cannot
@@ -90,6 +96,13 @@ def prune(
         undo.pop_all()
         method.ungated_layers = ungated_layers
         make_pruned(model, method)
+    dense = _large_dense_weights(model, ungated_layers)
+    if dense:
+        warnings.warn(
+            f"{model.name} has large weights that stay dense: {'; '.join(dense)}; use stock Keras layers to"
+            " prune them, or name the layers in skip",
+            stacklevel=2,
+        )
     _LOG.info(
         "%s: %d weights in %d layers have gates; without gates: %s",
         model.name,
@@ -182,7 +195,7 @@ def _sort_layers(
             keras_internals.own_weights(layer) or type(layer) in GATED_FORMS
         ):
             continue
-        reason = "skipped" if id(layer) in skipped else _obstacle(layer, prune_frozen)
+        reason = _SKIPPED if id(layer) in skipped else _obstacle(layer, prune_frozen)
         if reason is None:
             chosen[id(layer)] = layer
         else:
@@ -197,7 +210,7 @@ def _obstacle(layer: keras.Layer, prune_frozen: bool) -> str | None:
     if not layer.built:
         return "it is not built: no call of the model has used it"
     if not (layer.trainable or prune_frozen):
-        return "it is not trainable"
+        return _FROZEN
     if keras_internals.is_rematerialized(layer):
         return "it is rematerialized (keras.RematScope), which gates do not support"
     if layer.quantization_mode is not None:
@@ -205,6 +218,24 @@ def _obstacle(layer: keras.Layer, prune_frozen: bool) -> str | None:
     if getattr(layer, "lora_enabled", False):
         return "it has LoRA weights"
     return None
+
+
+def _large_dense_weights(model: keras.Model, ungated_layers: dict[str, str]) -> list[str]:
+    """Names large matrices without gates, except in layers that are skipped or frozen."""
+    smallest = max(WARNED_SIZE, WARNED_SHARE * model.count_params())
+    found = []
+    for layer in keras_internals.nested_layers(model):
+        reason = ungated_layers.get(layer.path or layer.name, "it has no gates")
+        gated = {id(layer.stored_weight(name)) for name in getattr(layer, "gate_of", ())}
+        if reason in (_SKIPPED, _FROZEN) or isinstance(layer, Gate):
+            continue
+        for weight in keras_internals.own_weights(layer):
+            size = math.prod(weight.shape)
+            is_matrix = sum(length > 1 for length in weight.shape) > 1
+            learns = weight.trainable or type(layer) in GATED_FORMS  # those with LoRA weights do not
+            if is_matrix and size >= smallest and learns and id(weight) not in gated:
+                found.append(f"{weight.path} ({size} weights; {reason})")
+    return list(dict.fromkeys(found))
 
 
 def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
