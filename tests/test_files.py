@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 
 import pytest
 
@@ -14,6 +15,7 @@ from tfsparsecap.files import (
     make_folder,
     read_json,
     read_text,
+    remove_leftovers,
     write_errors,
 )
 
@@ -27,6 +29,57 @@ def test_a_file_is_replaced_only_when_the_new_one_is_complete(tmp_path):
     assert path.read_text() == "old" and temporary.suffix == ".txt"
     atomic_write(path, b"new")
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_leftovers_of_killed_processes_are_deleted_and_those_of_living_ones_stay(tmp_path):
+    path = tmp_path / f"{'features-' * 20}.npy"
+
+    def start():
+        """A process that writes a file, and waits; the process and its temporary file."""
+        before, (reading, writing) = set(tmp_path.iterdir()), os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                with atomic_path(path) as temporary:
+                    temporary.write_text("half")
+                    os.write(writing, b"x")
+                    signal.pause()
+            finally:
+                os._exit(1)
+        os.close(writing)
+        assert os.read(reading, 1)
+        (temporary,) = set(tmp_path.iterdir()) - before
+        return child, temporary
+
+    (killed, left), (living, used) = start(), start()
+    own = tmp_path / ".tfsparsecap-notes.txt"  # not a name that `atomic_path` gives
+    own.write_text("mine")
+    os.kill(killed, signal.SIGKILL)
+    os.waitpid(killed, 0)
+    assert left.is_file() and left.suffix == ".npy"
+    atomic_write(tmp_path / "other.txt", "x")
+    assert set(tmp_path.iterdir()) == {used, own, tmp_path / "other.txt"}
+    os.kill(living, signal.SIGKILL)
+    os.waitpid(living, 0)
+    atomic_write(path, "whole")
+    assert set(tmp_path.iterdir()) == {path, own, tmp_path / "other.txt"}
+
+
+def test_leftovers_that_cannot_be_deleted_stay(tmp_path, monkeypatch):
+    left = tmp_path / ".tfsparsecap-a-abcdefgh.txt"
+    left.write_text("half")
+
+    def no_locks(*arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("tfsparsecap.locks.fcntl.flock", no_locks)
+    atomic_write(tmp_path / "b.txt", "whole")  # works without locks
+    assert left.is_file() and (tmp_path / "b.txt").read_text() == "whole"
+    remove_leftovers(tmp_path / "absent")
+    monkeypatch.undo()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.txt"]
 
 
 def test_folders_and_devices_are_not_overwritten(tmp_path):

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import re
 import struct
 import tempfile
 import tokenize
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.locks import NO_LOCKS, is_at, lock_file, try_lock
 
 #: What NumPy, zipfile and Pillow raise for damaged or malicious files.
 DAMAGE = (
@@ -24,6 +26,10 @@ DAMAGE = (
     *(RuntimeError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Temporary files have names that nobody else gives, so that those of killed processes can be deleted.
+_TEMPORARY = ".tfsparsecap-"
+_TEMPORARY_NAME = re.compile(re.escape(_TEMPORARY) + r".*-[a-z0-9_]{8}(\.[^.]*)?")
+_LONGEST_STEM = 40
 
 
 def read_text(path: str | os.PathLike) -> str:
@@ -106,15 +112,14 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     """
     path = Path(path)
     check_regular_file(path)
-    temporary = None
+    temporary = descriptor = None
     try:
         with write_errors(path):
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-            os.close(descriptor)
-            temporary = Path(name)
+            remove_leftovers(path.parent)
+            temporary, descriptor = _temporary_file(path)
             umask = os.umask(0)
             os.umask(umask)
-            temporary.chmod(0o666 & ~umask)  # mkstemp creates files that only their owner can read
+            os.fchmod(descriptor, 0o666 & ~umask)  # mkstemp creates files that only their owner can read
             yield temporary
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -122,6 +127,41 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _temporary_file(path: Path) -> tuple[Path, int]:
+    """A new file next to `path`, and a descriptor that locks it while its process lives."""
+    while True:
+        descriptor, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f"{_TEMPORARY}{path.stem[:_LONGEST_STEM]}-", suffix=path.suffix
+        )
+        try:
+            if try_lock(descriptor) and is_at(descriptor, name):
+                return Path(name), descriptor
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                return Path(name), descriptor
+            raise
+        os.close(descriptor)  # another process took it for a leftover before it was locked
+
+
+def remove_leftovers(folder: str | os.PathLike) -> None:
+    """Deletes the temporary files in a folder that killed processes have left there.
+
+    Temporary files of living processes are locked, and stay.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        found = [entry.path for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
+        for leftover in found:
+            with contextlib.suppress(OSError):  # no locks, or not ours: then it stays
+                descriptor = lock_file(leftover, create=False)
+                if descriptor is not None:
+                    try:
+                        os.unlink(leftover)
+                    finally:
+                        os.close(descriptor)
 
 
 def check_regular_file(path: Path) -> None:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from tfsparsecap.data.images import read_view
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path, make_folder
+from tfsparsecap.files import atomic_path, make_folder, remove_leftovers
 
 # Part of every key: increase it when read_image or the file format changes.
 _FORMAT = 2
@@ -104,6 +104,7 @@ def cached_features(
     digest = _digest(images, encoder, image_size, view)
     array_file, index_file = (folder / f"features-{digest[:24]}{suffix}" for suffix in (".npy", ".json"))
 
+    remove_leftovers(folder)  # also if nothing is written: they may have hundreds of megabytes
     bad = BadRecords(on_bad_record)
     cache = _open(array_file, index_file, digest)
     if cache is not None:
