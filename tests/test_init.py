@@ -14,7 +14,7 @@ import tfsparsecap
 IMPORT = """
 import sys
 import keras
-extras = "tensorflow_text keras_cv ai_edge_litert pycocoevalcap PIL pydantic omegaconf tqdm psutil filelock"
+extras = "tensorflow_text keras_cv ai_edge_litert pycocoevalcap PIL pydantic omegaconf tqdm psutil"
 extras += " matplotlib jinja2 tensorflow_model_optimization"
 for name in list(sys.modules):
     if name.split(".")[0] in extras.split():

@@ -1,14 +1,20 @@
 """python -m tfsparsecap.train: errors in its command line, and its output."""
 
 import json
+import os
 import re
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
 from tfsparsecap import train
 from tfsparsecap.command import run
+from tfsparsecap.data.tokenizers import WordTokenizer
+from tfsparsecap.errors import InputError
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.files import load_config
+from tfsparsecap.training import run as run_module
 
 
 def failing(capsys, *argv) -> str:
@@ -65,10 +71,6 @@ def test_an_existing_folder_stays_unchanged(capsys, tmp_path, monkeypatch, tiny_
 
 
 def test_a_run_of_another_process_stays_unchanged(capsys, tmp_path, monkeypatch, tiny_settings):
-    from tfsparsecap.data.tokenizers import WordTokenizer
-    from tfsparsecap.runs.run_folder import RunFolder
-    from tfsparsecap.settings.files import load_config
-
     monkeypatch.chdir(tmp_path)
     folder = RunFolder(tmp_path / "runs" / "tiny")
     folder.create(load_config(None, tiny_settings), WordTokenizer.from_captions(["a dog"]))
@@ -78,10 +80,65 @@ def test_a_run_of_another_process_stays_unchanged(capsys, tmp_path, monkeypatch,
     assert "another process is training in runs/tiny" in error
 
 
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_of_runs_that_start_at_the_same_time_under_one_name_one_wins(tmp_path, monkeypatch, tiny_settings):
+    """Processes, which start together; the winner goes on when all others have ended."""
+    processes = 4
+    go, done = os.pipe(), os.pipe()
+    monkeypatch.setattr(run_module.keras.utils, "set_random_seed", lambda seed: None)  # not after a fork
+    words = [WordTokenizer.from_captions([f"number {number}"]) for number in range(processes)]
+
+    class Run:
+        """Reads its vocabulary, and trains until the others have ended."""
+
+        initial: ClassVar = {}
+
+        def __init__(self, config, *arguments):
+            self.run_data = SimpleNamespace(tokenizer=words[config.seed])
+
+        def write_skipped(self):
+            pass
+
+        def train(self):
+            os.read(done[0], 1)
+
+        def finish(self):
+            return {}
+
+    monkeypatch.setattr(run_module, "_Run", Run)
+    children = {}
+    for number in range(processes):
+        config = load_config(None, [*tiny_settings, f"seed={number}"])
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.read(go[0], 1)
+                run_module.train_run(config, runs=tmp_path, verbose=0, report=str)
+                code = 0
+            except InputError as error:
+                code = 2 if "another process is training" in str(error) else 3
+            finally:
+                os._exit(code)
+        children[child] = number
+    os.write(go[1], b"x" * processes)
+    ended = {}
+    for _ in range(processes):
+        if len(ended) == processes - 1:
+            os.write(done[1], b"x")
+        child, status = os.wait()
+        ended[children[child]] = os.waitstatus_to_exitcode(status)
+    assert sorted(ended.values()) == [0, *(processes - 1) * [2]]
+    (winner,) = [number for number, code in ended.items() if code == 0]
+    folder = RunFolder(tmp_path / "tiny")
+    assert folder.load_config().seed == winner
+    assert folder.load_tokenizer().vocabulary == words[winner].vocabulary
+    assert {path.name for path in folder.path.iterdir()} == {"config.yaml", "vocabulary.txt", "checkpoints"}
+
+
 def test_a_checkpoint_of_another_model_is_rejected(capsys, tmp_path, monkeypatch, tiny_settings):
     import keras
 
-    from tfsparsecap.data.tokenizers import WordTokenizer
     from tfsparsecap.runs.checkpoints import save_checkpoint
 
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,6 @@ examples:
 
 import argparse
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,8 +109,7 @@ def convert(
         0.975
     """
     # The cheap checks come first.
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"{output} exists: give --output a new folder")
+    _check_new(output)
     if checkpoint.is_dir():
         raise InputError(f"{checkpoint} is a folder: give the .pth file in it")
     if not checkpoint.exists():
@@ -152,14 +150,15 @@ def convert(
     load_published(captioner, arrays)
     settings = _settings(captioner, published, output.name, data, features)
     run = RunFolder(output)
-    try:
-        run.create(settings, words)
-        with atomic_path(run.model) as temporary:
-            captioner.save(temporary)
-    except BaseException:
-        # An incomplete run folder would block the next attempt.
-        shutil.rmtree(output, ignore_errors=True)
-        raise
+    with run.locked():
+        _check_new(output)  # again: another process may have been faster
+        try:
+            run.create(settings, words)
+            with atomic_path(run.model) as temporary:
+                captioner.save(temporary)
+        except BaseException:
+            run.discard()  # an incomplete run folder would block the next attempt
+            raise
     return {
         "run": str(output),
         "captioner": type(captioner).__name__,
@@ -168,6 +167,14 @@ def convert(
         "tokens": len(words),
         "max_length": settings.data.max_length,
     }
+
+
+def _check_new(output: Path) -> None:
+    # A killed conversion may have left a lock and temporary files.
+    if output.exists() and not (
+        output.is_dir() and all(path.name.startswith(".") for path in output.iterdir())
+    ):
+        raise InputError(f"{output} exists: give --output a new folder")
 
 
 def _spaced(number: int) -> str:

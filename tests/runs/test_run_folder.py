@@ -95,6 +95,36 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
+def test_a_lock_creates_the_folder_and_removes_it_if_nothing_was_written(tmp_path):
+    folder = RunFolder(tmp_path / "runs" / "new")
+    with folder.locked():
+        assert (folder.path / ".lock").is_file()
+        with pytest.raises(InputError, match="another process is training in"), folder.locked():
+            pass
+        assert folder.path.is_dir()
+    assert not list(tmp_path.iterdir())
+    with folder.locked():
+        folder.create(load_config(), tokenizer())
+    assert folder.config_file.is_file() and not (folder.path / ".lock").exists()
+
+
+def test_a_lock_that_was_replaced_is_not_deleted(tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.locked():
+        (tmp_path / ".lock").unlink()
+        (tmp_path / ".lock").write_text("of another process")
+    assert (tmp_path / ".lock").is_file()
+
+
+def test_a_lock_that_cannot_be_opened_is_reported(tmp_path):
+    (tmp_path / ".lock").symlink_to(tmp_path / ".lock")
+    with (
+        pytest.raises(InputError, match=r"cannot lock .*\.lock: .*; remove it"),
+        RunFolder(tmp_path).locked(),
+    ):
+        pass
+
+
 def test_settings_and_vocabulary_can_be_read_back(tmp_path):
     folder, config = RunFolder(tmp_path / "a" / "b"), load_config(None, ["seed=4"])
     folder.create(config, tokenizer())
@@ -119,7 +149,6 @@ def test_the_last_two_checkpoints_and_the_best_are_kept(tmp_path):
     folder.create(load_config(), tokenizer())
     for epoch in range(1, 7):
         folder.checkpoint(epoch).write_bytes(b"")
-    (folder.checkpoints / ".epoch-0005-x.npz").write_bytes(b"leftover")
     folder.drop_old_checkpoints(5, best=2)
     left = sorted(path.name for path in folder.checkpoints.iterdir())
     assert left == ["epoch-0002.npz", "epoch-0004.npz", "epoch-0005.npz"]

@@ -1,6 +1,7 @@
 """The folder of a run: its files, and which process may write to it."""
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -9,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from tfsparsecap.data.radix import RadixTokenizer
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, csv_text, make_folder
+from tfsparsecap.locks import NO_LOCKS, is_at, lock_file
 from tfsparsecap.runs.checkpoints import save_weights
 from tfsparsecap.settings.files import differences, load_config, save_config
 from tfsparsecap.settings.schema import Config
@@ -104,24 +105,46 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Locks the folder against other processes while the block runs, or until the process is killed.
 
+        Everything that writes settings, vocabulary, checkpoints or the model holds this lock. The folder is
+        created if it does not exist, and removed at the end if nothing was written into it.
+
         Raises:
-            InputError: another process is training in it.
+            InputError: another process is training in it, or it cannot be created.
         """
-        lock = FileLock(self._lock)
-        # Some file systems have no locks; if the folder is not writable, the first write reports it.
-        with contextlib.suppress(NotImplementedError, OSError):
-            try:
-                lock.acquire(blocking=False)
-            except Timeout as error:
-                raise InputError(
-                    f"another process is training in {self.path}: wait until it is done, or stop it"
-                ) from error
+        created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        descriptor = self._acquire()
         try:
             yield
         finally:
-            if lock.is_locked:
-                self._lock.unlink(missing_ok=True)
-                lock.release()
+            # Deleted before it is released: whoever locks it in between notices that it is not at its path.
+            with contextlib.suppress(OSError):  # a folder is not empty, or somebody else deleted the file
+                if descriptor is not None and is_at(descriptor, self._lock):
+                    self._lock.unlink()
+                for folder in created:
+                    folder.rmdir()
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _acquire(self) -> int | None:
+        """The descriptor of the lock file; None if the file system has no locks."""
+        while True:
+            make_folder(self.path)
+            try:
+                descriptor = lock_file(self._lock)
+            except FileNotFoundError:
+                continue  # its last user has just removed the empty folder
+            except OSError as error:
+                # If the folder is not writable, the first write reports it.
+                if error.errno in (*NO_LOCKS, errno.EACCES, errno.EPERM, errno.EROFS):
+                    return None
+                raise InputError(
+                    f"cannot lock {self._lock}: {error.strerror}; remove it, if no process trains there"
+                ) from error
+            if descriptor is None:
+                raise InputError(
+                    f"another process is training in {self.path}: wait until it is done, or stop it"
+                )
+            return descriptor
 
     def create(
         self, config: Config, tokenizer: Tokenizer, initial: Mapping[str, np.ndarray] | None = None
@@ -140,13 +163,17 @@ class RunFolder:
                 save_weights(self.initial, initial)
             self.save_config(config)
         except InputError:
-            with contextlib.suppress(OSError):
-                for file in (self.config_file, self.initial, self.vocabulary, self.path / SENTENCEPIECE):
-                    file.unlink(missing_ok=True)
-                # Folders with other content are not deleted.
-                self.checkpoints.rmdir()
-                self.path.rmdir()
+            self.discard()
             raise
+
+    def discard(self) -> None:
+        """Deletes what `create` writes, and the model; folders with other content stay."""
+        files = (self.model, self.config_file, self.initial, self.vocabulary, self.path / SENTENCEPIECE)
+        with contextlib.suppress(OSError):
+            for file in files:
+                file.unlink(missing_ok=True)
+            self.checkpoints.rmdir()
+            self.path.rmdir()
 
     def load_tokenizer(self, radix_base: int | None = None) -> Tokenizer:
         """Reads the tokenizer that the run was trained with.
@@ -182,9 +209,7 @@ class RunFolder:
         return self.checkpoints / f"epoch-{epoch:04d}.npz"
 
     def checkpoint_files(self) -> list[Path]:
-        """All checkpoints, in order; leftovers of interrupted writes are removed."""
-        for leftover in self.checkpoints.glob(".epoch-*"):
-            leftover.unlink(missing_ok=True)
+        """All checkpoints, in order."""
         return sorted(self.checkpoints.glob("epoch-*.npz"))
 
     def drop_old_checkpoints(self, epoch: int, best: int | None) -> None:

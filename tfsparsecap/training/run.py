@@ -1,6 +1,5 @@
 """A run from its settings to its scores: training, resuming, evaluation."""
 
-import contextlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -78,24 +77,22 @@ def train_run(
     folder = RunFolder(Path(runs) / config.name)
     folder.check(config, resume)
     check_settings(config)
-    with contextlib.ExitStack() as stack:
-        if resume:
-            stack.enter_context(folder.locked())
+    with folder.locked():
+        folder.check(config, resume)  # again: another process may have been faster
         keras.utils.set_random_seed(config.seed)
         run = _Run(config, folder, resume, verbose, report)
         if resume:
             folder.save_config(config)  # paths may have changed
         else:
             folder.create(config, run.run_data.tokenizer, run.initial)
-            stack.enter_context(folder.locked())
         run.write_skipped()
         run.train()
         return run.finish()
 
 
 class _Run:
-    """A captioner in training, and its folder. Invalid input raises in the constructor, before the folder is
-    created."""
+    """A captioner in training, and its folder. Invalid input raises in the constructor, which writes nothing
+    into the folder."""
 
     def __init__(self, config: Config, folder: RunFolder, resume: bool, verbose: int, report: Report):
         self.config, self.folder, self.verbose, self.report = config, folder, verbose, report
