@@ -1,6 +1,8 @@
 """Checkpoints: written atomically, restored exactly, rejected if damaged or of another model."""
 
 import errno
+import io
+import zipfile
 
 import keras
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.runs import checkpoints
-from tfsparsecap.runs.checkpoints import load_checkpoint, newest_complete, read_notes, save_checkpoint
+from tfsparsecap.runs.checkpoints import load_checkpoint, newest_intact, read_notes, save_checkpoint
 
 
 def model_and_optimizer(units=4, seed=0):
@@ -75,19 +77,101 @@ def test_a_checkpoint_with_other_layers_is_rejected(tmp_path):
         load_checkpoint(tmp_path / "a.npz", *model_and_optimizer())
 
 
-def test_damaged_checkpoints_are_ignored(tmp_path):
-    paths = [tmp_path / f"epoch-000{number}.npz" for number in (1, 2, 3)]
+def notes(last, /, **changed):
+    history = [{"epoch": number, "phase": "train", "loss": 0.5} for number in range(1, last + 1)]
+    return {"epoch": last, "phase": "train", "history": history, **changed}
+
+
+def two_epochs(folder):
+    paths = [folder / f"epoch-000{number}.npz" for number in (1, 2)]
     for number, path in enumerate(paths, 1):
-        save_checkpoint(path, *model_and_optimizer(), {"epoch": number})
-    whole = paths[2].read_bytes()
-    paths[2].write_bytes(whole[: len(whole) // 2])
-    assert newest_complete(paths) == (paths[1], [paths[2]])
-    middle = bytearray(whole)
-    middle[len(whole) // 3] ^= 255
-    paths[1].write_bytes(bytes(middle))
-    assert newest_complete(paths) == (paths[0], [paths[2], paths[1]])
-    paths[0].write_bytes(b"")
-    assert newest_complete(paths) == (None, [paths[2], paths[1], paths[0]])
+        save_checkpoint(path, *model_and_optimizer(), notes(number))
+    return paths
+
+
+def rewritten(path, change=lambda name, content: content, **options):
+    """Writes the archive again with changed members."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        for name, content in members.items():
+            archive.writestr(name, change(name, content))
+
+
+def header(shape, descr="<f4"):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def with_notes(**changed):
+    def damage(path):
+        save_checkpoint(path, *model_and_optimizer(), notes(2, **changed))
+
+    return damage
+
+
+def encrypted(path):
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\1\2") + 8] |= 1  # the flag in the archive's directory
+    path.write_bytes(bytes(content))
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[content.index(b"NUMPY")] ^= 1
+    path.write_bytes(bytes(content))
+
+
+DAMAGED = {
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-200]),
+    "flipped": flipped,
+    "encrypted": encrypted,
+    "token error": lambda path: rewritten(path, lambda name, old: old.replace(b"'descr'", b"'descr(")),
+    "3 TiB": lambda path: rewritten(path, lambda name, old: header((3, 1 << 38))),
+    "negative": lambda path: rewritten(path, lambda name, old: header((-1, -3))),
+    "objects": lambda path: rewritten(path, lambda name, old: header((0,), "|O")),
+    "bomb": lambda path: rewritten(path, lambda name, old: bytes(1 << 20), compression=zipfile.ZIP_DEFLATED),
+    "no dictionary": lambda path: np.savez(path, notes=np.array("[1]")),
+    "no history": with_notes(history=None),
+    "other epochs": with_notes(epoch=3),
+    "rows that are no rows": with_notes(history=[1, 2]),
+    "another phase": with_notes(phase="later"),
+    "no epoch": with_notes(epoch="2"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_the_newest_intact_checkpoint_is_found_and_the_damaged_one_named(kind, tmp_path):
+    first, second = two_epochs(tmp_path)
+    assert newest_intact([first, second], ["train"]) == (second, [])
+    DAMAGED[kind](second)
+    path, (reason,) = newest_intact([first, second], ["train"])
+    assert path == first
+    assert reason.startswith(f"{second} is not a ") and reason.endswith("remove it") and "\n" not in reason
+
+
+def test_without_an_intact_checkpoint_a_run_is_not_resumed(tmp_path):
+    assert newest_intact([], ["train"]) == (None, [])
+    paths = two_epochs(tmp_path)
+    for path in paths:
+        path.write_bytes(b"")
+    message = r"none of the 2 checkpoints in .* can be read \(.*epoch-0002\.npz .*\): copy .* or delete them"
+    with pytest.raises(InputError, match=message):
+        newest_intact(paths, ["train"])
+
+
+def test_arrays_of_another_type_are_not_loaded(tmp_path):
+    model, optimizer = model_and_optimizer()
+    save_checkpoint(tmp_path / "a.npz", model, optimizer, {})
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
+        arrays = dict(file)
+    key = next(key for key in arrays if key.endswith("kernel"))
+    arrays[key] = arrays[key].astype(str)
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError, match=r"kernel contains <U32 there and float32 here"):
+        load_checkpoint(tmp_path / "a.npz", model, optimizer)
 
 
 def test_files_that_are_not_checkpoints_are_rejected(tmp_path):

@@ -110,6 +110,21 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
             yield stream, os.fstat(stream.fileno()).st_size
 
 
+def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, Fortran order and type of an array in an open `.npy` file; leaves the stream at its values.
+
+    Raises one of `files.DAMAGE` for a damaged header.
+
+    Examples:
+        >>> stream = io.BytesIO()
+        >>> np.save(stream, np.zeros((2, 3), "float32"))
+        >>> _ = stream.seek(0)
+        >>> array_header(stream)
+        ((2, 3), False, dtype('float32'))
+    """
+    return _header(_start(stream))
+
+
 def _start(stream: IO[bytes]) -> bytes:
     """The bytes of an array file before its values."""
     start = stream.read(12)

@@ -1,14 +1,18 @@
 """Checkpoints: everything a run needs to resume exactly, in one file that is written atomically."""
 
+import io
 import json
+import math
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 
+from tfsparsecap.data.array_files import array_header
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, atomic_path
 
@@ -96,17 +100,46 @@ def load_weights(path: Path, model: keras.Model) -> list[np.ndarray]:
     return list(arrays.values())
 
 
-def newest_complete(paths: Sequence[Path]) -> tuple[Path | None, list[Path]]:
-    """The last of `paths` that can be read completely, and the damaged ones after it."""
-    damaged = []
+def newest_intact(paths: Sequence[Path], phases: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The last of `paths` that can be read completely, and what is wrong with those after it.
+
+    Args:
+        paths: checkpoints of epochs, in order.
+        phases: names of the run's phases, of which each checkpoint names one.
+
+    Raises:
+        InputError: there are checkpoints, but none is intact.
+    """
+    damaged: list[str] = []
     for path in reversed(paths):
         try:
-            _read(path)
-        except InputError:
-            damaged.append(path)
+            _check_epoch(path, _read(path)[0], phases)
+        except InputError as error:
+            damaged.append(str(error))
         else:
             return path, damaged
-    return None, damaged
+    if damaged:
+        raise InputError(
+            f"none of the {len(damaged)} checkpoints in {paths[0].parent} can be read ({damaged[0]}): copy"
+            " one of them there again, or delete them to start from the beginning"
+        )
+    return None, []
+
+
+def _check_epoch(path: Path, notes: dict, phases: Sequence[str]) -> None:
+    """Checks the notes that `training.callbacks.SaveEpoch` writes."""
+    epoch, history = notes.get("epoch"), notes.get("history")
+    rows = history if isinstance(history, list) else []
+    valid = (
+        isinstance(epoch, int)
+        and len(rows) == epoch > 0
+        and notes.get("phase") in phases
+        and all(isinstance(row, dict) and row.get("phase") in phases for row in rows)
+        and [row.get("epoch") for row in rows] == list(range(1, epoch + 1))
+        and all(isinstance(value, int | float | str) for row in rows for value in row.values())
+    )
+    if not valid:
+        raise InputError(f"{path} is not a checkpoint of this run (its epochs or phases differ): remove it")
 
 
 def read_notes(path: Path) -> dict:
@@ -122,22 +155,41 @@ def _write(path: Path, arrays: Mapping[str, np.ndarray], notes: dict) -> None:
 
 def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
     try:
-        with path.open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise ValueError("it contains a single array")
-            arrays = dict(content)
+        arrays = _read_arrays(path)
         notes = json.loads(str(arrays.pop("notes")))
+        if not isinstance(notes, dict):
+            raise ValueError("its notes are not a dictionary")
     except FileNotFoundError as error:
         raise InputError(f"there is no checkpoint {path}: check the path") from error
     except DAMAGE as error:
-        raise InputError(f"{path} is not a complete checkpoint ({error}): remove it") from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{path} is not a complete checkpoint ({reason}): remove it") from error
     if notes.get("format") != _FORMAT:
         raise InputError(
-            f"{path} is a checkpoint in format {notes.get('format')}, but this version reads {_FORMAT}: use"
-            " the version of tfsparsecap that wrote it"
+            f"{path} is a checkpoint in format {notes.get('format')!r:.50}, but this version reads {_FORMAT}:"
+            " use the version of tfsparsecap that wrote it"
         )
     return notes, arrays
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz` file; allocates no more memory than the file has bytes."""
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+        if not stored or sum(member.file_size for member in members) > path.stat().st_size:
+            raise ValueError("it is compressed, or its sizes are wrong")
+        for member in members:
+            content = archive.read(member)
+            stream = io.BytesIO(content)
+            shape, fortran_order, dtype = array_header(stream)
+            if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
+                raise ValueError(f"{member.filename[:50]} has another size than its header says")
+            values = np.frombuffer(content, dtype, offset=stream.tell())
+            order: Literal["F", "C"] = "F" if fortran_order else "C"
+            arrays[member.filename.removesuffix(".npy")] = values.reshape(shape, order=order)
+    return arrays
 
 
 def _keyed(kind: str, variables: Sequence[keras.Variable]) -> dict[str, keras.Variable]:
@@ -170,4 +222,6 @@ def _difference(arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]) 
             return f"it contains {key}, which the model does not have"
         if tuple(arrays[key].shape) != tuple(variables[key].shape):
             return f"{key} has shape {list(arrays[key].shape)} there and {list(variables[key].shape)} here"
+        if not np.can_cast(arrays[key].dtype, variables[key].dtype, "same_kind"):
+            return f"{key} contains {arrays[key].dtype} there and {variables[key].dtype} here"
     return ""

@@ -24,7 +24,7 @@ from tfsparsecap.runs.checkpoints import (
     load_checkpoint,
     load_part,
     named_weights,
-    newest_complete,
+    newest_intact,
     read_notes,
 )
 from tfsparsecap.runs.run_data import RunData
@@ -98,8 +98,8 @@ class _Run:
         self.config, self.folder, self.verbose, self.report = config, folder, verbose, report
         self.strategy = make_strategy(config.training.distribution)
         self.history: list[dict[str, Any]] = []
-        self.checkpoint = self._newest_checkpoint() if resume else None
         self.phases = phases(config)
+        self.checkpoint = self._newest_checkpoint() if resume else None
         data = load_data(config)
         for line in (data.summary(), *data.notes):
             report(line)
@@ -188,9 +188,10 @@ class _Run:
         return [*self.run_data.data.skipped, *self.run_data.skipped]
 
     def _newest_checkpoint(self) -> Path | None:
-        path, broken = newest_complete(self.folder.checkpoint_files())
-        for damaged in broken:
-            self.report(f"{damaged} is damaged (an interrupted write?) and is ignored")
+        names = [phase.name for phase in self.phases]
+        path, damaged = newest_intact(self.folder.checkpoint_files(), names)
+        for what in damaged:
+            self.report(f"ignored: {what}")
         if path is None:
             self.report("there is no complete checkpoint yet: starting from the beginning")
             return None
