@@ -147,7 +147,7 @@ def _temporary_file(path: Path) -> tuple[Path, int]:
         os.close(descriptor)  # another process took it for a leftover before it was locked
 
 
-def remove_leftovers(folder: str | os.PathLike) -> None:
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     """Deletes the temporary files in a folder that killed processes have left there.
 
     Temporary files of living processes are locked, and stay.
