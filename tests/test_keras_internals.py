@@ -40,6 +40,7 @@ def model():
         (lambda model: model.layers[0].kernel, "_value"),
         (lambda model: model.optimizer, "_trainable_variables"),
         (lambda model: model.optimizer, "_learning_rate"),
+        (lambda model: model.optimizer, "_all_reduce_sum_gradients"),
         (lambda model: keras.callbacks.SwapEMAWeights(), "_ema_weights_in_model"),
         (lambda model: keras_internals.global_state, "get_global_attribute"),
         (lambda model: keras.layers.LSTMCell(2), "get_dropout_mask"),
@@ -136,6 +137,19 @@ def test_the_source_of_a_learning_rate_is_its_schedule():
 
 def test_optimizer_variables_are_the_variables_it_was_built_for(model):
     assert list(keras_internals.optimizer_variables(model.optimizer)) == list(model.trainable_variables)
+
+
+def test_complete_gradients_are_not_summed_again():
+    inner = keras.optimizers.SGD(0.5)
+    outer = keras.optimizers.LossScaleOptimizer(inner)
+    pairs = [(tf.ones(2), tf.Variable([1.0, 2.0]))]
+    keras_internals.take_complete_gradients(outer)
+    for optimizer in (outer, inner):
+        assert keras_internals.takes_complete_gradients(optimizer)
+        assert optimizer._all_reduce_sum_gradients(pairs) == pairs
+    keras_internals.take_complete_gradients(outer, False)
+    assert not any(map(keras_internals.takes_complete_gradients, (outer, inner)))
+    assert "_all_reduce_sum_gradients" not in vars(inner) and callable(inner._all_reduce_sum_gradients)
 
 
 def test_graphs_of_functions_and_loops_are_distinguished():

@@ -101,6 +101,26 @@ def learning_rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
     return getattr(optimizer, "_learning_rate", None)
 
 
+def take_complete_gradients(optimizer: keras.optimizers.Optimizer, complete: bool = True) -> None:
+    """Sets whether `apply` gets gradients that are summed over all replicas already, and must not sum them.
+
+    Also applies to the optimizers inside `optimizer`.
+    """
+    inner: keras.optimizers.Optimizer | None = optimizer
+    while inner is not None:
+        if complete:
+            # Past Keras, which would track the attribute.
+            object.__setattr__(inner, "_all_reduce_sum_gradients", list)
+        elif takes_complete_gradients(inner):
+            object.__delattr__(inner, "_all_reduce_sum_gradients")
+        inner = getattr(inner, "inner_optimizer", None)
+
+
+def takes_complete_gradients(optimizer: keras.optimizers.Optimizer) -> bool:
+    """What `take_complete_gradients` has set; False for a new optimizer."""
+    return "_all_reduce_sum_gradients" in vars(optimizer)
+
+
 def swap_averages(in_model: bool) -> keras.callbacks.Callback:
     """Returns Keras's callback that puts the optimizer's averages into the model at the end of each epoch.
 

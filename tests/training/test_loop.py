@@ -140,7 +140,7 @@ def test_two_devices_take_the_same_steps_as_one():
     for strategy in (tf.distribute.get_strategy(), two_devices()):
         with strategy.scope():
             settings = Training(learning_rate=0.01, clip_norm=0.5, warmup_steps=0)
-            model = make_captioner(make_optimizer(settings, 8, replicas=strategy.num_replicas_in_sync))
+            model = make_captioner(make_optimizer(settings, 8))
         recorder = Recorder()
         Loop(model, strategy=strategy).run(batches_of, epochs=2, callbacks=[recorder])
         results.append((recorder.losses, weights(model)))

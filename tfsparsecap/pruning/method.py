@@ -269,9 +269,8 @@ class PruningMethod:
         With several replicas it runs on each, with the same gradients, and must make the same update.
 
         Args:
-            gate_gradients: gradients of the loss in the order of `gates`, float32 of the logits' shapes; None
-                for gates that are not trained. With n replicas they are 1/n of the gradient of the total
-                loss, because Keras's optimizers sum over replicas.
+            gate_gradients: gradients of the loss in the order of `gates`, float32 of the logits' shapes,
+                summed over all replicas; None for gates that are not trained.
         """
         raise NotImplementedError
 

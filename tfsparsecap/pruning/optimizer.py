@@ -100,22 +100,24 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     ) -> list[tf.Tensor | None]:
         """Returns complete gradients of the gated weights, in the method's order."""
         found = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
-        total = tf.distribute.ReduceOp.SUM  # as in Keras's optimizers
-        return [self._of_all_replicas(found.get(id(weight)), total) for weight in self.method.weights]
+        return [self._of_all_replicas(found.get(id(weight))) for weight in self.method.weights]
 
-    def _of_all_replicas(
-        self, gradient: tf.Tensor | None, reduce: tf.distribute.ReduceOp = tf.distribute.ReduceOp.MEAN
-    ) -> tf.Tensor | None:
-        """Returns the same unscaled gradient on every replica, so that the method updates all equally."""
+    def _of_all_replicas(self, gradient: tf.Tensor | None) -> tf.Tensor | None:
+        """Returns the unscaled gradient, summed over the replicas as in Keras's optimizers.
+
+        It is the same on every replica, so that the method updates all equally.
+        """
         if gradient is None:
             return None
         gradient = tf.convert_to_tensor(gradient)
         if self.inner_optimizer.loss_scale_factor is not None:
             gradient = gradient / self.inner_optimizer.loss_scale_factor
         replica = tf.distribute.get_replica_context()
-        if replica is not None and replica.num_replicas_in_sync > 1:
-            gradient = replica.all_reduce(reduce, gradient)
-        return gradient
+        if replica is None or replica.num_replicas_in_sync == 1:
+            return gradient
+        if keras_internals.takes_complete_gradients(self):
+            return gradient
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, gradient)
 
     def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
         return self.inner_optimizer.scale_loss(loss)

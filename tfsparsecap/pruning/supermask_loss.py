@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError, check_number, unknown_name
 from tfsparsecap.gates import INITIAL_LOGIT
 from tfsparsecap.pruning.method import PruningMethod
@@ -203,6 +204,7 @@ class SupermaskLoss(PruningMethod):
             rate, epsilon=self.epsilon, clipvalue=self.clip_value, name="adam_of_gates"
         )
         self._optimizer.build([gate.logits for gate in self.gates])
+        keras_internals.take_complete_gradients(self._optimizer)
         self.variables.extend(self._optimizer.variables)
         if self.last_step == -1:
             self._freeze()
@@ -234,14 +236,8 @@ class SupermaskLoss(PruningMethod):
 
     def _learn(self, step: tf.Tensor, gate_gradients: list[tf.Tensor | None]) -> None:
         # The gradient of the sparsity loss is computed by hand, so that SMP works in any training loop.
-        # Optimizers sum gradients over replicas, so each replica adds its share.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        pull = (
-            self.sparsity_weight
-            * self.annealing(step)
-            * tf.sign(self.sparsity - self.current_sparsity())
-            / replicas
-        )
+        missing = tf.sign(self.sparsity - self.current_sparsity())
+        pull = self.sparsity_weight * self.annealing(step) * missing
         learns = step < self.total_steps if self.last_step is None else step <= self.last_step
         gradients = []
         for gate, gradient in zip(self.gates, gate_gradients, strict=True):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tfsparsecap.data.image_sources import teacher_input
 from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.errors import InputError
+from tfsparsecap.keras_internals import take_complete_gradients
 from tfsparsecap.models.captioner import Captioner
 
 
@@ -63,6 +64,7 @@ class Loop:
         self.strategy = strategy or tf.distribute.get_strategy()
         with self.strategy.scope():
             self.optimizer.build(model.trainable_variables)
+        self._several = self.strategy.num_replicas_in_sync > 1
         self.train_step = tf.function(self._step)
 
     def run(
@@ -115,7 +117,7 @@ class Loop:
         hooks.on_train_end(logs)
 
     def _distributed(self, batches: Callable[..., tf.data.Dataset], epoch: int) -> Iterable:
-        if self.strategy.num_replicas_in_sync == 1:
+        if not self._several:
             return batches(epoch)
         return self.strategy.distribute_datasets_from_function(
             lambda context: batches(epoch, context=context)
@@ -147,11 +149,20 @@ class Loop:
         return {**rows[-1], **means, "seconds": seconds, "data_wait": waited / seconds}
 
     def _step(self, batch) -> dict[str, tf.Tensor]:
-        logs = self.strategy.run(self._replica_step, args=batch)
-        logs = {
-            name: self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None)
-            for name, value in logs.items()
-        }
+        names: list[str] = []
+
+        def replica_step(*batch) -> tf.Tensor:
+            logs = self._replica_step(*batch)
+            names[:] = logs
+            return tf.stack(list(logs.values()))
+
+        take_complete_gradients(self.optimizer, self._several)
+        try:
+            values = self.strategy.run(replica_step, args=batch)
+        finally:
+            take_complete_gradients(self.optimizer, False)
+        values = self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+        logs = dict(zip(names, tf.unstack(values, len(names)), strict=True))
         pruning = getattr(self.model, "pruning", None)
         return {**logs, **pruning.logs()} if pruning is not None else logs
 
@@ -179,14 +190,12 @@ class Loop:
         """Updates the variables with the gradients of all devices."""
         replica, variables = tf.distribute.get_replica_context(), self.model.trainable_variables
         gradients = tape.gradient(scaled, [variable.value for variable in variables])
-        if replica.num_replicas_in_sync > 1:
-            # A Keras optimizer clips first and then sums over the devices. With the mean gradient on each
-            # device and limits divided by the number of devices (`make_optimizer`), it clips and sums the
-            # whole gradient.
-            gradients = [
-                g if g is None else replica.all_reduce(tf.distribute.ReduceOp.MEAN, tf.convert_to_tensor(g))
-                for g in gradients
-            ]
+        if self._several:
+            # A Keras optimizer would clip first and then sum over the devices, and a pruning method needs the
+            # sum, too. TensorFlow exchanges the whole list at once.
+            dense = [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+            summed = iter(replica.all_reduce(tf.distribute.ReduceOp.SUM, dense))
+            gradients = [None if gradient is None else next(summed) for gradient in gradients]
         self.optimizer.apply(gradients, variables)
 
 

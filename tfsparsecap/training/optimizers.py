@@ -16,7 +16,6 @@ def make_optimizer(
     *,
     learning_rate: float | None = None,
     schedule: str | None = None,
-    replicas: int = 1,
     encoder_variables: Sequence[keras.Variable] = (),
 ) -> keras.optimizers.Optimizer:
     """Adam with the settings' schedule, decoupled weight decay (except for biases), clipping and averaging.
@@ -25,7 +24,6 @@ def make_optimizer(
         settings: a run's `training` section.
         steps: number of steps in which `cosine` decays to `final_learning_rate`.
         learning_rate, schedule: replace those of the settings.
-        replicas: number of devices whose gradients the optimizer sums.
         encoder_variables: those with the learning rate `encoder_learning_rate`, if it is set.
     """
     rate, warmup = learning_rate or settings.learning_rate, settings.warmup_steps
@@ -49,8 +47,8 @@ def make_optimizer(
         beta_2=settings.adam_beta_2,
         epsilon=settings.adam_epsilon,
         weight_decay=settings.weight_decay or None,
-        global_clipnorm=settings.clip_norm / replicas if settings.clip_norm else None,
-        clipvalue=settings.clip_value / replicas if settings.clip_value else None,
+        global_clipnorm=settings.clip_norm,
+        clipvalue=settings.clip_value,
         use_ema=settings.average_decay is not None,
         ema_momentum=settings.average_decay or 0.0,
     )

@@ -295,7 +295,6 @@ class _Run:
                 steps,
                 learning_rate=phase.learning_rate,
                 schedule=phase.schedule,
-                replicas=self.strategy.num_replicas_in_sync,
                 encoder_variables=encoder.trainable_variables if own_rate else (),
             )
             self.captioner.compile(optimizer)  # a pruned model wraps the optimizer
