@@ -1,12 +1,26 @@
-"""Captioners with the papers' sizes and random weights."""
+r"""python -m benchmarks.paper_sizes: captioners with the papers' sizes and random weights.
 
-from collections.abc import Callable, Mapping
+Prints their parameters, and the megabytes of 2^20 bytes that these take in float32. For RTIC, the encoder is
+included, as in the paper's Table 3.
+
+examples:
+  python -m benchmarks.paper_sizes
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+from rich.console import Console
+from rich.table import Column, Table
+
+from tfsparsecap.command import parser, run
+from tfsparsecap.encoder_catalogue import CATALOGUE
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.encoders import MobileNetV1Encoder
 from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
+from tfsparsecap.models.plain_transformer import Transformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
 
@@ -14,6 +28,9 @@ from tfsparsecap.models.up_down import UpDown
 VOCABULARY, REGIONS, FEATURE_SIZE = 10_000, 36, 2048
 #: ACORT encodes a word of this vocabulary as two digits of base 768; there are three more tokens.
 RADIX_BASE, DIGITS, NO_DIGITS = 768, 2, 3
+#: RTIC: words that occur five times in Flickr8k's training captions, cells of ResNet-101's map of an image of
+#: 256 pixels, and the depth of encoder and decoder that gives the size in the paper's Table 3.
+FLICKR8K_VOCABULARY, CELLS, RTIC_LAYERS = 2540, 64, 6
 
 
 @dataclass(frozen=True)
@@ -59,6 +76,12 @@ def _acort(length: int, **sizes: Any) -> Captioner:
     )
 
 
+def _rtic(length: int, **sizes: Any) -> Captioner:
+    """Without its encoder, of features."""
+    sizes = {"layers": RTIC_LAYERS, **sizes}
+    return Transformer(FLICKR8K_VOCABULARY, max_length=length, feature_size=FEATURE_SIZE, **sizes)
+
+
 _regions = {"features": (REGIONS, FEATURE_SIZE)}
 _with_boxes = {**_regions, "boxes": (REGIONS, 4)}
 #: Name in the benchmarks -> captioner. Soft-Attention uses the feature map of MobileNet-V1 0.75.
@@ -68,4 +91,36 @@ PAPER_CAPTIONERS = {
     "up_down": PaperCaptioner(_up_down, _regions),
     "ort": PaperCaptioner(_ort, _with_boxes),
     "acort": PaperCaptioner(_acort, _with_boxes, DIGITS, RADIX_BASE + NO_DIGITS),
+    "rtic": PaperCaptioner(_rtic, {"features": (CELLS, FEATURE_SIZE)}, vocabulary_size=FLICKR8K_VOCABULARY),
 }
+
+
+def megabytes(parameters: int) -> float:
+    """Megabytes of 2^20 bytes of float32 weights."""
+    return parameters * 4 / 2**20
+
+
+def sizes(names: Iterable[str] = tuple(PAPER_CAPTIONERS)) -> list[tuple[str, int]]:
+    """(captioner, parameters) of some of `PAPER_CAPTIONERS`."""
+    found = []
+    for name in names:
+        with keras.StatelessScope():  # shapes without values
+            count = PAPER_CAPTIONERS[name].make(20).count_params()
+        if name == "rtic":
+            name, count = "rtic, unpruned, with ResNet-101", count + CATALOGUE["ResNet101"].parameters
+        found.append((name, count))
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the table."""
+    parser(__doc__).parse_args(argv)
+    table = Table("captioner", *(Column(name, justify="right") for name in ("parameters", "MB")))
+    for name, count in sizes():
+        table.add_row(name, f"{count:,}", f"{megabytes(count):.1f}")
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 __all__ = [
     "SNIP", "Captioner", "FrozenMask", "Gradual", "L1Pruning", "L2Pruning", "LotteryTicket", "Magnitude",
     "ObjectRelationTransformer", "PruningMethod", "Relevance", "Schedule", "SoftAttention", "Supermask",
-    "SupermaskLoss", "UpDown", "__version__", "export_model", "gates", "layers", "load", "prune",
-    "strip_pruning", "summary",
+    "SupermaskLoss", "Transformer", "UpDown", "__version__", "export_model", "gates", "layers", "load",
+    "prune", "strip_pruning", "summary",
 ]  # fmt: skip
 
 # Imported when they are first used: name -> module, and the extra that installs what the module needs.
@@ -53,7 +53,13 @@ if not _is_command():
     # These register their classes with Keras, so that `keras.saving.load_model` can read saved models.
     from tfsparsecap import gates, layers
     from tfsparsecap.model_summary.model_summary import summary
-    from tfsparsecap.models import Captioner, ObjectRelationTransformer, SoftAttention, UpDown
+    from tfsparsecap.models import (
+        Captioner,
+        ObjectRelationTransformer,
+        SoftAttention,
+        Transformer,
+        UpDown,
+    )
     from tfsparsecap.pruning import (
         SNIP,
         FrozenMask,

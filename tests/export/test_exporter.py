@@ -13,11 +13,11 @@ from tfsparsecap_export.encode import encodings
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
-from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
+from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, Transformer, UpDown
 from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
 
-from .conftest import BEAM, DIGITS_LENGTH, MAX_LENGTH, prune
+from .conftest import BEAM, DIGITS_LENGTH, MAX_LENGTH, PatchEncoder, prune
 
 INT8 = ("int8", "dense-int8")
 
@@ -168,6 +168,25 @@ def test_a_transformer_that_predicts_digits_returns_words(
     with pytest.raises(InputError, match="the vocabulary has 80 tokens, the model 12"):
         captions = CaptionOptions(vocabulary=digits.vocabulary)
         export_model(transformer_captioner, tmp_path / "b.tflite", captions=captions)
+
+
+@pytest.mark.slow
+def test_a_transformer_without_some_heads_captions_images(samples, tmp_path, cached_export):
+    keras.utils.set_random_seed(3)
+    sizes = {"size": 32, "hidden_size": 48, "layers": 2, "heads": 4, "max_length": 6}
+    slimmed = {"encoder_heads": [3, 1], "encoder_hidden_size": [32, 16], "decoder_layers": 1}
+    captioner = Transformer(40, encoder=PatchEncoder(), **sizes, **slimmed)
+    prune(captioner, 16, kept=0.6)
+    decode = Decoder(captioner, 2, 6, default_rules(captioner))
+    for format in ("dense", "int8"):
+        path = tmp_path / f"{format}.tflite"
+        cached_export(captioner, path, format, captions=CaptionOptions(beam=2, max_length=6), samples=samples)
+        for sample in samples[:2]:
+            token_ids, scores = (values.numpy()[0] for values in decode(sample))
+            found_ids, found = TFLiteCaptioner(path).token_ids(sample["image"][0])
+            np.testing.assert_allclose(found[0], scores[0], atol=0.05 if format == "dense" else 1.5)
+            if format == "dense":
+                np.testing.assert_array_equal(found_ids, token_ids)
 
 
 @pytest.mark.slow

@@ -199,3 +199,21 @@ def test_the_default_layer_depends_on_the_network(tmp_path):
     assert "there is no network 'tiny_vit': did you mean tiny_vit_5m?" in sentence(
         ["model.encoder.network=tiny_vit"]
     )
+
+
+def test_settings_of_another_captioner_are_given_in_any_order():
+    given = ["model.layers=4", "model.kind=transformer", "model.encoder_heads=[4,2,4,1]", "model.size=64"]
+    for overrides in (given, given[::-1]):
+        model = load_config("configs/flickr8k_soft_attention_lstm.yaml", overrides).model
+        assert (model.kind, model.layers, model.size) == ("transformer", 4, 64)
+        assert model.encoder_heads == [4, 2, 4, 1] and model.encoder.layer == "conv_pw_13_relu"
+    related = load_config("configs/rtic/unpruned.yaml", ["model.kind=object_relation_transformer"]).model
+    assert related.encoder.network == "ResNet101" and related.size == 512
+    single = load_config("configs/rtic/unpruned.yaml", ["model.encoder_heads=5"]).model
+    assert single.encoder_heads == [5] and single.layers == 6
+
+
+def test_a_list_with_a_wrong_value_is_named():
+    for value, message in (("[4,0]", r"model\.encoder_heads\.1 .* is 0"), ("many", "should be a list")):
+        with pytest.raises(InputError, match=message):
+            load_config(None, ["model.kind=transformer", f"model.encoder_heads={value}"])

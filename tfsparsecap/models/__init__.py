@@ -10,6 +10,7 @@ from tfsparsecap.models.encoders import (
     TinyViTEncoder,
 )
 from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
+from tfsparsecap.models.plain_transformer import Transformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.models.up_down import UpDown
 
@@ -23,5 +24,6 @@ __all__ = [
     "ObjectRelationTransformer",
     "SoftAttention",
     "TinyViTEncoder",
+    "Transformer",
     "UpDown",
 ]

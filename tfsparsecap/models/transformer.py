@@ -48,10 +48,11 @@ class SharedAttention(keras.layers.Layer):
     cache keys and values.
 
     Args:
-        size: units of inputs and outputs, a multiple of `heads`.
+        size: units of inputs and outputs.
         heads: number of heads.
         share: None, `"kv"` (one projection gives key and value) or `"qk"` (query and key).
         dropout: rate on the attention weights in training.
+        head_size: units of a head; None for `size / heads`. Attention without some of its heads keeps it.
 
     Raises:
         InputError: `heads` does not divide `size`, or `share` is unknown.
@@ -67,22 +68,30 @@ class SharedAttention(keras.layers.Layer):
     """
 
     def __init__(
-        self, size: int, heads: int, share: str | None = None, dropout: float = 0.0, **kwargs: Any
+        self,
+        size: int,
+        heads: int,
+        share: str | None = None,
+        dropout: float = 0.0,
+        head_size: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if share not in SHARED:
             raise InputError(f'attention can share "kv", "qk" or nothing (none), not "{share}"')
-        if heads < 1 or size % heads:
+        if heads < 1 or (head_size is None and size % heads):
             raise InputError(f"the size {size} is not a multiple of {heads} heads: change one of them")
         self.size, self.heads, self.share, self.dropout_rate = size, heads, share, dropout
+        self.head_size = head_size or size // heads
 
-        def dense(name: str) -> keras.layers.Layer:
-            return keras.layers.Dense(size, dtype=self.dtype_policy, name=name)
+        def dense(name: str, units: int) -> keras.layers.Layer:
+            return keras.layers.Dense(units, dtype=self.dtype_policy, name=name)
 
-        self.query = dense("query_key" if share == "qk" else "query")
-        self.key = self.query if share == "qk" else dense("key_value" if share == "kv" else "key")
-        self.value = self.key if share == "kv" else dense("value")
-        self.merge = dense("output")
+        inner = self.heads * self.head_size
+        self.query = dense("query_key" if share == "qk" else "query", inner)
+        self.key = self.query if share == "qk" else dense("key_value" if share == "kv" else "key", inner)
+        self.value = self.key if share == "kv" else dense("value", inner)
+        self.merge = dense("output", size)
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     @property
@@ -93,11 +102,12 @@ class SharedAttention(keras.layers.Layer):
     def build(self, input_shape: Any = None) -> None:
         for layer in self.projections:
             if not layer.built:
-                layer.build((None, None, self.size))
+                units = self.heads * self.head_size if layer is self.merge else self.size
+                layer.build((None, None, units))
         self.built = True
 
     def keys_and_values(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Projects [B, N, size] to `(keys, values)` of the same shape."""
+        """Projects [B, N, size] to `(keys, values)`, [B, N, heads * head_size] each."""
         keys = self.key(x)
         return keys, (keys if self.share == "kv" else self.value(x))
 
@@ -112,8 +122,8 @@ class SharedAttention(keras.layers.Layer):
         """Attention of projected inputs.
 
         Args:
-            queries: [B, Q, size].
-            keys, values: [B, N, size].
+            queries: [B, Q, heads * head_size].
+            keys, values: [B, N, heads * head_size].
             bias: added to the scores, of a shape that broadcasts to [B, heads, Q, N].
             training: whether dropout is active.
 
@@ -122,11 +132,12 @@ class SharedAttention(keras.layers.Layer):
         """
         scores = ops.matmul(self._split(queries), ops.transpose(self._split(keys), (0, 1, 3, 2)))
         # Scaling the queries instead would let an exporter fold the factor into their kernel.
-        scores = scores * (self.size // self.heads) ** -0.5
+        scores = scores * self.head_size**-0.5
         weights = ops.softmax(scores if bias is None else scores + bias, axis=-1)
         mixed = ops.matmul(self.dropout(weights, training=training), self._split(values))
         mixed = ops.transpose(mixed, (0, 2, 1, 3))
-        return self.merge(ops.reshape(mixed, (-1, mixed.shape[1] or ops.shape(mixed)[1], self.size)))
+        length = mixed.shape[1] or ops.shape(mixed)[1]
+        return self.merge(ops.reshape(mixed, (-1, length, self.heads * self.head_size)))
 
     def call(self, x: tf.Tensor, bias: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
         """Self-attention of [B, N, size]."""
@@ -135,9 +146,9 @@ class SharedAttention(keras.layers.Layer):
         return self.attend(queries, keys, values, bias, training)
 
     def _split(self, x: tf.Tensor) -> tf.Tensor:
-        """[B, N, size] to [B, heads, N, size / heads]."""
+        """[B, N, heads * head_size] to [B, heads, N, head_size]."""
         length = x.shape[1] or ops.shape(x)[1]
-        return ops.transpose(ops.reshape(x, (-1, length, self.heads, self.size // self.heads)), (0, 2, 1, 3))
+        return ops.transpose(ops.reshape(x, (-1, length, self.heads, self.head_size)), (0, 2, 1, 3))
 
 
 def box_relations(boxes: tf.Tensor, size: int = 64, wave_length: float = 1000.0) -> tf.Tensor:
@@ -182,6 +193,17 @@ def box_relations(boxes: tf.Tensor, size: int = 64, wave_length: float = 1000.0)
     return ops.concatenate([ops.sin(phases), ops.cos(phases)], axis=-1)
 
 
+def map_positions(cells: int, size: int) -> np.ndarray:
+    """Positional encodings of the cells of a feature map, row by row, float32 [cells, size].
+
+    Half of the units encode the row, the others the column. Cells that form no square are one row.
+    """
+    side = math.isqrt(cells)
+    rows, columns = (side, side) if side * side == cells else (1, cells)
+    of_rows = np.repeat(positions(rows, size // 2), columns, axis=0)
+    return np.concatenate([of_rows, np.tile(positions(columns, size - size // 2), (rows, 1))], axis=1)
+
+
 def positions(length: int, size: int) -> np.ndarray:
     """Positional encodings of "Attention Is All You Need", float32 [length, size]."""
     rates = np.exp(np.arange(0, size, 2) * -(math.log(10000.0) / size))
@@ -217,13 +239,27 @@ class FeedForward(keras.layers.Layer):
 
 
 class _Block(keras.layers.Layer):
-    """Base class of encoder and decoder layers: residual sublayers on normalised inputs."""
+    """Base class of encoder and decoder layers: residual sublayers on normalised inputs.
+
+    Args:
+        size, hidden: units of inputs and outputs, and of the feed-forward layer.
+        heads: number of heads of each attention.
+        share, head_size: see `SharedAttention`.
+        dropout: rate in training.
+    """
 
     def __init__(
-        self, size: int, hidden: int, heads: int, share: str | None, dropout: float, **kwargs: Any
+        self,
+        size: int,
+        hidden: int,
+        heads: int,
+        share: str | None = None,
+        dropout: float = 0.0,
+        head_size: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.size, self.hidden, self.heads = size, hidden, heads
+        self.size, self.hidden, self.heads, self.head_size = size, hidden, heads, head_size
         self.share, self.dropout_rate = share, dropout
         self.attention = self._attention("attention")
         self.feed_forward = FeedForward(size, hidden, dropout, dtype=self.dtype_policy, name="feed_forward")
@@ -233,7 +269,13 @@ class _Block(keras.layers.Layer):
 
     def _attention(self, name: str) -> SharedAttention:
         return SharedAttention(
-            self.size, self.heads, self.share, self.dropout_rate, dtype=self.dtype_policy, name=name
+            self.size,
+            self.heads,
+            self.share,
+            self.dropout_rate,
+            self.head_size,
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def build(self, input_shape: Any = None) -> None:
@@ -241,10 +283,23 @@ class _Block(keras.layers.Layer):
             layer.build((None, None, self.size))
         self.built = True
 
+    def _encoded(self, x: tf.Tensor, bias: tf.Tensor | None, training: bool) -> tf.Tensor:
+        attended = self.attention(self.attention_norm(x), bias, training=training)
+        return self._fed_forward(x + self.dropout(attended, training=training), training)
+
     def _fed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         return x + self.dropout(
             self.feed_forward(self.feed_forward_norm(x), training=training), training=training
         )
+
+
+@keras.saving.register_keras_serializable("tfsparsecap")
+class EncoderLayer(_Block):
+    """A transformer's encoder layer; arguments as of its base class, [B, N, size] to the same."""
+
+    def call(self, x: tf.Tensor, bias: tf.Tensor | None = None, training: bool = False) -> tf.Tensor:
+        """Applies the layer; `bias` is added to the scores, see `SharedAttention.attend`."""
+        return self._encoded(x, bias, training)
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
@@ -255,26 +310,13 @@ class RelationEncoderLayer(_Block):
     et al., equation 7).
 
     Args:
-        size, hidden: units of the features and of the feed-forward layer.
-        heads: number of heads.
-        share: see `SharedAttention`.
-        dropout: rate in training.
-        relation_size: length of the encodings of `box_relations`.
+        relation_size: length of the encodings of `box_relations`; the others as of its base class.
     """
 
-    def __init__(
-        self,
-        size: int,
-        hidden: int,
-        heads: int,
-        share: str | None = None,
-        dropout: float = 0.0,
-        relation_size: int = 64,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(size, hidden, heads, share, dropout, **kwargs)
+    def __init__(self, *sizes: Any, relation_size: int = 64, **kwargs: Any) -> None:
+        super().__init__(*sizes, **kwargs)
         self.relation_size = relation_size
-        self.relation = keras.layers.Dense(heads, "relu", dtype=self.dtype_policy, name="relation")
+        self.relation = keras.layers.Dense(self.heads, "relu", dtype=self.dtype_policy, name="relation")
 
     def build(self, input_shape: Any = None) -> None:
         super().build(input_shape)
@@ -293,32 +335,18 @@ class RelationEncoderLayer(_Block):
         """
         bias = ops.transpose(self.relation(relations), (0, 3, 1, 2))
         bias = ops.log(ops.maximum(bias, 1e-6))
-        bias = bias if mask_bias is None else bias + mask_bias
-        attended = self.attention(self.attention_norm(x), bias, training=training)
-        return self._fed_forward(x + self.dropout(attended, training=training), training)
+        return self._encoded(x, bias if mask_bias is None else bias + mask_bias, training)
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
 class DecoderLayer(_Block):
     """A transformer's decoder layer: attention to the previous tokens, then to the image.
 
-    Args:
-        size, hidden: units of the tokens and of the feed-forward layer.
-        heads: number of heads of both attentions.
-        share: see `SharedAttention`; the same for both.
-        dropout: rate in training.
+    Arguments as of its base class; heads, sharing and sizes are the same for both attentions.
     """
 
-    def __init__(
-        self,
-        size: int,
-        hidden: int,
-        heads: int,
-        share: str | None = None,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(size, hidden, heads, share, dropout, **kwargs)
+    def __init__(self, *sizes: Any, **kwargs: Any) -> None:
+        super().__init__(*sizes, **kwargs)
         self.source_attention = self._attention("source_attention")
         self.source_norm = DeviationNorm(dtype=self.dtype_policy, name="source_norm")
 

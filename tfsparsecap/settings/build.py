@@ -16,7 +16,7 @@ from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
 from tfsparsecap.encoder_catalogue import KERAS_HUB, LITE
 from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.settings.checks import data_options
-from tfsparsecap.settings.schema import Config, Encoder
+from tfsparsecap.settings.schema import Config, Encoder, TransformerModel
 
 
 def load_data(config: Config) -> CaptionData:
@@ -77,7 +77,7 @@ def make_captioner(
     sizes = model.model_dump(exclude={"kind", "encoder"})
     if isinstance(vocabulary, Tokenizer):
         sizes |= {name: getattr(vocabulary, name) for name in ("start_id", "end_id", "pad_id")}
-    if model.kind == "object_relation_transformer":
+    if isinstance(model, TransformerModel):
         sizes["max_length"] = config.data.max_length
     encoder = None
     if model.encoder is not None:

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from tfsparsecap.encoder_catalogue import entry_of
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.decoding import Decoding
-from tfsparsecap.settings.section import Count, Rate, Share, Size
+from tfsparsecap.settings.section import Count, Rate, Share, Size, Sizes
 from tfsparsecap.settings.section import OpenSection as _OpenSection
 from tfsparsecap.settings.section import Section as _Section
 from tfsparsecap.settings.training import Training
@@ -172,14 +172,17 @@ class UpDownModel(_Section):
 
 
 class TransformerModel(_Section):
-    """Object Relation Transformer, with the sizes of `tfsparsecap.models.ObjectRelationTransformer`.
+    """A plain transformer, with the sizes of `tfsparsecap.models.Transformer`.
 
-    With shared layers and `data.radix_base` it is ACORT. `dropout`, `feature_size` and `encoder` are as in
-    `SoftAttentionModel`.
+    `dropout`, `feature_size` and `encoder` are as in `SoftAttentionModel`.
 
     Attributes:
         size, hidden_size: width of the model, and of the hidden layer of its feed-forward networks.
         layers, heads: number of layers in encoder and decoder each, and of attention heads.
+        encoder_layers, decoder_layers: number of layers in the encoder and in the decoder; null is `layers`.
+        encoder_heads, encoder_hidden_size: number of heads, and hidden size, in the encoder's layers: one
+            value, or a list with a value for each layer; null is `heads` and `hidden_size`. A head always has
+            `size / heads` units.
         share_encoder_layers, share_decoder_layers: index of the layer used at each depth, such as
             [0, 0, 0, 1, 1, 1]; null uses a separate layer at each depth.
         share_encoder_attention, share_decoder_attention: attention projections to share: keys and values
@@ -188,12 +191,16 @@ class TransformerModel(_Section):
         feature_dropout: dropout rate of the image features.
     """
 
-    captioner: ClassVar = "ObjectRelationTransformer"
-    kind: Literal["object_relation_transformer"] = "object_relation_transformer"
+    captioner: ClassVar = "Transformer"
+    kind: Literal["transformer"] = "transformer"
     size: Size = 512
     hidden_size: Size = 2048
     layers: Size = 6
     heads: Size = 8
+    encoder_layers: Size | None = None
+    decoder_layers: Size | None = None
+    encoder_heads: Sizes | None = None
+    encoder_hidden_size: Sizes | None = None
     share_encoder_layers: list[Count] | None = None
     share_decoder_layers: list[Count] | None = None
     share_encoder_attention: Literal["kv", "qk"] | None = None
@@ -205,10 +212,20 @@ class TransformerModel(_Section):
     encoder: Encoder | None = Encoder()
 
 
+class RelationTransformerModel(TransformerModel):
+    """Object Relation Transformer, with the settings of `TransformerModel`.
+
+    With shared layers and `data.radix_base` it is ACORT.
+    """
+
+    captioner: ClassVar = "ObjectRelationTransformer"
+    kind: Literal["object_relation_transformer"] = "object_relation_transformer"  # type: ignore[assignment]
+
+
 #: The captioners: `model.kind` -> its settings, whose `captioner` names the class in `tfsparsecap.models`.
 MODELS = {
     settings.model_fields["kind"].default: settings
-    for settings in (SoftAttentionModel, UpDownModel, TransformerModel)
+    for settings in (SoftAttentionModel, UpDownModel, TransformerModel, RelationTransformerModel)
 }
 
 
@@ -220,7 +237,8 @@ def _kind(given: Any) -> Any:
 Model = Annotated[
     Annotated[SoftAttentionModel, Tag("soft_attention")]
     | Annotated[UpDownModel, Tag("up_down")]
-    | Annotated[TransformerModel, Tag("object_relation_transformer")],
+    | Annotated[TransformerModel, Tag("transformer")]
+    | Annotated[RelationTransformerModel, Tag("object_relation_transformer")],
     Discriminator(_kind),
 ]
 

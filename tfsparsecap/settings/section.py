@@ -11,6 +11,8 @@ Rate = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 # A single text need not be in a list.
 Texts = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+# A single number need not be in a list.
+Sizes = Annotated[list[Size], BeforeValidator(lambda given: [given] if isinstance(given, int) else given)]
 
 
 class Section(BaseModel):
