@@ -12,29 +12,62 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.inference.bundle import TFLiteCaptioner, has_digest, read_bundle
+from tfsparsecap.inference.digests import ChangedFile, digests
 
 DESCRIPTION = {"format_version": 1, "join": "words", "special_ids": {"pad": 0, "start": 1, "end": 2}}
 VOCABULARY = ["<pad>", "<start>", "<end>", "<unk>", "a", "dog\u2028s", "\U0001f436"]
 MODEL = b"\x1c\0\0\0TFL3" + bytes(56)
 
 
-def bundle(path, model=MODEL, description=DESCRIPTION, vocabulary=VOCABULARY):
+def bundle(path, model=MODEL, description=DESCRIPTION, vocabulary=VOCABULARY, with_digests=True):
+    words = None if vocabulary is None else ("\n".join(vocabulary) + "\n").encode()
+    if with_digests and isinstance(description, dict):
+        description = {**description, **digests(model, words)}
     content = io.BytesIO()
     content.write(model)
     with zipfile.ZipFile(content, "a") as archive:
         if description is not None:
             text = description if isinstance(description, str) else json.dumps(description)
             archive.writestr("captioner.json", text)
-        if vocabulary is not None:
-            archive.writestr("vocabulary.txt", "\n".join(vocabulary) + "\n")
+        if words is not None:
+            archive.writestr("vocabulary.txt", words)
     path.write_bytes(content.getvalue())
     return path
 
 
 def test_description_and_vocabulary_are_read(tmp_path):
-    assert read_bundle(bundle(tmp_path / "a.tflite")) == (DESCRIPTION, VOCABULARY)
-    assert read_bundle(bundle(tmp_path / "b.tflite", vocabulary=None)) == (DESCRIPTION, [])
+    older = bundle(tmp_path / "a.tflite", with_digests=False)
+    assert read_bundle(older) == (DESCRIPTION, VOCABULARY) and not has_digest(older)
+    file = bundle(tmp_path / "b.tflite", vocabulary=None)
+    assert read_bundle(file) == ({**DESCRIPTION, **digests(MODEL, None)}, []) and has_digest(file)
+    (tmp_path / "c.tflite").write_bytes(MODEL)
+    assert not has_digest(tmp_path / "c.tflite")
+
+
+def test_changed_graphs_and_vocabularies_are_refused(tmp_path):
+    whole = bundle(tmp_path / "a.tflite").read_bytes()
+    for place in (8, 20, len(MODEL) - 1):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        (tmp_path / "b.tflite").write_bytes(changed)
+        for read in (read_bundle, has_digest, TFLiteCaptioner):
+            with pytest.raises(ChangedFile, match=r"the graph of .*b\.tflite was changed after its export"):
+                read(tmp_path / "b.tflite")
+    longer = bundle(
+        tmp_path / "c.tflite", MODEL + bytes(1), {**DESCRIPTION, **digests(MODEL, None)}, None, False
+    )
+    with pytest.raises(ChangedFile, match="the graph of"):
+        read_bundle(longer)
+    described = {**DESCRIPTION, **digests(MODEL, b"dog\n")}
+    for vocabulary in (["cat"], None):
+        path = bundle(tmp_path / "d.tflite", MODEL, described, vocabulary, with_digests=False)
+        with pytest.raises(ChangedFile, match="the vocabulary of"):
+            read_bundle(path)
+    for value in (7, [], {"a": 1}, ""):
+        path = bundle(tmp_path / "e.tflite", MODEL, {**DESCRIPTION, "graph_sha256": value}, None, False)
+        with pytest.raises(ChangedFile, match="the graph of"):
+            read_bundle(path)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +78,7 @@ def test_description_and_vocabulary_are_read(tmp_path):
         ({"description": "{"}, "has no readable captioner.json"),
         ({"description": "[1]"}, "no format version"),
         ({"description": {"format_version": "1"}}, "no format version"),
-        ({"description": {"format_version": 99}}, "reads versions up to 1"),
+        ({"description": {"format_version": 99}}, "newer format than 1"),
     ],
 )
 def test_files_that_are_not_bundles_are_refused(tmp_path, options, message):
@@ -91,6 +124,8 @@ def archive(path, members, method=zipfile.ZIP_DEFLATED):
             "not UTF-8 text .byte 4",
         ),
         ({"captioner.json": "[" * 100_000}, "has no readable captioner.json"),
+        ({"captioner.json": '{"format_version": ' + "1" * 5000 + "}"}, "has no readable captioner.json"),
+        ({"captioner.json": '{"format_version": ' + "1" * 4000 + "}"}, "newer format than 1"),
     ],
 )
 def test_archives_that_would_fill_the_memory_are_refused(tmp_path, members, message):
@@ -238,6 +273,15 @@ def test_sentencepiece_captions_equal_those_of_the_original_implementation(tmp_p
         ({"join": "syllables"}, "does not say how to join tokens"),
         ({"image_size": 10**9}, "gives the image size 1000000000"),
         ({"image_size": "64"}, "gives the image size '64'"),
+        ({"image_size": True}, "gives the image size True"),
+        ({"special_ids": {"end": 2, "pad": [0]}}, "does not name the special tokens"),
+        ({"special_ids": {"end": 2, "pad": {}}}, "does not name the special tokens"),
+        ({"special_ids": {"end": 10**4000}}, "does not name the special tokens"),
+        ({"unknown_id": [3]}, r"gives unknown_id as \[3\]"),
+        ({"unknown_id": 2**31}, "gives unknown_id as 2147483648"),
+        ({"beam": "three"}, "gives beam as 'three'"),
+        ({"confidence": {"slope": 10**4000, "intercept": 0, "length_penalty": 0}}, "no slope and intercept"),
+        ({"confidence": {"slope": 1, "intercept": 0, "length_penalty": 1e300}}, "no slope and intercept"),
     ],
 )
 def test_incomplete_descriptions_are_refused(tmp_path, change, message):

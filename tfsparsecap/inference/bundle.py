@@ -1,9 +1,11 @@
 """Exported .tflite files: reading the captioner, its vocabulary and its description, and running it."""
 
+import io
 import json
+import math
 import mmap
 import os
-import re
+import stat
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,31 +16,18 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE
 from tfsparsecap.inference.confidence import Calibration, caption_length
+from tfsparsecap.inference.description import DESCRIPTION, JOINS, check_description
+from tfsparsecap.inference.digests import ChangedFile, check_digests
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs
+from tfsparsecap.inference.isolated import IsolatedRunner
 from tfsparsecap.metrics.sentence_faults import token_faults
 
-#: Names of the associated files.
-DESCRIPTION, VOCABULARY = "captioner.json", "vocabulary.txt"
+#: Name of the associated file with the tokens.
+VOCABULARY = "vocabulary.txt"
 #: The version of the layout that this package writes, and the newest that it reads.
 FORMAT_VERSION = 1
 SIGNATURE = "caption"
 
-_BYTE = re.compile("<0x([0-9A-F]{2})>")
-
-
-def _join_pieces(tokens: list[str]) -> str:
-    """SentencePiece's text: U+2581 is a space, `<0xNN>` is a byte."""
-    found = (_BYTE.fullmatch(token) for token in tokens)
-    parts = [
-        bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
-        for token, byte in zip(tokens, found, strict=True)
-    ]
-    return b"".join(parts).decode("utf-8", "replace").strip(" ")
-
-
-# How tokens become a caption, by the value of `join` in the description.
-_JOINS: dict[str, Callable[[list[str]], str]] = {"words": " ".join, "pieces": _join_pieces}
-_MAX_IMAGE_SIZE = 4096
 # The score of a beam without a caption is minus infinity, which the converter turns into the lowest float32.
 _NO_CAPTION = -1e30
 _OUTPUTS = {"token_ids", "scores"}
@@ -60,45 +49,79 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
         exported without a vocabulary.
 
     Raises:
-        InputError: the file does not exist, is not a .tflite file, or was not exported by this package.
+        InputError: the file does not exist, is not a .tflite file, was not exported by this package, or its
+            graph or vocabulary was changed after the export.
 
     Examples:
         >>> description, vocabulary = read_bundle("scenes.tflite")  # doctest: +SKIP
         >>> description["input"], len(vocabulary) == description["vocabulary_size"]  # doctest: +SKIP
         ('image', True)
     """
-    path = Path(path)
+    description, tokens, _ = _read_parts(_content(Path(path)), Path(path))
+    return description, tokens
+
+
+def has_digest(path: str | os.PathLike) -> bool:
+    """Whether a file is a captioner whose graph has the digest in its description.
+
+    Raises:
+        ChangedFile: its graph or vocabulary was changed after the export.
+    """
     try:
-        if path.exists() and not path.is_file():
+        return _read_parts(_content(Path(path)), Path(path))[2]
+    except ChangedFile:
+        raise
+    except InputError:
+        return False
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a .tflite file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(
                 f"cannot read {path}: it is not a file; give a run folder or an exported .tflite file"
             )
         with path.open("rb") as file:
-            if file.read(8)[4:] != _IDENTIFIER:
+            start = file.read(8)
+            if start[4:] != _IDENTIFIER:
                 raise InputError(f"{path} is not a .tflite file: give one that tfsparsecap-export wrote")
-            with open_archive(file) as archive:
-                description = json.loads(_text(archive, DESCRIPTION, path))
-                names = archive.namelist()
-                tokens = _text(archive, VOCABULARY, path).split("\n") if VOCABULARY in names else []
+            return start + file.read()
+    except (OSError, ValueError, MemoryError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error) or "it is larger than the memory"
+        raise InputError(
+            f"cannot read {path}: {reason}; give a run folder or an exported .tflite file"
+        ) from error
+
+
+def _read_parts(content: bytes, path: Path) -> tuple[dict, list[str], bool]:
+    """Description and vocabulary of a file, and whether its graph has the digest in its description."""
+    try:
+        _check_number_of_entries(content)
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            description = json.loads(_decoded(_member(archive, DESCRIPTION, path), DESCRIPTION, path))
+            text = _member(archive, VOCABULARY, path) if VOCABULARY in archive.namelist() else None
+            graph = memoryview(content)[: min(info.header_offset for info in archive.infolist())]
     except InputError:
         raise
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror or error}; give a run folder or an exported .tflite file"
-        ) from error
     except DAMAGE as error:
         raise InputError(
             f"{path} has no readable {DESCRIPTION} (the file is cut short, or is not a captioner): give one"
             " that tfsparsecap-export wrote"
         ) from error
-    if not isinstance(description, dict) or not isinstance(description.get("format_version"), int):
+    version = description.get("format_version") if isinstance(description, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool):
         raise InputError(f"{DESCRIPTION} in {path} has no format version: export the run again")
-    if description["format_version"] > FORMAT_VERSION:
+    if version > FORMAT_VERSION:
         raise InputError(
-            f"{path} has format version {description['format_version']}, and this package reads versions up"
-            f" to {FORMAT_VERSION}: update tfsparsecap"
+            f"{path} has a newer format than {FORMAT_VERSION}, the newest that this package reads: update"
+            " tfsparsecap"
         )
-    return description, tokens[:-1] if tokens and not tokens[-1] else tokens
+    checked = check_digests(description, graph, text, path)
+    tokens = [] if text is None else _decoded(text, VOCABULARY, path).split("\n")
+    return description, tokens[:-1] if tokens and not tokens[-1] else tokens, checked
 
 
 class TFLiteCaptioner(CaptionGenerator):
@@ -115,9 +138,12 @@ class TFLiteCaptioner(CaptionGenerator):
         image_size: side of the square images in pixels, or None if the file takes region features.
         features_shape: (N, D), the number of regions and the length of a feature, or None if the file takes
             images.
+        isolated: whether the file runs in a process of its own, because its description has no digest of the
+            graph: older files, and those of other programs. If the runtime crashes there, the error is an
+            InputError.
 
     Raises:
-        InputError: the file is not a captioner, or the runtime cannot load it.
+        InputError: the file is not a captioner, was changed after its export, or the runtime cannot load it.
 
     Examples:
         >>> captioner = TFLiteCaptioner("scenes.tflite")  # doctest: +SKIP
@@ -126,34 +152,37 @@ class TFLiteCaptioner(CaptionGenerator):
     """
 
     def __init__(self, path: str | os.PathLike, threads: int = 1) -> None:
-        from ai_edge_litert.interpreter import Interpreter  # takes half a second
-
         if threads < 1:
             raise InputError(f"threads is {threads}: it must be at least 1")
         self.path = Path(path)
         self.label = str(path)
-        self.metadata, self.vocabulary = read_bundle(path)
-        _check_description(self.metadata, self.path)
+        content = _content(self.path)
+        self.metadata, self.vocabulary, checked = _read_parts(content, self.path)
+        check_description(self.metadata, self.path)
         self.calibration = Calibration.from_description(self.metadata)
         self.image_size = self.metadata.get("image_size")
+        self.isolated = not checked
+        load = _load_isolated if self.isolated else _load
         try:
-            interpreter = Interpreter(model_content=self.path.read_bytes(), num_threads=threads)
-            self._run = interpreter.get_signature_runner(SIGNATURE)
+            self._run, self._inputs_of_graph, outputs = load(content, self.label, threads)
         except (ValueError, RuntimeError, OSError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(
                 f"the runtime cannot load {path} ({_first_line(error)}): export the run again"
             ) from error
-        missing = _OUTPUTS - self._run.get_output_details().keys()
+        missing = _OUTPUTS - outputs
         if missing:
             raise InputError(f"{path} is not a captioner: it has no output {' and '.join(sorted(missing))}")
-        self._inputs_of_graph = {
-            name: (tuple(details["shape"].tolist()), np.dtype(details["dtype"]))
-            for name, details in self._run.get_input_details().items()
-        }
         self.input_names = tuple(self._inputs_of_graph)
         self.features_shape: tuple[int, int] | None = None
         if "features" in self._inputs_of_graph:
-            self.features_shape = self._inputs_of_graph["features"][0][1:]
+            shape = self._inputs_of_graph["features"][0]
+            if len(shape) != 3:
+                raise InputError(
+                    f"{path} takes features of shape {list(shape)}, not [1, N, D]: export it again"
+                )
+            self.features_shape = shape[1:]
         self.max_regions, self.feature_size = self.features_shape or (0, None)
 
     def check_beam(self, beam: int | None) -> None:
@@ -209,10 +238,18 @@ class TFLiteCaptioner(CaptionGenerator):
         try:
             outputs = self._run(**feeds)
         except (ValueError, RuntimeError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(
                 f"the runtime cannot run {self.path} ({_first_line(error)}): export the run again"
             ) from error
-        return outputs["token_ids"], outputs["scores"]
+        token_ids, scores = outputs["token_ids"], outputs["scores"]
+        if token_ids.ndim != 2 or token_ids.dtype.kind not in "iu" or scores.shape != token_ids.shape[:1]:
+            raise InputError(
+                f"{self.path} gives token_ids {token_ids.dtype} {list(token_ids.shape)} and scores"
+                f" {scores.dtype} {list(scores.shape)}, not those of captions: export the run again"
+            )
+        return token_ids, scores
 
     def caption(self, image: np.ndarray | None = None, **features: np.ndarray) -> list[Caption]:
         """The captions of one image that already has the size of the input, best first.
@@ -223,7 +260,7 @@ class TFLiteCaptioner(CaptionGenerator):
         return [
             self._caption(row, float(score))
             for row, score in zip(token_ids, scores, strict=True)
-            if score > _NO_CAPTION
+            if _NO_CAPTION < score < math.inf
         ]
 
     def _caption(self, token_ids: np.ndarray, score: float) -> Caption:
@@ -245,32 +282,40 @@ class TFLiteCaptioner(CaptionGenerator):
         for token in map(int, token_ids):
             if token == special["end"]:
                 break
-            if token >= len(self.vocabulary):
+            if not 0 <= token < len(self.vocabulary):
                 raise InputError(
                     f"{self.path} gives token {token}, but its {VOCABULARY} has {len(self.vocabulary)} lines:"
                     " export the run again"
                 )
             if token not in skipped:
                 tokens.append(self.vocabulary[token])
-        return _JOINS[self.metadata["join"]](tokens)
+        return JOINS[self.metadata["join"]](tokens)
+
+
+#: Name of an input -> its shape and type.
+_Inputs = dict[str, tuple[tuple[int, ...], np.dtype]]
+_Loaded = tuple[Callable[..., dict[str, np.ndarray]], _Inputs, set[str]]
+
+
+def _load(content: bytes, label: str, threads: int) -> _Loaded:
+    """The function of a file, its inputs, and the names of its outputs."""
+    from ai_edge_litert.interpreter import Interpreter  # takes half a second
+
+    run = Interpreter(model_content=content, num_threads=threads).get_signature_runner(SIGNATURE)
+    inputs = {
+        name: (tuple(details["shape"].tolist()), np.dtype(details["dtype"]))
+        for name, details in run.get_input_details().items()
+    }
+    return run, inputs, set(run.get_output_details())
+
+
+def _load_isolated(content: bytes, label: str, threads: int) -> _Loaded:
+    run = IsolatedRunner(content, label, SIGNATURE, threads)
+    return run, run.inputs, run.outputs
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _check_description(description: dict, path: Path) -> None:
-    """Raises InputError if a description lacks what captioning needs."""
-    special, size = description.get("special_ids"), description.get("image_size")
-    if not isinstance(special, dict) or not isinstance(special.get("end"), int):
-        raise InputError(f"{DESCRIPTION} in {path} does not name the special tokens: export the run again")
-    if not isinstance(description.get("join"), str) or description["join"] not in _JOINS:
-        raise InputError(f"{DESCRIPTION} in {path} does not say how to join tokens: export the run again")
-    if size is not None and (not isinstance(size, int) or not 1 <= size <= _MAX_IMAGE_SIZE):
-        raise InputError(
-            f"{DESCRIPTION} in {path} gives the image size {size!r}, not 1 to {_MAX_IMAGE_SIZE}: export the"
-            " run again"
-        )
 
 
 def open_archive(file: BinaryIO) -> zipfile.ZipFile:
@@ -284,16 +329,20 @@ def open_archive(file: BinaryIO) -> zipfile.ZipFile:
             exceptions for damaged archives: see `files.DAMAGE`.
     """
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        entries, at = 0, content.find(_ENTRY)
-        while at >= 0:
-            entries, at = entries + 1, content.find(_ENTRY, at + 1)
-            if entries > _MAX_FILES:
-                raise zipfile.BadZipFile(f"more than {_MAX_FILES} files")
+        _check_number_of_entries(content)
     return zipfile.ZipFile(file)
 
 
-def _text(archive: zipfile.ZipFile, name: str, path: Path) -> str:
-    """A text file of the archive."""
+def _check_number_of_entries(content: bytes | mmap.mmap) -> None:
+    entries, at = 0, content.find(_ENTRY)
+    while at >= 0:
+        entries, at = entries + 1, content.find(_ENTRY, at + 1)
+        if entries > _MAX_FILES:
+            raise zipfile.BadZipFile(f"more than {_MAX_FILES} files")
+
+
+def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
+    """A file of the archive."""
     info = archive.getinfo(name)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(f"{name} in {path} has a compression method that this package never writes")
@@ -304,6 +353,10 @@ def _text(archive: zipfile.ZipFile, name: str, path: Path) -> str:
             content = member.read(largest + 1)
     if max(info.file_size, len(content)) > largest:
         raise InputError(f"{name} in {path} is larger than {largest >> 20} MB: it is not one of this package")
+    return content
+
+
+def _decoded(content: bytes, name: str, path: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

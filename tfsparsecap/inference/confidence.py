@@ -14,6 +14,8 @@ from tfsparsecap.search_options import FUNCTION_WORDS, SearchOptions
 #: Below this confidence the app and the command line say that they are not sure.
 NOT_SURE = 0.5
 _STEPS = 100
+# Far above any calibration; larger values overflow.
+_LARGEST: dict[str, float] = {"slope": 1e6, "intercept": 1e6, "length_penalty": 10.0}
 
 
 @dataclass(frozen=True)
@@ -81,18 +83,19 @@ class Calibration:
         entry = description.get("confidence")
         if entry is None:
             return None
-        names = ("slope", "intercept", "length_penalty")
-        if not isinstance(entry, dict) or not all(_is_number(entry.get(name)) for name in names):
+        if not isinstance(entry, dict) or not all(
+            _is_number(entry.get(name), largest) for name, largest in _LARGEST.items()
+        ):
             raise InputError("the confidence of the file has no slope and intercept: export the run again")
-        return cls(entry["slope"], entry["intercept"], entry["length_penalty"])
+        return cls(float(entry["slope"]), float(entry["intercept"]), float(entry["length_penalty"]))
 
     def as_dict(self) -> dict[str, float | int]:
         """For `captioner.json`."""
         return asdict(self)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: Any, largest: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= largest
 
 
 def _newton(values: np.ndarray, targets: np.ndarray) -> tuple[float, float]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE
-from tfsparsecap.inference.bundle import DESCRIPTION, open_archive, read_bundle
+from tfsparsecap.inference.bundle import open_archive, read_bundle
+from tfsparsecap.inference.description import DESCRIPTION
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.model_file import schema

@@ -3,6 +3,7 @@
 import dataclasses
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from tqdm import tqdm
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import read_bundle
+from tfsparsecap.inference.bundle import has_digest, read_bundle
+from tfsparsecap.inference.isolated import IsolatedRunner
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.contents import read_signatures
 from tfsparsecap_export.samples import Sample, synthetic_samples
@@ -75,7 +77,8 @@ def measure(
         runs: timed runs of each file, after one run on each sample that is not timed.
 
     Raises:
-        InputError: a file cannot be read, files have different inputs, or a number is below 1.
+        InputError: a file cannot be read or was changed after its export, files have different inputs, or a
+            number is below 1.
 
     Examples:
         >>> paths = [Path("dense.tflite"), Path("sparse.tflite")]
@@ -104,9 +107,7 @@ def measure(
             for turn in range(len(paths)):
                 # Rotated, so that each file runs equally often after each other file.
                 file = (turn + number) % len(paths)
-                start = time.perf_counter()
-                given = runners[file](**sample)
-                elapsed = time.perf_counter() - start
+                given, elapsed = runners[file](sample)
                 if number < 0:
                     outputs[file].append(given)
                     continue
@@ -192,20 +193,41 @@ def _shown(inputs: Inputs) -> str:
     return " and ".join(f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in inputs.items())
 
 
-def _load(path: Path, threads: int):
-    """The file's signature as a function; `probe` has checked that the file loads."""
+def _load(path: Path, threads: int) -> Callable[[Sample], tuple[Sample, float]]:
+    """A function of inputs: the outputs of the file's signature, and the seconds that it took.
+
+    A file without a digest runs in a process of its own, which measures its time itself.
+    """
+    if not has_digest(path):
+        isolated = IsolatedRunner(path.read_bytes(), str(path), threads=threads)
+
+        def run_isolated(sample: Sample) -> tuple[Sample, float]:
+            try:
+                return isolated(**sample), isolated.seconds
+            except RuntimeError as error:
+                raise InputError(f"the runtime cannot run {path} ({error}): export it again") from error
+
+        return run_isolated
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(path), num_threads=threads)
-    return interpreter.get_signature_runner(next(iter(interpreter.get_signature_list())))
+    runner = interpreter.get_signature_runner(next(iter(interpreter.get_signature_list())))
+
+    def run(sample: Sample) -> tuple[Sample, float]:
+        start = time.perf_counter()
+        outputs = runner(**sample)
+        return outputs, time.perf_counter() - start
+
+    return run
 
 
 def _end_id(path: Path) -> int | None:
     """The id of a captioner's end token, if the file contains it."""
     try:
-        return int(read_bundle(path)[0]["special_ids"]["end"])
-    except (InputError, KeyError, TypeError, ValueError):
+        end = read_bundle(path)[0]["special_ids"]["end"]
+    except (InputError, KeyError, TypeError):
         return None
+    return end if isinstance(end, int) else None
 
 
 def _steps(token_ids: np.ndarray, end: int | None) -> int:

@@ -1,0 +1,59 @@
+"""The description in an exported file, `captioner.json`: what captioning needs of it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfsparsecap.errors import InputError
+
+#: Name of the associated file with the description.
+DESCRIPTION = "captioner.json"
+_MAX_IMAGE_SIZE = 4096
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+
+
+def _join_pieces(tokens: list[str]) -> str:
+    """SentencePiece's text: U+2581 is a space, `<0xNN>` is a byte."""
+    found = (_BYTE.fullmatch(token) for token in tokens)
+    parts = [
+        bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
+        for token, byte in zip(tokens, found, strict=True)
+    ]
+    return b"".join(parts).decode("utf-8", "replace").strip(" ")
+
+
+#: How tokens become a caption, by the value of `join` in the description.
+JOINS: dict[str, Callable[[list[str]], str]] = {"words": " ".join, "pieces": _join_pieces}
+
+
+def check_description(description: dict, path: Path) -> None:
+    """Checks the entries that captioning reads.
+
+    Args:
+        description: any content of `captioner.json` that is a JSON object.
+        path: the file, for messages.
+
+    Raises:
+        InputError: one of them is missing, or has another type.
+    """
+    special, size, join = (description.get(name) for name in ("special_ids", "image_size", "join"))
+    if not isinstance(special, dict) or "end" not in special or not all(map(_is_id, special.values())):
+        raise InputError(f"{DESCRIPTION} in {path} does not name the special tokens: export the run again")
+    if not isinstance(join, str) or join not in JOINS:
+        raise InputError(f"{DESCRIPTION} in {path} does not say how to join tokens: export the run again")
+    if size is not None and (not _is_id(size) or not 1 <= size <= _MAX_IMAGE_SIZE):
+        raise InputError(
+            f"{DESCRIPTION} in {path} gives the image size {size!r:.50}, not 1 to {_MAX_IMAGE_SIZE}: export"
+            " the run again"
+        )
+    for name in ("unknown_id", "beam", "max_length"):
+        if description.get(name) is not None and not _is_id(description[name]):
+            raise InputError(
+                f"{DESCRIPTION} in {path} gives {name} as {description[name]!r:.50}, not as a whole number of"
+                " 32 bits: export the run again"
+            )
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31
