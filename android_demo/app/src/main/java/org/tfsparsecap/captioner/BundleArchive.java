@@ -70,6 +70,15 @@ final class BundleArchive {
     return archive;
   }
 
+  /** Returns the position of the first file in the archive, where the graph ends. */
+  int start() {
+    long start = file.limit();
+    for (Entry entry : entries.values()) {
+      start = Math.min(start, entry.start);
+    }
+    return (int) Math.max(0, start);
+  }
+
   /** Whether the archive contains a file of this name. */
   boolean contains(String name) {
     return entries.containsKey(name);

@@ -1,5 +1,6 @@
 package org.tfsparsecap.captioner;
 
+import java.nio.ByteBuffer;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -64,6 +65,11 @@ public final class BundleDescription {
       throw new BundleException(
           Reason.NEWER_FORMAT, "format version " + version + ", supported up to " + FORMAT_VERSION);
     }
+  }
+
+  /** Compares a bundle with the digests in this description; arguments as of {@link Digests#check}. */
+  void checkDigests(ByteBuffer file, int graphSize, byte[] vocabulary) throws BundleException {
+    Digests.check(json, file, graphSize, vocabulary);
   }
 
   private Set<Integer> unsaid(JSONObject special) {

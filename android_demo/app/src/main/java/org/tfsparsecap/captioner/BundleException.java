@@ -19,6 +19,8 @@ public final class BundleException extends Exception {
     NEWER_FORMAT,
     /** Part of the bundle is malformed or inconsistent. */
     DAMAGED,
+    /** The graph or the vocabulary is not the one that was exported. */
+    CHANGED,
     /** The model takes region features, computed by another program, instead of images. */
     TAKES_FEATURES,
     /**

@@ -40,7 +40,9 @@ public final class CaptionerBundle {
       throw missingArchive(model);
     }
     description = new BundleDescription(JsonParser.decode(archive.read(DESCRIPTION, MAX_DESCRIPTION)));
-    vocabulary = Vocabulary.of(archive.read(VOCABULARY, MAX_VOCABULARY));
+    byte[] words = archive.read(VOCABULARY, MAX_VOCABULARY);
+    description.checkDigests(model, archive.start(), words);
+    vocabulary = Vocabulary.of(words);
   }
 
   /**

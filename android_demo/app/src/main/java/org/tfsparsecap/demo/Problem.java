@@ -30,6 +30,7 @@ enum Problem {
   MODEL_NO_DESCRIPTION(R.string.problem_model_no_description),
   MODEL_NEWER_FORMAT(R.string.problem_model_newer_format),
   MODEL_DAMAGED(R.string.problem_model_damaged),
+  MODEL_CHANGED(R.string.problem_model_changed),
   MODEL_TAKES_FEATURES(R.string.problem_model_takes_features),
   MODEL_NOT_RUNNABLE(R.string.problem_model_not_runnable),
   MODEL_UNREADABLE(R.string.problem_model_unreadable),

@@ -102,6 +102,28 @@ public class CaptionerBundleTest {
   }
 
   @Test
+  public void changedGraphsAndVocabulariesAreRecognized() throws Exception {
+    byte[] whole = Fixtures.bytes("echo.tflite");
+    byte[] graph = Fixtures.graph(whole);
+    CaptionerBundle bundle = read(whole);
+    for (int place : new int[] {8, graph.length / 2, graph.length - 1}) {
+      byte[] changed = whole.clone();
+      changed[place] ^= 1;
+      assertEquals(Reason.CHANGED, reason(changed));
+    }
+    String description = bundle.description().json();
+    String words = String.join("\n", bundle.vocabulary()) + "\n";
+    assertEquals(bundle.vocabulary(), read(Fixtures.bundle(graph, description, words)).vocabulary());
+    assertEquals(Reason.CHANGED, reason(Fixtures.bundle(graph, description, words.replace("dog", "cat"))));
+    byte[] longer = Arrays.copyOf(graph, graph.length + 1);
+    assertEquals(Reason.CHANGED, reason(Fixtures.bundle(longer, description, words)));
+    assertEquals(Reason.CHANGED, reason(DESCRIPTION.replace("}}", "}, \"graph_sha256\": 7}")));
+    // Older bundles have no digests.
+    read(Fixtures.bundle(longer, Fixtures.withoutDigests(description), words));
+    read(Fixtures.bundle(Fixtures.GRAPH, DESCRIPTION.replace("}}", "}, \"graph_sha256\": null}"), WORDS));
+  }
+
+  @Test
   public void modelWithoutArchiveHasNoDescription() throws Exception {
     assertEquals(Reason.NO_DESCRIPTION, reason(Fixtures.graph(Fixtures.bytes("echo.tflite"))));
     byte[] sparse = Files.readAllBytes(Fixtures.asset("sparse.tflite").toPath());
@@ -158,17 +180,20 @@ public class CaptionerBundleTest {
     assertTrue(refused > 500);
   }
 
-  /** Like Python's read_bundle, which checks only the archive and the format version. */
+  /** Like Python's read_bundle, which checks only the archive, the digests and the format version. */
   private static char verdict(byte[] content) throws BundleException {
     try {
       BundleArchive archive = BundleArchive.find(ByteBuffer.wrap(content));
       if (archive == null) {
         return 'r';
       }
-      JsonParser.parse(JsonParser.decode(archive.read("captioner.json", 4 << 20)));
-      return archive.contains("vocabulary.txt") && !Vocabulary.of(archive.read("vocabulary.txt", 16 << 20)).isEmpty()
-          ? '.'
-          : 'n';
+      JSONObject description = JsonParser.parse(JsonParser.decode(archive.read("captioner.json", 4 << 20)));
+      if (!archive.contains("vocabulary.txt")) {
+        return description.isNull("vocabulary_sha256") ? 'n' : 'r';
+      }
+      byte[] words = archive.read("vocabulary.txt", 16 << 20);
+      Digests.check(description, ByteBuffer.wrap(content), archive.start(), words);
+      return Vocabulary.of(words).isEmpty() ? 'n' : '.';
     } catch (BundleException refused) {
       return 'r';
     }

@@ -176,6 +176,9 @@ public final class OpenModelTest extends ScreenTest {
     assertRefused(screen, newer(sparse), R.string.problem_model_newer_format);
     assertRefused(screen, bytes("features.tflite"), R.string.problem_model_takes_features);
     assertRefused(screen, bytes("future_operator.tflite"), R.string.problem_model_not_runnable);
+    byte[] changed = bytes("echo.tflite");
+    changed[changed.length / 4] ^= 1;
+    assertRefused(screen, changed, R.string.problem_model_changed);
     assertRefused(
         screen, renamed(sparse, "captioner.json", "captioner.jsoM"), R.string.problem_model_no_description);
   }
