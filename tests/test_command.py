@@ -1,6 +1,7 @@
 """Exit codes, error messages and tables of command lines."""
 
 import errno
+import os
 import re
 import subprocess
 import sys
@@ -39,6 +40,23 @@ def test_wrong_input_prints_one_line_and_exits_with_2(capsys):
 def test_a_full_disk_prints_one_line_and_exits_with_2(capsys):
     assert exit_code(raising(OSError(errno.ENOSPC, "No space left on device", "runs/x/log"))) == 2
     assert capsys.readouterr().err.startswith("error: the disk is full while writing runs/x/log")
+
+
+def test_a_path_that_nobody_can_use_prints_one_line_and_exits_with_2(capsys, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert exit_code(lambda: (tmp_path / "loop").stat() and None) == 2
+    message = f"error: cannot use {tmp_path}/loop: Too many levels of symbolic links; check the path"
+    assert capsys.readouterr().err.startswith(message)
+    assert exit_code(lambda: (tmp_path / ("x" * 300)).stat() and None) == 2
+    assert exit_code(raising(PermissionError(errno.EACCES, "Permission denied", "runs/locked/x"))) == 2
+    assert "cannot use runs/locked/x: Permission denied; check the path" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may search every folder")
+def test_a_folder_without_search_permission_is_reported(capsys, tmp_path):
+    (tmp_path / "run").mkdir(mode=0o600)
+    assert exit_code(lambda: (tmp_path / "run" / "config.yaml").stat() and None) == 2
+    assert "Permission denied; check the path and its permissions" in capsys.readouterr().err
 
 
 def test_a_missing_dependency_is_named(capsys):

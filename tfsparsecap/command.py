@@ -1,6 +1,7 @@
 """What all command lines share: exit codes, help with examples, and a quiet start of TensorFlow."""
 
 import argparse
+import errno
 import os
 import sys
 import tempfile
@@ -14,6 +15,9 @@ from tfsparsecap.files import DISK_FULL
 
 # Set before TensorFlow is imported anywhere: users of commands do not need its log messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+#: What the operating system answers for paths that nobody can read or write, whatever the file contains.
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -50,9 +54,14 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         fail(f"{error.name} is not installed: pip install 'tfsparsecap[all]'")
         code = WRONG_INPUT
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno in DISK_FULL:
+            fail(
+                f"the disk is full while writing {error.filename or 'a file'}: free some space and try again"
+            )
+        elif error.errno in _UNUSABLE and error.filename is not None:
+            fail(f"cannot use {error.filename!s:.200}: {error.strerror}; check the path and its permissions")
+        else:
             raise
-        fail(f"the disk is full while writing {error.filename or 'a file'}: free some space and try again")
         code = WRONG_INPUT
     raise SystemExit(code)
 

@@ -228,9 +228,9 @@ def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int, view
     for name, path in sorted(images.items()):
         try:
             stat = path.stat()
-            files.append([name, str(path.resolve()), stat.st_size, stat.st_mtime_ns])
+            files.append([name, os.path.realpath(path), stat.st_size, stat.st_mtime_ns])
         except OSError:
-            files.append([name, str(path.resolve()), None, None])
+            files.append([name, os.path.realpath(path), None, None])
     weights = hashlib.sha256()
     for variable in encoder.weights:
         value = np.asarray(variable)

@@ -235,8 +235,8 @@ class RunFolder:
 
 def labelled_folders(paths: Iterable[str | os.PathLike]) -> dict[str, Path]:
     """Folders by name, each once, or by path if two have the same name."""
-    folders = list({Path(path).resolve(): Path(path) for path in paths}.values())
-    names = [folder.resolve().name for folder in folders]
+    folders = list({os.path.realpath(path): Path(path) for path in paths}.values())
+    names = [os.path.basename(os.path.realpath(folder)) for folder in folders]
     if len(set(names)) < len(names):
         names = list(map(str, folders))
     return dict(zip(names, folders, strict=True))
