@@ -1,9 +1,11 @@
 """Settings from files and the command line, and the error for each mistake."""
 
+import itertools
+
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.settings.files import differences, load_config, save_config
+from tfsparsecap.settings.files import differences, load_config, read_settings, save_config
 from tfsparsecap.settings.schema import Config
 
 
@@ -93,10 +95,10 @@ def test_files_without_settings_are_rejected(tmp_path):
     assert str(tmp_path / "bytes.yaml") in sentence(path=tmp_path / "bytes.yaml")
     assert "is a folder" in sentence(path=tmp_path)
     (tmp_path / "deep.yaml").write_text("a: " + "[" * 2000 + "]" * 2000)
-    assert "deep.yaml is not a YAML file" in sentence(path=tmp_path / "deep.yaml")
+    assert "deep.yaml contains lists or sections inside each other" in sentence(path=tmp_path / "deep.yaml")
     (tmp_path / "large.yaml").write_text("[" * 100_000)
     assert "too large for settings" in sentence(path=tmp_path / "large.yaml")
-    assert "close all brackets" in sentence(["name=" + "[" * 2000 + "]" * 2000])
+    assert "nested too deeply" in sentence(["name=" + "[" * 2000 + "]" * 2000])
     text = sentence(path=tmp_path / "brokn.yaml")
     assert text.startswith("there is no file") and "did you mean" in text
 
@@ -133,8 +135,84 @@ def test_arguments_that_are_not_settings_are_rejected(text):
     assert "is not a setting: write section.key=value" in sentence([text])
 
 
-def test_unresolved_references_are_rejected():
-    assert "cannot be combined" in sentence(["training.epochs=${nothing}"])
+@pytest.mark.parametrize("value", ["${oc.env:HOME}", "${training.epochs}", "${nothing}", "${", "'a ${x'"])
+def test_references_are_rejected(value, tmp_path):
+    message = "contains a reference at line 1: write the value itself"
+    assert message in sentence([f"name={value}"])
+    assert message in sentence([f"data={{folder: {value!r}}}"])
+    (tmp_path / "a.yaml").write_text(f"seed: 1\ndata: {{folder: {value!r}}}\n")
+    assert sentence(path=tmp_path / "a.yaml") == f"{tmp_path}/a.yaml {message.replace('1', '2')}"
+    with pytest.raises(InputError, match="contains a reference at line 2"):
+        read_settings(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["model.layers=4", "model.kind=object_relation_transformer", "model.size=64"],
+        ["model.layers=4", "model={kind: object_relation_transformer}", "model.size=64"],
+        ["model.layers=4", "model={kind: object_relation_transformer, size: 64}"],
+    ],
+)
+def test_the_order_of_overrides_has_no_effect(given, tmp_path):
+    (tmp_path / "a.yaml").write_text("model: {kind: up_down, rnn_size: 8}\n")
+    for path in (None, tmp_path / "a.yaml"):
+        found = [load_config(path, order) for order in itertools.permutations(given)]
+        assert found[0].model.layers == 4 and found[0].model.size == 64
+        assert all(config == found[0] for config in found)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            "name: !!int x",
+            "name: !!python/object/apply:os.system [id]",
+            "a: &a 1\nb: *a",
+            "seed: 1" + 5000 * "0",
+        ),
+        *(
+            'name: "a\\0b"',
+            'name: "\\uD800"',
+            "{1: 2, [3]: 4}",
+            "<<: 3",
+            "seed: 0x" + 5000 * "f",
+            "? a",
+            "=: =",
+        ),
+        "data: " + 30 * "{a: " + "1" + 30 * "}",
+    ],
+)
+def test_what_is_not_a_plain_value_is_rejected(content, tmp_path):
+    (tmp_path / "a.yaml").write_text(content)
+    assert str(tmp_path / "a.yaml") in sentence(path=tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *(
+            "name=!!int x",
+            "seed=1" + 5000 * "0",
+            "name=*a",
+            'name="\\0"',
+            "a[99999999]=1",
+            "..=1",
+            "=1",
+            "a[=1",
+        ),
+        *("model.rnn_size=1" + 30 * "0", "name=" + 70_000 * "x", "training.epochs[1]=2", "name={[1]: 2}"),
+    ],
+)
+def test_overrides_that_cannot_be_evaluated_are_rejected(setting):
+    assert len(sentence([setting])) < 1000
+
+
+def test_paths_that_cannot_be_opened_are_reported(tmp_path):
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    assert "cannot read" in sentence(path=tmp_path / "loop.yaml")
+    assert "cannot read" in sentence(path=tmp_path / f"{'x' * 300}.yaml")
+    assert "null" in sentence(path=f"{tmp_path}/a\0b.yaml")
 
 
 def test_saved_settings_are_read_back_unchanged(tmp_path):

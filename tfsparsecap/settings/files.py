@@ -2,6 +2,8 @@
 
 import difflib
 import inspect
+import io
+import os
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.settings.plain_yaml import EVALUATION_ERRORS, check_plain
 from tfsparsecap.settings.schema import MODELS, Config
 
 # Maximum size of a settings file in bytes: YAML takes quadratic time for nested brackets.
@@ -43,10 +46,14 @@ def load_config(
     file = str(path) if path is not None else "the settings"
     try:
         merged = _merged(_read(path), OmegaConf.from_dotlist(list(overrides)))
-        content = _plain(merged, resolve=True)
-    except (OmegaConfBaseException, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{file} and {' '.join(overrides)} cannot be combined: {reason}") from error
+        content = _plain(merged)
+    except InputError:
+        raise
+    except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
+        raise InputError(
+            f"{file} and {' '.join(overrides):.500} cannot be combined ({_short(error)}): give each key a"
+            " value, or a section its keys, but not both"
+        ) from error
 
     beyond = " or what it extends" if path is not None and "extends" in _loaded(path) else ""
 
@@ -84,10 +91,7 @@ def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None
     Raises:
         InputError: the file is missing, not YAML, or has no keys and values.
     """
-    try:
-        return _plain(_read(path, prepare=prepare), resolve=True)
-    except OmegaConfBaseException as error:
-        raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
+    return _plain(_read(path, prepare=prepare))
 
 
 def save_config(config: Config) -> str:
@@ -109,7 +113,8 @@ def _read(
 ) -> Any:
     if path is None:
         return OmegaConf.create({})
-    if Path(path).resolve() in extending:
+    file = Path(os.path.realpath(path))
+    if file in extending:
         raise InputError(f"{path} extends itself through other files: remove one extends")
     loaded = _loaded(path)
     if prepare is not None:
@@ -119,7 +124,7 @@ def _read(
         return loaded
     if not isinstance(base, str):
         raise InputError(f"extends in {path} is {base!r}: give the path of one YAML file")
-    below = _read(Path(path).parent / base, (*extending, Path(path).resolve()), prepare)
+    below = _read(Path(path).parent / base, (*extending, file), prepare)
     return _merged(below, loaded)
 
 
@@ -139,16 +144,24 @@ def _merged(below: Any, above: Any) -> Any:
     return OmegaConf.merge(below, above)
 
 
-def _plain(settings: Any, resolve: bool = False) -> dict[str, Any]:
-    content: Any = OmegaConf.to_container(settings, resolve=resolve)
+def _plain(settings: Any) -> dict[str, Any]:
+    content: Any = OmegaConf.to_container(settings)
     return content
+
+
+def _short(error: Exception) -> str:
+    return (str(error).partition("\n")[0] or type(error).__name__)[:200]
 
 
 def _loaded(path: str | Path) -> Any:
     try:
         if Path(path).stat().st_size > _LARGEST:
             raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
-        loaded = OmegaConf.load(path)
+        text = Path(path).read_text(encoding="utf-8")
+        check_plain(text, str(path))
+        loaded = OmegaConf.load(io.StringIO(text))
+    except InputError:
+        raise
     except FileNotFoundError as error:
         near = difflib.get_close_matches(
             Path(path).stem, [file.stem for file in Path(path).parent.glob("*.yaml")], n=1
@@ -160,27 +173,41 @@ def _loaded(path: str | Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path} is not YAML at line {line} ({error.problem}): correct that line") from error
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is not a YAML file: give a file such as one of configs/") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path} is not a YAML file: give a file such as one of configs/") from error
+    except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
+        raise InputError(
+            f"{path} cannot be evaluated ({_short(error)}): give plain values, as in the files of configs/"
+        ) from error
     if not OmegaConf.is_dict(loaded):
         raise InputError(f"{path} has no settings: write keys and values as in the files of configs/")
     return loaded
 
 
 def _checked_override(text: str) -> str:
-    name, equals, _ = text.partition("=")
+    name, equals, value = text.partition("=")
+    if len(text) > _LARGEST:
+        raise InputError(f"{text!r:.60}… on the command line is too long for a setting: write it into a file")
     if not equals or not name.strip() or name.startswith("-"):
         raise InputError(
             f"{text!r} on the command line is not a setting: write section.key=value, as in training.epochs=3"
         )
     try:
+        check_plain(value, f"{text!r:.200} on the command line")
         OmegaConf.from_dotlist([text])
-    except (yaml.YAMLError, RecursionError) as error:
+    except InputError:
+        raise
+    except yaml.YAMLError as error:
         raise InputError(
-            f"the value in {text!r} on the command line is not YAML: close all brackets and quotes, as in"
-            " 'pruning.block_shape=[16,1]'"
+            f"the value in {text!r:.200} on the command line is not YAML: close all brackets and quotes, as"
+            " in 'pruning.block_shape=[16,1]'"
+        ) from error
+    except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
+        raise InputError(
+            f"{text!r:.200} on the command line cannot be evaluated ({_short(error)}): write"
+            " section.key=value with a plain value"
         ) from error
     return name.strip()
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Size = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=1, lt=2**31)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
 Rate = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 # A single text need not be in a list.

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -174,7 +175,7 @@ def _with_absolute_paths(content: dict[str, Any], folder: Path) -> dict[str, Any
         sections += list(content[name].values()) if isinstance(content.get(name), dict) else []
     for section in sections:
         if isinstance(section, dict) and isinstance(section.get("config"), str):
-            section["config"] = (folder / section["config"]).resolve().as_posix()
+            section["config"] = os.path.realpath(folder / section["config"])
     return content
 
 
