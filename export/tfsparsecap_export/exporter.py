@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -19,6 +20,7 @@ from tfsparsecap.models.captioner import UNKNOWN, Captioner
 from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import graph
+from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import formats, int8_encoder, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport, encode_file
@@ -75,7 +77,7 @@ def export_model(
     format: str = "auto",
     *,
     captions: CaptionOptions | None = None,
-    inputs: dict[str, tuple[int, ...]] | None = None,
+    inputs: Any = None,
     batch: int | None = 1,
     samples: Sequence[Sample] | None = None,
     sample_source: str = "given inputs",
@@ -97,7 +99,8 @@ def export_model(
         format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose`.
         captions: options for a captioner.
         inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its
-            encoder takes.
+            encoder takes. For any other model, what it is called with, see `convert.model_call.model_call`;
+            by default what it was built with. The rows of arrays are the default of `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
         samples: inputs for the comparison, each with a leading axis of size 1, or `batch`; synthetic by
             default.
@@ -130,14 +133,15 @@ def export_model(
             raise InputError(f"batch is {batch}: the file of a captioner takes one image; omit it")
         job = _CaptionerJob(model, captions or CaptionOptions(), inputs)
     else:
-        if captions is not None or inputs is not None:
-            raise InputError(f"captions and inputs are options for captioners; {model.name} is not one")
-        job = _ModelJob(model, batch)
+        if captions is not None:
+            raise InputError(f"captions are options for captioners; {model.name} is not one")
+        job = _ModelJob(model, batch, inputs)
     if samples is None:
-        samples, sample_source = synthetic_samples(job.inputs, 8), "synthetic inputs"
+        samples = job.examples or synthetic_samples(job.inputs, 8)
+        sample_source = sample_source if job.examples else "synthetic inputs"
     with _float32_computation(model):
         graph.check_weights(model)
-        outputs.check_deterministic(model, samples[0])
+        outputs.check_deterministic(job.called, samples[0])
         progress("converting")
         dense, int8 = job.convert(), None
         if validation is not None and format in formats.INT8_FORMATS:
@@ -164,7 +168,7 @@ def export_model(
             kept = measured.kept_float if measured is not None else kept
         progress("comparing the file with the Keras model")
         for rounded, note in _ROUNDINGS.items():
-            notes = [note] if note else []
+            notes = [*job.notes, note] if note else [*job.notes]
             content, layers = encode(kept, rounded)
             all_float = all(layer.is_float for layer in layers)
             is_rounded = all_float and rounded != "nothing" and format != "dense"
@@ -199,12 +203,16 @@ class _ModelJob:
     words = REPORTED_WORDS  # time steps of a recurrent layer
     has_encoder = False
 
-    def __init__(self, model: keras.Model, batch: int | None) -> None:
+    def __init__(self, model: keras.Model, batch: int | None, inputs: Any) -> None:
         if batch is not None and batch < 1:
             raise InputError(f"batch is {batch}: give at least 1, or None for any batch size")
-        self.inputs = graph.model_inputs(model, batch)
-        self.convert = functools.partial(graph.model_graph, model, batch)
-        self.verify = functools.partial(outputs.verify_outputs, model)
+        if not model.built:
+            graph.check_weights(model)
+        self.called = model_call(model, inputs, batch)
+        self.inputs, self.examples = self.called.inputs, self.called.examples
+        self.notes = [self.called.note] if self.called.note else []
+        self.convert = functools.partial(graph.model_graph, model, batch, inputs)
+        self.verify = functools.partial(outputs.verify_outputs, self.called)
 
     def convert_with_int8_encoder(self, validation: CaptionedSamples) -> None:
         return None
@@ -217,6 +225,8 @@ class _CaptionerJob:
     """What is specific to the export of a captioner."""
 
     def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None) -> None:
+        self.called, self.examples = model, ()
+        self.notes: list[str] = []
         self._model, self._options, self._tokenizer = model, options, options.tokenizer
         self.inputs = caption_inputs(model, inputs)
         self.has_encoder = "image" in self.inputs and getattr(model, "encoder", None) is not None

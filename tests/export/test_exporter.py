@@ -254,6 +254,30 @@ def test_a_model_that_is_not_a_captioner(tmp_path, interpreter, cached_export):
 
 
 @pytest.mark.slow
+def test_a_subclassed_model_with_dictionaries(tmp_path, interpreter):
+    class Text(keras.Model):
+        def __init__(self):
+            super().__init__(name="text")
+            self.table, self.cell = keras.layers.Embedding(40, 8), keras.layers.GRU(8)
+
+        def call(self, x):
+            features = self.cell(self.table(x["ids"]))
+            return {"features": features, "scaled": features * x["scale"]}
+
+    model = Text()
+    ids, scale = np.arange(12, dtype=np.int32).reshape(2, 6), np.array([[2.0], [3.0]], np.float32)
+    expected = model({"ids": ids, "scale": scale})
+    report = export_model(model, tmp_path / "a.tflite")
+    assert "are assumed to be float32" in report.notes[0]
+    inputs = {"ids": ids, "scale": scale}
+    report = export_model(model, tmp_path / "a.tflite", inputs=inputs)
+    assert (report.verification.samples, report.verification.source) == (2, "given inputs")
+    outputs = interpreter((tmp_path / "a.tflite").read_bytes())(ids=ids[1:], scale=scale[1:])
+    for name, values in expected.items():
+        np.testing.assert_allclose(outputs[name], values[1:], atol=1e-3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 16])
 def test_any_batch_size(block, tmp_path, interpreter, cached_export):
     keras.utils.set_random_seed(0)

@@ -28,6 +28,8 @@ class PrunedModel(_MixedModel):
     optimizer: Any
 
     def call(self, *args: Any, **kwargs: Any) -> tf.Tensor:
+        if not getattr(self, "inputs", None):  # a subclassed model
+            _remember_call(self, args, kwargs)
         # All gates use the model's training flag, even if its layers are called with another one.
         with sample_gates_once(self, kwargs.get("training")):
             return super().call(*args, **kwargs)
@@ -134,6 +136,39 @@ class PrunedModel(_MixedModel):
         method.ungated_layers = config["ungated_layers"]
         make_pruned(model, method)
         return model
+
+
+def remembered_call(model: keras.Model) -> tuple[tuple, dict[str, Any]] | None:
+    """Returns what a subclassed model was called with while it was pruned.
+
+    Returns:
+        Positional and keyword arguments with a `tf.TensorSpec` for each tensor, with None for axes that were
+        not always of the same size; None if it was never called.
+    """
+    return getattr(model, "called_with", None)
+
+
+def _remember_call(model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> None:
+    kept = {name: value for name, value in kwargs.items() if name not in ("training", "mask")}
+    given = [value for value in keras.tree.flatten((args, kept)) if value is not None]
+    if not all(tf.is_tensor(value) for value in given):
+        return
+    called = keras.tree.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), (args, kept))
+    before = remembered_call(model)
+    if before is not None:
+        try:
+            called = keras.tree.map_structure(_common, before, called)
+        except (TypeError, ValueError):  # another structure, or another number of axes
+            called = before
+    # Keras must not track it.
+    object.__setattr__(model, "called_with", called)
+
+
+def _common(one: tf.TensorSpec, other: tf.TensorSpec) -> tf.TensorSpec:
+    common = one.most_specific_common_supertype([other])
+    if common is None or common.shape.rank is None:
+        raise ValueError("the tensors differ")
+    return common
 
 
 def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer]) -> None:

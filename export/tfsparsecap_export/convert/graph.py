@@ -7,6 +7,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,6 +19,7 @@ from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals
+from tfsparsecap_export.convert.model_call import model_call
 
 #: Signature of a captioner's file; see docs/export.md, "Files of captioners".
 CAPTION_SIGNATURE = "caption"
@@ -86,56 +88,28 @@ def encoder_graph(captioner: Captioner, image: tf.TensorSpec) -> bytes:
     return _convert(encode, {"image": image}, ENCODER_SIGNATURE)
 
 
-def model_graph(model: keras.Model, batch: int | None = 1) -> bytes:
+def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -> bytes:
     """Converts the forward pass of any built Keras model to a dense float32 .tflite file.
 
-    The signature is `serving_default`. Its inputs have the names of the model's inputs, its outputs are
-    `output_0`, `output_1`, ….
+    The signature is `serving_default`, with the names of inputs and outputs of `model_call`.
 
     Args:
-        model: functional or sequential model.
+        model: a model that is not a captioner.
         batch: batch size, or None for any.
+        inputs: what the model is called with, see `model_call`.
 
     Raises:
         InputError: as `caption_graph`, or the model has unknown input shapes, or TFLite needs a fixed batch
             size.
     """
     check_weights(model)
-    inputs = model_inputs(model, batch)
+    call = model_call(model, inputs, batch)
 
     def serving_default(**tensors):
-        values = [tensors[name] for name in inputs]
-        outputs = model(values if len(values) > 1 else values[0])
-        return {f"output_{i}": output for i, output in enumerate(tf.nest.flatten(outputs))}
+        return call(tensors)
 
     with rnn_fusion.fuse_rnn_kernels(model):
-        return _convert(serving_default, inputs, DEFAULT_SIGNATURE)
-
-
-def model_inputs(model: keras.Model, batch: int | None = 1) -> dict[str, tf.TensorSpec]:
-    """Names, shapes and dtypes of the inputs of a functional or sequential model.
-
-    Args:
-        model: the model.
-        batch: size of the first axis of each input, or None.
-
-    Raises:
-        InputError: the model is subclassed or not built, or another axis than the first has no fixed size.
-    """
-    if not getattr(model, "inputs", None):
-        raise InputError(
-            f"{model.name} has no known input shapes: export a built functional or sequential model"
-        )
-    for tensor in model.inputs:
-        if None in tensor.shape[1:]:
-            raise InputError(
-                f"input {tensor.name} of {model.name} has shape {tuple(tensor.shape)}:"
-                " only the first axis may have any size"
-            )
-    return {
-        tensor.name: tf.TensorSpec((batch, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
-        for tensor in model.inputs
-    }
+        return _convert(serving_default, call.inputs, DEFAULT_SIGNATURE)
 
 
 def check_weights(model: keras.Model) -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import importlib.metadata
 from collections.abc import Callable, Sequence
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,6 +12,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS
+from tfsparsecap_export.convert.model_call import ModelCall
 from tfsparsecap_export.samples import Sample
 
 #: Whether all weights are float -> largest difference, in nats per word, between the file's and the Keras
@@ -56,27 +56,22 @@ class CaptionsDiffer(InputError):
     """The file's captions differ from the Keras model's."""
 
 
-def check_deterministic(model: keras.Model, sample: Sample) -> None:
+def check_deterministic(model: Captioner | ModelCall, sample: Sample) -> None:
     """Raises InputError if a model gives different outputs for the same input and cannot be compared."""
+    name = model.model.name if isinstance(model, ModelCall) else model.name
     if isinstance(model, Captioner):
         start = tf.constant([[model.start_id] * 2], tf.int32)
         runs = [model({**sample, "tokens": start}, training=False) for _ in range(2)]
     else:
-        runs = [_keras_outputs(model, sample) for _ in range(2)]
+        runs = [list(model(sample).values()) for _ in range(2)]
     for one, other in zip(*map(tf.nest.flatten, runs), strict=True):
         one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
         # The order in which threads add numbers varies, which changes the last digits.
         if not np.allclose(one, other, rtol=0, atol=1e-4 * max(1e-6, float(np.abs(one).max(initial=0)))):
             raise InputError(
-                f"{model.name} gives different outputs for the same input: export a model without layers"
-                " that are random at inference"
+                f"{name} gives different outputs for the same input: export a model without layers that are"
+                " random at inference"
             )
-
-
-def _keras_outputs(model: keras.Model, sample: Sample) -> list:
-    tensors = [tf.constant(value) for value in sample.values()]
-    inputs = tf.nest.pack_sequence_as(model.inputs, tensors) if len(tensors) > 1 else tensors[0]
-    return tf.nest.flatten(model(inputs, training=False))
 
 
 def verify_captions(
@@ -159,7 +154,7 @@ def verify_captions(
 
 
 def verify_outputs(
-    model: keras.Model,
+    call: ModelCall,
     content: bytes,
     samples: Sequence[Sample],
     *,
@@ -175,10 +170,10 @@ def verify_outputs(
     largest_error = 0.0
     runs = _runners(content, DEFAULT_SIGNATURE)
     for sample in samples:
-        expected = [np.asarray(output) for output in _keras_outputs(model, sample)]
+        expected = {name: np.asarray(output) for name, output in call(sample).items()}
         for outputs in [run(**sample) for run in runs]:
-            for i, values in enumerate(expected):
-                given = outputs[f"output_{i}"]
+            for name, values in expected.items():
+                given = outputs[name]
                 if np.isnan(given).any():
                     raise InputError("the exported file returns NaN: nothing was written; try another format")
                 scale = max(1e-6, float(np.abs(values).max(initial=0)))

@@ -88,6 +88,14 @@ def test_unknown_input_shapes_are_rejected():
         graph.model_graph(keras.Sequential([keras.layers.Dense(2)]))
 
 
+def test_activations_with_their_own_gradients(interpreter):
+    parts = [keras.layers.Dense(64, activation) for activation in ("swish", "silu", "gelu", "mish")]
+    model = keras.Sequential([keras.Input((8,), name="x"), *parts])
+    values = np.linspace(-3, 3, 8, dtype=np.float32)[None]
+    outputs = interpreter(graph.model_graph(model))(x=values)
+    np.testing.assert_allclose(outputs["output_0"], model(values), atol=1e-5)
+
+
 def test_sources_of_constants_are_found_by_their_values(captioner):
     names = graph.weight_sources(captioner)
     transposed = np.asarray(captioner.output_layer.kernel).T

@@ -56,7 +56,7 @@ def test_the_order_of_outputs_is_restored(axes, activation, interpreter):
     expected = given @ matrix.T + bias
     expected = np.maximum(expected, 0) if activation else expected
     for delegate in (True, False):
-        found = interpreter(content, delegate)(**{next(iter(graph.model_inputs(model))): given})["output_0"]
+        found = interpreter(content, delegate)(**{model.inputs[0].name: given})["output_0"]
         np.testing.assert_allclose(found, expected, atol=0.02)
 
 

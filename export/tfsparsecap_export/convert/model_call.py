@@ -1,0 +1,329 @@
+"""How a Keras model is called: the names, shapes and dtypes of its inputs, and the names of its outputs."""
+
+import dataclasses
+import inspect
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning.pruned_model import remembered_call
+
+#: Examples that are taken from arrays given as `inputs`.
+_EXAMPLES = 8
+_NOT_INPUTS = ("training", "mask")
+_ADVICE = (
+    "give inputs=, such as inputs=keras.Input((224, 224, 3)), or a list or dictionary as the model takes it"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelCall:
+    """A call of a model on named tensors.
+
+    Attributes:
+        model: the model.
+        inputs: names, shapes and dtypes of all tensors.
+        arguments: the positional and keyword arguments of the call, with names instead of tensors.
+        examples: arrays for each name if the user gave arrays, each with the batch size of `inputs`.
+        note: what is assumed, as a sentence, or None.
+    """
+
+    model: keras.Model
+    inputs: dict[str, tf.TensorSpec]
+    arguments: tuple[Sequence[Any], Mapping[str, Any]]
+    examples: tuple[dict[str, np.ndarray], ...] = ()
+    note: str | None = None
+
+    def __call__(self, tensors: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Calls the model in inference mode.
+
+        Args:
+            tensors: a tensor or array for each name in `inputs`.
+
+        Returns:
+            The outputs: under its keys if the model returns a dictionary of tensors, else `output_0`,
+            `output_1`, … in the order of `keras.tree.flatten`.
+
+        Raises:
+            InputError: the model cannot be called with such inputs.
+        """
+        missing = sorted(set(self.inputs) - set(tensors))
+        if missing:
+            raise InputError(
+                f"a sample lacks {missing}: the inputs of {self.model.name} are {[*self.inputs]}"
+            )
+        values = {name: tf.convert_to_tensor(tensors[name]) for name in self.inputs}
+        args, kwargs = keras.tree.map_structure(lambda name: values[name], self.arguments)
+        try:
+            outputs = self.model(*args, **kwargs, training=False)
+        except InputError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError, tf.errors.OpError) as error:
+            given = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
+            raise InputError(
+                f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE}"
+            ) from error
+        if isinstance(outputs, Mapping) and all(tf.is_tensor(value) for value in outputs.values()):
+            return {_identifier(str(key)): value for key, value in outputs.items()}
+        tensors_only = [value for value in keras.tree.flatten(outputs) if value is not None]
+        return {f"output_{number}": value for number, value in enumerate(tensors_only)}
+
+
+def model_call(model: keras.Model, inputs: Any = None, batch: int | None = 1) -> ModelCall:
+    """Finds out how a model is called.
+
+    Args:
+        model: a built model that is not a captioner.
+        inputs: what the model is called with: an array, tensor, `tf.TensorSpec` or `keras.Input`, or a list
+            or dictionary of them; tuples of integers are shapes without the first axis, float32. A
+            dictionary is either the model's first argument, or has the names of its arguments. By default
+            the inputs of a functional or sequential model, or the shapes of the first call of a subclassed
+            one.
+        batch: size of the first axis of each input, or None for any.
+
+    Returns:
+        The call. Names are those of the model's inputs, of the keys or of the arguments of `call`.
+
+    Raises:
+        InputError: the shapes are unknown, or another axis than the first has no fixed size, or `inputs` does
+            not suit the model.
+
+    Examples:
+        >>> model = keras.Sequential([keras.Input((8,), name="x"), keras.layers.Dense(2)])
+        >>> model_call(model, batch=4).inputs["x"].shape
+        TensorShape([4, 8])
+    """
+    own, note = getattr(model, "inputs", None), None
+    arguments: tuple
+    if own:
+        given = own if inputs is None else _for_functional(model, own, inputs)
+        leaves = [_leaf(one, like) for one, like in zip(given, own, strict=True)]
+        names = _unique([tensor.name for tensor in own])
+        structure = getattr(model, "_inputs_struct", own[0] if len(own) == 1 else list(own))
+        arguments = (_packed(structure, names),), {}
+    else:
+        if inputs is None:
+            arguments, note = _remembered(model)
+        else:
+            arguments = _arguments(model, inputs)
+        arguments = _map(_leaf, arguments)
+        leaves, names = _flat(arguments), _unique(_names(model, arguments))
+        remaining = iter(names)
+        arguments = _map(lambda leaf: next(remaining), arguments)
+    if not leaves:
+        raise InputError(f"inputs of {model.name} contains no array or shape: {_ADVICE}")
+    specs = {
+        name: _spec(model, name, leaf, batch, given=inputs is not None)
+        for name, leaf in zip(names, leaves, strict=True)
+    }
+    return ModelCall(model, specs, arguments, _examples(names, leaves, batch), note)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+    """An input: its shape with the first axis, its dtype, and the array and name that the user gave."""
+
+    shape: tuple[int | None, ...]
+    dtype: str
+    array: np.ndarray | None = None
+    name: str | None = None
+
+
+def _leaf(given: Any, like: Any = None) -> _Leaf:
+    """Describes one input; `like` is the symbolic input of a functional model."""
+    if isinstance(given, _Leaf):
+        return given
+    if _is_shape(given):
+        return _Leaf((None, *given), "float32" if like is None else str(like.dtype))
+    if isinstance(given, keras.KerasTensor | tf.TensorSpec):
+        name = given.name if given.name and not given.name.startswith("keras_tensor") else None
+        dtype = given.dtype if isinstance(given.dtype, str) else given.dtype.name
+        return _Leaf(tuple(given.shape), dtype, name=name)
+    array = np.asarray(given)
+    if array.dtype.kind not in "biuf":
+        raise InputError(
+            f"inputs contains {given!r:.60}: give an array, tf.TensorSpec or keras.Input, or a shape without"
+            " the first axis"
+        )
+    if array.dtype == np.float64:
+        array = array.astype(np.float32)
+    if like is not None:
+        array = array.astype(like.dtype)
+    return _Leaf(array.shape, array.dtype.name, array)
+
+
+def _is_shape(given: Any) -> bool:
+    return isinstance(given, list | tuple) and all(
+        size is None or (isinstance(size, int) and not isinstance(size, bool)) for size in given
+    )
+
+
+def _is_container(given: Any) -> bool:
+    return isinstance(given, Mapping) or (isinstance(given, list | tuple) and not _is_shape(given))
+
+
+def _map(function: Any, structure: Any) -> Any:
+    """Maps the leaves of lists, tuples and dictionaries, in the order of `_flat`; shapes are leaves."""
+    if isinstance(structure, Mapping):
+        return {key: _map(function, structure[key]) for key in structure}
+    if isinstance(structure, list | tuple) and (not structure or _is_container(structure)):
+        return type(structure)([_map(function, part) for part in structure])
+    return function(structure)
+
+
+def _flat(structure: Any) -> list:
+    found: list = []
+    _map(found.append, structure)
+    return found
+
+
+def _packed(structure: Any, leaves: Sequence[Any]) -> Any:
+    """The structure of a functional model's inputs, with other leaves in Keras's order."""
+    return keras.tree.pack_sequence_as(structure, list(leaves))
+
+
+def _for_functional(model: keras.Model, own: Sequence[Any], inputs: Any) -> list:
+    """The given inputs in the order of a functional model's; a dictionary may name some of them only."""
+    names = [tensor.name for tensor in own]
+    if isinstance(inputs, Mapping):
+        unknown = sorted(set(inputs) - set(names))
+        if unknown:
+            raise InputError(f"inputs names {unknown}, but the inputs of {model.name} are {names}")
+        given = [inputs.get(tensor.name, tensor) for tensor in own]
+    else:
+        given = _flat(inputs) if _is_container(inputs) else [inputs]
+        if len(given) != len(own):
+            raise InputError(
+                f"inputs has {len(given)} entries, but {model.name} takes {len(own)}: give one for each of"
+                f" {names}"
+            )
+    for one, tensor in zip(given, own, strict=True):
+        leaf = _leaf(one, tensor)
+        fits = len(leaf.shape) == len(tensor.shape) and all(
+            None in (size, wanted) or size == wanted
+            for size, wanted in zip(leaf.shape[1:], tensor.shape[1:], strict=False)
+        )
+        if not fits:
+            raise InputError(
+                f"inputs has the shape {leaf.shape} for {tensor.name}, but {model.name} takes"
+                f" {tuple(tensor.shape)}"
+            )
+    return given
+
+
+def _remembered(model: keras.Model) -> tuple[tuple, str | None]:
+    """The arguments of an earlier call, and a note on what is not known of them."""
+    called = remembered_call(model)
+    if called is not None:
+        return called, None
+    built = model.get_build_config() or {}
+    shapes = built.get("input_shape", built.get("shapes_dict"))
+    if not shapes:
+        raise InputError(f"{model.name} has no known input shapes: {_ADVICE}")
+    if "input_shape" not in built:
+        shapes = {name.removesuffix("_shape"): shape for name, shape in shapes.items()}
+    leaves = _map(lambda shape: _Leaf(tuple(shape), "float32"), shapes)
+    note = (
+        f"The inputs of {model.name} are assumed to be float32, because Keras remembers only their shapes;"
+        " inputs= sets other dtypes."
+    )
+    return _arguments(model, leaves), note
+
+
+def _parameters(model: keras.Model) -> list[inspect.Parameter]:
+    """The parameters of `call` that can be tensors."""
+    parameters = inspect.signature(model.call).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [one for one in parameters if one.kind in named and one.name not in _NOT_INPUTS]
+
+
+def _arguments(model: keras.Model, inputs: Any) -> tuple:
+    """Positional and keyword arguments of a subclassed model."""
+    parameters = _parameters(model)
+    required = [one for one in parameters if one.default is one.empty]
+    if isinstance(inputs, Mapping) and set(inputs) <= {one.name for one in parameters}:
+        return (), dict(inputs)
+    if isinstance(inputs, list | tuple) and _is_container(inputs) and len(required) > 1:
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _names(model: keras.Model, arguments: tuple) -> list[str]:
+    """A name for each leaf: the user's, the key of a dictionary, or the argument with a number."""
+    args, kwargs = arguments
+    parameters = [one.name for one in _parameters(model)]
+    found: list[str] = []
+
+    def visit(part: Any, name: str) -> None:
+        if isinstance(part, Mapping):
+            for key in part:
+                visit(part[key], str(key))
+        elif isinstance(part, list | tuple):
+            for number, one in enumerate(part):
+                visit(one, f"{name}_{number}")
+        else:
+            found.append(part.name or name)
+
+    for number, argument in enumerate(args):
+        visit(argument, parameters[number] if number < len(parameters) else f"inputs_{number}")
+    for name, argument in kwargs.items():
+        visit(argument, name)
+    return found
+
+
+def _identifier(name: str) -> str:
+    """A name that TensorFlow accepts in signatures: ASCII letters, digits and underscores."""
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", name)
+    return name if name[:1].isalpha() and not keyword.iskeyword(name) else f"input_{name.strip('_')}"
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names as identifiers, with a number where two are equal."""
+    found: list[str] = []
+    for name in map(_identifier, names):
+        number, unique = 1, name
+        while unique in found:
+            number, unique = number + 1, f"{name}_{number}"
+        found.append(unique)
+    return found
+
+
+def _spec(model: keras.Model, name: str, leaf: _Leaf, batch: int | None, given: bool) -> tf.TensorSpec:
+    if not leaf.shape:
+        raise InputError(f"input {name} of {model.name} has no axes: its first axis must be the batch")
+    if None in leaf.shape[1:]:
+        example = f"keras.Input({tuple(size or 32 for size in leaf.shape[1:])}, dtype={leaf.dtype!r})"
+        fixed = "give all other axes a fixed size" if given else f"give inputs=, such as inputs={example}"
+        raise InputError(
+            f"input {name} of {model.name} has shape {leaf.shape}: only the first axis may have any size;"
+            f" {fixed}"
+        )
+    return tf.TensorSpec((batch, *leaf.shape[1:]), leaf.dtype, name=name)
+
+
+def _examples(
+    names: Sequence[str], leaves: Sequence[_Leaf], batch: int | None
+) -> tuple[dict[str, np.ndarray], ...]:
+    """The rows of the user's arrays in batches; nothing if an input is not an array or has too few rows."""
+    size = batch or 1
+    arrays = {name: leaf.array for name, leaf in zip(names, leaves, strict=True) if leaf.array is not None}
+    count = min((len(array) // size for array in arrays.values()), default=0)
+    if len(arrays) < len(names):
+        return ()
+    return tuple(
+        {name: array[size * number : size * (number + 1)] for name, array in arrays.items()}
+        for number in range(min(count, _EXAMPLES))
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error that says something, without Keras's colours and location."""
+    lines = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("Exception encountered")]
+    return (said or [type(error).__name__])[0].rstrip(".")[:200]
