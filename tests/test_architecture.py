@@ -18,6 +18,7 @@ BENCHMARKS = REPOSITORY / "benchmarks"
 ORDER = [
     "tfsparsecap.errors",
     "tfsparsecap.locks",
+    "tfsparsecap.child_processes",
     "tfsparsecap.files",
     "tfsparsecap.text",
     "tfsparsecap.weight_files",

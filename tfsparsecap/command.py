@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, NoReturn
 
+from tfsparsecap.child_processes import end_with_parent
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DISK_FULL
 
@@ -33,6 +34,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         Traceback (most recent call last):
         SystemExit: 0
     """
+    end_with_parent()
     # Omits the line of source code that Python shows by default.
     warnings.formatwarning = lambda message, *rest, **more: f"warning: {message}\n"
     try:

@@ -146,6 +146,7 @@ def test_parallel_runs_share_cores_and_gpus(fake, tmp_path, monkeypatch):
     found = [json.loads((folder / f"{run.name}.env").read_text()) for run in runs]
     assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2,5", "2", "5"]
     assert found[1]["TF_NUM_INTRAOP_THREADS"] == str(max(1, os.cpu_count() // 2))
+    assert all(one["TFSPARSECAP_ENDS_WITH_STDIN"] == "1" for one in found)  # with the study
     assert found[1]["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
 
 

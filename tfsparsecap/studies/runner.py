@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tfsparsecap.child_processes import start_child
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, make_folder
 from tfsparsecap.inference.scoring import from_rows, scores_of
@@ -145,6 +146,8 @@ def run_study(
         finally:
             for process in running:
                 process.stop()
+            for process in running:
+                process.wait()
     return failed
 
 
@@ -221,7 +224,7 @@ class _Process:
                 environment["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
         with self.log.open("a", encoding="utf-8") as log:
             self.log_start = log.tell()
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            self.process = start_child(command, log, environment)
 
     def poll(self) -> int | None:
         return self.process.poll()
@@ -237,8 +240,11 @@ class _Process:
         return f"{message} (exit code {code}; log: {self.log})"
 
     def stop(self) -> None:
-        """Ends the process; its finished epochs are kept. Background processes may ignore SIGINT."""
+        """Asks the process to end; its finished epochs are kept. Background processes may ignore SIGINT."""
         self.process.terminate()
+
+    def wait(self) -> None:
+        """Waits until the process has ended, and ends it if it does not."""
         try:
             self.process.wait(timeout=30)
         except subprocess.TimeoutExpired:
