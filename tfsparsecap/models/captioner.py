@@ -196,19 +196,19 @@ class Captioner(keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is not None:
             raise InputError("the loss of a captioner has no sample weights: leave sample_weight out")
-        replica, words = tf.distribute.get_replica_context(), tf.math.count_nonzero(y != self.pad_id)
-        words, replicas = tf.cast(words, tf.float32), 1
-        if replica is not None and replica.num_replicas_in_sync > 1:
-            words = replica.all_reduce(tf.distribute.ReduceOp.SUM, words)
-            replicas = replica.num_replicas_in_sync
         loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing)
         if isinstance(x, dict) and "teacher_probabilities" in x:
             losses = tf.nn.softmax_cross_entropy_with_logits(x["teacher_probabilities"], y_pred)
             of_teachers = tf.reduce_sum(tf.where(y == self.pad_id, 0.0, losses))
             loss = (1.0 - self.teacher_weight) * loss + self.teacher_weight * of_teachers
-        loss = loss / tf.maximum(words, 1.0)
-        # All replicas compute the same regularization losses.
-        return loss + tf.add_n(self.losses) / replicas if self.losses else loss
+        return loss / words_of_all_replicas(y, self.pad_id) + self.regularization_loss()
+
+    def regularization_loss(self) -> tf.Tensor | float:
+        """The sum of the regularization losses, divided by the number of replicas: all compute the same."""
+        replica = tf.distribute.get_replica_context()
+        return (
+            tf.add_n(self.losses) / (replica.num_replicas_in_sync if replica else 1) if self.losses else 0.0
+        )
 
     def get_config(self) -> dict:
         return {
@@ -222,6 +222,15 @@ class Captioner(keras.Model):
     def constant_tables(self) -> dict[str, np.ndarray]:
         """Returns constants in the graph that are not weights, such as positional encodings."""
         return {}
+
+
+def words_of_all_replicas(targets: tf.Tensor, pad_id: int) -> tf.Tensor:
+    """Number of target tokens of all replicas, except padding; at least 1, float32."""
+    replica, words = tf.distribute.get_replica_context(), tf.math.count_nonzero(targets != pad_id)
+    words = tf.cast(words, tf.float32)
+    if replica is not None and replica.num_replicas_in_sync > 1:
+        words = replica.all_reduce(tf.distribute.ReduceOp.SUM, words)
+    return tf.maximum(words, 1.0)
 
 
 def masked_cross_entropy(

@@ -259,6 +259,29 @@ class TransformerCaptioner(RegionCaptioner):
         }
 
 
+def selected_layers(layers: int, selected: int) -> list[int]:
+    """Indices from 0 of the decoder layers that a shallower decoder keeps, or learns from.
+
+    The paper counts from 1: `floor((L - 1) / (d - 1) * l + 1)` for l = 0 to d - 1, if d of L layers are
+    selected. This is not defined for one layer; that is the last.
+
+    Raises:
+        InputError: more layers than there are.
+
+    Reference:
+        RTIC, equation 5; Ko et al., "NASH", https://arxiv.org/abs/2310.10054.
+
+    Examples:
+        >>> selected_layers(6, 3)
+        [0, 2, 5]
+    """
+    if not 1 <= selected <= layers:
+        raise InputError(f"{selected} layers cannot be selected from {layers}: choose 1 to {layers}")
+    if selected == 1:
+        return [layers - 1]
+    return [(layers - 1) * index // (selected - 1) for index in range(selected)]
+
+
 def _order(shared: Sequence[int] | None, layers: int, name: str) -> list[int]:
     """Returns the index of the layer at each depth."""
     order = list(range(layers)) if shared is None else [int(index) for index in shared]

@@ -11,7 +11,7 @@ from tfsparsecap import data as sources
 from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning import registry
 from tfsparsecap.settings.files import sentence_of
-from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning
+from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning, TransformerModel
 from tfsparsecap.settings.training import Training
 
 # Arguments of a data source and of a pruning method that the run sets itself.
@@ -34,6 +34,7 @@ def check_settings(config: Config) -> None:
             " contains cocobu_att/), or give the captioner an encoder"
         )
     data_options(config)
+    _check_losses(config)
     if config.pruning is not None:
         _check_pruning(config.pruning, config.training)
 
@@ -86,6 +87,21 @@ def check_options(
         message = sentence_of(error, Config, lambda key: "among the settings", section, list(fields))
         raise InputError(message) from error
     return {name: getattr(checked, name) for name in options}
+
+
+def _check_losses(config: Config) -> None:
+    training, transformer = config.training, isinstance(config.model, TransformerModel)
+    if training.teacher_loss != "words" and (len(training.teacher) != 1 or not transformer):
+        raise InputError(
+            f"training.teacher_loss={training.teacher_loss} needs one teacher and a transformer, but there"
+            f" are {len(training.teacher)} teachers and model.kind={config.model.kind}: set"
+            " training.teacher=runs/NAME and model.kind=transformer, or training.teacher_loss=words"
+        )
+    if training.encoder_l2 and not transformer:
+        raise InputError(
+            f"training.encoder_l2 is {training.encoder_l2}, but model.kind={config.model.kind} has no"
+            " transformer encoder: set training.encoder_l2=0, or model.kind=transformer"
+        )
 
 
 def _check_pruning(settings: Pruning, training: Training) -> None:

@@ -91,6 +91,13 @@ class Training(_Section):
             reference captions (knowledge distillation). They may have other encoders and sizes, but need the
             same vocabulary.
         teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
+        teacher_loss: what a captioner learns from `teacher`: its word distributions (`words`), or, for
+            transformers, the hidden states of one teacher's decoder: of all layers, without reference
+            captions (`hidden`, RTIC's equation 6), or of all but the last, with reference captions
+            (`proposed`, its equations 7 to 9).
+        hidden_weight: weight of the squared difference of hidden states (lambda_2 of equation 9).
+        encoder_l2: weight of the sum of all squared weights in the matrices of a transformer's encoder
+            (lambda_1 of RTIC's equation 4, 0.01 there), so that heads and units can be removed afterwards.
         average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
             checkpoints and the finished run use; null for none. It is lower in the first steps. Gates are not
             averaged.
@@ -123,6 +130,9 @@ class Training(_Section):
     label_smoothing: Share = 0.0
     teacher: Texts = []
     teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
+    teacher_loss: Literal["words", "hidden", "proposed"] = "words"
+    hidden_weight: Rate = 0.01
+    encoder_l2: NotNegative = 0.0
     average_decay: Share | None = None
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     distribution: Literal["default", "mirrored"] = "default"

@@ -168,23 +168,30 @@ class Loop:
 
     def _replica_step(self, inputs: dict, targets: tf.Tensor) -> dict[str, tf.Tensor]:
         """One step on one device; the logs of all devices are summed."""
-        if self.teachers:
-            inputs = {**inputs, "teacher_probabilities": self._teach(inputs)}
+        taught = self._teach(inputs)
         with tf.GradientTape() as tape:
-            loss = self.model.compute_loss(inputs, targets, self.model(inputs, training=True))
+            loss = self._loss({**inputs, **taught}, targets)
             scaled = self.optimizer.scale_loss(loss)
         self._apply_gradients(tape, scaled)
         return {"loss": loss}
 
-    def _teach(self, inputs: dict) -> tf.Tensor:
-        """The mean of the teachers' probabilities, float32 [B, T, V]."""
+    def _loss(self, inputs: dict, targets: tf.Tensor) -> tf.Tensor:
+        return self.model.compute_loss(inputs, targets, self.model(inputs, training=True))
+
+    def _teach(self, inputs: dict) -> dict:
+        """What the teachers add to the inputs: the mean of their probabilities, float32 [B, T, V]."""
         probabilities = []
         for number, teacher in enumerate(self.teachers):
-            prefix = teacher_input(number, "")
-            own = {key.removeprefix(prefix): given for key, given in inputs.items() if key.startswith(prefix)}
-            logits = teacher({**own, "tokens": inputs["tokens"]}, training=False)
+            logits = teacher(self._teacher_inputs(inputs, number), training=False)
             probabilities.append(tf.nn.softmax(tf.cast(logits, tf.float32)))
-        return tf.stop_gradient(tf.add_n(probabilities) / len(probabilities))
+        if not probabilities:
+            return {}
+        return {"teacher_probabilities": tf.stop_gradient(tf.add_n(probabilities) / len(probabilities))}
+
+    def _teacher_inputs(self, inputs: dict, number: int) -> dict:
+        prefix = teacher_input(number, "")
+        own = {key.removeprefix(prefix): given for key, given in inputs.items() if key.startswith(prefix)}
+        return {**own, "tokens": inputs["tokens"]}
 
     def _apply_gradients(self, tape: tf.GradientTape, scaled: tf.Tensor) -> None:
         """Updates the variables with the gradients of all devices."""

@@ -40,6 +40,7 @@ from tfsparsecap.training.gating import (
     phases_differ,
     rewinds_to_initial_weights,
 )
+from tfsparsecap.training.hidden_states import HiddenStateLoop, regularise_encoder
 from tfsparsecap.training.loop import Loop, make_strategy
 from tfsparsecap.training.optimizers import make_optimizer
 from tfsparsecap.training.phases import Phase, phases
@@ -315,10 +316,19 @@ class _Run:
 
     def _make_loop(self, phase: Phase) -> Loop:
         config, data, scst = self.config, self.run_data, self.config.training.scst
+        regularise_encoder(self.captioner, config.training.encoder_l2)
         if phase.name != "scst" or scst is None:
             self.captioner.label_smoothing = config.training.label_smoothing
             self.captioner.teacher_weight = config.training.teacher_weight
             teachers = [run.captioner for run in self.teachers]
+            if config.training.teacher_loss != "words":
+                return HiddenStateLoop(
+                    self.captioner,
+                    teachers[0],
+                    captions=config.training.teacher_loss == "proposed",
+                    weight=config.training.hidden_weight,
+                    strategy=self.strategy,
+                )
             return Loop(self.captioner, teachers=teachers, strategy=self.strategy)
         weights = scst.model_dump(include={"cider_d", "bleu_4", "count_end"})
         return SCSTLoop(

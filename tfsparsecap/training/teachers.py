@@ -1,11 +1,13 @@
-"""Teachers: finished runs whose word distributions a captioner learns, `training.teacher`."""
+"""Teachers: finished runs whose words or hidden states a captioner learns, `training.teacher`."""
 
 from tfsparsecap.data.records import CaptionData
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.runs.run_data import RunData
-from tfsparsecap.settings.schema import Config
+from tfsparsecap.settings.schema import Config, TransformerModel
 
 
 def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
@@ -35,8 +37,23 @@ def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
                 f"training.teacher: the run in {where} has another vocabulary: train both on the same data"
                 " with the same data.minimum_count, or start from one run with training.start_from"
             )
+        if config.training.teacher_loss != "words":
+            _check_states(teacher.captioner, config, where)
         teachers.append(teacher)
     return teachers
+
+
+def _check_states(teacher: Captioner, config: Config, where: str) -> None:
+    """Checks that the run's decoder can learn the hidden states of a teacher."""
+    own = config.model
+    assert isinstance(own, TransformerModel)  # `check_settings` has checked it
+    depth = own.decoder_layers or own.layers
+    if not isinstance(teacher, TransformerCaptioner) or teacher.size != own.size or teacher.depth < depth:
+        raise InputError(
+            f"training.teacher_loss={config.training.teacher_loss} needs a teacher with a transformer decoder"
+            f" of size {own.size} and {depth} layers or more, which the run in {where} does not have: give"
+            " another run, or set training.teacher_loss=words"
+        )
 
 
 def teacher_data(teacher: FinishedRun, config: Config, data: CaptionData, *, progress: bool) -> RunData:
