@@ -59,7 +59,7 @@ ORDER = [
 ]
 COMMANDS = {
     f"tfsparsecap.{name}"
-    for name in ("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders")
+    for name in ("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders", "slim")
 }
 # Tests that are about the repository, or about several modules together.
 WITHOUT_MODULE = {

@@ -9,12 +9,9 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.models import SoftAttention, Transformer
 from tfsparsecap.models.captioner import masked_cross_entropy
 from tfsparsecap.models.transformer_captioner import selected_layers
-from tfsparsecap.runs.run_folder import RunFolder
-from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
-from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.hidden_states import HiddenStateLoop, hidden_state_loss, regularise_encoder
 
-from .training_runs import history, train
+from .training_runs import train
 
 SIZES = {"size": 8, "hidden_size": 12, "heads": 2, "max_length": 6, "feature_size": 7, "dropout": 0.0}
 
@@ -104,26 +101,6 @@ def test_the_encoder_is_regularised_with_the_latest_weight():
     other = SoftAttention(20, rnn_size=8, attention_size=8, feature_size=7)
     regularise_encoder(other, 0.1)
     assert not other.losses
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_training")
-def test_a_shallower_run_learns_hidden_states(tiny_settings, tmp_path):
-    settings = [one for one in tiny_settings if not one.startswith(("model.rnn", "model.emb", "model.att"))]
-    settings += ["model.encoder.trainable=false", "pruning=null", f"data.cache_folder={tmp_path / 'cache'}"]
-    settings += ["model.kind=transformer", "model.size=8", "model.hidden_size=12", "model.heads=2"]
-    settings += ["training.validation_images=0", "training.encoder_l2=0.01", "training.epochs=1"]
-    config = load_config(None, [*settings, "name=teacher", "model.layers=3"])
-    teacher, tokenizer = RunFolder(tmp_path / "teacher"), make_tokenizer(config, load_data(config))
-    teacher.create(config, tokenizer)
-    make_captioner(config, tokenizer).save(teacher.model)
-    student = [*settings, f"training.teacher={teacher.path}", "training.teacher_loss=proposed"]
-    folder, scores, _ = train(tmp_path, [*student, "name=student", "model.layers=2"])
-    assert float(history(folder)[0]["loss"]) > 0 and scores["images"] == 4
-    for wrong in ("model.layers=4", "model.size=16"):
-        with pytest.raises(InputError, match=r"teacher_loss=proposed needs a teacher with a transformer dec"):
-            train(tmp_path, [*student, "name=other", wrong])
-    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

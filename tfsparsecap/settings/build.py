@@ -99,7 +99,24 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     Raises:
         InputError: there is no such layer or width, or the weights cannot be loaded.
     """
-    arguments: dict[str, Any] = settings.model_dump(exclude={"network", "width"})
+    if settings.slimmed is None:
+        return _whole_encoder(settings, policy, weights)
+    path = Path(settings.slimmed).expanduser()
+    encoder = _whole_encoder(settings, policy, weights=False)
+    with error_prefix("model.encoder.slimmed"):
+        if not path.is_file():
+            raise InputError(f"there is no file {path}: give the encoder.keras of a slimmed run, or null")
+        try:
+            backbone = keras.saving.load_model(path, compile=False, safe_mode=True)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            reason = str(error).strip().partition("\n")[0][:200]
+            raise InputError(f"cannot read {path} ({reason}): slim the run again") from error
+        encoder.replace(backbone)
+    return encoder
+
+
+def _whole_encoder(settings: Encoder, policy: str, weights: bool) -> Any:
+    arguments: dict[str, Any] = settings.model_dump(exclude={"network", "width", "slimmed"})
     arguments |= {"weights": settings.weights if weights else None, "dtype": policy, "name": "encoder"}
     with error_prefix("model.encoder"):
         network = settings.network

@@ -86,6 +86,8 @@ class Encoder(_Section):
             their output is cached; training the encoder changes the later layers only. null trains all.
         batch_norm_momentum: momentum of the moving averages of batch normalisation. Short training from
             scratch needs a lower value than Keras's default of 0.99.
+        slimmed: path of a `.keras` file with the network after `python -m tfsparsecap.slim`, relative to the
+            working directory; it replaces the network, with its weights. null uses the whole network.
     """
 
     network: str = "mobilenet_v1"
@@ -96,6 +98,7 @@ class Encoder(_Section):
     trainable: bool = True
     frozen_until: str | None = None
     batch_norm_momentum: Share = 0.9
+    slimmed: str | None = None
 
     @model_validator(mode="before")
     @classmethod

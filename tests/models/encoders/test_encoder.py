@@ -296,3 +296,18 @@ def test_gates_of_a_frozen_encoder_are_sampled_in_training(make, images):
     np.testing.assert_array_equal(model(images, training=False), rounded)
     first, second = np.asarray(model(images, training=True)), np.asarray(model(images, training=True))
     assert np.any(first != rounded) and np.any(first != second)
+
+
+def test_a_smaller_network_replaces_the_backbone_and_is_saved(images):
+    encoder = small()
+    positions, channels = encoder.features_shape
+    image = encoder.backbone.inputs[0]
+    encoder.replace(keras.Model(image, keras.layers.Conv2D(channels, 3, 4, padding="same")(image)))
+    assert encoder.features_shape == (positions, channels)
+    again = type(encoder).from_config(encoder.get_config())
+    again.set_weights(encoder.get_weights())
+    np.testing.assert_allclose(again(images), encoder(images), atol=1e-6)
+    assert not again.trainable_variables and len(again.weights) == 2
+    wrong = keras.Model(image, keras.layers.Conv2D(channels + 1, 3, 4, padding="same")(image))
+    with pytest.raises(InputError, match="cannot replace that of MobileNet-V1, whose shapes are"):
+        encoder.replace(wrong)

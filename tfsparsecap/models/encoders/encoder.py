@@ -72,6 +72,7 @@ class Encoder(keras.layers.Layer):
         self.layer, self.image_size = layer, image_size
         self.batch_norm_momentum, self.frozen_until = batch_norm_momentum, frozen_until
         self._split: Callable[[], Split]
+        self._replaced = False
 
     @property
     def trainable(self) -> bool:
@@ -93,7 +94,33 @@ class Encoder(keras.layers.Layer):
                 f"the output of {self.network_name} is not one feature map: set layer, such as"
                 f" {self.usual_layer or names[-1]}"
             )
-        self.backbone = keras.Model(network.inputs[0], output, name="backbone")
+        self._use(keras.Model(network.inputs[0], output, name="backbone"))
+
+    def replace(self, backbone: keras.Model) -> None:
+        """Replaces `backbone` by a smaller network with the same inputs and outputs, such as from slimming.
+
+        The preprocessing stays. A saved encoder contains the architecture.
+
+        Raises:
+            InputError: another shape of inputs or outputs, or there is no layer `frozen_until` any more.
+
+        Examples:
+            >>> from tfsparsecap.models import MobileNetV1Encoder
+            >>> encoder = MobileNetV1Encoder(0.25, "conv_pw_2_relu", 64, None)
+            >>> encoder.replace(keras.models.clone_model(encoder.backbone))
+        """
+        shapes = [(model.input_shape, model.output_shape) for model in (backbone, self.backbone)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"a backbone with inputs and outputs of shapes {shapes[0]} cannot replace that of"
+                f" {self.network_name}, whose shapes are {shapes[1]}: give one made from the same encoder"
+            )
+        self.built = False
+        self._use(backbone)
+        self._replaced = True
+
+    def _use(self, backbone: keras.Model) -> None:
+        self.backbone = backbone
         if self.frozen_until is not None:
             split = split_network(self.backbone, self.frozen_until, self.image_size, self.network_name)
             # In a closure, because Keras would save and count the layers of an attribute a second time.
@@ -190,4 +217,15 @@ class Encoder(keras.layers.Layer):
             "weights": None,
             "batch_norm_momentum": self.batch_norm_momentum,
             "frozen_until": self.frozen_until,
+            **({"backbone": keras.saving.serialize_keras_object(self.backbone)} if self._replaced else {}),
         }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Encoder":
+        """Creates an encoder with the same network, without its weights."""
+        config = dict(config)
+        backbone = config.pop("backbone", None)
+        encoder = cls(**config)
+        if backbone is not None:
+            encoder.replace(keras.saving.deserialize_keras_object(backbone))
+        return encoder

@@ -1,0 +1,89 @@
+"""python -m tfsparsecap.slim: a smaller run that trains, and one sentence for each mistake."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+
+from tfsparsecap.command import run as run_command
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
+from tfsparsecap.settings.files import load_config
+from tfsparsecap.training.run import train_run
+from tfsparsecap.training.teachers import load_teachers
+
+# `tfsparsecap.slim` is also a function.
+slim = importlib.import_module("tfsparsecap.slim")
+
+SIZES = ["model.kind=transformer", "model.size=16", "model.hidden_size=32", "model.heads=4", "model.layers=3"]
+
+
+@pytest.fixture
+def whole(tiny_settings, tmp_path):
+    """Folder of a finished run with a transformer with random weights."""
+    settings = [one for one in tiny_settings if not one.startswith(("model.rnn", "model.emb", "model.att"))]
+    settings += [*SIZES, "pruning=null", "model.encoder.trainable=false", "name=whole"]
+    settings += ["training.validation_images=0", "training.epochs=1"]
+    config = load_config(None, [*settings, f"data.cache_folder={tmp_path / 'cache'}"])
+    folder, tokenizer = RunFolder(tmp_path / "whole"), make_tokenizer(config, load_data(config))
+    folder.create(config, tokenizer)
+    make_captioner(config, tokenizer).save(folder.model)
+    return folder.path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
+    output = tmp_path / "slim"
+    options = ["--encoder-width", "0.5", "--decoder-layers", "2", "--json"]
+    assert slim.main([str(whole), "--output", str(output), *options]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["after"]["all"] < made["before"]["all"]
+    assert made["after"]["image encoder"] == made["before"]["image encoder"]
+    small = FinishedRun.load(output)
+    assert small.captioner.count_params() == made["after"]["all"] and small.captioner.encoder_heads == [2] * 3
+    model, training = small.config.model, small.config.training
+    assert (model.encoder_heads, model.encoder_hidden_size, model.decoder_layers) == ([2] * 3, [16] * 3, 2)
+    assert (training.start_from, training.teacher, training.teacher_loss) == (
+        str(output),
+        [str(whole)],
+        "proposed",
+    )
+    assert made["train"].endswith(f"--config {output / 'config.yaml'} name=slim_tuned")
+    for wrong in ("model.decoder_layers=4", "model.size=32"):
+        with pytest.raises(InputError, match="proposed needs a teacher with a transformer decoder of size"):
+            load_teachers(load_config(output / "config.yaml", [wrong]), small.tokenizer)
+    config = load_config(output / "config.yaml", ["name=tuned"])
+    assert train_run(config, runs=tmp_path, verbose=0, report=str)["images"] == 4
+    tuned = FinishedRun.load(tmp_path / "tuned").captioner
+    first, last = (one.decoder_layers[0].attention.query.kernel for one in (small.captioner, tuned))
+    assert 0 < np.abs(np.array(first) - np.array(last)).max() < 0.2
+
+
+def sentence(capsys, *argv):
+    with pytest.raises(SystemExit) as end:
+        run_command(lambda: slim.main(list(map(str, argv))))
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def test_mistakes_are_reported_and_nothing_is_written(tiny_run, tmp_path, capsys):
+    output = ["--output", tmp_path / "new"]
+    width = ["--encoder-width", "0.5"]
+    assert "nothing to remove: give --encoder-width" in sentence(capsys, tiny_run, *output)
+    assert "--encoder-width is 1.5" in sentence(capsys, tiny_run, *output, "--encoder-width", "1.5")
+    assert "--decoder-layers is 0" in sentence(capsys, tiny_run, *output, "--decoder-layers", "0")
+    assert f"{tiny_run} exists" in sentence(capsys, tiny_run, "--output", tiny_run, *width)
+    assert "is not a run folder" in sentence(capsys, tmp_path / "absent", *output, *width)
+    assert "model.kind=soft_attention, which has no" in sentence(capsys, tiny_run, *output, *width)
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_many_layers_are_rejected(whole, tmp_path, capsys):
+    output = tmp_path / "new"
+    assert "4 layers cannot be" in sentence(capsys, whole, "--output", output, "--decoder-layers", "4")
+    assert not output.exists()

@@ -1,0 +1,149 @@
+"""python -m tfsparsecap.slim: a smaller captioner from a finished run, by structured pruning (RTIC).
+
+Removes heads and feed-forward units of the transformer encoder, and layers of the decoder, and writes a new
+run folder. The new captioner needs training; the command is printed.
+
+examples:
+  python -m tfsparsecap.slim runs/rtic_small --encoder-width 0.6 --decoder-layers 2 \\
+      --output runs/rtic_small_slim
+      60 % of the heads and units of each encoder layer, two decoder layers
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
+from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.files import atomic_path
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
+    options = parser(__doc__)
+    options.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    options.add_argument("--output", type=Path, required=True, metavar="runs/NAME", help="the new run folder")
+    options.add_argument(
+        "--encoder-width",
+        type=float,
+        metavar="SHARE",
+        help="heads and feed-forward units of each transformer encoder layer that stay",
+    )
+    options.add_argument("--decoder-layers", type=int, metavar="N", help="decoder layers that stay")
+    options.add_argument("--json", action="store_true", help="print the result as JSON")
+    return options.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Raises:
+        InputError: the run is not finished or has no such part, a share is out of range, or the output folder
+            exists. Nothing is written then.
+    """
+    given = arguments(argv)
+    with only_json_on_stdout(given.json):
+        made = slim_run(
+            given.run,
+            given.output,
+            encoder_width=given.encoder_width,
+            decoder_layers=given.decoder_layers,
+        )
+        if not given.json:
+            rows = [
+                (name, f"{count:,} parameters → {made['after'][name]:,} ({made['after'][name] / count:.1%})")
+                for name, count in made["before"].items()
+            ]
+            print_table(made["run"], rows)
+            print(f"fine-tune it: {made['train']}")
+    if given.json:
+        print(json.dumps(made))
+    return 0
+
+
+def slim_run(
+    source: Path,
+    output: Path,
+    *,
+    encoder_width: float | None = None,
+    decoder_layers: int | None = None,
+) -> dict[str, Any]:
+    """Writes the run folder of a smaller captioner.
+
+    Its `config.yaml` has the new sizes and is ready for fine-tuning under another name: it starts from the
+    new folder, and the old run is its teacher (of a transformer with `training.teacher_loss=proposed`).
+
+    Args:
+        source: folder of a finished run.
+        output: the new folder, `runs/NAME`.
+        encoder_width: see `slim_transformer`.
+        decoder_layers: see `slim_transformer`.
+
+    Returns:
+        `run`; `before` and `after` with the numbers of parameters of `image encoder`, `transformer encoder`,
+        `decoder` (the rest) and `all`; `train`, a command that fine-tunes it.
+
+    Raises:
+        InputError: see `main`.
+
+    Examples:
+        >>> slim_run(Path("runs/a"), Path("runs/b"), encoder_width=0.6)["run"]  # doctest: +SKIP
+        'runs/b'
+    """
+    if encoder_width is not None:
+        check_number("--encoder-width", encoder_width, above=0, below=1)
+    if decoder_layers is not None:
+        check_number("--decoder-layers", decoder_layers, whole=True, at_least=1)
+    if encoder_width is None and decoder_layers is None:
+        raise InputError("nothing to remove: give --encoder-width or --decoder-layers")
+    if output.exists():
+        raise InputError(f"{output} exists: give --output a new folder")
+    start_tensorflow()
+    from tfsparsecap.inference.finished_run import FinishedRun
+    from tfsparsecap.models.slim_transformer import slim_transformer
+    from tfsparsecap.models.transformer_captioner import TransformerCaptioner
+    from tfsparsecap.runs.run_folder import RunFolder
+    from tfsparsecap.settings.files import checked_config
+
+    finished = FinishedRun.load(source)
+    captioner, content = finished.captioner, finished.config.model_dump(mode="json")
+    before = _sizes(captioner)
+    if not isinstance(captioner, TransformerCaptioner):
+        raise InputError(
+            f"the run in {source} has model.kind={finished.config.model.kind}, which has no transformer"
+            " layers: give a run with model.kind=transformer or object_relation_transformer"
+        )
+    slim = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
+    captioner, content["model"] = slim.captioner, {**content["model"], **slim.settings}
+    content["name"] = output.name
+    teach = {"teacher": [str(source)], "teacher_loss": "proposed"}
+    content["training"] |= {"start_from": str(output), **teach}
+    config, folder = checked_config(content), RunFolder(output)
+    with folder.locked():
+        try:
+            folder.create(config, finished.tokenizer)
+            with atomic_path(folder.model) as temporary:
+                captioner.save(temporary)
+        except BaseException:
+            folder.discard()  # an incomplete run folder would block the next attempt
+            raise
+    return {
+        "run": str(output),
+        "before": before,
+        "after": _sizes(captioner),
+        "train": f"python -m tfsparsecap.train --config {folder.config_file} name={output.name}_tuned",
+    }
+
+
+def _sizes(captioner: Any) -> dict[str, int]:
+    image = captioner.encoder.count_params() if captioner.encoder is not None else 0
+    layers = sum(layer.count_params() for layer in getattr(captioner, "encoder_layers", ()))
+    total = captioner.count_params()
+    sizes = {"image encoder": image, "transformer encoder": layers, "decoder": total - image - layers}
+    return {name: count for name, count in {**sizes, "all": total}.items() if count}
+
+
+if __name__ == "__main__":
+    run(main)
