@@ -65,6 +65,25 @@ def test_a_calibrated_file_says_how_sure_it_is(capsys, photos, exported, monkeyp
     assert found["captions"] == [{"caption": "a", "score": -1.0, "confidence": 0.5}]
 
 
+def test_an_image_without_a_caption_is_reported_and_the_others_are_captioned(
+    capsys, photos, exported, monkeypatch
+):
+    class NoneForGrey(TwoCaptions):
+        def search(self, beam=None, samples=None, **sampling):
+            return lambda batch: [
+                [] if np.ptp(x["image"], 2).max() == 0 else [Caption("a", -1.0)] for x in batch
+            ]
+
+    monkeypatch.setattr(tfsparsecap.inference, "load", lambda path: NoneForGrey())
+    assert exit_code(exported, photos / "b.png", photos / "a.jpg") == 2
+    captured = capsys.readouterr()
+    assert captured.out == f"{photos / 'a.jpg'}: a\n"
+    assert captured.err.startswith(f"error: no beam found a caption of {photos / 'b.png'}")
+    assert exit_code(exported, photos / "b.png", "--json", "--beam", "2") == 2
+    (found,) = json.loads(capsys.readouterr().out)
+    assert "no beam found a caption" in found["error"]
+
+
 def test_several_images_are_named_and_an_unreadable_one_does_not_stop_the_others(capsys, photos, exported):
     lines = [f"{photos / name}: (32, 32, 3)" for name in ("a.jpg", "b.png")]
     for images in ([photos / "a.jpg", photos / "no.jpg", photos / "b.png"], [photos]):

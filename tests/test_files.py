@@ -8,11 +8,14 @@ import pytest
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import (
+    LARGEST_INPUT,
     atomic_path,
     atomic_write,
     cache_folder,
+    check_input_file,
     csv_text,
     make_folder,
+    read_bytes,
     read_json,
     read_text,
     remove_leftovers,
@@ -154,3 +157,40 @@ def test_caches_are_in_the_users_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "tfsparsecap"
+
+
+def test_devices_pipes_and_very_large_files_are_not_read(tmp_path):
+    """Reading them would never end, or fill the memory."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "zero.json"):
+        for read in (read_text, lambda path: read_json(path, "give another")):
+            with pytest.raises(
+                InputError, match=rf"cannot read .*{name}: it is a device or a pipe; give a file"
+            ):
+                read(tmp_path / name)
+    with (tmp_path / "sparse.json").open("wb") as file:
+        file.truncate(LARGEST_INPUT + 1)  # takes no space on the disk
+    with pytest.raises(InputError, match=r"sparse\.json: it is larger than 4,096 MB"):
+        read_text(tmp_path / "sparse.json")
+    check_input_file(tmp_path)
+    check_input_file(tmp_path / "absent.json")
+
+
+def test_paths_that_no_file_can_have_are_reported(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    for name, reason in (
+        ("a\0b", "is not a path"),
+        ("a" * 300, "File name too long"),
+        ("loop/a", "Too many levels"),
+    ):
+        with pytest.raises(InputError, match=reason) as error:
+            read_bytes(tmp_path / name, "check the path")
+        assert "\0" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_deep_json_and_long_numbers_are_reported(tmp_path):
+    for content in ("[" * 100_000, "[" * 100_000 + "]" * 100_000, "1" * 5000):
+        (tmp_path / "a.json").write_text(content)
+        with pytest.raises(InputError, match="is not JSON"):
+            read_json(tmp_path / "a.json", "give another")

@@ -33,6 +33,7 @@ from tfsparsecap.command import (
     search_options,
     start_tensorflow,
 )
+from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:
     from tfsparsecap.inference import Caption
@@ -98,10 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         many = len(given.images) > 1 or (given.features is None and Path(given.images[0]).is_dir())
         for captions in found:
-            if captions.error is not None:
-                fail(str(captions.error))
+            error = captions.error
+            if error is None and not captions:
+                error = InputError(f"no beam found a caption of {captions.image}: give another image or beam")
+            if error is not None:
+                fail(str(error))
                 code = WRONG_INPUT
-                results.append({"image": captions.image, "error": str(captions.error)})
+                results.append({"image": captions.image, "error": str(error)})
                 continue
             results.append(
                 {

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import re
+import stat
 import struct
 import tempfile
 import tokenize
@@ -26,10 +27,53 @@ DAMAGE = (
     *(RuntimeError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Bytes of a file that is read as a whole; the captions of MS-COCO have 0.15 GB.
+LARGEST_INPUT = 4 << 30
 # Temporary files have names that nobody else gives, so that those of killed processes can be deleted.
 _TEMPORARY = ".tfsparsecap-"
 _TEMPORARY_NAME = re.compile(re.escape(_TEMPORARY) + r".*-[a-z0-9_]{8}(\.[^.]*)?")
 _LONGEST_STEM = 40
+
+
+def check_input_file(path: str | os.PathLike, largest: int = LARGEST_INPUT) -> None:
+    """Checks a file that is about to be read as a whole. What does not exist, or is a folder, passes.
+
+    Args:
+        path: the file.
+        largest: maximum size in bytes.
+
+    Raises:
+        InputError: it is a device or a pipe, which may never end, or is too large.
+        OSError: the path cannot be used.
+    """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return
+    except ValueError as error:  # a path with NUL
+        raise InputError(f"{os.fspath(path)!r:.200} is not a path: correct it") from error
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise InputError(f"cannot read {path}: it is a device or a pipe; give a file")
+    if stat.S_ISREG(found.st_mode) and found.st_size > largest:
+        raise InputError(f"cannot read {path}: it is larger than {largest >> 20:,} MB; give another file")
+
+
+def read_bytes(path: str | os.PathLike, remedy: str, largest: int = LARGEST_INPUT) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: the file.
+        remedy: end of the message.
+        largest: maximum size in bytes.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        check_input_file(path, largest)
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path!s:.300}: {error.strerror or error}; {remedy}") from error
 
 
 def read_text(path: str | os.PathLike) -> str:
@@ -38,12 +82,12 @@ def read_text(path: str | os.PathLike) -> str:
     Raises:
         InputError: the file cannot be read or is not UTF-8.
     """
+    content = read_bytes(path, "check the path")
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text at byte {error.start}: save it as UTF-8") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(path: str | os.PathLike, remedy: str, **options: Any) -> Any:
@@ -57,10 +101,9 @@ def read_json(path: str | os.PathLike, remedy: str, **options: Any) -> Any:
     Raises:
         InputError: the file cannot be read or is not JSON.
     """
+    content = read_bytes(path, remedy)
     try:
-        return json.loads(Path(path).read_bytes(), **options)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
+        return json.loads(content, **options)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error}): {remedy}") from error
 

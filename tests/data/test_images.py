@@ -1,5 +1,7 @@
 """Unusual images are read correctly, or rejected with a clear error."""
 
+import os
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tfsparsecap.data import images
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 
@@ -107,6 +110,42 @@ def test_transparent_parts_are_white(tmp_path):
     assert (read_image(tmp_path / "la.png", 4) == 255).all()
 
 
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_images_in_strips_equal_whole_ones(tmp_path, monkeypatch, mode):
+    random = np.random.default_rng(0)
+    image = Image.fromarray(random.integers(0, 255, (70, 30, 4), np.uint8), "RGBA")
+    image = image.convert("RGB").quantize(16) if mode == "P" else image.convert(mode)
+    image.save(tmp_path / "a.png", **({"transparency": 3} if mode == "P" else {}))
+    found = []
+    for rows in (16, 70, 1000):
+        monkeypatch.setattr(images, "_STRIP", rows)
+        found.append(read_image(tmp_path / "a.png", 24))
+    with Image.open(tmp_path / "a.png") as image:
+        layer = image.convert("RGBA")
+    whole = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    expected = np.asarray(whole.resize((24, 24), Image.Resampling.BILINEAR))
+    assert all(np.array_equal(one, expected) for one in found)
+
+
+def test_large_images_are_decoded_one_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "_LARGE", 1000)
+    running, most = [], []
+    resize = images.resize_image
+
+    def slow(image, size):
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.01)
+        running.pop()
+        return resize(image, size)
+
+    monkeypatch.setattr(images, "resize_image", slow)
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "a.png")
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(read_image, [tmp_path / "a.png"] * 8, [8] * 8))) == 8
+    assert max(most) == 1
+
+
 def test_the_first_frame_of_an_animation_is_used(tmp_path):
     frames = [Image.new("RGB", (10, 10), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
@@ -180,6 +219,14 @@ def test_missing_files_and_folders_are_rejected(tmp_path):
         read_image(tmp_path / "nowhere.jpg", 16)
     with pytest.raises(InputError, match="is a folder"):
         read_image(tmp_path, 16)
+
+
+def test_devices_and_pipes_are_rejected(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    for name in ("pipe.png", "zero.png"):
+        with pytest.raises(InputError, match=f"{name}: it is a device or a pipe"):
+            read_image(tmp_path / name, 8)
 
 
 def test_floating_point_images_are_rejected(tmp_path):

@@ -70,6 +70,12 @@ def test_existing_files_are_never_overwritten(tmp_path):
     assert len(scenes.draw(tmp_path / "empty", image_size=32, **COUNTS).records) == 20
 
 
+def test_a_link_to_nothing_is_refused_before_scenes_are_drawn(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match="loop is a symbolic link to nothing"):
+        scenes.draw(tmp_path / "loop", train=1, validation=1, test=1)
+
+
 def test_a_full_disk_leaves_no_files_behind(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -74,6 +74,25 @@ def test_jsonl_with_one_or_many_captions(folder):
         table.load(folder, on_bad_record="fail")
 
 
+def test_rows_of_strange_files_are_listed(folder):
+    """Swapped columns give names that no file can have."""
+    (folder / "loop.png").symlink_to("loop.png")
+    write(folder, f"image,caption\n{'word ' * 100},a.png\na\0b,x\nloop.png,x\na.png/b,x\na.png,fine\n")
+    data = table.load(folder)
+    assert [record.captions for record in data.records] == [("fine",)]
+    assert [entry.where.rpartition("/")[2] for entry in data.skipped] == [
+        f"captions.csv line {number}" for number in (2, 3, 4, 5)
+    ]
+    assert all("is missing" in entry.why and len(entry.why) < 250 for entry in data.skipped)
+    (folder / "captions.csv").unlink()
+    deep, digits = "[" * 100_000, "1" * 5000
+    rows = [deep, f'{{"image": "a.png", "caption": {deep}', f'{{"image": "a.png", "caption": {digits}}}']
+    write(folder, "\n".join([*rows, '{"image": "a.png", "caption": "fine"}']), "captions.jsonl")
+    data = table.load(folder)
+    assert [record.captions for record in data.records] == [("fine",)]
+    assert len(data.skipped) == 3 and all("is not a JSON object" in entry.why for entry in data.skipped)
+
+
 def test_half_a_surrogate_pair_in_json_is_replaced(folder):
     write(folder, '{"image": "a.png", "caption": "dog \\ud83d"}', "captions.jsonl")
     assert table.load(folder).records[0].captions == ("dog ?",)

@@ -118,3 +118,14 @@ def test_an_error_in_one_thread_stops_the_others(monkeypatch):
     with pytest.raises(InputError, match="gives a token"):
         caption_with_file([Broken(), Broken()], records)
     assert len(calls) < 50
+
+
+@pytest.mark.parametrize(("calibration", "confidence"), [(None, None), (object(), 0.0)])
+def test_an_image_without_a_caption_counts_as_an_empty_one(monkeypatch, calibration, confidence):
+    monkeypatch.setattr(splits, "read_image", lambda path, size: np.zeros((size, size, 3), "uint8"))
+    file = SimpleNamespace(
+        image_size=4, input_names=("image",), caption=lambda image: [], calibration=calibration
+    )
+    (found,), *_ = caption_with_file([file], [Record("a", Path("a"), ("x",), "test")])
+    assert (found.caption, found.confidence) == ("", confidence)
+    assert np.isfinite(found.score)

@@ -28,3 +28,10 @@ def test_damaged_safetensors_are_rejected(tmp_path):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"a\.safetensors is damaged"):
             read_weights(path)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".onnx"])
+def test_devices_are_not_read(tmp_path, suffix):
+    (tmp_path / f"a{suffix}").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match=rf"a\{suffix}"):
+        read_weights(tmp_path / f"a{suffix}")

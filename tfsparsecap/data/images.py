@@ -1,19 +1,26 @@
 """Reading images, in the same way for training, evaluation, captioning and phones."""
 
+import contextlib
 import os
+import threading
 import warnings
 import zlib
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE
+from tfsparsecap.files import DAMAGE, check_input_file
 
 # Without PostScript, for which Pillow would run Ghostscript.
 FORMATS = (
     "JPEG", "MPO", "PNG", "GIF", "BMP", "DIB", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA", "ICO", "PCX",
 )  # fmt: skip
+
+# Images of more pixels are decoded one at a time.
+_LARGE = 1 << 25
+_ONE_LARGE_IMAGE = threading.Lock()
+_STRIP = 256
 
 # Pillow warns about broken EXIF and large images; both are read. Filtered once, because
 # `warnings.catch_warnings` affects the whole process and images are read by several threads.
@@ -40,7 +47,7 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
         uint8 [S, S, 3].
 
     Raises:
-        InputError: the file is missing, truncated, not an image, or larger than 178 million pixels.
+        InputError: the file is missing, truncated, not an image, a device, or larger than 178 million pixels.
 
     Examples:
         >>> Image.new("L", (300, 200), 128).save("grey.png")
@@ -48,7 +55,10 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
         (64, 64, 3)
     """
     try:
+        check_input_file(path)
         return _read(path, size)
+    except InputError:
+        raise
     except FileNotFoundError as error:
         raise InputError(f"there is no image {os.fspath(path)}: check the path") from error
     except PermissionError as error:
@@ -106,8 +116,10 @@ def _read(path: str | os.PathLike, size: int) -> np.ndarray:
     Image.init()
     with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
         image.draft(None, (2 * size, 2 * size))
-        image.load()
-        return resize_image(image, size)
+        # Several threads read images, and a small file may decode to gigabytes.
+        with _ONE_LARGE_IMAGE if image.width * image.height > _LARGE else contextlib.nullcontext():
+            image.load()
+            return resize_image(image, size)
 
 
 def resize_image(image: Image.Image, size: int) -> np.ndarray:
@@ -117,7 +129,8 @@ def resize_image(image: Image.Image, size: int) -> np.ndarray:
 
 def _upright(image: Image.Image) -> Image.Image:
     try:
-        return ImageOps.exif_transpose(image)
+        turned = image.getexif().get(ExifTags.Base.Orientation) in range(2, 9)
+        return ImageOps.exif_transpose(image) if turned else image
     except DAMAGE:
         return image  # the pixels are decoded already
 
@@ -125,12 +138,22 @@ def _upright(image: Image.Image) -> Image.Image:
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         # 16-bit grey: Pillow's own conversion clips at 255 instead of scaling.
-        values = np.asarray(image).astype(np.int64).clip(0, 65535)
-        image = Image.fromarray(((values + 128) // 257).astype(np.uint8))
+        values = np.asarray(image).clip(0, 65535).astype(np.int32)
+        values += 128
+        values //= 257
+        image = Image.fromarray(values.astype(np.uint8))
     elif image.mode == "F":
         raise ValueError("floating-point pixels have no defined white")
     if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
-    return image.convert("RGB")
+        return _on_white(image)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """An image with transparency in front of white, computed in strips: whole copies would take gigabytes."""
+    result = Image.new("RGB", image.size)
+    for top in range(0, image.height, _STRIP):
+        strip = image.crop((0, top, image.width, min(image.height, top + _STRIP))).convert("RGBA")
+        white = Image.new("RGBA", strip.size, "white")
+        result.paste(Image.alpha_composite(white, strip).convert("RGB"), (0, top))
+    return result

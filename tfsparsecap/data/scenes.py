@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from tfsparsecap.data import table
 from tfsparsecap.data.records import SPLITS, CaptionData
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import cache_folder, write_errors
+from tfsparsecap.files import cache_folder, read_json, write_errors
 
 #: Hue, saturation and value of the colours, before random variation.
 COLOURS = {
@@ -295,14 +295,16 @@ def _paint_thing(
 
 def _is_complete(folder: Path, description: dict) -> bool:
     if not folder.exists():
+        if folder.is_symlink():
+            raise InputError(f"{folder} is a symbolic link to nothing: choose another folder for the scenes")
         return False
     if not folder.is_dir():
         raise InputError(f"{folder} is a file: choose a folder for the scenes")
     if not any(folder.iterdir()):
         return False
     try:
-        found = json.loads((folder / "scenes.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = read_json(folder / "scenes.json", "")
+    except InputError:
         found = None
     if found != description:
         what = "scenes drawn with other settings" if isinstance(found, dict) else "something else"

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, Tokenizer, join_words
 from tfsparsecap.errors import InputError, error_prefix
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, check_input_file
 
 #: Largest size of a model in bytes, four times the largest published ones.
 LARGEST = 64 << 20
@@ -103,6 +103,7 @@ class SentencePieceTokenizer(Tokenizer):
     def load(cls, path: str | os.PathLike) -> "SentencePieceTokenizer":
         """Reads a `.model` file. Raises InputError if it is missing or not usable."""
         try:
+            check_input_file(path)
             with open(path, "rb") as file:
                 model = file.read(LARGEST + 1)
         except OSError as error:

@@ -17,6 +17,7 @@ from tfsparsecap.data.records import (
     check_folder,
     clean_caption,
     seeded_splits,
+    shown,
 )
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import read_text
@@ -75,10 +76,10 @@ def load(
     for where, name, texts, split in read(table, columns, bad):
         path = paths.get(name) or _image(folder, name)
         if path is None:
-            bad.add(where, f"the image {name} is missing")
+            bad.add(where, f"the image {shown([name])} is missing")
             continue
         if split and split.lower() not in SPLIT_NAMES:
-            bad.add(where, f"the split {split!r} is not train, validation or test")
+            bad.add(where, f"the split {split!r:.60} is not train, validation or test")
             continue
         split = SPLIT_NAMES.get(split.lower(), "")
         if splits.setdefault(name, split) != split:
@@ -121,7 +122,8 @@ def _table(folder: Path, table: str | os.PathLike | None) -> Path:
 
 def _image(folder: Path, name: str) -> Path | None:
     for place in (folder, folder / "Images", folder / "images"):
-        if (place / name).is_file():
+        # Unlike Path.is_file, False for a path that no file can have: a caption in the column of images.
+        if os.path.isfile(place / name):
             return place / name
     return None
 
@@ -186,7 +188,7 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             bad.add(where, f"it is not a JSON object ({error})")
             continue
         if not isinstance(row, dict) or not isinstance(row.get(image_column), str):
@@ -196,8 +198,11 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         texts = [texts] if isinstance(texts, str) else texts
         split = row.get(split_column) or ""
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            bad.add(where, f"{caption_column!r} of {row[image_column]} is not a string or a list of strings")
+            bad.add(
+                where,
+                f"{caption_column!r} of {shown([row[image_column]])} is not a string or a list of strings",
+            )
         elif not isinstance(split, str):
-            bad.add(where, f"{split_column!r} of {row[image_column]} is not a string")
+            bad.add(where, f"{split_column!r} of {shown([row[image_column]])} is not a string")
         else:
             yield where, row[image_column].strip(), texts, split.strip()

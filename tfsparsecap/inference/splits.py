@@ -13,6 +13,7 @@ from tfsparsecap.data.records import CaptionData, Record
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner
+from tfsparsecap.inference.generate import Caption
 from tfsparsecap.inference.scoring import ImageCaption
 from tfsparsecap.metrics.sentence_faults import token_faults
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from tfsparsecap.data.tokenizers import Tokenizer
     from tfsparsecap.decoding import Decoder
+
+# Score of an image without a caption; JSON has no minus infinity.
+_NO_CAPTION = -1e30
 
 
 def records_of(data: CaptionData, split: str) -> list[Record]:
@@ -121,9 +125,11 @@ def caption_with_file(
             return None
         inputs = {name: inputs[name] for name in captioner.input_names if name in inputs}
         began = time.perf_counter()
-        best = captioner.caption(**inputs)[0]
+        found = captioner.caption(**inputs)
         seconds = time.perf_counter() - began
-        text, score, faults, confidence = best
+        if not found:  # an empty caption counts
+            found = [Caption("", _NO_CAPTION, confidence=None if captioner.calibration is None else 0.0)]
+        text, score, faults, confidence = found[0]
         return ImageCaption(record.image_id, text, score, record.captions, faults, confidence), seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:

@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import check_input_file
 from tfsparsecap.settings.plain_yaml import EVALUATION_ERRORS, check_plain
 from tfsparsecap.settings.schema import MODELS, Config
 
@@ -155,6 +156,7 @@ def _short(error: Exception) -> str:
 
 def _loaded(path: str | Path) -> Any:
     try:
+        check_input_file(path)
         if Path(path).stat().st_size > _LARGEST:
             raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
         text = Path(path).read_text(encoding="utf-8")

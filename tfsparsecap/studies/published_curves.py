@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_bytes
 
 _MAX_BYTES = 1 << 20
 _ALIASES = {"objectrelationtransformer": "ort", "updownlstm": "updown", "ud": "updown"}
@@ -80,13 +81,11 @@ def _letters(text: str) -> str:
 def _columns(path: str | os.PathLike, key: str) -> dict[str, list[tuple[str, str]]]:
     """(key, cell) pairs of each other column that has any."""
     advice = f"give a tab-separated table whose first column is {key}"
+    content = read_bytes(path, advice, _MAX_BYTES)
     try:
-        content = Path(path).read_bytes()
-        if len(content) > _MAX_BYTES:
-            raise ValueError(f"it is larger than {_MAX_BYTES} bytes")
         lines = content.decode("utf-8-sig").splitlines()
         header, *rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-    except (OSError, ValueError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise InputError(f"cannot read {path} ({error}): {advice}") from error
     header = [name.strip() for name in header]
     rows = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import check_input_file
 from tfsparsecap.weight_files.onnx_file import read_onnx
 from tfsparsecap.weight_files.torch_archive import read_checkpoint
 
@@ -23,6 +24,7 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
             f"{path} needs safetensors to be read: pip install 'tfsparsecap[captions]'"
         ) from error
     try:
+        check_input_file(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except OSError as error:

@@ -2,7 +2,6 @@
 
 import os
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_bytes
 
 #: The parts of ONNX's messages that are needed (https://onnx.ai/onnx/api/classes.html): message -> fields, as
 #: number, name, whether it is repeated, and type.
@@ -52,9 +52,7 @@ def read_onnx(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     model = message_class("Model")()
     try:
-        model.ParseFromString(Path(path).read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; give another file") from error
+        model.ParseFromString(read_bytes(path, "give another file"))
     except DecodeError as error:
         raise InputError(f"{path} is damaged or not an ONNX file: copy or export it again") from error
     if not model.graph.initializer:
