@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.keras_internals import nested_layers
+from tfsparsecap.keras_internals import nested_layers, unlocked, untrack
 from tfsparsecap.models.encoders.split import Split, split_network, unknown_layer
 
 
@@ -116,7 +116,9 @@ class Encoder(keras.layers.Layer):
                 f" {self.network_name}, whose shapes are {shapes[1]}: give one made from the same encoder"
             )
         self.built = False
-        self._use(backbone)
+        with unlocked(self):
+            untrack(self, self.backbone)
+            self._use(backbone)
         self._replaced = True
 
     def _use(self, backbone: keras.Model) -> None:
