@@ -25,6 +25,7 @@ ORDER = [
     "tfsparsecap.encoder_catalogue",
     "tfsparsecap.search_options",
     "tfsparsecap.keras_internals",
+    "tfsparsecap.saved_models",
     "tfsparsecap.draws",
     "tfsparsecap.gates",
     "tfsparsecap.layers",

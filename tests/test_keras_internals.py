@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -202,3 +203,16 @@ def test_the_error_for_missing_tfmot_explains_how_to_install_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(InputError, match=r"pip install 'tfsparsecap\[baselines\]'"):
         keras_internals.model_optimization()
+
+
+def test_a_thread_creates_no_more_weights_than_allowed():
+    before = keras.Variable._initialize_with_initializer
+    with keras_internals.limited_weights(1000):
+        keras.layers.Dense(10).build((None, 20))
+        with pytest.raises(MemoryError, match=r"kernel of shape \(20, 10\) is too large"):
+            keras.layers.Dense(10).build((None, 20))
+        other = threading.Thread(target=keras.layers.Dense(100).build, args=((None, 200),))
+        other.start()
+        other.join()
+    keras.layers.Dense(100).build((None, 200))
+    assert keras.Variable._initialize_with_initializer is before

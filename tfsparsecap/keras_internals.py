@@ -6,7 +6,9 @@ those that no longer exist.
 
 import contextlib
 import importlib
+import math
 import os
+import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -18,6 +20,8 @@ from keras.src.layers.rnn.conv_lstm import ConvLSTMCell as ConvLSTMCell
 
 from tfsparsecap.errors import InputError
 
+# One thread at a time replaces a method of Keras; it may do so again inside.
+_LIMITING = threading.RLock()
 _LEGACY = "TF_USE_LEGACY_KERAS"
 _TFMOT = "tensorflow_model_optimization.python.core.sparsity.keras"
 
@@ -74,6 +78,27 @@ def unlocked(layer: keras.Layer) -> Iterator[None]:
 def untrack(layer: keras.Layer, value: Any) -> None:
     """Stops `layer` from tracking a deleted sublayer. (Keras does this only for variables.)"""
     layer._tracker.untrack(value)
+
+
+@contextlib.contextmanager
+def limited_weights(size: int) -> Iterator[None]:
+    """Raises MemoryError in the block before this thread creates variables of more than `size` bytes."""
+    with _LIMITING:
+        create, thread, left = keras.Variable._initialize_with_initializer, threading.get_ident(), size
+
+        def initialize(self: keras.Variable, initializer: Any) -> None:
+            nonlocal left
+            if threading.get_ident() == thread:
+                left -= math.prod(self._shape) * tf.dtypes.as_dtype(self._dtype).size
+                if left < 0:
+                    raise MemoryError(f"{self.path} of shape {tuple(self._shape)} is too large")
+            create(self, initializer)
+
+        keras.Variable._initialize_with_initializer = initialize
+        try:
+            yield
+        finally:
+            keras.Variable._initialize_with_initializer = create
 
 
 def uncast_value(variable: keras.Variable) -> tf.Tensor | tf.Variable:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 import tfsparsecap.models  # noqa: F401 (registers the captioners with Keras)
+from tfsparsecap import saved_models
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE, read_json
+from tfsparsecap.files import read_json
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.settings.build import load_data, region_features
 from tfsparsecap.settings.schema import Config
@@ -66,21 +66,11 @@ def load_model(path: Path) -> keras.Model:
     """Loads a Keras model from a `.keras` file without running code from the file.
 
     Raises:
-        InputError: the file does not exist, is damaged, or contains an unknown layer.
+        InputError: the file does not exist, or see `saved_models.load_model`.
     """
     if not path.is_file():
         raise InputError(f"there is no {path}: give a run folder or a .keras file")
-    try:
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
-    except InputError:
-        raise
-    except (AttributeError, ImportError, *DAMAGE) as error:
-        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        if not zipfile.is_zipfile(path):
-            reason = "it is not a .keras file, which is a zip archive"
-        raise InputError(
-            f"cannot load {path} ({reason}): save the model again, or give another file"
-        ) from error
+    return saved_models.load_model(path, "save the model again, or give another file")
 
 
 def validation_samples(

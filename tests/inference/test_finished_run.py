@@ -2,6 +2,7 @@
 
 import shutil
 
+import keras
 import numpy as np
 import pytest
 
@@ -52,6 +53,27 @@ def test_incomplete_and_damaged_folders_are_refused(tiny_run, tmp_path):
     (copy / "model.keras").unlink()
     with pytest.raises(InputError, match=r"has no model\.keras yet: finish it with --resume"):
         FinishedRun.load(copy)
+
+
+def test_files_of_different_runs_are_refused(tiny_run, tmp_path):
+    copy = shutil.copytree(tiny_run, tmp_path / "copy")
+    vocabulary, config = (copy / "vocabulary.txt").read_text(), (copy / "config.yaml").read_text()
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "other.keras")
+    for file, content, message in (
+        ("vocabulary.txt", f"{vocabulary}more\n".encode(), r"the vocabulary has \d+ tokens, the model \d+;"),
+        ("config.yaml", b"model: {encoder: null}", "only one of model and settings has an encoder"),
+        ("model.keras", (tmp_path / "other.keras").read_bytes(), "model.keras is not a captioner"),
+    ):
+        before = (copy / file).read_bytes()
+        (copy / file).write_bytes(content)
+        with pytest.raises(InputError, match=f"the files in .*copy do not belong together: {message}"):
+            FinishedRun.load(copy)
+        (copy / file).write_bytes(before)
+    (copy / "config.yaml").write_text(config.replace("image_size: 32", "image_size: 64"))
+    with pytest.raises(
+        InputError, match="image_size is 64 in the settings of the run tiny and 32 in its model"
+    ):
+        FinishedRun.load(copy).evaluate(progress=False)
 
 
 def test_an_empty_split_is_refused(finished_run):

@@ -21,6 +21,7 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.sampling import Sampler
+from tfsparsecap.saved_models import load_model
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.schema import Config
@@ -57,17 +58,22 @@ class FinishedRun(CaptionGenerator):
         config = folder.load_config()
         if not folder.model.is_file():
             raise InputError(f"the run in {path} has no model.keras yet: finish it with --resume")
-        try:
-            captioner = keras.saving.load_model(folder.model, compile=False, safe_mode=True)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            reason = str(error).strip().partition("\n")[0][:200]
-            raise InputError(f"cannot read {folder.model} ({reason}): train the run again") from error
-        return cls(captioner, folder.load_tokenizer(config.data.radix_base), config)
+        tokenizer = folder.load_tokenizer(config.data.radix_base)
+        captioner = load_model(folder.model, "train the run again")
+        differs = _difference(captioner, tokenizer, config)
+        if differs:
+            raise InputError(
+                f"the files in {path} do not belong together: {differs}; copy the whole folder again, or"
+                " train the run again"
+            )
+        return cls(captioner, tokenizer, config)
 
     def __post_init__(self) -> None:
         data, encoder = self.config.data, self.config.model.encoder
         self.label = f"the run {self.config.name}"
-        self.image_size = None if encoder is None else encoder.image_size
+        self.image_size = None
+        if encoder is not None:
+            self.image_size = getattr(self.captioner.encoder, "image_size", encoder.image_size)
         self.feature_size = self.captioner.feature_size if encoder is None else None
         self.input_names, self.max_regions = self.captioner.input_names, data.max_regions
         self.batch_size = self.config.decoding.batch_size
@@ -145,6 +151,12 @@ class FinishedRun(CaptionGenerator):
         Raises:
             InputError: the split is empty or cannot be read.
         """
+        settings = self.config.model.encoder
+        if settings is not None and settings.image_size != self.image_size:
+            raise InputError(
+                f"model.encoder.image_size is {settings.image_size} in the settings of {self.label} and"
+                f" {self.image_size} in its model: restore the config.yaml that training wrote"
+            )
         data = data or load_data(self.config)
         records = records_of(data, split)
         run_data = run_data or RunData(self.config, data, self.tokenizer, self.captioner.encoder, progress)
@@ -171,3 +183,18 @@ class FinishedRun(CaptionGenerator):
                 f"encoder_{name}": total[name] - counts[name] for name in ("weights", "nonzero_weights")
             }
         return counts
+
+
+def _difference(captioner: keras.Model, tokenizer: Tokenizer, config: Config) -> str:
+    """How the model differs from the vocabulary and the settings of its run; empty if it does not."""
+    if not isinstance(captioner, Captioner):
+        return "model.keras is not a captioner"
+    if captioner.vocabulary_size != len(tokenizer):
+        return f"the vocabulary has {len(tokenizer)} tokens, the model {captioner.vocabulary_size}"
+    for name in ("start_id", "end_id", "pad_id"):
+        own, other = getattr(captioner, name), getattr(tokenizer, name)
+        if own != other:
+            return f"{name} is {other} in the vocabulary and {own} in the model"
+    if (captioner.encoder is None) != (config.model.encoder is None):
+        return "only one of model and settings has an encoder"
+    return ""

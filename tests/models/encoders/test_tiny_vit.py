@@ -145,7 +145,7 @@ def test_weights_that_keras_saved_are_read(encoder, tmp_path):
     again = TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.weights.h5"))
     for old, new in zip(encoder.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
-    with pytest.raises(InputError, match=r"a\.weights\.h5 cannot be loaded into TinyViT-5M"):
+    with pytest.raises(InputError, match=r"cannot read .*a\.weights\.h5 \(.*\): give .* network, TinyViT"):
         TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.weights.h5"), batch_norm=False)
 
 

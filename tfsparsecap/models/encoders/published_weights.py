@@ -9,6 +9,7 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.keras_internals import nested_layers, own_weights
+from tfsparsecap.saved_models import load_model_weights
 from tfsparsecap.weight_files.formats import FORMATS, read_weights
 
 #: Files of a whole Keras model or of its weights, read by Keras.
@@ -71,7 +72,8 @@ def load_weights(
     if not path.is_file():
         raise InputError(f"there is no weight file {path}: check the path, or use random weights (null)")
     if path.suffix in _KERAS_FORMATS:
-        _load_keras(network, path, title)
+        remedy = f"give weights that were saved from the same network, {title}"
+        load_model_weights(network, path, remedy)
         return
     if path.suffix not in FORMATS:
         raise InputError(
@@ -103,20 +105,6 @@ def load_weights(
             )
     for variable, value in values.values():
         variable.assign(value)
-
-
-def _load_keras(network: keras.Model, path: Path, title: str) -> None:
-    before = network.get_weights()
-    try:
-        network.load_weights(path)
-    # Keras and h5py raise a different exception for each kind of damage.
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        network.set_weights(before)
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"{path} cannot be loaded into {title} ({reason}): give weights that were saved from the same"
-            " network"
-        ) from error
 
 
 def _published_name(variable: keras.Variable) -> str:
