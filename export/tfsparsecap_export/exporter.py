@@ -21,7 +21,7 @@ from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.convert.model_call import model_call
-from tfsparsecap_export.encode import formats, int8_encoder, sparse
+from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport, encode_file
 from tfsparsecap_export.report import ExportReport
@@ -32,11 +32,11 @@ from tfsparsecap_export.write import make_bundle
 
 #: Number of words per caption for which expected milliseconds are reported.
 REPORTED_WORDS = 10
-#: Which weights are rounded to float16. The next entry is tried if captions change; it adds this note.
+#: Which weights are rounded to float16. The next entry is tried if outputs change; it adds this note.
 _ROUNDINGS = {
     "all": "",
-    "convolutions": "Rounding all weights to float16 changed a caption: only the convolutions are rounded.",
-    "nothing": "Rounding weights to float16 changed a caption: they are stored as float32.",
+    "convolutions": "Rounding all weights to float16 changed {}: only the convolutions are rounded.",
+    "nothing": "Rounding weights to float16 changed {}: they are stored as float32.",
 }
 
 
@@ -103,12 +103,13 @@ def export_model(
             by default what it was built with. The rows of arrays are the default of `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
         samples: inputs for the comparison, each with a leading axis of size 1, or `batch`; synthetic by
-            default.
+            default. With two or more, the convolutional networks' weights become int8, rounded for every
+            second one, in formats with int8 weights, unless outputs for the others differ too much.
         sample_source: what `samples` are, for the report.
         validation: images with reference captions. If given, the loss of CIDEr due to int8 is measured,
             layers that lose too much stay float, the encoder is stored as int8 too, and the confidence of
             captions is calibrated.
-        keep_float: names of layers that stay float, such as `"output"`, or `"encoder"`.
+        keep_float: names of layers that stay float, such as `"output"`, `"encoder"` or `"convolutions"`.
         costs: costs of the runtime's kernels, for `auto`; the shipped ones by default.
         progress: called with a short description of the current step.
 
@@ -136,6 +137,7 @@ def export_model(
         if captions is not None:
             raise InputError(f"captions are options for captioners; {model.name} is not one")
         job = _ModelJob(model, batch, inputs)
+    given = samples or job.examples
     if samples is None:
         samples = job.examples or synthetic_samples(job.inputs, 8)
         sample_source = sample_source if job.examples else "synthetic inputs"
@@ -143,32 +145,44 @@ def export_model(
         graph.check_weights(model)
         outputs.check_deterministic(job.called, samples[0])
         progress("converting")
-        dense, int8 = job.convert(), None
-        if validation is not None and format in formats.INT8_FORMATS:
-            int8 = job.convert_with_int8_encoder(validation)
+        dense = job.convert()
+        sources = graph.weight_sources(model)
         encode_weights = functools.partial(
-            encode_file, format=format, words=job.words, sources=graph.weight_sources(model), costs=costs
+            encode_file, format=format, words=job.words, sources=sources, costs=costs
         )
-
-        def encode(kept: Sequence[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
-            """The file in which some layers stay float, and the reports on its constants."""
-            if int8 is None or int8_encoder.NAME in kept:
-                return encode_weights(dense, keep_float=kept, rounded=rounded)
-            content, layers = encode_weights(int8[0], keep_float=kept, rounded=rounded)
-            return content, [int8[1], *layers]
-
         kept: Sequence[str] = ()
         if keep_float:
             layers = encode_weights(dense, format="dense")[1]
             names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
-            kept = quality.matching_layers(keep_float, [int8_encoder.NAME, *names])
+            kept = quality.matching_layers(keep_float, [job.int8_part, *names])
+        calibrated, int8 = job.calibration(given, validation), None
+        if calibrated and format in formats.INT8_FORMATS and job.int8_part not in kept:
+            progress("rounding weights to int8")
+            int8 = job.convert_to_int8(
+                calibration.some(calibrated), content=dense, format=format, keep_float=kept, sources=sources
+            )
+
+        def encode(kept: Sequence[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
+            """The file in which some layers stay float, and the reports on its constants."""
+            if int8 is None or job.int8_part in kept:
+                return encode_weights(dense, keep_float=kept, rounded=rounded)
+            content, layers = encode_weights(int8[0], keep_float=kept, rounded=rounded)
+            return content, [*int8[1], *layers]
+
         measured = None
         if validation is not None and isinstance(job, _CaptionerJob):
             measured = quality.choose_float_layers(encode, dense, validation, kept, progress)
             kept = measured.kept_float if measured is not None else kept
         progress("comparing the file with the Keras model")
+        refused = []
+        if int8 is not None and isinstance(job, _ModelJob):
+            try:
+                job.verify(encode(kept)[0], samples[1::2], all_float=False)
+            except outputs.OutputsDiffer as error:
+                int8 = None
+                refused = [f"Convolutions stay float: int8 changes outputs by {error.difference}."]
         for rounded, note in _ROUNDINGS.items():
-            notes = [*job.notes, note] if note else [*job.notes]
+            notes = [*job.notes, *refused, *([note.format(job.result)] if note else [])]
             content, layers = encode(kept, rounded)
             all_float = all(layer.is_float for layer in layers)
             is_rounded = all_float and rounded != "nothing" and format != "dense"
@@ -178,13 +192,14 @@ def export_model(
                     content, samples, all_float=all_float, tie=tie, source=sample_source
                 )
                 break
-            except outputs.CaptionsDiffer:
+            except outputs.Differs:
                 if not is_rounded or format == "compact":
                     raise
     if all(layer.pattern == "dense" for layer in layers):
         notes.append("No layer of the model is sparse: prune the model to make the file smaller and faster.")
-    if validation is None and format in formats.INT8_FORMATS and job.has_encoder:
-        notes.append("Without validation images the encoder stays float: give some to store it as int8.")
+    has_convolutions = any(layer.role == sparse.CONVOLUTION for layer in layers)
+    if not calibrated and format in formats.INT8_FORMATS and has_convolutions:
+        notes.append(job.no_calibration)
     confidence = None
     if validation is not None and isinstance(job, _CaptionerJob):
         progress("calibrating the confidence")
@@ -201,7 +216,9 @@ class _ModelJob:
     """What is specific to the export of a model that is not a captioner."""
 
     words = REPORTED_WORDS  # time steps of a recurrent layer
-    has_encoder = False
+    #: Name for `keep_float` of what `convert_to_int8` converts; what rounding must not change.
+    int8_part, result = "convolutions", "outputs"
+    no_calibration = "Convolutions stay float without samples: give two or more to store them as int8."
 
     def __init__(self, model: keras.Model, batch: int | None, inputs: Any) -> None:
         if batch is not None and batch < 1:
@@ -214,8 +231,15 @@ class _ModelJob:
         self.convert = functools.partial(graph.model_graph, model, batch, inputs)
         self.verify = functools.partial(outputs.verify_outputs, self.called)
 
-    def convert_with_int8_encoder(self, validation: CaptionedSamples) -> None:
-        return None
+    def calibration(self, samples: Sequence[Sample], validation: CaptionedSamples | None) -> Sequence[Sample]:
+        """Every second given sample; the others are for the check."""
+        return samples[::2] if len(samples) > 1 else ()
+
+    def convert_to_int8(
+        self, samples: Sequence[Sample], **options: Any
+    ) -> tuple[bytes, list[LayerReport]] | None:
+        """The file of a convolutional network with int8 weights, and the reports on its layers."""
+        return int8_weights.quantize_network(samples=samples, **options)
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
         return content
@@ -223,6 +247,9 @@ class _ModelJob:
 
 class _CaptionerJob:
     """What is specific to the export of a captioner."""
+
+    int8_part, result = int8_encoder.NAME, "a caption"
+    no_calibration = "Without validation images the encoder stays float: give some to store it as int8."
 
     def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None) -> None:
         self.called, self.examples = model, ()
@@ -259,19 +286,23 @@ class _CaptionerJob:
             self._model, inputs, options.beam, options.max_length, to_words, self._rules
         )
 
-    def convert_with_int8_encoder(self, validation: CaptionedSamples) -> tuple[bytes, LayerReport] | None:
-        """The file with an int8 encoder, rounded for validation images, and the report on the encoder."""
-        if not self.has_encoder:
-            return None
-        step = max(1, len(validation.samples) // int8_encoder.CALIBRATION_IMAGES)
-        images = [sample["image"] for sample in validation.samples[::step]][: int8_encoder.CALIBRATION_IMAGES]
+    def calibration(self, samples: Sequence[Sample], validation: CaptionedSamples | None) -> Sequence[Sample]:
+        """Validation images, if there is an encoder."""
+        return validation.samples if validation is not None and self.has_encoder else ()
+
+    def convert_to_int8(
+        self, samples: Sequence[Sample], **options: Any
+    ) -> tuple[bytes, list[LayerReport]] | None:
+        """The file with an int8 encoder, and the report on the encoder."""
         encoder = graph.encoder_graph(self._model, self.inputs["image"])
-        encoder = int8_encoder.quantize_encoder(encoder, images)
+        images = [{"image": sample["image"]} for sample in samples]
+        keep_zeros = options["format"] == "dense-int8"
+        encoder, layers = int8_weights.quantize_weights(encoder, images, keep_zeros=keep_zeros)
         shape = int8_encoder.output_shape(encoder)
         inputs = {"features": tf.TensorSpec(shape, tf.float32, name="features"), **self.inputs}
         del inputs["image"]
         joined = int8_encoder.join_encoder(encoder, self.convert(inputs))
-        return joined, int8_encoder.encoder_report(encoder, len(images))
+        return joined, [int8_encoder.encoder_report(layers, len(images))]
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
         """Appends the vocabulary and `captioner.json`."""

@@ -42,8 +42,9 @@ class ExportReport:
 
     @property
     def sparsity(self) -> float:
-        """Fraction of zeros in fully connected layers and tables."""
-        counted = [layer for layer in self.layers if layer.role != CONVOLUTION]
+        """Fraction of zeros in the layers and tables of a model; of a captioner, not in its encoder."""
+        captioner = self.verification.equal is not None
+        counted = [layer for layer in self.layers if not (captioner and layer.role == CONVOLUTION)]
         weights = sum(layer.weights for layer in counted)
         return 1 - sum(layer.nonzeros for layer in counted) / weights if weights else 0.0
 
@@ -74,7 +75,8 @@ class ExportReport:
         if check.equal is None:
             return [
                 *self.notes,
-                f"{compared} outputs differ by at most {check.error:.2%} of the largest output.",
+                f"{compared} outputs differ by at most {check.error:.2%} of the largest output, and by"
+                f" {check.rms_error:.2%} in the mean (root mean square).",
             ]
         found = list(self.notes)
         if quality is not None and quality.not_computed:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS, exporter
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import encodings, int8_encoder, sparse
+from tfsparsecap_export.encode import encodings, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -181,7 +181,7 @@ def ordered_files(dense_graph):
 def int8_encoder_files(blocks_captioner, dense_graph, samples):
     image = exporter.caption_inputs(blocks_captioner)["image"]
     encoder = graph.encoder_graph(blocks_captioner, image)
-    encoder = int8_encoder.quantize_encoder(encoder, [sample["image"] for sample in samples])
+    encoder, _ = int8_weights.quantize_weights(encoder, samples)
     features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
     content = int8_encoder.join_encoder(encoder, dense_graph(blocks_captioner, features, BEAM))
     return [File("int8 encoder", content, samples[:4], FLOAT)]
@@ -276,6 +276,50 @@ def test_all_runtimes_give_the_same_outputs_of_another_model(other_model_files, 
             for name, output in expected.items():
                 atol = file.tolerance * np.abs(output).max()
                 np.testing.assert_allclose(outputs[name], output, atol=atol, rtol=0, err_msg=file.name)
+
+
+@pytest.fixture(scope="module")
+def convolution_files():
+    """Each kind of convolution in each encoding, with and without zeros."""
+    keras.utils.set_random_seed(3)
+    layers = keras.layers
+    network = keras.Sequential(
+        [
+            keras.Input((8, 8, 16), name="image"),
+            layers.Conv2D(24, 3, strides=2, padding="same", activation="relu"),
+            layers.DepthwiseConv2D(3),
+            layers.Conv2DTranspose(16, 3, strides=2, activation="relu"),
+            layers.Conv2D(32, 3, groups=4),
+            layers.Conv2D(24, 1),
+        ]
+    )
+    rng = np.random.default_rng(3)
+    samples = [{"image": rng.normal(size=(1, 8, 8, 16)).astype(np.float32)} for _ in range(2)]
+    files = []
+    for kept in (1.0, 0.2):
+        for weight in network.weights:
+            if len(weight.shape) == 4:
+                weight.assign(np.asarray(weight) * (rng.random(weight.shape) < kept))
+        dense = graph.model_graph(network)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(int8_weights, "SMALL_LAYER", 0)
+            content, found = int8_weights.quantize_weights(dense, samples)
+        expected = encodings.INT8 if kept == 1 else encodings.SPARSE_INT8
+        assert {layer.encoding for layer in found} == {expected}
+        files.append(File(expected, content, samples, FLOAT_OUTPUT))
+        for encoding in (encodings.FLOAT16, encodings.SPARSE16, encodings.SPARSE32):
+            content = rewritten(dense, encoding, sparse.CONVOLUTION)
+            files.append(File(f"{encoding} {kept}", content, samples, FLOAT_OUTPUT))
+    return files
+
+
+def test_all_runtimes_give_the_same_outputs_of_convolutions(convolution_files, runtime):
+    for file in convolution_files:
+        for outputs, expected in zip(runtime(file), file.expected, strict=True):
+            atol = file.tolerance * np.abs(expected["output_0"]).max()
+            np.testing.assert_allclose(
+                outputs["output_0"], expected["output_0"], atol=atol, rtol=0, err_msg=file.name
+            )
 
 
 @pytest.fixture(scope="module")

@@ -93,8 +93,13 @@ def test_tables_are_what_the_exporter_stores(sparsity):
     assert stored_bytes(table, TABLE)["int8_blocks"] == expected
 
 
-def test_convolutions_are_dense_int8():
-    assert stored_bytes(np.zeros((3, 3, 32, 32)), CONVOLUTION)["int8_blocks"] == 9 * 32 * 32 + 4
+def test_convolutions_store_all_weights_or_those_that_are_not_zero():
+    encodings = pytest.importorskip("tfsparsecap_export.encode.encodings")
+    assert stored_bytes(np.ones((3, 3, 32, 40)), CONVOLUTION)["int8_blocks"] == 9 * 32 * 40 + 40 * 4
+    kernel = sparse((3, 3, 32, 40), 0.9)
+    rows = kernel.transpose(3, 0, 1, 2)
+    expected = encodings.store(rows, np.float32, 1).bytes - 3 * np.count_nonzero(kernel) + 40 * 4
+    assert stored_bytes(kernel, CONVOLUTION)["int8_blocks"] == expected
 
 
 def test_coo_is_the_size_of_a_published_checkpoint(shared):

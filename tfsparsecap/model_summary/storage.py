@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 #: How a weight is used, which decides how it can be stored: a `MATRIX` is multiplied, rows are looked up in a
-#: `TABLE`, a `CONVOLUTION` kernel is stored dense, and `OTHER` are biases, scales and statistics.
+#: `TABLE`, a `CONVOLUTION` kernel is made dense when a file is loaded, and `OTHER` are biases, scales and
+#: statistics.
 MATRIX, TABLE, CONVOLUTION, OTHER = "matrix", "table", "convolution", "other"
 
 #: Tensors with fewer weights stay in float32 in an exported file, because encoding would not save space.
@@ -93,8 +94,8 @@ def stored_bytes(
           one.
         - `int8_blocks`: what `tfsparsecap-export` stores: the non-zero blocks of 16 inputs of an output in
           int8, their positions in the smallest integer type that fits, and a scale (12 bytes) per output; or
-          all weights in int8 with one scale, if that is smaller and for convolutions. Tables have one scale
-          and the best of blocks of 1, 4 and 16.
+          all weights in int8 with one scale, if that is smaller. Tables have one scale and the best of blocks
+          of 1, 4 and 16. Convolutions have all weights or the non-zero ones, and a scale per output.
 
         Tensors with one axis stay float32 in `coo` and `csr`, as in published checkpoints; tensors of fewer
         than 2048 weights stay float32 in `int8_blocks`.
@@ -113,7 +114,11 @@ def stored_bytes(
     # [outputs, inputs], or [tokens, units] of a table.
     rows = weight.reshape(len(weight), -1) if kind == TABLE else _by_output(weight, inputs)
     sizes["csr"] = nonzeros * (_FLOAT32 + _CSR_INDEX) + (len(rows) + 1) * _CSR_INDEX
-    if size >= SMALLEST_ENCODED and kind != OTHER:
+    if size >= SMALLEST_ENCODED and kind == CONVOLUTION:
+        # In TFLite's layout, [outputs, height, width, inputs], of which the last axis is stored sparse.
+        pattern = Pattern.of(np.moveaxis(weight, -1, 0).reshape(-1, weight.shape[-2]))
+        sizes["int8_blocks"] = min(size, pattern.sparse_bytes(1, _INT8)) + SCALE_BYTES * len(rows)
+    elif size >= SMALLEST_ENCODED and kind != OTHER:
         sizes["int8_blocks"] = _int8_bytes(rows, kind)
     return sizes
 
@@ -142,8 +147,6 @@ def _by_output(weight: np.ndarray, inputs: int | None) -> np.ndarray:
 def _int8_bytes(rows: np.ndarray, kind: str) -> int:
     """Bytes of dense int8 or int8 blocks, whichever is smaller."""
     dense = _INT8 * rows.size + SCALE_BYTES
-    if kind == CONVOLUTION:
-        return dense
     pattern = Pattern.of(rows)
     if kind == MATRIX:
         return min(dense, pattern.sparse_bytes(_BLOCK, _INT8) + SCALE_BYTES * len(rows))

@@ -90,8 +90,9 @@ class Encoded:
         """Size in the file: values, indices and scales. Layers share their zero points, which are all 0."""
         arrays = [self.values]
         if self.sparsity is not None:
-            rows = self.sparsity.dimMetadata[1]
-            arrays += [rows.arraySegments.values, rows.arrayIndices.values]
+            for dimension in self.sparsity.dimMetadata:
+                if dimension.format == schema.DimensionType.SPARSE_CSR:
+                    arrays += [dimension.arraySegments.values, dimension.arrayIndices.values]
         if self.quantization is not None:
             arrays.append(self.quantization.scale)
         return sum(array.nbytes for array in arrays)
@@ -102,13 +103,13 @@ def encode(name: str, weights: np.ndarray, *, table: bool = False) -> Encoded:
 
     Args:
         name: one of `ENCODINGS`.
-        weights: float32 [rows, columns].
+        weights: float32 [rows, columns]; a convolution has several axes of rows.
         table: whether the matrix is a table, which is stored in the block size with the smallest result.
     """
     encoding = ENCODINGS[name]
     candidates = (
         store(weights, encoding.dtype, block, scale_per_row=encoding.multiplied)
-        for block in encoding.blocks(weights.shape[1], table=table)
+        for block in encoding.blocks(weights.shape[-1], table=table)
     )
     return min(candidates, key=lambda encoded: encoded.bytes)
 
@@ -148,22 +149,23 @@ def compress(weights: np.ndarray, block: int) -> tuple[schema.SparsityParameters
     """Stores the non-zero blocks of each row.
 
     Args:
-        weights: [rows, columns], any dtype; `columns` is a multiple of `block`.
-        block: number of neighbouring columns that form a block.
+        weights: [rows, columns], any dtype; `columns` is a multiple of `block`. A convolution has several
+            axes of rows: [outputs, height, width, inputs], or [1, height, width, outputs] if depthwise.
+        block: number of neighbouring columns that form a block; 1 if there are several axes of rows.
 
     Returns:
         The schema's sparsity parameters, and the stored values, one-dimensional, in row order.
     """
-    rows, columns = weights.shape
-    blocks = weights.reshape(rows, columns // block, block)
+    *axes, columns = weights.shape
+    blocks = weights.reshape(-1, columns // block, block)
     stored = (blocks != 0).any(axis=2)
     if not stored.any():
         stored[0, 0] = True  # the runtime does not accept constants without data
     segments = np.concatenate([[0], np.cumsum(stored.sum(axis=1))])
     row, column = np.nonzero(stored)
     sparsity = SharedSparsity()
-    sparsity.dimMetadata = [_dimension(rows), _dimension(rows=segments, columns=column)]
-    sparsity.traversalOrder = np.arange(2, dtype=np.int32)
+    sparsity.dimMetadata = [*map(_dimension, axes), _dimension(rows=segments, columns=column)]
+    sparsity.traversalOrder = np.arange(weights.ndim, dtype=np.int32)
     if block > 1:
         sparsity.dimMetadata.append(_dimension(block))
         sparsity.traversalOrder = np.arange(3, dtype=np.int32)

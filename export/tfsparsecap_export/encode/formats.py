@@ -1,6 +1,7 @@
 """Choice of the encoding of each layer, from its zeros, the limits of the kernels, and their costs."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -82,7 +83,9 @@ def choose(layer: Layer, format: str, costs: Costs, *, int8_tables: bool = False
     if layer.weight.values.size < SMALLEST_ENCODED:
         return Choice(encodings.DENSE, f"fewer than {SMALLEST_ENCODED} weights")
     if role == sparse.CONVOLUTION:
-        choice = Choice(encodings.FLOAT16, "convolutions are stored dense")
+        # In loops, runtimes before LiteRT expand float16 at every step.
+        candidates = (encodings.FLOAT16, encodings.SPARSE32 if layer.weight.in_loop else encodings.SPARSE16)
+        choice = _smallest(layer, candidates[: 1 if format == "dense-int8" else 2])
     elif format == "dense-int8" and (role == sparse.FULLY_CONNECTED or len(layer.weight.shape) == 2):
         choice = Choice(encodings.INT8, "requested")
     elif role == sparse.TABLE:
@@ -91,7 +94,7 @@ def choose(layer: Layer, format: str, costs: Costs, *, int8_tables: bool = False
         choice = _choose_layer(layer, format, costs)
     if choice.encoding in (encodings.FLOAT16, encodings.SPARSE16) and not layer.float16:
         replacement = encodings.DENSE if choice.encoding == encodings.FLOAT16 else encodings.SPARSE32
-        return Choice(replacement, f"{choice.encoding} changes captions")
+        return Choice(replacement, f"{choice.encoding} changes outputs")
     return choice
 
 
@@ -208,8 +211,12 @@ def _choose_table(layer: Layer, int8: bool) -> Choice:
         candidates = (
             [encodings.INT8, encodings.SPARSE_INT8] if int8 else [encodings.FLOAT16, encodings.SPARSE32]
         )
+    return _smallest(layer, candidates)
+
+
+def _smallest(layer: Layer, candidates: Sequence[str]) -> Choice:
     best = min(candidates, key=lambda encoding: expected_bytes(layer, encoding))
-    expanded = best in (encodings.SPARSE32, encodings.SPARSE_INT8)
+    expanded = encodings.ENCODINGS[best].block is not None
     return Choice(best, "smallest; expanded once" if expanded else "smallest")
 
 

@@ -4,6 +4,8 @@ import numpy as np
 
 #: Added to the variances of the inputs, as a fraction of their mean, so that the covariance can be inverted.
 _DAMPING = 0.01
+#: Number of inputs whose errors are compensated in the following inputs at the same time.
+_BLOCK = 128
 
 
 def round_weights(weights: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -32,20 +34,52 @@ def round_weights(weights: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarr
         >>> values.tolist(), float(scales[0, 0].round(3))
         ([[[127, 50, 0]]], 0.01)
     """
-    largest = np.abs(weights).max(axis=-1)
-    scales = np.where(largest == 0, 1, largest / 127).astype(np.float32)
+    scales = _scales(weights)
     variances = np.einsum("gii->gi", covariance)
     order = np.argsort(-variances, axis=1)
     damping = _DAMPING * variances.mean(axis=1) + np.finfo(np.float32).tiny
     damped = covariance + damping[:, None, None] * np.eye(covariance.shape[-1])
     damped = np.take_along_axis(np.take_along_axis(damped, order[:, :, None], 1), order[:, None], 2)
-    inverse = np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1)
+    # The upper factor U of the inverse, whose U.T @ U is the inverse, is the inverse of a factor.
+    lower = np.linalg.cholesky(damped[:, ::-1, ::-1])
+    inverse = _inverse_of_lower(lower)[:, ::-1, ::-1]
     sorted_weights = np.take_along_axis(weights, order[:, None], 2)
     remaining, values = sorted_weights.astype(np.float64), np.zeros(weights.shape, np.int8)
-    for i in range(weights.shape[-1]):
-        rounded = np.clip(np.round(remaining[..., i] / scales), -127, 127)
-        rounded[sorted_weights[..., i] == 0] = 0
-        values[..., i] = rounded
-        error = (remaining[..., i] - rounded * scales) / inverse[:, i, i, None]
-        remaining[..., i + 1 :] -= error[..., None] * inverse[:, None, i, i + 1 :]
+    for start in range(0, weights.shape[-1], _BLOCK):
+        block = slice(start, start + _BLOCK)
+        part, errors = remaining[..., block], np.zeros(remaining[..., block].shape)  # `part` is a view
+        factors = inverse[:, block, block]
+        for i in range(part.shape[-1]):
+            rounded = np.clip(np.round(part[..., i] / scales), -127, 127)
+            rounded[sorted_weights[..., start + i] == 0] = 0
+            values[..., start + i] = rounded
+            errors[..., i] = (part[..., i] - rounded * scales) / factors[:, i, i, None]
+            part[..., i + 1 :] -= errors[..., i, None] * factors[:, None, i, i + 1 :]
+        remaining[..., start + _BLOCK :] -= errors @ inverse[:, block, start + _BLOCK :]
     return np.take_along_axis(values, np.argsort(order, axis=1)[:, None], 2), scales
+
+
+def round_to_nearest(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Like `round_weights` for inputs that are not known: each weight becomes the nearest value."""
+    scales = _scales(weights)
+    return np.clip(np.round(weights / scales[..., None]), -127, 127).astype(np.int8), scales
+
+
+def _inverse_of_lower(matrices: np.ndarray) -> np.ndarray:
+    """Inverses of lower triangular matrices [groups, size, size], in a sixth of the time of `inv`."""
+    size = matrices.shape[-1]
+    if size <= _BLOCK:
+        return np.linalg.inv(matrices)
+    half = size // 2
+    inverse = np.zeros_like(matrices)
+    first, last = slice(None, half), slice(half, None)
+    inverse[:, first, first] = _inverse_of_lower(matrices[:, first, first])
+    inverse[:, last, last] = _inverse_of_lower(matrices[:, last, last])
+    inverse[:, last, first] = -inverse[:, last, last] @ (matrices[:, last, first] @ inverse[:, first, first])
+    return inverse
+
+
+def _scales(weights: np.ndarray) -> np.ndarray:
+    """The step of each output, float32 [groups, outputs]."""
+    largest = np.abs(weights).max(axis=-1)
+    return np.where(largest == 0, 1, largest / 127).astype(np.float32)

@@ -43,7 +43,7 @@ class Weight:
         name: name of its tensor.
         role: `FULLY_CONNECTED`, `TABLE` (GATHER reads rows of it) or `CONVOLUTION`.
         shape: its shape in the file.
-        values: float32 [rows, columns], read-only; [1, weights] for a convolution.
+        values: float32 [rows, columns], read-only. The columns of a convolution are the last axis of `shape`.
         rows_per_call: number of rows that a fully connected layer multiplies, or a table returns, per call.
         in_loop: whether it is used at every time step.
         uses: the operations that read it.
@@ -71,6 +71,8 @@ class Change:
 def change(weight: Weight, encoding: str, values: np.ndarray | None = None) -> Change:
     """A change of a weight to one of `ENCODINGS`; `values` are those to store, by default the weight's."""
     values = weight.values if values is None else values
+    if weight.role == CONVOLUTION:
+        values = values.reshape(weight.shape)
     return Change(weight, encoding, encode(encoding, values, table=weight.role == TABLE))
 
 
@@ -101,7 +103,7 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
             continue
         shape = tuple(int(size) for size in copies[0].shape)
         values = np.frombuffer(model.buffers[buffer].data, np.float32)
-        values = values.reshape(1, -1) if role == CONVOLUTION else values.reshape(shape[0], -1)
+        values = values.reshape(-1, shape[-1]) if role == CONVOLUTION else values.reshape(shape[0], -1)
         weights.append(
             Weight(
                 buffer=buffer,
@@ -207,7 +209,7 @@ def _role(model: schema.ModelT, use: Use) -> str | None:
         case "GATHER", 0:
             options = operator.builtinOptions
             return TABLE if options.axis == 0 and options.batchDims == 0 else None
-        case ("CONV_2D" | "DEPTHWISE_CONV_2D", 1):
+        case ("CONV_2D" | "DEPTHWISE_CONV_2D" | "TRANSPOSE_CONV", 1):
             return CONVOLUTION
     return None
 

@@ -49,6 +49,21 @@ def test_sparse_float32_is_exact(block, columns):
     assert len(encoded.values) < 0.5 * weights.size
 
 
+def test_a_convolution_has_a_row_for_each_place_of_an_output():
+    weights = sparse_matrix(3 * 2 * 4, 300, 1, 0.2).reshape(3, 2, 4, 300)
+    encoded = encodings.encode(encodings.SPARSE32, weights)
+    *rows, last = encoded.sparsity.dimMetadata
+    assert [(row.format, row.denseSize) for row in rows] == [
+        (schema.DimensionType.DENSE, size) for size in (3, 2, 4)
+    ]
+    assert list(encoded.sparsity.traversalOrder) == [0, 1, 2, 3] and encoded.sparsity.blockMap is None
+    place = np.repeat(np.arange(24), np.diff(last.arraySegments.values))
+    dense = np.zeros((24, 300), np.float32)
+    dense[place, last.arrayIndices.values] = encoded.values
+    np.testing.assert_array_equal(dense.reshape(weights.shape), weights)
+    assert encoded.bytes == len(encoded.values) * (4 + 2) + 25 * 2
+
+
 def test_float16_encodings_round_values():
     weights = sparse_matrix(30, 64, 1, 0.3)
     rounded = weights.astype(np.float16)

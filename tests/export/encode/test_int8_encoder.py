@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tfsparsecap_export import CaptionOptions
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import encodings, sparse
+from tfsparsecap_export.encode import encodings, int8_weights, sparse
 from tfsparsecap_export.encode import int8_encoder as encoder
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
@@ -23,13 +23,17 @@ IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
 FEATURES = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
 
 
+def quantized_encoder(captioner, images):
+    float32 = graph.encoder_graph(captioner, IMAGE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(int8_weights, "SMALL_LAYER", 1000)
+        return int8_weights.quantize_weights(float32, [{"image": image[None]} for image in images])
+
+
 @pytest.fixture(scope="module")
 def files(blocks_captioner, images):
     """The int8 encoder, the decoder, and both in one."""
-    float32 = graph.encoder_graph(blocks_captioner, IMAGE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoder, "SMALL_LAYER", 1000)
-        quantized = encoder.quantize_encoder(float32, [image[None] for image in images])
+    quantized, _ = quantized_encoder(blocks_captioner, images)
     decoder = graph.caption_graph(blocks_captioner, FEATURES, BEAM, MAX_LENGTH)
     return quantized, decoder, encoder.join_encoder(quantized, decoder)
 
@@ -67,8 +71,8 @@ def test_only_the_decoders_weights_of_a_joined_file_can_be_encoded(files):
     assert all(weight.role != sparse.CONVOLUTION for weight in found)
 
 
-def test_the_report_counts_the_encoders_weights(files, blocks_captioner):
-    row = encoder.encoder_report(files[0], calibration=6)
+def test_the_report_counts_the_encoders_weights(files, blocks_captioner, images):
+    row = encoder.encoder_report(quantized_encoder(blocks_captioner, images)[1], calibration=6)
     kernels = [weight for weight in blocks_captioner.encoder.weights if len(weight.shape) > 1]
     assert row.weights == sum(int(np.prod(weight.shape)) for weight in kernels)
     assert row.weights <= row.bytes < len(files[0])
@@ -127,87 +131,10 @@ def test_files_with_inception_give_the_captions_of_keras(
 def test_int8_features_of_inception_are_close_to_those_of_keras(inception_captioner, photos, interpreter):
     image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
     float32 = graph.encoder_graph(inception_captioner, image)
-    run = interpreter(encoder.quantize_encoder(float32, [photo[None] for photo in photos]))
+    content, _ = int8_weights.quantize_weights(float32, [{"image": photo[None]} for photo in photos])
+    run = interpreter(content)
     for photo in photos:
         expected = np.asarray(inception_captioner.encoder(photo[None]))
         np.testing.assert_allclose(
             run(image=photo[None])["features"], expected, atol=0.03 * np.abs(expected).max()
         )
-
-
-@pytest.fixture(scope="module")
-def mixed_network():
-    """A network with every kind of layer whose weights become int8, and photographs like its own."""
-    keras.utils.set_random_seed(6)
-    layers = keras.layers
-    network = keras.Sequential(
-        [
-            keras.Input((17, 17, 3), batch_size=1, name="image"),
-            layers.Conv2D(12, 3, strides=2, padding="same", activation="relu6"),
-            layers.DepthwiseConv2D(3, padding="valid", activation="relu6"),
-            layers.DepthwiseConv2D(3, strides=2, padding="same", depth_multiplier=2),
-            layers.Conv2D(40, 1, activation="gelu"),
-            layers.Conv2D(16, 3, padding="same", dilation_rate=2),
-            layers.LayerNormalization(),
-            layers.Dense(48, activation="gelu"),
-            layers.Dense(16, use_bias=False),
-        ]
-    )
-    random = np.random.default_rng(7)
-    for weight in network.weights:
-        # Outliers and biases, as in real networks.
-        weight.assign(weight * np.exp(random.normal(0, 1, weight.shape)) + 0.1 * (len(weight.shape) == 1))
-    patches = random.integers(0, 256, (60, 5, 5, 3), np.uint8)
-    inputs = np.kron(patches, np.ones((1, 4, 4, 1)))[:, :17, :17].astype(np.float32) / 128 - 1
-    return graph.model_graph(network), network, inputs
-
-
-def test_rounding_for_the_inputs_of_a_layer_is_better_than_rounding_to_the_nearest_value(
-    mixed_network, interpreter, monkeypatch
-):
-    float32, network, inputs = mixed_network
-    monkeypatch.setattr(encoder, "SMALL_LAYER", 0)
-    expected = np.asarray(network(inputs[40:]))
-
-    def error(content):
-        outputs = [interpreter(content)(image=image[None])["output_0"][0] for image in inputs[40:]]
-        return np.linalg.norm(outputs - expected) / np.linalg.norm(expected)
-
-    def nearest(weights, moments):
-        scales = np.abs(weights).max(axis=-1) / 127
-        return np.round(weights / scales[..., None]).astype(np.int8), scales.astype(np.float32)
-
-    calibration = [image[None] for image in inputs[:40]]
-    found = encoder.quantize_encoder(float32, calibration)
-    monkeypatch.setattr(encoder, "round_weights", nearest)
-    assert error(found) < 0.7 * error(encoder.quantize_encoder(float32, calibration))
-    assert error(found) < 0.02
-
-
-def test_the_inputs_of_a_layer_times_its_weights_are_its_outputs(mixed_network, monkeypatch):
-    monkeypatch.setattr(encoder, "_POSITIONS", 10**6)
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    float32, _, inputs = mixed_network
-    run = Interpreter(
-        model_content=float32,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        experimental_preserve_all_tensors=True,
-    )
-    run.allocate_tensors()
-    run.set_tensor(run.get_input_details()[0]["index"], inputs[:1])
-    run.invoke()
-    layers = list(encoder._layers(flatfile.read_model(float32)))
-    assert len(layers) == 7
-    for layer in layers:
-        operator = layer.operator
-        products = layer.inputs(run.get_tensor(int(operator.inputs[0]))) @ layer.matrix.transpose(0, 2, 1)
-        products = products[..., 0].T if layer.name == "DEPTHWISE_CONV_2D" else products[0]
-        if operator.inputs[2] >= 0:
-            products = products + run.get_tensor(int(operator.inputs[2]))
-        activation = operator.builtinOptions.fusedActivationFunction
-        if activation == flatfile.schema.ActivationFunctionType.RELU6:
-            products = np.clip(products, 0, 6)
-        outputs = run.get_tensor(int(operator.outputs[0])).reshape(products.shape)
-        np.testing.assert_allclose(products, outputs, atol=1e-4 * np.abs(outputs).max())
-        np.testing.assert_array_equal(layer.stored(layer.matrix).reshape(layer.weights.shape), layer.weights)

@@ -1,0 +1,215 @@
+"""What the weights of a network are multiplied by: statistics of the inputs of its layers."""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.samples import Sample
+
+#: Number of samples for calibration; an image has hundreds of inputs for most weights.
+CALIBRATION_SAMPLES = 32
+#: Layers with more inputs per output have no second moments: the time to use them grows with their cube.
+MOST_INPUTS = 4608
+#: Number of positions of a feature map that are used per sample and layer.
+_POSITIONS = 256
+#: Bytes of second moments that are computed at the same time; a network with more runs several times.
+_MOST_BYTES = 512 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A convolution or dense layer of a graph with float32 weights.
+
+    Attributes:
+        name: name of the operation, such as `"CONV_2D"`.
+        operator: the operation.
+        weights: float32 in the layout of the operation.
+        groups: number of parts of the inputs; the outputs are divided into as many, each of which depends on
+            one part. 1 for a depthwise convolution too.
+    """
+
+    name: str
+    operator: schema.OperatorT
+    weights: np.ndarray
+    groups: int = 1
+
+    @property
+    def role(self) -> str:
+        """As `sparse.Weight.role`."""
+        return sparse.FULLY_CONNECTED if self.name == "FULLY_CONNECTED" else sparse.CONVOLUTION
+
+    @property
+    def source(self) -> int:
+        """Tensor of what the weights are multiplied by."""
+        return int(self.operator.inputs[2 if self.name == "TRANSPOSE_CONV" else 0])
+
+    @property
+    def bias(self) -> int | None:
+        """Position of the bias among the inputs of the operation, if there is one."""
+        position = 3 if self.name == "TRANSPOSE_CONV" else 2
+        has_bias = len(self.operator.inputs) > position and self.operator.inputs[position] >= 0
+        return position if has_bias else None
+
+    @property
+    def channel_axis(self) -> int:
+        """Axis of the outputs in the layout of the operation."""
+        return self.weights.ndim - 1 if self.name == "DEPTHWISE_CONV_2D" else 0
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The weights as [groups, outputs, inputs], see `round_weights`."""
+        if self.name == "DEPTHWISE_CONV_2D":
+            return self.weights.reshape(-1, self.weights.shape[-1]).T[:, None]
+        return self.weights.reshape(self.groups, len(self.weights) // self.groups, -1)
+
+    def stored(self, matrix: np.ndarray) -> np.ndarray:
+        """A matrix like `matrix` in the layout of the operation."""
+        values = matrix[:, 0].T if self.name == "DEPTHWISE_CONV_2D" else matrix
+        return values.reshape(self.weights.shape)
+
+    def inputs(self, values: np.ndarray) -> np.ndarray:
+        """What each weight is multiplied by, [groups, positions, inputs], for an input of the operation."""
+        if self.name == "FULLY_CONNECTED":
+            return _some(values.reshape(-1, self.weights.shape[1]))[None]
+        read = _spread_windows if self.name == "TRANSPOSE_CONV" else _windows
+        size, options = self.weights.shape[1:3], self.operator.builtinOptions
+        share = max(1, _POSITIONS // len(values))
+        windows = np.concatenate([_some(read(image, size, options), share) for image in values])
+        positions, places, channels = windows.shape
+        if self.name == "DEPTHWISE_CONV_2D":
+            return windows.transpose(2, 0, 1).repeat(self.weights.shape[-1] // channels, axis=0)
+        windows = windows.reshape(positions, places, self.groups, -1).transpose(2, 0, 1, 3)
+        return windows.reshape(self.groups, positions, -1)
+
+
+def some(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """At most `CALIBRATION_SAMPLES` of the samples, evenly spaced."""
+    return samples[:: max(1, len(samples) // CALIBRATION_SAMPLES)][:CALIBRATION_SAMPLES]
+
+
+def find_layers(model: schema.ModelT) -> Iterator[Layer]:
+    """Layers of the main graph whose weights belong to them alone."""
+    uses: collections.Counter[int] = collections.Counter()
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            uses.update(graph.tensors[index].buffer for index in operator.inputs if index >= 0)
+    graph = model.subgraphs[0]
+    for operator in graph.operators:
+        name = flatfile.builtin_name(model, operator)
+        if name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"):
+            continue
+        tensor = graph.tensors[operator.inputs[1]]
+        data = model.buffers[tensor.buffer].data
+        is_float32 = tensor.type == schema.TensorType.FLOAT32 and tensor.sparsity is None
+        if data is None or not is_float32 or uses[tensor.buffer] != 1:
+            continue
+        layer = Layer(name, operator, np.frombuffer(data, np.float32).reshape(tensor.shape))
+        if name == "CONV_2D":
+            channels = int(graph.tensors[layer.source].shape[-1])
+            layer = dataclasses.replace(layer, groups=channels // layer.weights.shape[-1])
+        yield layer
+
+
+def statistics(
+    content: bytes, layers: Sequence[Layer], samples: Sequence[Sample]
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Means [groups, inputs] and second moments [groups, inputs, inputs] of the inputs of each layer.
+
+    Args:
+        content: the .tflite file that the layers are from.
+        layers: from `find_layers`.
+        samples: inputs of the file's signature by name.
+
+    Returns:
+        Float64, layer by layer; layers with more than `MOST_INPUTS` inputs have no second moments.
+    """
+    chunk: list[Layer] = []
+    size = 0
+    for layer in layers:
+        groups, _, inputs = layer.matrix.shape
+        bytes_needed = 8 * groups * inputs**2 if inputs <= MOST_INPUTS else 0
+        if chunk and size + bytes_needed > _MOST_BYTES:
+            yield from _statistics(content, chunk, samples)
+            chunk, size = [], 0
+        chunk.append(layer)
+        size += bytes_needed
+    yield from _statistics(content, chunk, samples)
+
+
+def _statistics(
+    content: bytes, layers: Sequence[Layer], samples: Sequence[Sample]
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    # The delegate does not keep intermediate results.
+    run = Interpreter(
+        model_content=content,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        experimental_preserve_all_tensors=True,
+    )
+    places = {
+        entry.name.decode(): entry.tensorIndex
+        for entry in flatfile.read_model(content).signatureDefs[0].inputs
+    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    sums: list[list] = [[0.0, 0.0, 0] for _ in layers]
+    for sample in samples:
+        if shapes != {name: values.shape for name, values in sample.items()}:
+            for name, values in sample.items():
+                shapes[name] = values.shape
+                run.resize_tensor_input(places[name], values.shape)
+            run.allocate_tensors()
+        for name, values in sample.items():
+            run.set_tensor(places[name], values)
+        run.invoke()
+        for layer, total in zip(layers, sums, strict=True):
+            values = layer.inputs(run.get_tensor(layer.source))
+            total[0] = total[0] + values.sum(axis=1, dtype=np.float64)
+            if values.shape[2] <= MOST_INPUTS:
+                total[1] = total[1] + values.transpose(0, 2, 1) @ values
+            total[2] += values.shape[1]
+    return [
+        (first / count, second / count if isinstance(second, np.ndarray) else None)
+        for first, second, count in sums
+    ]
+
+
+def _some(positions: np.ndarray, count: int = _POSITIONS) -> np.ndarray:
+    """At most 2 * `count` of the positions, evenly spaced."""
+    return positions[:: max(1, len(positions) // count)]
+
+
+def _windows(values: np.ndarray, size: Sequence[int], options) -> np.ndarray:
+    """The windows [positions, height * width, C] that a convolution reads from a map [H, W, C]."""
+    strides = (options.strideH, options.strideW)
+    dilations = (options.dilationHFactor, options.dilationWFactor)
+    spans = [(length - 1) * dilation + 1 for length, dilation in zip(size, dilations, strict=True)]
+    if options.padding == schema.Padding.SAME:
+        missing = [
+            max(0, (-(-length // stride) - 1) * stride + span - length)
+            for length, stride, span in zip(values.shape[:2], strides, spans, strict=True)
+        ]
+        values = np.pad(values, [*((pad // 2, pad - pad // 2) for pad in missing), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(values, spans, axis=(0, 1))
+    windows = windows[:: strides[0], :: strides[1], :, :: dilations[0], :: dilations[1]]
+    windows = windows.transpose(0, 1, 3, 4, 2)  # rows, columns, height, width, C
+    return windows.reshape(-1, windows.shape[2] * windows.shape[3], values.shape[-1])
+
+
+def _spread_windows(values: np.ndarray, size: Sequence[int], options) -> np.ndarray:
+    """Like `_windows` for a transposed convolution, which spreads its input: between two neighbours are
+    `stride - 1` zeros."""
+    height, width, channels = values.shape
+    strides = (options.strideH, options.strideW)
+    spread = np.zeros([(height - 1) * strides[0] + 1, (width - 1) * strides[1] + 1, channels], values.dtype)
+    spread[:: strides[0], :: strides[1]] = values
+    # SAME padding only cuts off some of these positions at the edges.
+    spread = np.pad(spread, [*((length - 1, length - 1) for length in size), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(spread, size, axis=(0, 1))
+    windows = windows[..., ::-1, ::-1].transpose(0, 1, 3, 4, 2)
+    return windows.reshape(-1, size[0] * size[1], channels)

@@ -1,0 +1,73 @@
+"""Statistics of the inputs of layers."""
+
+import keras
+import numpy as np
+import pytest
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import calibration
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_inputs_of_a_layer_times_its_weights_are_its_outputs(mixed_network, monkeypatch):
+    monkeypatch.setattr(calibration, "_POSITIONS", 10**6)
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    float32, _, inputs = mixed_network
+    run = Interpreter(
+        model_content=float32,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        experimental_preserve_all_tensors=True,
+    )
+    run.allocate_tensors()
+    run.set_tensor(run.get_input_details()[0]["index"], inputs[:1])
+    run.invoke()
+    layers = list(calibration.find_layers(flatfile.read_model(float32)))
+    assert len(layers) == 9
+    for layer in layers:
+        operator = layer.operator
+        products = layer.inputs(run.get_tensor(layer.source)) @ layer.matrix.transpose(0, 2, 1)
+        products = products.transpose(1, 0, 2).reshape(products.shape[1], -1)  # positions, outputs
+        if layer.bias is not None:
+            products = products + run.get_tensor(int(operator.inputs[layer.bias]))
+        limits = {"RELU6": (0, 6), "RELU": (0, None), "NONE": (None, None)}
+        kinds = flatfile.schema.ActivationFunctionType
+        activation = operator.builtinOptions.fusedActivationFunction
+        (limit,) = (limits[name] for name in limits if getattr(kinds, name) == activation)
+        products = np.clip(products, *limit)
+        outputs = run.get_tensor(int(operator.outputs[0])).reshape(products.shape)
+        np.testing.assert_allclose(products, outputs, atol=1e-4 * np.abs(outputs).max())
+        np.testing.assert_array_equal(layer.stored(layer.matrix), layer.weights)
+        assert layer.weights.shape[layer.channel_axis] == products.shape[1]
+
+
+def test_large_networks_are_run_several_times(mixed_network, monkeypatch):
+    float32, _, inputs = mixed_network
+    layers = list(calibration.find_layers(flatfile.read_model(float32)))
+    samples = [{"image": image[None]} for image in inputs[:3]]
+    expected = list(calibration.statistics(float32, layers, samples))
+    monkeypatch.setattr(calibration, "_MOST_BYTES", 1)
+    monkeypatch.setattr(calibration, "MOST_INPUTS", 40)
+    found = list(calibration.statistics(float32, layers, samples))
+    assert len(found) == len(expected) == len(layers)
+    for (mean, moments), (same_mean, all_moments) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mean, same_mean)
+        if mean.shape[-1] > 40:
+            assert moments is None
+        else:
+            np.testing.assert_array_equal(moments, all_moments)
+    assert {moments is None for _, moments in found} == {True, False}
+
+
+def test_statistics_of_a_batch_are_those_of_its_examples(monkeypatch):
+    model = keras.Sequential([keras.Input((6, 6, 2)), keras.layers.Conv2D(3, 3)])
+    float32 = graph.model_graph(model, batch=None)
+    name = model.inputs[0].name
+    images = np.random.default_rng(0).normal(size=(4, 6, 6, 2)).astype(np.float32)
+    layers = list(calibration.find_layers(flatfile.read_model(float32)))
+    ((mean, moments),) = calibration.statistics(float32, layers, [{name: image[None]} for image in images])
+    batches = [{name: images[:1]}, {name: images[1:]}]
+    ((same_mean, same_moments),) = calibration.statistics(float32, layers, batches)
+    np.testing.assert_allclose(same_mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(same_moments, moments, rtol=1e-5, atol=1e-6)
