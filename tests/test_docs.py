@@ -21,7 +21,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 GUIDES = sorted(
     [
         *(REPOSITORY / "docs").glob("*.md"),
-        *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "android_demo/README.md")),
+        *(
+            REPOSITORY / name
+            for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "android_demo/README.md")
+        ),
     ]
 )
 TEXTS = {guide.relative_to(REPOSITORY).as_posix(): guide.read_text(encoding="utf-8") for guide in GUIDES}

@@ -144,6 +144,17 @@ def test_a_failed_start_leaves_no_folder_behind(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_run_of_another_process_is_neither_replaced_nor_deleted(tmp_path):
+    folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
+    folder.create(load_config(None, ["seed=4"]), tokenizer())
+    with pytest.raises(InputError, match="run exists: choose a new folder"):
+        other.create(load_config(), tokenizer())
+    other.discard()
+    assert folder.load_config().seed == 4
+    folder.discard()
+    assert not folder.path.exists()
+
+
 def test_the_last_two_checkpoints_and_the_best_are_kept(tmp_path):
     folder = RunFolder(tmp_path)
     folder.create(load_config(), tokenizer())

@@ -26,6 +26,9 @@ from tfsparsecap.search_rules import SearchRules
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.schema import Config
 
+# Far above any caption: memory and time of the search grow with it.
+_LONGEST = 10_000
+
 
 @dataclass
 class FinishedRun(CaptionGenerator):
@@ -195,6 +198,8 @@ def _difference(captioner: keras.Model, tokenizer: Tokenizer, config: Config) ->
         own, other = getattr(captioner, name), getattr(tokenizer, name)
         if own != other:
             return f"{name} is {other} in the vocabulary and {own} in the model"
+    if captioner.max_length is not None and captioner.max_length > _LONGEST:
+        return f"the model generates {captioner.max_length} tokens"
     if (captioner.encoder is None) != (config.model.encoder is None):
         return "only one of model and settings has an encoder"
     return ""

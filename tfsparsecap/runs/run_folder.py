@@ -55,6 +55,7 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.model = self.path / "model.keras"
         self._lock = self.path / ".lock"
+        self._created = False
 
     def check(self, config: Config, resume: bool) -> None:
         """Checks whether a run with these settings may start or resume here. Nothing is written.
@@ -155,7 +156,13 @@ class RunFolder:
 
         Args:
             initial: initial weights to keep; see `checkpoints.named_weights`.
+
+        Raises:
+            InputError: there is a run in the folder, or it cannot be written.
         """
+        if self.config_file.exists():
+            raise InputError(f"{self.path} exists: choose a new folder")
+        self._created = True
         try:
             make_folder(self.checkpoints)
             tokenizer.save_to(self.path)
@@ -167,7 +174,9 @@ class RunFolder:
             raise
 
     def discard(self) -> None:
-        """Deletes what `create` writes, and the model; folders with other content stay."""
+        """Deletes what `create` has written, and the model; folders with other content stay."""
+        if not self._created:
+            return
         files = (self.model, self.config_file, self.initial, self.vocabulary, self.path / SENTENCEPIECE)
         with contextlib.suppress(OSError):
             for file in files:

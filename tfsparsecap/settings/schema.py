@@ -56,7 +56,7 @@ class Data(_OpenSection):
     features: str | None = None
     max_regions: Size = 100
     region_buckets: list[Size] = [36, 50, 75]
-    max_length: Annotated[int, Field(ge=2)] = 15
+    max_length: Annotated[int, Field(ge=2, le=10_000)] = 15
     batch_lengths: list[Size] = []
     augmentation: list[str | dict[str, Any]] = []
     cached_views: Size = 1
