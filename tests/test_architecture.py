@@ -39,6 +39,7 @@ ORDER = [
     "tfsparsecap.metrics",
     "tfsparsecap.rewards",
     "tfsparsecap.model_summary",
+    "tfsparsecap.slimming",
     "tfsparsecap.plotting",
     "tfsparsecap.conversion",
     "tfsparsecap.settings",

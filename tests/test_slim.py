@@ -87,3 +87,12 @@ def test_too_many_layers_are_rejected(whole, tmp_path, capsys):
     output = tmp_path / "new"
     assert "4 layers cannot be" in sentence(capsys, whole, "--output", output, "--decoder-layers", "4")
     assert not output.exists()
+
+
+def test_the_function_of_the_same_name_can_still_be_called():
+    import keras
+
+    import tfsparsecap as sc
+
+    layers = [keras.Input((8,)), keras.layers.Dense(32), keras.layers.Dense(2)]
+    assert sc.slim(keras.Sequential(layers), 0.5).layers[0].units == 16

@@ -16,7 +16,7 @@ __all__ = [
     "SNIP", "Captioner", "FrozenMask", "Gradual", "L1Pruning", "L2Pruning", "LotteryTicket", "Magnitude",
     "ObjectRelationTransformer", "PruningMethod", "Relevance", "Schedule", "SoftAttention", "Supermask",
     "SupermaskLoss", "Transformer", "UpDown", "__version__", "export_model", "gates", "layers", "load",
-    "prune", "strip_pruning", "summary",
+    "prune", "slim", "slim_plan", "strip_pruning", "summary",
 ]  # fmt: skip
 
 # Imported when they are first used: name -> module, and the extra that installs what the module needs.
@@ -75,6 +75,7 @@ if not _is_command():
         SupermaskLoss,
     )
     from tfsparsecap.pruning.prune import prune, strip_pruning
+    from tfsparsecap.slimming.plan import slim, slim_plan
 
 if TYPE_CHECKING:
     from tfsparsecap_export import export_model

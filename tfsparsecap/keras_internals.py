@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.layers.rnn.conv_lstm import ConvLSTMCell as ConvLSTMCell
+from keras.src.models.functional import Functional
 
 from tfsparsecap.errors import InputError
 
@@ -194,3 +195,34 @@ def model_optimization() -> tuple[ModuleType, ModuleType]:
             os.environ.pop(_LEGACY, None)
         else:
             os.environ[_LEGACY] = before
+
+
+def functional_of(model: Any) -> Any | None:
+    """Returns a functional model itself, the functional model inside a `Sequential`, or None."""
+    if isinstance(model, keras.Sequential):
+        return model._functional
+    return model if isinstance(model, Functional) else None
+
+
+def functional_nodes(functional: Any) -> list[Any]:
+    """Returns the calls of layers and operations in a functional model, in an order to execute them.
+
+    A call has the attributes `operation`, `arguments` and `outputs`.
+    """
+    by_depth = functional._nodes_by_depth
+    return [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+
+
+def functional_structure(functional: Any) -> tuple[Any, Any]:
+    """Returns the symbolic inputs and outputs of a functional model, in the structure they were given in."""
+    return functional._inputs_struct, functional._outputs_struct
+
+
+def producer(symbolic: keras.KerasTensor) -> Any:
+    """Returns the layer or operation that returned a symbolic tensor."""
+    return symbolic._keras_history.operation
+
+
+def takes_training(layer: keras.Layer) -> bool:
+    """Whether the `call` method of a layer has an argument `training`."""
+    return layer._call_has_training_arg

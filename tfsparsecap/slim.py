@@ -11,6 +11,8 @@ examples:
 
 import argparse
 import json
+import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,18 @@ from typing import Any
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.files import atomic_path
+
+
+class _CallableModule(types.ModuleType):
+    """Importing this module sets `tfsparsecap.slim` to it, so it can be called like the function `sc.slim`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from tfsparsecap.slimming.plan import slim
+
+        return slim(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:

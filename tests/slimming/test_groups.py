@@ -1,0 +1,102 @@
+"""Groups of channels, compared with those that the graphs imply by hand."""
+
+import keras
+import pytest
+from keras import layers
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.groups import Analysis
+
+#: Network -> (first source, unit, channels, and how many go at once: of a layer, of all) of each group.
+GROUPS = {
+    "residual": {
+        ("stem + 2", "channels", 16, 1, 3),
+        ("wide_0", "channels", 32, 1, 1),
+        ("wide_1", "channels", 32, 1, 1),
+    },
+    "dense_net": {
+        ("grow_0", "channels", 16, 1, 1),
+        ("grow_1", "channels", 16, 1, 1),
+        ("grow_2", "channels", 16, 1, 1),
+        ("transition", "channels", 24, 1, 1),
+    },
+    "decoder": {("grid", "units", 32, 16, 16), ("up", "channels", 16, 1, 1)},
+    "squeeze_excite": {
+        ("features + 1", "channels", 32, 1, 2),
+        ("reduce", "channels", 8, 1, 1),
+        ("separable", "channels", 16, 1, 1),
+    },
+    "grouped": {
+        ("first", "channels", 8, 4, 4),
+        ("grouped", "channels", 16, 4, 4),
+        ("last", "channels", 16, 1, 1),
+    },
+    "recurrent": {
+        ("words", "units", 32, 1, 1),
+        ("both + 1", "forward units", 16, 1, 2),
+        ("each", "units", 16, 1, 1),
+        ("gru", "units", 24, 1, 1),
+    },
+    "by_hand": {("key + 2", "units", 4, 8, 24)},
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups(networks, name):
+    groups = Analysis(trace(networks[name]())).groups
+    assert {(one.name, one.unit, one.size, one.width, one.weight) for one in groups} == GROUPS[name]
+
+
+def test_attention_has_heads_key_and_value_sizes(networks):
+    groups = Analysis(trace(networks["vision_transformer"]())).groups
+    of_attention = {(one.unit, one.size) for one in groups if one.name == "attention_0"}
+    assert of_attention == {("heads", 4), ("key size", 16), ("value size", 16)}
+    assert ("patches + 5", 32) in {(one.name, one.size) for one in groups}
+
+
+def test_outputs_and_skipped_layers_stay_whole(networks):
+    model = networks["residual"]()
+    whole = Analysis(trace(model), skip=["wide_*", model.get_layer("stem")]).reasons()
+    assert whole == {
+        "stem": "skip contains stem",
+        "wide_0": "skip contains wide_*",
+        "wide_1": "skip contains wide_*",
+        "narrow_0": "skip contains stem",
+        "narrow_1": "skip contains stem",
+        "classes": "the model returns it",
+    }
+    with pytest.raises(InputError, match=r"skip contains 'steem', but residual has no such layer"):
+        Analysis(trace(model), skip="steem")
+
+
+def test_a_layer_without_rule_keeps_what_is_coupled_to_it():
+    class Odd(layers.Dense):
+        pass
+
+    inputs = keras.Input((4,))
+    x = layers.Dense(16, name="before")(inputs)
+    y = layers.Dense(16, name="free")(x)
+    x = layers.Add()([x, layers.Dense(16, name="beside")(y)])
+    model = keras.Model(inputs, layers.Dense(2, name="after")(Odd(8, name="odd")(x)))
+    analysis = Analysis(trace(model))
+    assert analysis.unknown == {"odd": "Odd"}
+    assert [group.name for group in analysis.groups] == ["free"]
+    assert analysis.reasons()["beside"] == "odd (Odd) has no rule"
+
+
+def test_a_shared_layer_couples_its_inputs():
+    inputs = keras.Input((4,))
+    shared = layers.Dense(8, name="shared")
+    parts = [shared(layers.Dense(16, name=name)(inputs)) for name in ("left", "right")]
+    model = keras.Model(inputs, layers.Dense(2)(layers.Add()(parts)))
+    first, second = Analysis(trace(model)).groups
+    assert {source.name for source in first.sources} == {"left", "right"}
+    assert (first.size, second.name, second.size) == (16, "shared", 8)
+
+
+def test_softmax_over_channels_keeps_them():
+    x = inputs = keras.Input((4,))
+    x = layers.Softmax()(layers.Dense(16, name="scores")(x))
+    model = keras.Model(inputs, layers.Dense(2)(x))
+    assert "works along the channels" in Analysis(trace(model)).reasons()["scores"]

@@ -1,0 +1,74 @@
+"""Importance of channels, compared with values computed by hand."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.importance import importance
+
+
+@pytest.fixture
+def model():
+    inputs = keras.Input((2,))
+    x = layers.Dense(2, name="a", use_bias=False)(inputs)
+    x = layers.BatchNormalization(name="normal")(x)
+    x = layers.Dense(2, name="b")(x)
+    model = keras.Model(inputs, layers.Dense(1, name="c")(x))
+    model.get_layer("a").kernel.assign([[1.0, -3.0], [2.0, 0.0]])
+    model.get_layer("b").kernel.assign([[1.0, 3.0], [1.0, 1.0]])
+    model.get_layer("normal").gamma.assign([-2.0, 0.5])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("criterion", "expected"),
+    [
+        ("l1", [1.0, 1.0, 2 / 3, 4 / 3]),
+        ("l2", [5 / 7, 9 / 7, 2 / 6, 10 / 6]),
+        # gamma², and for b, which has no gamma, its squared norm scaled to the mean of gamma²
+        ("rtic", [4.0, 0.25, 2.125 * 2 / 6, 2.125 * 10 / 6]),
+    ],
+)
+def test_norms_and_gammas(model, criterion, expected):
+    scores = importance(Analysis(trace(model)), criterion, model)
+    np.testing.assert_allclose(scores[:4], expected, rtol=1e-6)
+
+
+def test_gammas_of_a_residual_sum_are_averaged(networks):
+    model = networks["residual"]()
+    scales = [one for one in model.layers if isinstance(one, layers.BatchNormalization)]
+    for number, layer in enumerate(scales):
+        layer.gamma.assign(np.full(layer.gamma.shape, number + 1.0))
+    analysis = Analysis(trace(model))
+    scores = importance(analysis, "rtic", model)
+    groups = {group.name: scores[group.classes].mean() for group in analysis.groups}
+    # The first normalisation of each block scales channels of the sum as well.
+    gammas = {layer.name: int(layer.gamma[0]) for layer in scales}
+    of_sum = [value for name, value in gammas.items() if model.get_layer(name).gamma.shape == (16,)]
+    assert groups["stem + 2"] == pytest.approx(np.mean(np.square(of_sum)))
+
+
+def test_taylor_is_the_squared_change_of_the_loss(model):
+    x, y = np.array([[1.0, 2.0]], "float32"), np.array([[1.0]], "float32")
+    scores = importance(Analysis(trace(model)), "taylor", model, [(x, y)], "mse")
+    error = 2 * (model(x).numpy() - y).item()
+    b, c = model.get_layer("b"), model.get_layer("c").kernel.numpy()[:, 0]
+    hidden = keras.Model(model.input, b.input)(x).numpy()[0]
+    change = [error * c[unit] * (hidden @ b.kernel.numpy()[:, unit]) for unit in range(2)]
+    np.testing.assert_allclose(scores[2:4], np.square(change), rtol=1e-4)
+
+
+def test_bad_criteria_and_samples_are_refused(model):
+    analysis = Analysis(trace(model))
+    with pytest.raises(InputError, match="there is no importance criterion 'l3'"):
+        importance(analysis, "l3", model)
+    with pytest.raises(InputError, match="taylor needs samples="):
+        importance(analysis, "taylor", model)
+    with pytest.raises(InputError, match="samples of the criterion taylor are empty"):
+        importance(analysis, "taylor", model, [], "mse")
+    with pytest.raises(InputError, match="must be batches of"):
+        importance(analysis, "taylor", model, [np.ones((1, 2))], "mse")

@@ -1,0 +1,70 @@
+"""sc.slim and sc.slim_plan."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import tfsparsecap as sc
+from tfsparsecap.errors import InputError
+
+
+def test_the_plan_shows_what_slim_does(networks):
+    model = networks["residual"]()
+    plan = sc.slim_plan(model, 0.5)
+    slim = sc.slim(model, 0.5)
+    assert plan.after.parameters == slim.count_params() and plan.before.parameters == model.count_params()
+    (row,) = [row for row in plan.groups if row.name == "stem + 2"]
+    assert (row.unit, row.layers, row.before) == ("channels", ("stem", "narrow_0", "narrow_1"), 16)
+    assert slim.get_layer("stem").filters == row.after
+    text = str(plan)
+    assert "stem + 2" in text and "multiply-adds" in text and "estimated ms" in text
+    assert plan.as_dict()["after"]["flops"] == plan.after.flops
+    assert repr(plan).startswith("<SlimPlan of residual: ")
+    shown = []
+    plan.show(shown.append)
+    assert shown == [text]
+
+
+def test_channel_counts_are_multiples_of_eight(networks):
+    slim = sc.slim(networks["dense_net"](), 0.4)
+    filters = [layer.filters for layer in slim.layers if isinstance(layer, layers.Conv2D)]
+    assert not any(number % 8 for number in filters)
+
+
+def test_notes_name_layers_without_rules():
+    inputs = keras.Input((4,))
+    x = layers.Dense(16, name="free")(inputs)
+    x = layers.Dense(16, name="held")(x)
+    x = keras.ops.sort(x)
+    plan = sc.slim_plan(keras.Model(inputs, layers.Dense(2, name="last")(x)), 0.5)
+    assert plan.notes == ["sort (Sort) has no rule: it and all that is coupled to it stay whole"]
+    assert plan.whole["held"] == "sort (Sort) has no rule"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ratio": 1.5}, "ratio is 1.5: give a number above 0 and below 1"),
+        ({"multiple": 0}, "multiple is 0: give a whole number"),
+        ({"keep": 1}, "keep is 1: give a number"),
+        ({"skip": "absent"}, "skip contains 'absent'"),
+        ({"skip": "*"}, "has no channels to remove: dense"),
+        ({"criterion": "gamma"}, "there is no importance criterion 'gamma'"),
+        ({"budget": "bytes"}, "there is no budget 'bytes'"),
+    ],
+)
+def test_bad_arguments_are_refused_and_the_model_is_untouched(arguments, message):
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(32), layers.Dense(2)])
+    before = [one.numpy() for one in model.weights]
+    with pytest.raises(InputError, match=message):
+        sc.slim(model, **arguments)
+    for old, now in zip(before, model.weights, strict=True):
+        np.testing.assert_array_equal(old, now)
+
+
+def test_gated_models_are_refused():
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(32), layers.Dense(2)])
+    sc.prune(model, "supermask", sparsity=0.5, total_steps=2)
+    with pytest.raises(InputError, match=r"call sc.strip_pruning before sc.slim"):
+        sc.slim(model)

@@ -1,0 +1,112 @@
+"""Slim models compute what the whole model computes without the removed channels."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.rebuild import cut, rebuild
+
+
+def half(analysis, multiple=1):
+    removed = []
+    for group in analysis.groups:
+        block = group.block(multiple)
+        removed.append(group.classes[: group.size // 2 // block * block])
+    return analysis.alive(np.concatenate(removed))
+
+
+def test_cut_keeps_the_channels_that_stay():
+    value, alive = np.arange(6).reshape(2, 3), np.array([True, False, True, False])
+    axes = (np.array([0, 1]), np.array([2, 3, 0]))
+    np.testing.assert_array_equal(cut(value, axes, alive), [[0, 2]])
+
+
+def test_without_removal_the_model_is_the_same(network, batch):
+    analysis = Analysis(trace(network))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    x = batch(network, np.random.default_rng(0))
+    np.testing.assert_array_equal(copy(x), network(x))
+    assert copy.name == network.name and type(copy) is type(network)
+    assert getattr(copy, "output_names", None) == getattr(network, "output_names", None)
+    paths = [[one.path.removeprefix(f"{model.name}/") for one in model.weights] for model in (copy, network)]
+    assert paths[0] == paths[1]
+
+
+def test_half_a_network_equals_the_whole_with_zeros(network, batch):
+    """A convolution's channel contributes nothing if the kernels that take it are zero."""
+    analysis = Analysis(trace(network))
+    alive = half(analysis)
+    slim = rebuild(analysis, alive)
+    x = batch(network, np.random.default_rng(0))
+    assert slim(x).shape == network(x).shape
+    assert slim.count_params() < 0.6 * network.count_params()
+    for info in analysis.infos.values():
+        for fold, labels in info.folds:
+            kernel = np.moveaxis(fold.kernel.numpy(), fold.axis, 0)
+            gone = ~alive[labels[: len(kernel)]]
+            kernel[gone] = 0
+            fold.kernel.assign(np.moveaxis(kernel, 0, fold.axis))
+    if not analysis.mixed.any():
+        np.testing.assert_allclose(slim(x), network(x), atol=1e-5)
+
+
+def test_scores_keep_their_scale_when_keys_shrink():
+    inputs = keras.Input((5, 8))
+    attention = layers.MultiHeadAttention(2, 16, name="attention")
+    model = keras.Model(inputs, layers.Dense(3)(attention(inputs, inputs)))
+    for dense in (attention.query_dense, attention.key_dense):
+        for variable in (dense.kernel, dense.bias):
+            value = variable.numpy()
+            value[..., 4:] = 0
+            variable.assign(value)
+    analysis = Analysis(trace(model))
+    (keys,) = [group for group in analysis.groups if group.unit == "key size"]
+    slim = rebuild(analysis, analysis.alive(keys.classes[4:]))
+    assert slim.get_layer("attention").key_dim == 4
+    x = np.random.default_rng(0).random((2, 5, 8), "float32")
+    np.testing.assert_allclose(slim(x), model(x), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_slim_model_is_stock_keras_that_trains_and_saves(networks, batch, tmp_path):
+    for name in ("squeeze_excite", "sequence"):
+        network = networks[name]()
+        before = [one.numpy() for one in network.weights]
+        analysis = Analysis(trace(network))
+        slim = rebuild(analysis, half(analysis, 4))
+        assert type(slim) is type(network)
+        slim.compile("adam", "mse", run_eagerly=True)
+        x = batch(network, np.random.default_rng(0))
+        slim.fit(x, np.zeros(network(x).shape), epochs=1, verbose=0)
+        for old, now in zip(before, network.weights, strict=True):
+            np.testing.assert_array_equal(old, now)
+        slim.save(tmp_path / "slim.keras")
+        loaded = keras.saving.load_model(tmp_path / "slim.keras")
+        np.testing.assert_allclose(loaded(x), slim(x), atol=1e-6)
+
+
+def test_names_structures_and_frozen_layers_are_kept():
+    base = keras.Sequential([keras.Input((4,)), layers.Dense(8, name="a")], name="base")
+    base.trainable = False
+    left, right = keras.Input((4,), name="left"), keras.Input((4,), name="right")
+    joined = layers.Concatenate()([base(left), layers.Dense(8, name="a")(right)])
+    outputs = {"sum": layers.Dense(2, name="sum")(joined)}
+    model = keras.Model({"left": left, "right": right}, outputs)
+    analysis = Analysis(trace(model))
+    slim = rebuild(analysis, half(analysis))
+    x = {name: np.ones((3, 4), "float32") for name in ("left", "right")}
+    assert slim(x)["sum"].shape == (3, 2)
+    assert {layer.name for layer in slim.layers} >= {"a", "a_2", "left", "right"}
+    assert {slim.get_layer(name).trainable for name in ("a", "a_2")} == {False, True}
+
+
+def test_a_lambda_that_cannot_be_copied_is_named():
+    inputs = keras.Input((4,))
+    x = layers.Lambda(lambda x: x + 1, name="more")(layers.Dense(8)(inputs))
+    analysis = Analysis(trace(keras.Model(inputs, layers.Dense(2)(x), name="with_lambda")))
+    with pytest.raises(InputError, match=r"more of with_lambda, a Lambda, cannot be copied: use keras.ops"):
+        rebuild(analysis, analysis.alive(np.array([], int)))

@@ -1,0 +1,78 @@
+"""Which channels go."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.cost import Costs
+from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.selection import blocks, choose, whole_blocks
+
+
+@pytest.fixture
+def analysis():
+    """Two groups of 20 and 32 channels."""
+    sizes = [keras.Input((4,)), layers.Dense(20, name="a"), layers.Dense(32, name="b"), layers.Dense(2)]
+    return Analysis(trace(keras.Sequential(sizes, name="two")))
+
+
+def test_blocks_leave_multiples_and_go_in_order_of_importance(analysis):
+    scores = np.arange(analysis.labels.size, dtype=float)
+    found = blocks(analysis, scores, 8, 0.1)
+    assert [part.tolist() for part in found] == [
+        [0, 1, 2, 3],
+        list(range(4, 12)),
+        list(range(20, 28)),
+        list(range(28, 36)),
+        list(range(36, 44)),
+    ]
+    assert [len(part) for part in blocks(analysis, scores, 8, 0.5)] == [4, 8, 8]
+
+
+def test_equal_importance_removes_the_same_share_of_each_group(analysis):
+    found = blocks(analysis, np.zeros(analysis.labels.size), 1, 0)
+    half = np.concatenate(found[:26])
+    assert sum(half < 20) == 10
+
+
+@pytest.mark.parametrize(("budget", "ratio"), [("channels", 0.5), ("parameters", 0.4), ("flops", 0.6)])
+def test_the_budget_is_met_with_the_fewest_channels(analysis, budget, ratio):
+    costs, scores = Costs(analysis), np.arange(analysis.labels.size, dtype=float)
+    choice = choose(analysis, costs, scores, ratio, budget, 1, 0)
+    assert 1 - getattr(choice.after, budget) / getattr(choice.before, budget) >= ratio
+    less = costs(analysis.alive(choice.removed[:-1]))
+    assert 1 - getattr(less, budget) / getattr(choice.before, budget) < ratio
+
+
+def test_a_measured_latency_takes_the_place_of_the_estimate(analysis):
+    scores = np.arange(analysis.labels.size, dtype=float)
+    measured = []
+
+    def measure(removed):
+        measured.append(len(removed))
+        return 100.0 - len(removed)
+
+    choice = choose(analysis, Costs(analysis), scores, 0.25, "latency", 1, 0, measure)
+    assert len(choice.removed) == 25 and measured[0] == 0
+
+
+def test_what_cannot_be_reached_is_refused(analysis):
+    scores = np.zeros(analysis.labels.size)
+    with pytest.raises(
+        InputError, match=r"two can lose at most 69% of its channels, not 95%: lower the ratio"
+    ):
+        choose(analysis, Costs(analysis), scores, 0.95, "channels", 8, 0.1)
+    with pytest.raises(InputError, match="no layer has more than 32 that may go; give a smaller multiple="):
+        choose(analysis, Costs(analysis), scores, 0.5, "channels", 32, 0.1)
+    with pytest.raises(InputError, match="there is no budget 'flop': did you mean flops"):
+        choose(analysis, Costs(analysis), scores, 0.5, "flop", 8, 0.1)
+
+
+def test_unused_channels_go_in_whole_blocks(analysis):
+    unused = np.zeros(analysis.labels.size, bool)
+    unused[5:19] = unused[20:52] = True
+    removed = whole_blocks(analysis, unused, 8)
+    assert removed.tolist() == [*range(5, 17), *range(20, 44)]

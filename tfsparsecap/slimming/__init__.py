@@ -1,0 +1,1 @@
+"""Structured pruning: models with fewer channels, units and heads."""

@@ -1,0 +1,98 @@
+"""Moves constant channels into the bias of the next layer before they are removed."""
+
+import operator
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.labels import Axis
+from tfsparsecap.slimming.rebuild import Changes
+from tfsparsecap.slimming.scope import Fold, Info
+from tfsparsecap.slimming.statistics import Propagation, contributions, into_kernel, is_unused
+
+
+def dead(analysis: Analysis, propagation: Propagation) -> np.ndarray:
+    """Returns whether removing each class leaves the model's outputs unchanged, bool [labels].
+
+    Each kernel that takes such a channel has zeros for it, or the channel is a constant that its bias can
+    take over: zero before a convolution with padding, any constant before other layers.
+    """
+    used = analysis.mixed | analysis.fixed
+    for info in analysis.infos.values():
+        for fold, labels in info.folds:
+            statistics = into_kernel(propagation, fold, len(labels))
+            free = statistics.zero | (statistics.constant & fold.is_exact & _has_target(analysis, info, fold))
+            if _is_shared(analysis, info.operation):
+                free[:] = False
+            used[analysis.classes[labels[~(free | is_unused(fold))]]] = True
+    return ~used
+
+
+def fold_means(analysis: Analysis, propagation: Propagation, alive: np.ndarray) -> Changes:
+    """Returns the biases that take over the means of the channels that go.
+
+    Constant channels are replaced exactly, except at borders that are padded; the others by the mean that
+    their batch normalisation gives them. A convolution without bias before a batch normalisation changes its
+    moving mean instead; other layers without bias get one.
+    """
+    changes = Changes()
+    for info in analysis.infos.values():
+        for fold, labels in info.folds:
+            gone = ~alive[labels]
+            if not gone.any() or _is_shared(analysis, info.operation):
+                continue
+            added = contributions(fold, into_kernel(propagation, fold, len(labels)), gone)
+            if added.any():
+                _add(analysis, info, fold, added, changes)
+    return changes
+
+
+def _add(analysis: Analysis, info: Info, fold: Fold, added: np.ndarray, changes: Changes) -> None:
+    bias = operator.attrgetter(fold.bias)(info.operation)
+    if bias is not None:
+        if np.prod(bias.shape) == added.size:
+            _change(changes, bias, added.reshape(bias.shape))
+        return
+    normalization = _next_normalization(analysis, info.operation)
+    if normalization is not None:
+        _change(changes, normalization.moving_mean, -added)
+    elif fold.can_add and added.ndim == 1:
+        changes.biases[id(info.operation)] = (added, _created(info, fold))
+
+
+def _change(changes: Changes, variable: Any, added: np.ndarray) -> None:
+    value = changes.values.get(id(variable))
+    value = keras.ops.convert_to_numpy(variable) if value is None else value
+    changes.values[id(variable)] = value + added
+
+
+def _created(info: Info, fold: Fold) -> Axis:
+    """Labels of the channels that a kernel creates."""
+    axes = info.slots[id(fold.kernel)]
+    return axes[next(axis for variable, axis in info.kernels if variable == id(fold.kernel))]
+
+
+def _has_target(analysis: Analysis, info: Info, fold: Fold) -> bool:
+    bias = operator.attrgetter(fold.bias)(info.operation)
+    return bias is not None or fold.can_add or _next_normalization(analysis, info.operation) is not None
+
+
+def _next_normalization(analysis: Analysis, layer: Any) -> keras.layers.BatchNormalization | None:
+    """The only layer that takes the output of a linear layer, if it is a batch normalisation."""
+    if getattr(layer, "activation", None) not in (None, keras.activations.linear):
+        return None
+    nodes = [node for node in analysis.graph.nodes if node.operation is layer]
+    if len(nodes) != 1:
+        return None
+    after = analysis.consumers[nodes[0].outputs[0]]
+    if len(after) != 1 or type(after[0].operation) is not keras.layers.BatchNormalization:
+        return None
+    following = after[0].operation
+    last = following.axis in (-1, len(analysis.graph.shapes[nodes[0].outputs[0]]) - 1)
+    return following if last and not _is_shared(analysis, following) else None
+
+
+def _is_shared(analysis: Analysis, layer: Any) -> bool:
+    return analysis.calls[id(layer)] > 1

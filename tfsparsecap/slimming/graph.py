@@ -1,0 +1,218 @@
+"""The graph of a model: calls of layers and operations, and the tensors between them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from tfsparsecap import keras_internals
+from tfsparsecap.errors import InputError
+
+#: Length that stands for an unknown length of an input: of an image, or of a sequence.
+IMAGE, SEQUENCE = 224, 32
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Takes the place of a tensor in the arguments of a call."""
+
+    index: int
+
+
+@dataclass(eq=False)
+class Node:
+    """A call of a layer or operation.
+
+    Attributes:
+        operation: the layer or operation.
+        args, kwargs: its arguments, with a `Ref` for each tensor.
+        outputs: indices of the tensors that it returns.
+    """
+
+    operation: Any
+    args: tuple
+    kwargs: dict
+    outputs: tuple[int, ...]
+
+    @property
+    def inputs(self) -> list[int]:
+        """Indices of the tensors that it takes."""
+        return [leaf.index for leaf in keras.tree.flatten((self.args, self.kwargs)) if isinstance(leaf, Ref)]
+
+
+@dataclass
+class Graph:
+    """A model without nesting.
+
+    Attributes:
+        name: of the model.
+        nodes: in an order in which they can be called.
+        inputs: the model's inputs: a structure of `Ref`s, and the input layer of each.
+        outputs: a structure of `Ref`s.
+        output_names: names of the model's outputs.
+        shapes: shape of each tensor for a batch of one.
+        is_sequential: whether the model is `Sequential` and has no models inside.
+        notes: assumptions about the shapes.
+    """
+
+    name: str
+    nodes: list[Node] = field(default_factory=list)
+    inputs: Any = None
+    input_layers: dict[int, keras.Layer] = field(default_factory=dict)
+    outputs: Any = None
+    output_names: tuple[str, ...] = ()
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    is_sequential: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def operations(self) -> list[Any]:
+        """The layers and operations, each once."""
+        return list({id(node.operation): node.operation for node in self.nodes}.values())
+
+    def consumers(self) -> dict[int, list[Node]]:
+        """Tensor -> calls that take it."""
+        found: dict[int, list[Node]] = {index: [] for index in range(len(self.shapes))}
+        for node in self.nodes:
+            for index in dict.fromkeys(node.inputs):
+                found[index].append(node)
+        return found
+
+
+def replace_refs(structure: Any, replacement: Callable[[int], Any]) -> Any:
+    """Replaces each `Ref` of a structure."""
+    return keras.tree.map_structure(
+        lambda leaf: replacement(leaf.index) if isinstance(leaf, Ref) else leaf, structure
+    )
+
+
+def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
+    """Returns the graph of a functional, sequential or traceable subclassed model.
+
+    Raises:
+        InputError: the model is not a Keras model, is not built, or calls TensorFlow directly.
+    """
+    if not isinstance(model, keras.Model):
+        raise InputError(
+            f"{what} takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
+            " model with keras"
+        )
+    if not model.built:
+        raise InputError(
+            f"{model.name} is not built, so it has no weights to remove: first call it on a batch, or"
+            " model.build(input_shape)"
+        )
+    functional = keras_internals.functional_of(model) or _traced(model)
+    graph = Graph(model.name)
+    known: dict[int, int] = {}
+    originals: list[Any] = []
+
+    def tensor(symbolic: Any) -> int:
+        if id(symbolic) not in known:
+            known[id(symbolic)] = len(originals)
+            originals.append(symbolic)
+        return known[id(symbolic)]
+
+    structure, results = keras_internals.functional_structure(functional)
+    graph.inputs = keras.tree.map_structure(lambda one: Ref(tensor(one)), structure)
+    for symbolic in keras.tree.flatten(structure):
+        graph.input_layers[tensor(symbolic)] = keras_internals.producer(symbolic)
+    nested = _add(graph, functional, known, tensor, {})
+    graph.outputs = keras.tree.map_structure(lambda one: Ref(tensor(one)), results)
+    graph.output_names = tuple(functional.output_names)
+    graph.is_sequential = isinstance(model, keras.Sequential) and not nested
+    _infer_shapes(graph, originals)
+    return graph
+
+
+def _add(
+    graph: Graph, functional: Any, known: dict[int, int], tensor: Callable[[Any], int], more: dict
+) -> bool:
+    """Appends the calls of a model; returns whether it contains other models."""
+    has_nested = False
+    for symbolic_node in keras_internals.functional_nodes(functional):
+        operation, arguments = symbolic_node.operation, symbolic_node.arguments
+        if isinstance(operation, keras.layers.InputLayer):
+            continue
+        inner = keras_internals.functional_of(operation)
+        if inner is None:
+            args, kwargs = arguments.convert(
+                lambda leaf: Ref(tensor(leaf)) if isinstance(leaf, keras.KerasTensor) else leaf
+            )
+            if more and isinstance(operation, keras.Layer) and keras_internals.takes_training(operation):
+                kwargs = {**kwargs, **more}
+            outputs = tuple(tensor(one) for one in symbolic_node.outputs)
+            graph.nodes.append(Node(operation, args, kwargs, outputs))
+            continue
+        has_nested = True
+        given = arguments.kwargs.get("training", more.get("training"))
+        mapping = dict(zip(map(id, inner.inputs), map(tensor, arguments.keras_tensors), strict=True))
+        inside = _Nested(mapping, tensor)
+        _add(graph, inner, mapping, inside, {} if given is None else {"training": given})
+        for outer, result in zip(symbolic_node.outputs, inner.outputs, strict=True):
+            known[id(outer)] = inside(result)
+    return has_nested
+
+
+class _Nested:
+    """Indices of the tensors in one call of a nested model, which may be called several times."""
+
+    def __init__(self, mapping: dict[int, int], outer: Callable[[Any], int]) -> None:
+        self.mapping, self.outer = mapping, outer
+        self.kept: list[Any] = []
+
+    def __call__(self, symbolic: Any) -> int:
+        if id(symbolic) not in self.mapping:
+            # A tensor of its own for each call of the nested model.
+            own = keras.KerasTensor(symbolic.shape, symbolic.dtype)
+            self.kept.append(own)
+            self.mapping[id(symbolic)] = self.outer(own)
+        return self.mapping[id(symbolic)]
+
+
+def _traced(model: keras.Model) -> Any:
+    """A functional model of the layers that a subclassed model calls."""
+    shapes = model.get_build_config() or {}
+    shape = shapes.get("input_shape")
+    if shape is None:
+        raise InputError(
+            f"{model.name} is a subclassed model with inputs of unknown shape: call it on one tensor, or"
+            " build it as a functional model"
+        )
+    try:
+        inputs = keras.tree.map_shape_structure(lambda one: keras.Input(tuple(one)[1:]), shape)
+        # A call of `call` itself, instead of the model, records the calls of the layers inside.
+        outputs = model.call(inputs)
+        return keras.Model(inputs, outputs, name=model.name)
+    except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{model.name}, a subclassed {type(model).__name__}, cannot be traced ({first}): use Keras layers"
+            " and keras.ops in its call method, or build it as a functional model"
+        ) from error
+
+
+def _infer_shapes(graph: Graph, originals: list[Any]) -> None:
+    shapes: list[tuple[int, ...] | None] = [None] * len(originals)
+    for index, layer in graph.input_layers.items():
+        shape = originals[index].shape
+        if None in shape[1:]:
+            length = IMAGE if len(shape) == 4 else SEQUENCE
+            graph.notes.append(f"multiply-adds are counted for a length of {length} of {layer.name}")
+        else:
+            length = 1
+        shapes[index] = (1, *(length if one is None else one for one in shape[1:]))
+    for node in graph.nodes:
+
+        def spec(index: int) -> Any:
+            return keras.KerasTensor(shapes[index], originals[index].dtype)
+
+        args, kwargs = replace_refs((node.args, node.kwargs), spec)
+        try:
+            found = keras.tree.flatten(node.operation.compute_output_spec(*args, **kwargs))
+            new = [one.shape for one in found]
+        except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError):
+            new = [originals[index].shape for index in node.outputs]
+        for index, shape in zip(node.outputs, new, strict=True):
+            shapes[index] = tuple(1 if one is None else int(one) for one in shape)
+    graph.shapes = [shape if shape is not None else () for shape in shapes]

@@ -1,0 +1,157 @@
+"""Analysis of a model: which channels are removed together, and which stay whole."""
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.graph import Graph, Node
+from tfsparsecap.slimming.labels import Labels, Source
+from tfsparsecap.slimming.layer_rules import unknown
+from tfsparsecap.slimming.rules import rule_of
+from tfsparsecap.slimming.scope import Axes, Info, Scope
+
+#: What a source may count without being channels that a kernel creates.
+_NOT_CREATED = {"fixed", "zeros before", "zeros after"}
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Channels that can be removed one by one, from all layers of the group at once.
+
+    Attributes:
+        name: its first layer, and the number of other layers that lose the same channels.
+        unit: "channels", "units", "heads", …
+        sources: the axes that create its channels.
+        classes: the smallest label of each channel, int64 [channels].
+        width: channels of a layer that are removed with one of them: several in grouped convolutions.
+        weight: channels of all layers that are removed with one of them.
+    """
+
+    name: str
+    unit: str
+    sources: tuple[Source, ...]
+    classes: np.ndarray
+    width: int
+    weight: int
+
+    @property
+    def size(self) -> int:
+        return len(self.classes)
+
+    def block(self, multiple: int) -> int:
+        """Channels that are removed at once, so that each layer keeps a multiple of `multiple`."""
+        return 1 if self.unit == "heads" else multiple // int(np.gcd(multiple, self.width))
+
+
+class Analysis:
+    """The groups of a graph, and the labels of all tensors and weights.
+
+    Args:
+        graph: see `graph.trace`.
+        skip: names of layers (also patterns such as `"block_1_*"`) or layers whose channels stay.
+
+    Raises:
+        InputError: `skip` names no layer.
+    """
+
+    def __init__(self, graph: Graph, skip: str | keras.Layer | Iterable[str | keras.Layer] = ()) -> None:
+        self.graph, self.labels = graph, Labels()
+        self.axes: dict[int, Axes] = {}
+        self.infos: dict[int, Info] = {}
+        for leaf in keras.tree.flatten(graph.inputs):
+            self.axes[leaf.index] = [None] * len(graph.shapes[leaf.index])
+        #: Layers and operations without a rule: name -> class.
+        self.unknown: dict[str, str] = {}
+        #: Tensor -> calls that take it; id of a layer -> number of its calls.
+        self.consumers = graph.consumers()
+        self.calls = Counter(id(node.operation) for node in graph.nodes)
+        for node in graph.nodes:
+            self._apply(node)
+        for leaf in keras.tree.flatten(graph.outputs):
+            self.labels.freeze(self.axes[leaf.index], "the model returns it")
+        self._skip((skip,) if isinstance(skip, (str, keras.Layer)) else tuple(skip))
+        self.classes = self.labels.classes()
+        self.fixed = self._of_class(self.labels.frozen())
+        #: Whether a class takes part in a statistic, such as a mean over channels: bool [labels].
+        self.mixed = self._of_class(self.labels.mixed())
+        self.groups = self._groups()
+
+    def info(self, operation: Any) -> Info:
+        return self.infos[id(operation)]
+
+    def _apply(self, node: Node) -> None:
+        info = self.infos.setdefault(id(node.operation), Info(node.operation))
+        scope = Scope(node, self.graph, self.labels, self.axes, info)
+        rule = rule_of(node.operation)
+        has_channels = any(axis is not None for index in node.inputs for axis in self.axes[index])
+        rule(scope)
+        if rule is unknown and (has_channels or getattr(node.operation, "weights", None)):
+            self.unknown[node.operation.name] = type(node.operation).__name__
+
+    def _skip(self, skip: tuple) -> None:
+        for one in skip:
+            if isinstance(one, keras.Layer):
+                found = [info for info in self.infos.values() if info.operation is one]
+                name = one.name
+            else:
+                found = [i for i in self.infos.values() if fnmatch.fnmatchcase(i.operation.name, str(one))]
+                name = str(one)
+            if not found:
+                raise InputError(f"skip contains {name!r}, but {self.graph.name} has no such layer: check it")
+            for info in found:
+                own = [info.slots[variable][axis] for variable, axis in info.kernels]
+                every = [labels for axes in info.slots.values() for labels in axes]
+                self.labels.freeze(own or every, f"skip contains {name}")
+
+    def _of_class(self, marked: np.ndarray) -> np.ndarray:
+        """Whether any label of the class of each label is marked."""
+        found = np.zeros(self.labels.size, bool)
+        found[self.classes[marked]] = True
+        return found[self.classes] if self.labels.size else found
+
+    def _groups(self) -> list[Group]:
+        """Classes that are created by the same sources, in the order of the model."""
+        created = [one for one in self.labels.sources if one.unit not in _NOT_CREATED]
+        members: dict[int, list[int]] = {}
+        for number, source in enumerate(created):
+            labels = np.arange(source.first, source.first + source.count)
+            for one in self.classes[labels[~self.fixed[labels]]]:
+                members.setdefault(int(one), []).append(number)
+        by_sources: dict[tuple[int, ...], list[int]] = {}
+        for one in sorted(members):
+            by_sources.setdefault(tuple(members[one]), []).append(one)
+        groups = []
+        for numbers, classes in by_sources.items():
+            sources = tuple(created[one] for one in dict.fromkeys(numbers))
+            others = len(sources) - 1
+            width = max(numbers.count(one) for one in set(numbers))
+            name = sources[0].name + (f" + {others}" if others else "")
+            units = {source.unit for source in sources}
+            unit = "heads" if "heads" in units else sources[0].unit
+            groups.append(Group(name, unit, sources, np.array(classes), width, len(numbers)))
+        return groups
+
+    def reasons(self) -> dict[str, str]:
+        """Source whose channels all stay -> the first reason."""
+        reason_of = np.full(self.labels.size, -1)
+        reasons = self.labels.reasons()
+        for number, (axis, _) in reversed(list(enumerate(reasons))):
+            reason_of[self.classes[axis]] = number
+        found = {}
+        for source in self.labels.sources:
+            labels = self.classes[source.first : source.first + source.count]
+            if source.unit not in _NOT_CREATED and source.count and self.fixed[labels].all():
+                found[source.name] = reasons[reason_of[labels[0]]][1]
+        return found
+
+    def alive(self, removed: np.ndarray) -> np.ndarray:
+        """Returns whether each label stays if the classes `removed` go, bool [labels]."""
+        gone = np.zeros(self.labels.size, bool)
+        gone[removed] = True
+        return ~gone[self.classes]

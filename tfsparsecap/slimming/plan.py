@@ -1,0 +1,247 @@
+"""`sc.slim` and `sc.slim_plan`: remove the least important channels of a model."""
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.gates import gates
+from tfsparsecap.model_summary.table import amount
+from tfsparsecap.slimming.cost import Cost, Costs
+from tfsparsecap.slimming.folding import dead, fold_means
+from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.groups import Analysis, Group
+from tfsparsecap.slimming.importance import importance
+from tfsparsecap.slimming.rebuild import Changes, rebuild
+from tfsparsecap.slimming.selection import Choice, choose, whole_blocks
+from tfsparsecap.slimming.statistics import Propagation
+
+#: Width of the printed table in characters.
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """A group of channels that are removed together.
+
+    Attributes:
+        name: its first layer, and the number of other layers that lose the same channels.
+        unit: what is removed: "channels", "units", "heads", "key size", "value size", "output".
+        layers: names of the layers that create the channels.
+        before, after: channels of the first layer.
+    """
+
+    name: str
+    unit: str
+    layers: tuple[str, ...]
+    before: int
+    after: int
+
+
+class SlimPlan:
+    """What `sc.slim` removes from a model; `print(plan)` shows it as a table.
+
+    Attributes:
+        groups: rows of the table.
+        before, after: channels, parameters, multiply-adds, bytes and estimated latency of the model.
+        whole: layers that stay whole -> the reason.
+        notes: assumptions, as sentences.
+    """
+
+    def __init__(self, analysis: Analysis, choice: Choice, costs: Costs, fold: bool) -> None:
+        self._analysis, self._choice, self._fold = analysis, choice, fold
+        self.before: Cost = choice.before
+        self.after: Cost = choice.after
+        removed = set(choice.removed.tolist())
+        self.groups = tuple(_row(group, removed) for group in analysis.groups)
+        self.whole: dict[str, str] = analysis.reasons()
+        self.notes = list(analysis.graph.notes)
+        for name, kind in analysis.unknown.items():
+            self.notes.append(f"{name} ({kind}) has no rule: it and all that is coupled to it stay whole")
+        if costs.uncounted:
+            self.notes.append(f"the multiply-adds of {', '.join(costs.uncounted[:5])} are not counted")
+
+    def apply(self) -> keras.Model:
+        """Creates the slim model; the given model is left untouched.
+
+        Raises:
+            InputError: a layer cannot be copied.
+        """
+        alive = self._analysis.alive(self._choice.removed)
+        changes = Changes()
+        if self._fold:
+            changes = fold_means(self._analysis, Propagation(self._analysis), alive)
+        return rebuild(self._analysis, alive, changes)
+
+    def as_dict(self) -> dict:
+        """Returns everything, ready for JSON."""
+        return {
+            "groups": [asdict(row) for row in self.groups],
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+            "whole": self.whole,
+            "notes": self.notes,
+        }
+
+    def show(self, print_fn: Callable[[str], None] = print) -> None:
+        """Prints the table."""
+        print_fn(str(self))
+
+    def __str__(self) -> str:
+        groups = Table(title=f"{self._analysis.graph.name}: channels that are removed together")
+        for heading, justify in (("group", "left"), ("of", "left"), ("before", "right"), ("after", "right")):
+            groups.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for row in self.groups:
+            groups.add_row(row.name, row.unit, str(row.before), str(row.after))
+        total = Table(title="model")
+        for heading in ("", "before", "after", "removed"):
+            total.add_column(heading, justify="left" if not heading else "right")
+        for name, before, after, shown in (
+            ("channels", self.before.channels, self.after.channels, str),
+            ("parameters", self.before.parameters, self.after.parameters, amount),
+            ("multiply-adds", self.before.flops, self.after.flops, amount),
+            ("bytes (float32)", self.before.bytes, self.after.bytes, amount),
+            ("estimated ms", self.before.latency, self.after.latency, "{:.2f}".format),
+        ):
+            share = f"{1 - after / before:.1%}" if before else ""
+            total.add_row(name, shown(before), shown(after), share)
+        text = io.StringIO()
+        console = Console(file=text, width=WIDTH)
+        console.print(groups)
+        console.print(total)
+        for note in self.notes:
+            console.print(f"Note: {note}.")
+        return text.getvalue()
+
+    def __repr__(self) -> str:
+        return (
+            f"<SlimPlan of {self._analysis.graph.name}: {self.after.channels} of {self.before.channels}"
+            f" channels, {self.after.flops} of {self.before.flops} multiply-adds>"
+        )
+
+
+def _row(group: Group, removed: set[int]) -> GroupRow:
+    gone = sum(int(one) in removed for one in group.classes)
+    names = tuple(source.name for source in group.sources)
+    width = group.width
+    return GroupRow(group.name, group.unit, names, group.size * width, (group.size - gone) * width)
+
+
+def slim_plan(
+    model: keras.Model,
+    ratio: float | None = 0.5,
+    *,
+    budget: str = "channels",
+    criterion: str = "rtic",
+    multiple: int = 8,
+    skip: str | keras.Layer | Iterable[str | keras.Layer] = (),
+    keep: float = 0.1,
+    samples: Any = None,
+    loss: Any = None,
+    fold: bool = True,
+) -> SlimPlan:
+    """Chooses the channels that `slim` with the same arguments removes, and shows what they cost.
+
+    Args:
+        model: see `slim`.
+        ratio, budget, criterion, multiple, skip, keep, samples, loss, fold: see `slim`.
+
+    Returns:
+        The plan. `print(plan)` shows a table, `plan.apply()` creates the slim model.
+
+    Raises:
+        InputError: as in `slim`.
+
+    Examples:
+        >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
+        >>> slim_plan(keras.Sequential(layers), 0.5)
+        <SlimPlan of sequential: 32 of 64 channels, 320 of 640 multiply-adds>
+    """
+    if ratio is not None:
+        ratio = check_number("ratio", ratio, above=0, below=1)
+    multiple = check_number("multiple", multiple, whole=True, at_least=1)
+    keep = check_number("keep", keep, at_least=0, below=1)
+    graph = trace(model)
+    if gates(model):
+        raise InputError(f"{model.name} has gates of sc.prune: call sc.strip_pruning before sc.slim")
+    analysis = Analysis(graph, skip)
+    costs = Costs(analysis)
+    if ratio is None:
+        unused = dead(analysis, Propagation(analysis))
+        removed = whole_blocks(analysis, unused, multiple)
+        before = costs(analysis.alive(np.array([], np.int64)))
+        return SlimPlan(analysis, Choice(removed, before, costs(analysis.alive(removed))), costs, fold=True)
+    scores = importance(analysis, criterion, model, samples, loss)
+    choice = choose(analysis, costs, scores, ratio, budget, multiple, keep)
+    return SlimPlan(analysis, choice, costs, fold)
+
+
+def slim(
+    model: keras.Model,
+    ratio: float | None = 0.5,
+    *,
+    budget: str = "channels",
+    criterion: str = "rtic",
+    multiple: int = 8,
+    skip: str | keras.Layer | Iterable[str | keras.Layer] = (),
+    keep: float = 0.1,
+    samples: Any = None,
+    loss: Any = None,
+    fold: bool = True,
+) -> keras.Model:
+    """Removes channels from a Keras model: the result is a smaller stock model, not one with zeros.
+
+    Channels that belong together are removed together: those of a convolution, its batch normalisation and
+    the layers that take its output; of all layers that are added in residual blocks; of heads and key sizes
+    in attention; of units and gates in recurrent layers. Layers and operations that are not known keep all
+    their channels, and so do the outputs of the model. Nested models are flattened. Compile the result again.
+
+    Args:
+        model: a built functional or sequential Keras 3 model, or a subclassed one of Keras layers and
+            `keras.ops`. It is left untouched.
+        ratio: share of the budget to remove; None removes only channels without which the outputs are the
+            same, such as those with gamma zero.
+        budget: what `ratio` is a share of: "channels" (of all layers that may lose some), "parameters",
+            "flops" (multiply-adds) or "latency" (estimated).
+        criterion: importance of a channel. "rtic": gamma of its batch normalisations, compared in the whole
+            network (https://doi.org/10.3390/electronics13081505, equations 1 to 3); "l1" or "l2": the norm of
+            its weights, relative to the layer; "taylor": the change of the loss on `samples`.
+        multiple: layers keep a multiple of so many channels.
+        skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
+        keep: smallest share of the channels of each group that stays.
+        samples: for "taylor": batches of (inputs, targets).
+        loss: for "taylor": as in `compile`.
+        fold: the mean of a removed channel moves into the bias of the next layers, or into the moving mean of
+            a batch normalisation. The mean of constant channels is exact.
+
+    Returns:
+        A model with the same inputs and outputs, `Sequential` if `model` is.
+
+    Raises:
+        InputError: the model is not built, contains gates or layers that cannot be copied, has nothing to
+            remove, or cannot lose so much; or an argument is wrong.
+
+    Examples:
+        >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
+        >>> smaller = slim(keras.Sequential(layers), 0.5)
+        >>> [layer.units for layer in smaller.layers]
+        [32, 2]
+    """
+    return slim_plan(
+        model,
+        ratio,
+        budget=budget,
+        criterion=criterion,
+        multiple=multiple,
+        skip=skip,
+        keep=keep,
+        samples=samples,
+        loss=loss,
+        fold=fold,
+    ).apply()

@@ -1,0 +1,160 @@
+"""The slim model: layers of smaller configurations, with slices of the weights, connected like before."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfsparsecap import keras_internals
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.graph import replace_refs
+from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.labels import Axis
+from tfsparsecap.slimming.scope import Count
+
+
+@dataclass
+class Changes:
+    """New values of the whole model's weights, before they are cut.
+
+    Attributes:
+        values: id of a variable -> its new value.
+        biases: id of a layer without bias -> the bias that it gets, and its labels.
+    """
+
+    values: dict[int, np.ndarray] = field(default_factory=dict)
+    biases: dict[int, tuple[np.ndarray, Axis]] = field(default_factory=dict)
+
+
+def cut(value: np.ndarray, axes: tuple[Axis, ...], alive: np.ndarray) -> np.ndarray:
+    """Returns the part of a weight whose channels stay.
+
+    Args:
+        value: the weight.
+        axes: labels of each of its axes; None for an axis that stays whole.
+        alive: whether each label stays, bool [labels].
+    """
+    for axis, labels in enumerate(axes):
+        if labels is not None:
+            value = np.compress(alive[labels], value, axis)
+    return value
+
+
+def rebuild(analysis: Analysis, alive: np.ndarray, changes: Changes | None = None) -> keras.Model:
+    """Creates the model without the channels that go.
+
+    Args:
+        analysis: of the model.
+        alive: whether each label stays, bool [labels].
+        changes: new values of weights.
+
+    Raises:
+        InputError: a layer cannot be copied, or the slim model would return other shapes.
+    """
+    graph, changes = analysis.graph, changes or Changes()
+
+    def count(axis: np.ndarray) -> int:
+        return int(alive[axis].sum())
+
+    names: dict[str, int] = {}
+    copies = {id(one): _copy(analysis, one, count, changes, names) for one in graph.operations()}
+    tensors: dict[int, Any] = {}
+    for index, layer in graph.input_layers.items():
+        config = layer.get_config()
+        given = {
+            name: config[name] for name in ("batch_shape", "dtype", "name", "sparse", "ragged", "optional")
+        }
+        tensors[index] = keras.Input(**{key: value for key, value in given.items() if value is not None})
+    if graph.is_sequential:
+        first = keras_internals.producer(next(iter(tensors.values())))
+        layers = [copies[id(node.operation)] for node in graph.nodes]
+        model = keras.Sequential([first, *layers], name=graph.name)
+    else:
+        model = _connect(analysis, tensors, copies, count)
+    _check_outputs(analysis, model)
+    for operation in graph.operations():
+        if isinstance(operation, keras.Layer):
+            _fill(analysis, operation, copies[id(operation)], alive, changes)
+    return model
+
+
+def _connect(
+    analysis: Analysis, tensors: dict[int, Any], copies: dict[int, Any], count: Count
+) -> keras.Model:
+    """Calls the copies like the originals."""
+    graph = analysis.graph
+    for node in graph.nodes:
+        args, kwargs = node.args, node.kwargs
+        change = analysis.info(node.operation).arguments
+        if change is not None:
+            args, kwargs = change(args, kwargs, count)
+        args, kwargs = replace_refs((args, kwargs), tensors.__getitem__)
+        results = keras.tree.flatten(copies[id(node.operation)](*args, **kwargs))
+        tensors.update(zip(node.outputs, results, strict=True))
+    inputs = replace_refs(graph.inputs, tensors.__getitem__)
+    outputs = replace_refs(graph.outputs, tensors.__getitem__)
+    model = keras.Model(inputs, outputs, name=graph.name)
+    if tuple(model.output_names) == graph.output_names:
+        return model
+    # The outputs of a nested model have its name.
+    flat = [
+        one if name == old else keras.layers.Identity(name=name)(one)
+        for one, name, old in zip(model.outputs, graph.output_names, model.output_names, strict=True)
+    ]
+    return keras.Model(inputs, keras.tree.pack_sequence_as(outputs, flat), name=graph.name)
+
+
+def _check_outputs(analysis: Analysis, model: keras.Model) -> None:
+    graph = analysis.graph
+    before = [graph.shapes[one.index][1:] for one in keras.tree.flatten(graph.outputs)]
+    for name, shape, output in zip(graph.output_names, before, model.outputs, strict=True):
+        known = [(a, b) for a, b in zip(shape, output.shape[1:], strict=True) if b is not None]
+        if any(a != b for a, b in known):
+            raise InputError(
+                f"{graph.name} would return {name} of shape {tuple(output.shape[1:])} instead of {shape}:"
+                " keep the layers before it with skip="
+            )
+
+
+def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, names: dict[str, int]) -> Any:
+    info = analysis.info(operation)
+    try:
+        config = operation.get_config()
+        config |= {key: new(count) for key, new in info.sizes.items()}
+        if id(operation) in changes.biases:
+            config["use_bias"] = True
+        number = names[config["name"]] = names.get(config["name"], 0) + 1
+        if number > 1:
+            config["name"] = f"{config['name']}_{number}"
+        return type(operation).from_config(config)
+    except (TypeError, ValueError, NotImplementedError, KeyError) as error:
+        raise InputError(
+            f"{operation.name} of {analysis.graph.name}, a {type(operation).__name__}, cannot be copied: use"
+            " keras.ops or a layer with get_config instead"
+        ) from error
+
+
+def _fill(
+    analysis: Analysis, operation: keras.Layer, copy: keras.Layer, alive: np.ndarray, changes: Changes
+) -> None:
+    info, targets = analysis.info(operation), list(copy.weights)
+    if id(operation) in changes.biases:
+        bias, labels = changes.biases[id(operation)]
+        targets = [one for one in targets if one is not copy.bias]
+        copy.bias.assign(cut(bias, (labels,), alive))
+    for old, new in zip(operation.weights, targets, strict=True):
+        value = changes.values.get(id(old))
+        value = keras.ops.convert_to_numpy(old) if value is None else value
+        axes = info.slots.get(id(old))
+        if axes is not None:
+            value = cut(value, axes, alive)
+        new.assign(value)
+    if info.scale_query is not None:
+        kept = info.scale_query[alive[info.scale_query]]
+        # The layer divides scores by the root of the new key size.
+        factor = (len(kept) / len(info.scale_query)) ** 0.5
+        for name in ("kernel", "bias"):
+            variable = getattr(copy.query_dense, name)
+            if variable is not None:
+                variable.assign(variable * factor)

@@ -1,0 +1,203 @@
+"""What the rules see of a call, and what they write down about its layer."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfsparsecap.slimming.graph import Graph, Node, Ref
+from tfsparsecap.slimming.labels import Axis, Labels
+
+#: Number of channels of an axis that stay.
+Count = Callable[[np.ndarray], int]
+#: Labels (or None) of each axis of a tensor.
+Axes = list[Any]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A kernel that multiplies channels: constant channels can move from its input into the bias.
+
+    Attributes:
+        kernel: the variable.
+        axis: of the kernel, along its input channels.
+        bias: path of attributes from the layer to the bias.
+        is_exact: False if padding lets zeros take the place of the constant at borders.
+        spatial: number of axes of the kernel, the first ones, that are summed.
+        share: of these sums that reaches an output; less than 1 for transposed convolutions with strides.
+        groups: number of groups of input channels that are convolved separately.
+        through: a depthwise kernel that the channels pass before.
+        tensor: the tensor that the kernel multiplies; -1: the first one of the call.
+        can_add: whether a layer without a bias can get one.
+    """
+
+    kernel: Any
+    axis: int
+    bias: str = "bias"
+    is_exact: bool = True
+    spatial: int = 0
+    share: float = 1.0
+    groups: int = 1
+    through: Any = None
+    tensor: int = -1
+    can_add: bool = True
+
+
+@dataclass(eq=False)
+class Info:
+    """What is known about a layer or operation.
+
+    Attributes:
+        operation: the layer or operation.
+        slots: id of a variable -> the labels of each of its axes.
+        sizes: key of its config -> function of `Count` that returns the new value.
+        arguments: function of the arguments `(args, kwargs, count)` of a call that returns new ones.
+        kernels: (id of a variable, axis) that create channels, for importance.
+        scales: id of each weight that scales normalised channels (gamma).
+        folds: its kernels.
+        scale_query: MultiHeadAttention's labels of the key size, by whose root scores are divided.
+        known: labels of earlier calls, by name.
+    """
+
+    operation: Any
+    slots: dict[int, tuple[Axis, ...]] = field(default_factory=dict)
+    sizes: dict[str, Callable[[Count], Any]] = field(default_factory=dict)
+    arguments: Callable[[tuple, dict, Count], tuple[tuple, dict]] | None = None
+    kernels: list[tuple[int, int]] = field(default_factory=list)
+    scales: list[int] = field(default_factory=list)
+    folds: list[tuple[Fold, np.ndarray]] = field(default_factory=list)
+    scale_query: np.ndarray | None = None
+    known: dict[str, Axis] = field(default_factory=dict)
+
+
+class Scope:
+    """A call, the axes of its tensors, and what its layer needs to be cut."""
+
+    def __init__(self, node: Node, graph: Graph, labels: Labels, axes: dict[int, Axes], info: Info) -> None:
+        self.node, self.labels, self.info = node, labels, info
+        self.operation: Any = node.operation
+        self._graph, self._axes = graph, axes
+
+    @property
+    def is_first_call(self) -> bool:
+        return "called" not in self.info.known
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Shape of a tensor for a batch of one."""
+        return self._graph.shapes[index]
+
+    def axes(self, index: int) -> Axes:
+        """Labels of the axes of a tensor."""
+        return list(self._axes[index])
+
+    def tensors(self) -> list[int]:
+        """The tensors that the call takes."""
+        return self.node.inputs
+
+    @property
+    def only(self) -> int:
+        """The first tensor that the call takes."""
+        return self.tensors()[0]
+
+    def consumers(self) -> list[Node]:
+        """The calls that take the output."""
+        return [node for node in self._graph.nodes if self.node.outputs[0] in node.inputs]
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument of the call."""
+        if position < len(self.node.args):
+            return self.node.args[position]
+        return self.node.kwargs.get(name, default)
+
+    def emit(self, axes: Axes, position: int = 0) -> None:
+        """Sets the labels of an output."""
+        index = self.node.outputs[position]
+        if len(axes) != len(self.shape(index)):
+            raise RuntimeError(f"{self.operation.name}: {len(axes)} axes for {self.shape(index)}")
+        for axis, length in zip(axes, self.shape(index), strict=True):
+            if axis is not None and len(axis) != length:
+                raise RuntimeError(f"{self.operation.name}: {len(axis)} labels for an axis of {length}")
+        self._axes[index] = axes
+
+    def create(self, unit: str, count: int) -> np.ndarray:
+        """Labels of new channels of the layer: the same in each of its calls."""
+        if unit not in self.info.known:
+            self.info.known[unit] = self.labels.create(self.node.operation.name, unit, count)
+        found = self.info.known[unit]
+        assert found is not None
+        return found
+
+    def tie(self, name: str, axis: Axis) -> Axis:
+        """Couples the channels that a layer takes in all its calls; returns those of the first call."""
+        if name not in self.info.known:
+            self.info.known[name] = axis
+            return axis
+        known = self.info.known[name]
+        if known is None or axis is None:
+            self.labels.freeze([known, axis], f"{self.operation.name} is shared by different tensors")
+            return known
+        self.labels.unite(known, axis)
+        return known
+
+    def slot(self, variable: Any, *axes: Axis) -> None:
+        """Notes the labels of the axes of a weight."""
+        if variable is not None:
+            self.info.slots.setdefault(id(variable), axes)
+
+    def kernel(self, variable: Any, *axes: Axis, creates: tuple[int, ...]) -> None:
+        """Notes the labels of a weight whose axes `creates` are new channels."""
+        if variable is not None and id(variable) not in self.info.slots:
+            self.slot(variable, *axes)
+            self.info.kernels += [(id(variable), axis) for axis in creates]
+
+    def fold(self, variable: Any, axis: int, labels: Axis, **options: Any) -> None:
+        """Notes that constant input channels of a kernel can move into the bias."""
+        if labels is not None and not any(one.kernel is variable for one, _ in self.info.folds):
+            options = {"tensor": self.only, **options}
+            self.info.folds.append((Fold(variable, axis, **options), labels))
+
+    def freeze(self, axes: Iterable[Axis], reason: str) -> None:
+        self.labels.freeze(axes, reason)
+
+    def freeze_all(self, reason: str) -> None:
+        """Keeps the channels of all tensors that the call takes."""
+        for index in self.tensors():
+            self.freeze(self.axes(index), reason)
+
+    def freeze_other(self, index: int, axis: int, reason: str) -> Axes:
+        """Keeps the channels of all axes of a tensor except one; returns the axes that are left."""
+        axes = self.axes(index)
+        kept = axis % len(axes)
+        self.freeze([one for position, one in enumerate(axes) if position != kept], reason)
+        return [one if position == kept else None for position, one in enumerate(axes)]
+
+    def broadcast(self, tensors: list[Any], reason: str) -> Axes:
+        """Couples tensors that are combined element by element; constants keep what they touch."""
+        shapes = [self.shape(one.index) if isinstance(one, Ref) else np.shape(one) for one in tensors]
+        rank = max(map(len, shapes))
+        result: Axes = [None] * rank
+        for back in range(1, rank + 1):
+            present = []
+            for one, shape in zip(tensors, shapes, strict=True):
+                if back > len(shape):
+                    continue
+                axis = self.axes(one.index)[-back] if isinstance(one, Ref) else None
+                if shape[-back] == 1:  # one channel for all of the other tensor
+                    self.freeze([axis], reason)
+                else:
+                    present.append(axis)
+            labelled = [axis for axis in present if axis is not None]
+            if len(labelled) != len(present):
+                self.freeze(labelled, reason)
+                continue
+            for axis in labelled[1:]:
+                self.labels.unite(labelled[0], axis)
+            result[-back] = labelled[0] if labelled else None
+        return result
+
+
+def refs(structure: Any) -> list[Ref]:
+    """The tensors in an argument."""
+    return [leaf for leaf in keras.tree.flatten(structure) if isinstance(leaf, Ref)]

@@ -1,0 +1,127 @@
+"""Choice of the channels that go: the least important blocks, until the budget is met."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfsparsecap.errors import InputError, unknown_name
+from tfsparsecap.slimming.cost import Cost, Costs
+from tfsparsecap.slimming.groups import Analysis
+
+BUDGETS = ("channels", "parameters", "flops", "latency")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Channels to remove.
+
+    Attributes:
+        removed: classes of labels.
+        before, after: costs.
+    """
+
+    removed: np.ndarray
+    before: Cost
+    after: Cost
+
+
+def blocks(analysis: Analysis, scores: np.ndarray, multiple: int, keep: float) -> list[np.ndarray]:
+    """Returns the classes that can go, a block of channels at a time, the least important block first.
+
+    The blocks of equal importance are in turns from all groups, so that equal layers shrink equally.
+
+    Args:
+        scores: importance of each class, float64 [labels].
+        multiple: channel counts stay multiples of it.
+        keep: smallest share of each group that stays.
+    """
+    found: list[tuple[float, float, np.ndarray]] = []
+    for group in analysis.groups:
+        order = group.classes[np.argsort(scores[group.classes], kind="stable")]
+        block, size = group.block(multiple), group.size
+        least = max(block, int(np.ceil(keep * size / block)) * block)
+        start = 0
+        length = size % block or block
+        while start + length <= size - least:
+            part = order[start : start + length]
+            found.append((float(scores[part].mean()), start / size, part))
+            start, length = start + length, block
+    return [part for _, _, part in sorted(found, key=lambda one: one[:2])]
+
+
+def choose(
+    analysis: Analysis,
+    costs: Costs,
+    scores: np.ndarray,
+    ratio: float,
+    budget: str,
+    multiple: int,
+    keep: float,
+    measure: Callable[[np.ndarray], float] | None = None,
+) -> Choice:
+    """Chooses the channels to remove.
+
+    Args:
+        ratio: share of the budget to remove.
+        budget: one of `BUDGETS`.
+        measure: latency of the model without some classes; by default the estimate.
+
+    Raises:
+        InputError: the ratio cannot be reached, or no channel can be removed.
+    """
+    if budget not in BUDGETS:
+        raise unknown_name("budget", budget, BUDGETS)
+    parts = blocks(analysis, scores, multiple, keep)
+    everything = analysis.alive(np.array([], np.int64))
+    before = costs(everything)
+    name = analysis.graph.name
+
+    def removed(number: int) -> np.ndarray:
+        return np.concatenate([np.array([], np.int64), *parts[:number]])
+
+    def share(number: int) -> float:
+        if budget == "latency" and measure is not None:
+            return 1 - measure(removed(number)) / whole
+        after = costs(analysis.alive(removed(number)))
+        return 1 - getattr(after, budget) / max(getattr(before, budget), 1e-30)
+
+    whole = measure(removed(0)) if budget == "latency" and measure is not None else 0.0
+    if not parts:
+        raise InputError(f"{name} has no channels to remove: {_why(analysis, multiple)}")
+    most = share(len(parts))
+    if most < ratio:
+        raise InputError(
+            f"{name} can lose at most {most:.0%} of its {budget}, not {ratio:.0%}: lower the ratio, keep= or"
+            f" multiple={multiple}, or skip fewer layers"
+        )
+    low, high = 0, len(parts)  # share(low) < ratio <= share(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if share(middle) >= ratio else (middle, high)
+    if budget == "channels" and abs(share(low) - ratio) < abs(share(high) - ratio):
+        high = low
+    chosen = removed(high)
+    return Choice(chosen, before, costs(analysis.alive(chosen)))
+
+
+def _why(analysis: Analysis, multiple: int) -> str:
+    if analysis.groups:
+        return f"no layer has more than {multiple} that may go; give a smaller multiple="
+    reasons = list(analysis.reasons().items())
+    listed = "; ".join(f"{layer}: {reason}" for layer, reason in reasons[:3])
+    return f"{listed or 'it has no convolutions or dense layers'}; skip fewer layers or replace these"
+
+
+def whole_blocks(analysis: Analysis, unused: np.ndarray, multiple: int) -> np.ndarray:
+    """Returns classes `unused` (bool [labels]) in whole blocks; each group keeps at least one block."""
+    found = [np.array([], np.int64)]
+    for group in analysis.groups:
+        free = group.classes[unused[group.classes]]
+        block = group.block(multiple)
+        # The first block makes up for a size that is no multiple.
+        rest = group.size % block
+        number = min(len(free), max(group.size - block, 0))
+        number = 0 if number < rest else rest + (number - rest) // block * block
+        found.append(free[:number])
+    return np.concatenate(found)

@@ -1,0 +1,161 @@
+"""How recurrent and attention layers create, pass on and couple channels."""
+
+from typing import Any
+
+import numpy as np
+from keras import layers
+
+from tfsparsecap.slimming.labels import Axis
+from tfsparsecap.slimming.layer_rules import LAYERS as SIMPLE_LAYERS
+from tfsparsecap.slimming.layer_rules import Rule, unknown
+from tfsparsecap.slimming.scope import Count, Ref, Scope, refs
+
+#: Number of gates of a cell: their columns lie one after the other in each kernel.
+GATES = {layers.LSTM: 4, layers.GRU: 3, layers.SimpleRNN: 1}
+
+
+def _cell(scope: Scope, layer: Any, into: Axis, units: np.ndarray) -> None:
+    """Notes the labels of the weights of a recurrent cell."""
+    cell, gates = layer.cell, GATES[type(layer)]
+    columns = np.tile(units, gates)
+    scope.kernel(cell.kernel, into, columns, creates=(1,))
+    scope.kernel(cell.recurrent_kernel, units, columns, creates=(1,))
+    if cell.bias is not None:
+        scope.slot(cell.bias, *([None] * (len(cell.bias.shape) - 1)), columns)
+    if layer is scope.operation and cell.bias is not None and len(cell.bias.shape) == 1:
+        scope.fold(cell.kernel, 0, into, bias="cell.bias", can_add=False)
+    else:
+        scope.labels.mix(into)
+
+
+def recurrent(scope: Scope) -> None:
+    layer = scope.operation
+    if type(layer) not in GATES or len(scope.tensors()) > 1 + len(refs(scope.node.kwargs.get("mask"))):
+        return unknown(scope)
+    inputs = scope.freeze_other(scope.only, -1, f"{layer.name} works along this axis")
+    units = scope.create("units", layer.units)
+    _cell(scope, layer, scope.tie("inputs", inputs[-1]), units)
+    scope.info.sizes["units"] = lambda count: count(units)
+    scope.labels.mix(units)
+    for position, index in enumerate(scope.node.outputs):
+        scope.emit([*([None] * (len(scope.shape(index)) - 1)), units], position)
+
+
+def resized_inner(config: dict, units: int) -> dict:
+    """Returns the serialized layer of a wrapper with another number of units, not built yet."""
+    config = {key: value for key, value in config.items() if key != "build_config"}
+    return {**config, "config": {**config["config"], "units": units}}
+
+
+def bidirectional(scope: Scope) -> None:
+    layer = scope.operation
+    parts = (layer.forward_layer, layer.backward_layer)
+    plain = all(type(part) in GATES for part in parts) and len(scope.node.outputs) == 1
+    if not plain or len(scope.tensors()) > 1 + len(refs(scope.node.kwargs.get("mask"))):
+        return unknown(scope)
+    inputs = scope.freeze_other(scope.only, -1, f"{layer.name} works along this axis")
+    into = scope.tie("inputs", inputs[-1])
+    units = [scope.create(f"{side} units", layer.forward_layer.units) for side in ("forward", "backward")]
+    # Keras gives both directions the same number of units.
+    scope.labels.unite(units[0], units[1])
+    for part, of_part in zip(parts, units, strict=True):
+        _cell(scope, part, into, of_part)
+        scope.labels.mix(of_part)
+
+    def resized(name: str) -> Any:
+        def new(count: Count) -> dict:
+            return resized_inner(scope.operation.get_config()[name], count(units[0]))
+
+        return new
+
+    config = layer.get_config()
+    for name in ("layer", "backward_layer"):
+        if config.get(name) is not None:
+            scope.info.sizes[name] = resized(name)
+    result = np.concatenate(units) if layer.merge_mode == "concat" else units[0]
+    rank = len(scope.shape(scope.node.outputs[0]))
+    scope.emit([*([None] * (rank - 1)), result])
+
+
+def multi_head_attention(scope: Scope) -> None:
+    """Heads, sizes of keys and of values are removed; scores keep their scale."""
+    layer, config = scope.operation, scope.operation.get_config()
+    query, value = scope.argument(0, "query"), scope.argument(1, "value")
+    key = scope.argument(2, "key") or value
+    if any(not isinstance(one, Ref) for one in (query, key, value)) or config.get("use_gate"):
+        return unknown(scope)
+    if len(scope.node.outputs) > 1:
+        return unknown(scope)
+    parts = attention_parts(layer)
+    heads = scope.create("heads", config["num_heads"])
+    keys = scope.create("key size", config["key_dim"])
+    values = scope.create("value size", config["value_dim"])
+    for name, ref, columns in (("query", query, keys), ("key", key, keys), ("value", value, values)):
+        axes = scope.freeze_other(ref.index, -1, f"{layer.name} works along this axis")
+        into, dense = scope.tie(name, axes[-1]), parts[name]
+        scope.kernel(dense.kernel, into, heads, columns, creates=(1, 2))
+        scope.slot(dense.bias, heads, columns)
+        bias = f"{ATTENTION_PARTS[name]}.bias"
+        scope.fold(dense.kernel, 0, into, bias=bias, tensor=ref.index, can_add=False)
+    dense = parts["output"]
+    created = scope.create("output", dense.kernel.shape[-1])
+    if len(dense.kernel.shape) != 3:
+        return unknown(scope)
+    scope.kernel(dense.kernel, heads, values, created, creates=(2,))
+    scope.slot(dense.bias, created)
+    scope.labels.mix(heads)
+    scope.labels.mix(keys)
+    scope.labels.mix(values)
+    scope.info.scale_query = keys
+    scope.info.sizes |= {
+        "num_heads": lambda count: count(heads),
+        "key_dim": lambda count: count(keys),
+        "value_dim": lambda count: count(values),
+        "output_shape": lambda count: (count(created),),
+    }
+    rank = len(scope.shape(scope.node.outputs[0]))
+    scope.emit([*([None] * (rank - 1)), created])
+
+
+#: The sublayers of MultiHeadAttention.
+ATTENTION_PARTS = {
+    "query": "query_dense",
+    "key": "key_dense",
+    "value": "value_dense",
+    "output": "output_dense",
+}
+
+
+def attention_parts(layer: layers.MultiHeadAttention) -> dict[str, Any]:
+    """Returns the sublayers `query`, `key`, `value` and `output` of an attention layer."""
+    return {name: getattr(layer, attribute) for name, attribute in ATTENTION_PARTS.items()}
+
+
+def time_distributed(scope: Scope) -> None:
+    """A dense layer for each step; other layers inside stay whole."""
+    inner = scope.operation.layer
+    if type(inner) is not layers.Dense:
+        return unknown(scope)
+    outer = scope.operation
+    scope.operation = inner
+    try:
+        SIMPLE_LAYERS[layers.Dense](scope)
+    finally:
+        scope.operation = outer
+    into = scope.info.known["inputs"]
+    scope.info.folds.clear()
+    scope.fold(inner.kernel, 0, into, bias="layer.bias", can_add=False)
+    units = scope.info.sizes.pop("units")
+
+    def resized(count: Count) -> dict:
+        return resized_inner(outer.get_config()["layer"], units(count))
+
+    scope.info.sizes["layer"] = resized
+
+
+LAYERS: dict[type, Rule] = {
+    **dict.fromkeys(GATES, recurrent),
+    layers.Bidirectional: bidirectional,
+    layers.MultiHeadAttention: multi_head_attention,
+    layers.TimeDistributed: time_distributed,
+}

@@ -1,0 +1,284 @@
+"""How pooling, reshaping and slicing move channels."""
+
+import math
+
+import numpy as np
+from keras import layers
+
+from tfsparsecap.slimming.layer_rules import Rule, is_elementwise, unknown
+from tfsparsecap.slimming.scope import Axes, Count, Scope
+
+
+def unchanged(scope: Scope) -> None:
+    """Each element of the output depends on the same element of the input."""
+    scope.emit(scope.axes(scope.only))
+
+
+def activation(scope: Scope) -> None:
+    if is_elementwise(scope.operation.activation):
+        return unchanged(scope)
+    name = getattr(scope.operation.activation, "__name__", "function")
+    scope.freeze_all(f"{scope.operation.name} applies {name}")
+    scope.emit([None] * len(scope.shape(scope.only)))
+
+
+def spatial(scope: Scope) -> None:
+    """Pooling, padding, cropping and up-sampling: only the last axis may lose channels."""
+    if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
+        return unknown(scope)
+    axes = scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
+    rank = len(scope.shape(scope.node.outputs[0]))
+    scope.emit([None] * (rank - 1) + [axes[-1]])
+
+
+def flatten(scope: Scope) -> None:
+    if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
+        return unknown(scope)
+    reshape(scope)
+
+
+def _segments(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """Splits two shapes of the same size into the shortest runs of axes of the same size."""
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        left: list[int] = []
+        right: list[int] = []
+        a = b = 1
+        while not left or not right or a != b:
+            if i < len(before) and (not left or (right and a < b) or j >= len(after)):
+                a *= before[i]
+                left.append(i)
+                i += 1
+            elif j < len(after):
+                b *= after[j]
+                right.append(j)
+                j += 1
+            else:
+                break
+        found.append((left, right))
+    return found
+
+
+def _merge(scope: Scope, axes: Axes, left: list[int], shape: tuple[int, ...], target: list[int]) -> Axes:
+    """Labels of the axes that a run of axes becomes."""
+    before, after = [shape[i] for i in left], target
+    labelled = [i for i in left if axes[i] is not None]
+    if not labelled:
+        return [None] * len(after)
+    chosen = axes[labelled[0]]
+    assert chosen is not None
+    if len(labelled) > 1:
+        scope.freeze([axes[i] for i in labelled], f"{scope.operation.name} merges two axes with channels")
+        return [None] * len(after)
+    position = left.index(labelled[0])
+    table = np.broadcast_to(chosen.reshape([-1 if i == position else 1 for i in range(len(left))]), before)
+    table = table.reshape(after)
+    varying = [
+        axis
+        for axis in range(len(after))
+        if after[axis] > 1 and not np.array_equal(table, np.broadcast_to(np.take(table, [0], axis), after))
+    ]
+    if len(varying) > 1 and len(left) == 1:
+        # The channels are split: heads if the next operation moves them away, otherwise the last axis.
+        kept = varying[0] if len(varying) == 2 and _becomes_heads(scope) else varying[-1]
+        rows = np.moveaxis(table, kept, 0).reshape(after[kept], -1)
+        scope.labels.unite_rows(rows)
+        varying = [kept]
+    if len(varying) > 1:
+        scope.freeze([chosen], f"{scope.operation.name} spreads channels over several axes")
+        return [None] * len(after)
+    kept = varying[0] if varying else len(after) - 1
+    first = np.moveaxis(table, kept, 0).reshape(after[kept], -1)[:, 0]
+    return [first if axis == kept else None for axis in range(len(after))]
+
+
+def _becomes_heads(scope: Scope) -> bool:
+    moving = {"Transpose", "Permute", "Swapaxes", "Moveaxis", "Einsum"}
+    return any(type(one.operation).__name__ in moving for one in scope.consumers())
+
+
+def reshape(scope: Scope) -> None:
+    """Reshape and Flatten: the new target is computed from the labels of the output."""
+    shape, target = scope.shape(scope.only), scope.shape(scope.node.outputs[0])
+    if 0 in shape or math.prod(shape) != math.prod(target):
+        return unknown(scope)
+    axes = scope.axes(scope.only)
+    result: Axes = []
+    for left, right in _segments(shape, target):
+        if not right:
+            continue
+        if not left:  # lengths of one
+            result += [None] * len(right)
+        else:
+            result += _merge(scope, axes, left, shape, [target[j] for j in right])
+    config = scope.operation.get_config()
+    for key in ("target_shape", "newshape"):
+        if key in config:
+            given = config[key]
+            given = [given] if isinstance(given, int) else list(given)
+            of_given = result[len(result) - len(given) :]
+
+            def resized(count: Count, given: list = given, of_given: Axes = of_given) -> tuple:
+                return tuple(
+                    length if axis is None or length in (-1, None) else count(axis)
+                    for length, axis in zip(given, of_given, strict=True)
+                )
+
+            scope.info.sizes[key] = resized
+    scope.emit(result)
+
+
+def permute(scope: Scope) -> None:
+    axes = scope.axes(scope.only)
+    config = scope.operation.get_config()
+    if "dims" in config:
+        order = [0, *config["dims"]]
+    elif config.get("axes") is not None:
+        order = list(config["axes"])
+    elif "axis1" in config:
+        order = list(range(len(axes)))
+        first, second = config["axis1"], config["axis2"]
+        order[first], order[second] = order[second], order[first]
+    else:
+        order = list(range(len(axes)))[::-1]
+    scope.emit([axes[one] for one in order])
+
+
+def expand_dims(scope: Scope) -> None:
+    axes, given = scope.axes(scope.only), scope.operation.axis
+    rank = len(scope.shape(scope.node.outputs[0]))
+    new = {one % rank for one in ([given] if isinstance(given, int) else given)}
+    left = iter(axes)
+    scope.emit([None if one in new else next(left) for one in range(rank)])
+
+
+def squeeze(scope: Scope) -> None:
+    axes, shape, given = scope.axes(scope.only), scope.shape(scope.only), scope.operation.axis
+    if given is None:
+        return unknown(scope)
+    gone = {one % len(shape) for one in ([given] if isinstance(given, int) else given)}
+    scope.freeze([axes[one] for one in gone], f"{scope.operation.name} removes the axis")
+    scope.emit([axis for one, axis in enumerate(axes) if one not in gone])
+
+
+def global_pooling(scope: Scope) -> None:
+    if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
+        return unknown(scope)
+    axes = scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
+    rank = len(scope.shape(scope.node.outputs[0]))
+    scope.emit([None] * (rank - 1) + [axes[-1]])
+
+
+def repeat_vector(scope: Scope) -> None:
+    scope.emit([None, None, scope.axes(scope.only)[-1]])
+
+
+def get_item(scope: Scope) -> None:
+    """Slices with step 1 and single positions of axes; channels may be sliced, not picked."""
+    axes, shape = scope.axes(scope.only), scope.shape(scope.only)
+    key = scope.argument(1, "key")
+    key = list(key) if isinstance(key, (tuple, list)) else [key]
+    if any(not (one is None or one is Ellipsis or isinstance(one, (int, slice))) for one in key):
+        return unknown(scope)
+    if Ellipsis in key:
+        at = key.index(Ellipsis)
+        missing = len(axes) - sum(one is not None and one is not Ellipsis for one in key)
+        key[at : at + 1] = [slice(None)] * missing
+    key += [slice(None)] * (len(axes) - sum(one is not None for one in key))
+    result: Axes = []
+    cut: dict[int, tuple[np.ndarray, int, int]] = {}
+    position = 0
+    for place, one in enumerate(key):
+        if one is None:
+            result.append(None)
+            continue
+        axis = axes[position]
+        if isinstance(one, int):
+            scope.freeze([axis], f"{scope.operation.name} picks a channel")
+        elif axis is None or one == slice(None):
+            result.append(axis)
+        elif one.step not in (None, 1):
+            scope.freeze([axis], f"{scope.operation.name} picks channels")
+            result.append(None)
+        else:
+            start, stop, _ = one.indices(shape[position])
+            result.append(axis[start:stop])
+            cut[place] = (axis, start, stop)
+        position += 1
+    if cut:
+
+        def moved(args: tuple, kwargs: dict, count: Count) -> tuple[tuple, dict]:
+            new = [
+                slice(count(cut[place][0][: cut[place][1]]), count(cut[place][0][: cut[place][2]]))
+                if place in cut
+                else one
+                for place, one in enumerate(key)
+            ]
+            return (args[0], tuple(new)), {}
+
+        scope.info.arguments = moved
+    scope.emit(result)
+
+
+def pad(scope: Scope) -> None:
+    """Padding with zeros; channels that are padded are new ones, which may be removed like others."""
+    axes, operation = scope.axes(scope.only), scope.operation
+    given = operation.get_config()["pad_width"]
+    if not isinstance(given, (list, tuple)) or len(given) != len(axes):
+        return unknown(scope)
+    widths = [list(one) for one in given]
+    labels = axes[-1]
+    if operation.mode != "constant" or scope.argument(1, "constant_values"):
+        return unknown(scope)
+    before, after = widths[-1]
+    if any(axis is not None and any(width) for axis, width in zip(axes[:-1], widths[:-1], strict=True)):
+        return unknown(scope)
+    if labels is not None and before + after:
+        left = scope.labels.create(operation.name, "zeros before", before)
+        right = scope.labels.create(operation.name, "zeros after", after)
+        axes[-1] = np.concatenate([left, labels, right])
+        scope.info.sizes["pad_width"] = lambda count: [*widths[:-1], [count(left), count(right)]]
+    scope.emit(axes)
+
+
+def broadcast_to(scope: Scope) -> None:
+    axes = scope.axes(scope.only)
+    target = scope.shape(scope.node.outputs[0])
+    given = list(scope.operation.shape)
+    result: Axes = [*([None] * (len(target) - len(axes))), *axes]
+    for place, axis in enumerate(result):
+        if axis is not None and len(axis) != target[place]:
+            scope.freeze([axis], f"{scope.operation.name} repeats it")
+            result[place] = None
+    scope.info.sizes["shape"] = lambda count: tuple(
+        length if axis is None else count(axis) for length, axis in zip(given, result, strict=True)
+    )
+    scope.emit(result)
+
+
+_UNCHANGED_LAYERS = (
+    layers.Dropout, layers.SpatialDropout1D, layers.SpatialDropout2D, layers.SpatialDropout3D,
+    layers.GaussianDropout, layers.GaussianNoise, layers.AlphaDropout, layers.ActivityRegularization,
+    layers.Identity, layers.ReLU, layers.LeakyReLU, layers.ELU, layers.Masking,
+)  # fmt: skip
+_SPATIAL = (
+    layers.MaxPooling1D, layers.MaxPooling2D, layers.MaxPooling3D, layers.AveragePooling1D,
+    layers.AveragePooling2D, layers.AveragePooling3D, layers.ZeroPadding1D, layers.ZeroPadding2D,
+    layers.ZeroPadding3D, layers.Cropping1D, layers.Cropping2D, layers.Cropping3D, layers.UpSampling1D,
+    layers.UpSampling2D, layers.UpSampling3D, layers.Resizing,
+)  # fmt: skip
+_GLOBAL = (
+    layers.GlobalAveragePooling1D, layers.GlobalAveragePooling2D, layers.GlobalAveragePooling3D,
+    layers.GlobalMaxPooling1D, layers.GlobalMaxPooling2D, layers.GlobalMaxPooling3D,
+)  # fmt: skip
+LAYERS: dict[type, Rule] = {
+    **dict.fromkeys(_UNCHANGED_LAYERS, unchanged),
+    **dict.fromkeys((layers.Activation,), activation),
+    **dict.fromkeys(_SPATIAL, spatial),
+    **dict.fromkeys(_GLOBAL, global_pooling),
+    layers.Flatten: flatten,
+    layers.Reshape: reshape,
+    layers.Permute: permute,
+    layers.RepeatVector: repeat_vector,
+}
