@@ -23,7 +23,7 @@ from tfsparsecap.files import atomic_path
 
 
 class _CallableModule(types.ModuleType):
-    """Importing this module sets `tfsparsecap.slim` to it, so it can be called like the function `sc.slim`."""
+    """Importing this module sets `tfsparsecap.slim` to it: it can be called like the function `sc.slim`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from tfsparsecap.slimming.plan import slim
