@@ -18,8 +18,8 @@ examples:
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfsparsecap.command import (
@@ -90,14 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = DONE
     results: list[dict[str, Any]] = []
     with only_json_on_stdout(given.json):
-        if Path(given.captioner).is_dir():
+        if os.path.isdir(given.captioner):
             start_tensorflow()
         captioner = load(given.captioner)
         captioner.change_search(**changes)
         found = captioner.stream(
             given.images, beam=given.beam, samples=given.sample, features=given.features, **sampling
         )
-        many = len(given.images) > 1 or (given.features is None and Path(given.images[0]).is_dir())
+        many = len(given.images) > 1 or (given.features is None and os.path.isdir(given.images[0]))
         for captions in found:
             error = captions.error
             if error is None and not captions:

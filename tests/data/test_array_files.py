@@ -1,6 +1,7 @@
 """Shape and first rows of array files, intact and damaged."""
 
 import io
+import os
 import struct
 import zipfile
 
@@ -146,3 +147,15 @@ def test_missing_files_and_folders_are_reported(tmp_path):
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(InputError, match="is damaged"), open_array(tmp_path / "folder.npy"):
         pass
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_devices_and_pipes_are_not_read(tmp_path, ending):
+    os.mkfifo(tmp_path / f"pipe.{ending}")
+    (tmp_path / f"zero.{ending}").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        with (
+            pytest.raises(InputError, match=rf"{name}\.{ending}: it is a device or a pipe"),
+            open_array(tmp_path / f"{name}.{ending}"),
+        ):
+            pass

@@ -141,6 +141,7 @@ def test_vocabulary_files_have_one_token_per_line(tmp_path):
     [
         (b"", "begins with"),
         (b"a\ndog\n", "begins with a dog"),
+        (b"a" * 5000, "begins with a{100}: use"),
         (b"<pad>\n<start>\n<end>\n<unk>\n", "zero words"),
         (b"<pad>\n<start>\n<end>\n<unk>\na\na\n", "'a' more than once"),
         (b"<pad>\n<start>\n<end>\n<unk>\na\n\nb\n", "line 6"),

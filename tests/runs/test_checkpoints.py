@@ -192,6 +192,12 @@ def test_files_that_are_not_checkpoints_are_rejected(tmp_path):
         read_notes(tmp_path / "newer.npz")
 
 
+def test_a_device_is_not_read(tmp_path):
+    (tmp_path / "epoch-0001.npz").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match=r"epoch-0001\.npz is not a complete checkpoint .*it is a device"):
+        checkpoints._read(tmp_path / "epoch-0001.npz")
+
+
 def test_a_full_disk_keeps_the_existing_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "a.npz"
     save_checkpoint(path, *model_and_optimizer(), {"epoch": 1})

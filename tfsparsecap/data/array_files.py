@@ -5,6 +5,7 @@ import functools
 import io
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE
+from tfsparsecap.files import DAMAGE, check_input_file
 
 #: Suffixes of the supported files.
 ENDINGS = (".npy", ".npz")
@@ -98,6 +99,7 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
     """The bytes of an array file, and their number."""
+    check_input_file(path, sys.maxsize)
     if path.endswith(".npz"):
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

@@ -183,9 +183,10 @@ class WordTokenizer(Tokenizer):
     def __init__(self, vocabulary: Sequence[str]):
         vocabulary = list(vocabulary)
         if tuple(vocabulary[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+            start = " ".join(vocabulary[:4])[:100] or "nothing"
             raise InputError(
                 f"a vocabulary begins with {' '.join(SPECIAL_TOKENS)}, one token per line; this one begins "
-                f"with {' '.join(vocabulary[:4]) or 'nothing'}: use a vocabulary.txt written by this package"
+                f"with {start}: use a vocabulary.txt written by this package"
             )
         if len(vocabulary) == len(SPECIAL_TOKENS):
             raise InputError(
@@ -193,7 +194,9 @@ class WordTokenizer(Tokenizer):
             )
         repeated = [token for token, count in Counter(vocabulary).items() if count > 1]
         if repeated:
-            raise InputError(f"the vocabulary contains {repeated[0]!r} more than once: remove the repetition")
+            raise InputError(
+                f"the vocabulary contains {repeated[0]!r:.100} more than once: remove the repetition"
+            )
         bad = [number for number, token in enumerate(vocabulary, 1) if not token.strip() or "\n" in token]
         if bad:
             raise InputError(f"line {bad[0]} of the vocabulary is not a word: correct or remove it")

@@ -32,7 +32,7 @@ def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
         a small red circle above a large blue star
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path.is_dir, False for a path that nobody can use
         from tfsparsecap.inference.finished_run import FinishedRun
 
         return FinishedRun.load(path)

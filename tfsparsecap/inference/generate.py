@@ -208,7 +208,7 @@ class CaptionGenerator(ABC):
     def _is_one(self, images: Any, ids: bool) -> bool:
         """Whether `images` is one image and not several."""
         if isinstance(images, str | os.PathLike):
-            return ids or not Path(images).is_dir()
+            return ids or not os.path.isdir(images)
         if hasattr(images, "ndim"):
             return images.ndim <= (3 if self.feature_size is None else 2)
         return isinstance(images, Mapping) or not isinstance(images, Iterable)
@@ -217,7 +217,7 @@ class CaptionGenerator(ABC):
         """Name and inputs of each image, or why it cannot be read; folders stand for the images in them."""
         for image in [images] if isinstance(images, str | os.PathLike) else images:
             files = [image]
-            if isinstance(image, str | os.PathLike) and Path(image).is_dir():
+            if isinstance(image, str | os.PathLike) and os.path.isdir(image):
                 files = sorted(file for file in Path(image).iterdir() if file.suffix.lower() in SUFFIXES)
                 if not files:
                     yield str(image), InputError(f"there are no images in the folder {image}")

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from tfsparsecap.data.array_files import array_header
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE, atomic_path
+from tfsparsecap.files import DAMAGE, atomic_path, check_input_file
 
 _FORMAT = 1
 # Keras numbers layers in the order of their creation in a process: the first Dense of the second model is
@@ -175,6 +176,7 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an `.npz` file; allocates no more memory than the file has bytes."""
     arrays = {}
+    check_input_file(path, sys.maxsize)
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
