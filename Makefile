@@ -6,6 +6,7 @@ PYENV_PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12)
 PYTHON ?= $(firstword $(foreach python,python3.12 $(PYENV_PYTHONS) python3.13 python3.11,\
   $(shell $(python) -c 'print("$(python)")' 2>/dev/null)) python3)
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 # A variable MODEL in the environment is ignored.
 MODEL =
 DENSE =
@@ -28,7 +29,7 @@ APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast lint types docs format wheel apk test-android clean FORCE
+.PHONY: help setup demo test test-fast fuzz lint types docs format wheel apk test-android clean FORCE
 
 help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
@@ -63,6 +64,9 @@ test: lint types docs ## Check style, types and documentation, then run all test
 
 test-fast: lint ## Check the style, then run the fast tests (under three minutes)
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+fuzz: $(READY) ## Read 10 000 damaged files of every kind (FUZZ_ARGS='--kind table --seed 7': one of them again)
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check .

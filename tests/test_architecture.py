@@ -67,6 +67,7 @@ COMMANDS = {
 WITHOUT_MODULE = {
     "test_architecture.py",
     "test_docs.py",
+    "test_fuzz.py",
     "test_packaging.py",
     "test_run_methods.py",  # training/run.py with every pruning method
     "test_runtimes.py",

@@ -46,3 +46,10 @@ def test_other_values_are_rejected(value, limits):
 def test_the_message_names_all_limits():
     with pytest.raises(InputError, match=r"^rate is 2: give a number of at least 0 and below 1$"):
         check_number("rate", 2, at_least=0, below=1)
+
+
+def test_messages_are_one_short_line_of_printable_characters():
+    assert str(InputError("no\nfile \x1b[2J\ud800: look")) == "no file ?[2J?: look"
+    text = str(InputError(f"{'a' * 1000}: check the path"))
+    assert len(text) == 600 and " … " in text and text.endswith(": check the path")
+    assert str(InputError(text)) == text

@@ -7,12 +7,32 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
+# Characters of a message at most, and how many of them stand before what is left out of a longer one.
+_LONGEST, _FIRST = 600, 400
+
 
 class InputError(ValueError):
     """Input that cannot be used. The message is one sentence: what is wrong, where, and what to do.
 
-    The command lines print the message without a traceback and exit with code 2.
+    The command lines print the message without a traceback and exit with code 2. Messages quote files, so
+    that line breaks and characters that a terminal obeys are replaced, and the middle of a long one is left
+    out.
+
+    Examples:
+        >>> print(InputError("there is no file \x1b[2J: check the path"))
+        there is no file ?[2J: check the path
     """
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(short_line(str(sentence)))
+
+
+def short_line(text: str) -> str:
+    """A text that quotes files as one line of printable characters, without the middle if it is long."""
+    text = "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_FIRST]} … {text[len(text) - (_LONGEST - _FIRST - 3) :]}"
 
 
 def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError:

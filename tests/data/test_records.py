@@ -28,6 +28,13 @@ def test_white_space_and_broken_unicode_of_captions_are_cleaned():
     assert clean_caption("\n") == ""
 
 
+def test_reasons_quote_files_and_are_still_one_line_that_can_be_written():
+    bad = BadRecords()
+    bad.add("captions.jsonl line 1", f"the split '\ud800\n{'x' * 1000}' is not train, validation or test")
+    text = str(bad.skipped[0])
+    assert text.startswith("captions.jsonl line 1: the split '? xxx") and len(text.encode()) < 700
+
+
 def test_seeded_splits_depend_on_names_and_seed_only():
     names = [f"{n}.jpg" for n in range(200)]
     splits, note = seeded_splits(names, 3, "captions.csv")

@@ -4,19 +4,9 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.weight_files.onnx_file import message_class, read_onnx
+from tfsparsecap.weight_files.onnx_file import read_onnx
 
-
-def write(path, tensors, nodes):
-    model = message_class("Model")()
-    for name, values in tensors.items():
-        tensor = model.graph.initializer.add(name=name, dims=values.shape)
-        tensor.data_type = {"float32": 1, "float16": 10, "int64": 7}[values.dtype.name]
-        tensor.raw_data = values.tobytes()
-    for kind, name, inputs in nodes:
-        model.graph.node.add(op_type=kind, name=name, input=inputs)
-    path.write_bytes(model.SerializeToString())
-    return path
+from .torch_files import write_onnx as write
 
 
 def test_changed_weights_are_named_after_their_layers(tmp_path):

@@ -1,10 +1,11 @@
-"""Writes checkpoints in the layout of torch.save, with pickles made instruction by instruction."""
+"""Writes files of weights: torch.save's, with pickles made instruction by instruction, and ONNX."""
 
 import struct
 import zipfile
 
 import numpy as np
 
+from tfsparsecap.weight_files.onnx_file import message_class
 from tfsparsecap.weight_files.torch_archive import read_checkpoint
 
 
@@ -113,4 +114,17 @@ def write_legacy(path, arrays: dict[str, np.ndarray], magic=0x1950A86A20F9469CFC
     system = mapping({"protocol_version": number(1001), "little_endian": b"\x88"})
     pickles = [number(magic), number(1001), system, mapping(entries), b"](" + b"".join(keys) + b"e"]
     path.write_bytes(b"".join(b"\x80\x02" + program + b"." for program in pickles) + content)
+    return path
+
+
+def write_onnx(path, tensors, nodes):
+    """Writes an ONNX file of tensors, by name, and of nodes: operator, name and names of its inputs."""
+    model = message_class("Model")()
+    for key, values in tensors.items():
+        entry = model.graph.initializer.add(name=key, dims=values.shape)
+        entry.data_type = {"float32": 1, "float16": 10, "int64": 7}[values.dtype.name]
+        entry.raw_data = values.tobytes()
+    for kind, title, inputs in nodes:
+        model.graph.node.add(op_type=kind, name=title, input=inputs)
+    path.write_bytes(model.SerializeToString())
     return path

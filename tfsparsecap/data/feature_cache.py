@@ -18,7 +18,7 @@ from tqdm import tqdm
 from tfsparsecap.data.images import read_view
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path, make_folder, remove_leftovers
+from tfsparsecap.files import DAMAGE, atomic_path, make_folder, remove_leftovers
 
 # Part of every key: increase it when read_image or the file format changes.
 _FORMAT = 2
@@ -106,7 +106,7 @@ def cached_features(
 
     remove_leftovers(folder)  # also if nothing is written: they may have hundreds of megabytes
     bad = BadRecords(on_bad_record)
-    cache = _open(array_file, index_file, digest)
+    cache = _open(array_file, index_file, digest, tuple(probe.shape[1:]))
     if cache is not None:
         for skipped in cache.skipped:
             bad.add(skipped.where, skipped.why)
@@ -137,25 +137,28 @@ def cached_features(
         index_temporary.write_text(
             json.dumps({"digest": digest, "images": names, "skipped": reasons}), encoding="utf-8"
         )
-    cache = _open(array_file, index_file, digest)
+    cache = _open(array_file, index_file, digest, tuple(probe.shape[1:]))
     if cache is None:
         raise InputError(f"{array_file} was changed while it was written: run this again")
     return cache
 
 
-def _open(array_file: Path, index_file: Path, digest: str) -> FeatureCache | None:
-    """The cache on disk, or None if it is missing or incomplete."""
+def _open(array_file: Path, index_file: Path, digest: str, shape: tuple[int, ...]) -> FeatureCache | None:
+    """The cache on disk, whose features have a shape; None if it is missing, incomplete or damaged."""
+    if not (index_file.is_file() and array_file.is_file()):
+        return None
     try:
         index = json.loads(index_file.read_text(encoding="utf-8"))
         features = np.load(array_file, mmap_mode="r", allow_pickle=False)
         if index["digest"] != digest or len(features) != len(index["images"]):
             return None
-        skipped = [Skipped(where, why) for where, why in index["skipped"]]
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+        if features.dtype != np.float16 or features.shape[1:] != shape:
+            return None
+        skipped = [Skipped(str(where), str(why)) for where, why in index["skipped"]]
+        row_of = {str(name): row for row, name in enumerate(index["images"])}
+    except DAMAGE:
         return None
-    return FeatureCache(
-        array_file, features, {name: row for row, name in enumerate(index["images"])}, skipped
-    )
+    return FeatureCache(array_file, features, row_of, skipped)
 
 
 def _encode(

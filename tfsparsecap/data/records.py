@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from tfsparsecap.errors import InputError, unknown_name
+from tfsparsecap.errors import InputError, short_line, unknown_name
 
 SPLITS = ("train", "validation", "test")
 #: Names that published data sets use for the three splits.
@@ -56,7 +56,7 @@ class Skipped:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.why}"
+        return short_line(f"{self.where}: {self.why}")
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def load_part(path: Path, layer: keras.Layer) -> None:
     """
 
     def name(key: str) -> str:
-        return key.split("/", 2)[2]  # without kind and index
+        return "/".join(key.split("/")[2:])  # without kind and index
 
     found: dict[str, list[np.ndarray]] = {}
     for key, array in _read(path)[1].items():
@@ -160,6 +160,8 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         notes = json.loads(str(arrays.pop("notes")))
         if not isinstance(notes, dict):
             raise ValueError("its notes are not a dictionary")
+    except InputError:
+        raise
     except FileNotFoundError as error:
         raise InputError(f"there is no checkpoint {path}: check the path") from error
     except DAMAGE as error:
