@@ -31,6 +31,10 @@ RADIX_BASE, DIGITS, NO_DIGITS = 768, 2, 3
 #: RTIC: words that occur five times in Flickr8k's training captions, cells of ResNet-101's map of an image of
 #: 256 pixels, and the depth of encoder and decoder that gives the size in the paper's Table 3.
 FLICKR8K_VOCABULARY, CELLS, RTIC_LAYERS = 2540, 64, 6
+#: The pruned RTIC of Table 3: 60 % of the width of the transformer encoder, half of the decoder layers, and a
+#: share of ResNet-101's weights.
+RTIC_PRUNED: dict[str, Any] = {"encoder_heads": 5, "encoder_hidden_size": 1232, "decoder_layers": 3}
+RTIC_ENCODER = 0.82
 
 
 @dataclass(frozen=True)
@@ -112,11 +116,22 @@ def sizes(names: Iterable[str] = tuple(PAPER_CAPTIONERS)) -> list[tuple[str, int
     return found
 
 
+def slimmed_rtic() -> tuple[str, int]:
+    """The row of the pruned RTIC, whose size is that of the paper's Table 3."""
+    from tfsparsecap.models.encoders import ApplicationsEncoder
+    from tfsparsecap.slimming.plan import slim_plan
+
+    encoder = ApplicationsEncoder("ResNet101", image_size=256, weights=None)
+    image = slim_plan(encoder.backbone, 1 - RTIC_ENCODER, budget="parameters").after.parameters
+    with keras.StatelessScope():
+        return "rtic, pruned, with ResNet-101", image + _rtic(20, **RTIC_PRUNED).count_params()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table."""
     parser(__doc__).parse_args(argv)
     table = Table("captioner", *(Column(name, justify="right") for name in ("parameters", "MB")))
-    for name, count in sizes():
+    for name, count in (*sizes(), slimmed_rtic()):
         table.add_row(name, f"{count:,}", f"{megabytes(count):.1f}")
     Console().print(table)
     return 0

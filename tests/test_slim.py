@@ -63,6 +63,23 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
     assert 0 < np.abs(np.array(first) - np.array(last)).max() < 0.2
 
 
+@pytest.mark.slow
+def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, tmp_path, capsys):
+    output = tmp_path / "slim"
+    options = ["--encoder-channels", "0.6", "--encoder-budget", "parameters"]
+    assert slim.main([str(tiny_run), "--output", str(output), *options]) == 0
+    assert "image encoder" in capsys.readouterr().out
+    small, whole = FinishedRun.load(output), FinishedRun.load(tiny_run)
+    assert small.captioner.encoder.count_params() <= 0.6 * whole.captioner.encoder.count_params()
+    assert small.config.training.teacher_loss == "words"
+    encoder = make_captioner(small.config, small.tokenizer).encoder
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    np.testing.assert_allclose(encoder(images), small.captioner.encoder(images), atol=1e-5)
+    (output / slim.ENCODER).unlink()
+    with pytest.raises(InputError, match=r"model\.encoder\.slimmed: there is no file .*encoder\.keras"):
+        make_captioner(small.config, small.tokenizer)
+
+
 def sentence(capsys, *argv):
     with pytest.raises(SystemExit) as end:
         run_command(lambda: slim.main(list(map(str, argv))))
@@ -74,7 +91,7 @@ def sentence(capsys, *argv):
 def test_mistakes_are_reported_and_nothing_is_written(tiny_run, tmp_path, capsys):
     output = ["--output", tmp_path / "new"]
     width = ["--encoder-width", "0.5"]
-    assert "nothing to remove: give --encoder-width" in sentence(capsys, tiny_run, *output)
+    assert "nothing to remove: give --encoder-channels" in sentence(capsys, tiny_run, *output)
     assert "--encoder-width is 1.5" in sentence(capsys, tiny_run, *output, "--encoder-width", "1.5")
     assert "--decoder-layers is 0" in sentence(capsys, tiny_run, *output, "--decoder-layers", "0")
     assert f"{tiny_run} exists" in sentence(capsys, tiny_run, "--output", tiny_run, *width)

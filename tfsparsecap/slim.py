@@ -1,12 +1,19 @@
 """python -m tfsparsecap.slim: a smaller captioner from a finished run, by structured pruning (RTIC).
 
-Removes heads and feed-forward units of the transformer encoder, and layers of the decoder, and writes a new
-run folder. The new captioner needs training; the command is printed.
+Removes channels of the image encoder, heads and feed-forward units of the transformer encoder, and layers
+of the decoder, and writes a new run folder. Shares are what stays. The new captioner needs training; the
+command is printed.
 
 examples:
   python -m tfsparsecap.slim runs/rtic_small --encoder-width 0.6 --decoder-layers 2 \\
       --output runs/rtic_small_slim
       60 % of the heads and units of each encoder layer, two decoder layers
+  python -m tfsparsecap.slim runs/rtic_unpruned --encoder-channels 0.5 --encoder-width 0.6 \\
+      --decoder-layers 3 --output runs/rtic_slim
+      also half of the channels of the image encoder
+  python -m tfsparsecap.slim runs/NAME --encoder-channels 0.82 --encoder-budget parameters \\
+      --output runs/smaller
+      82 % of the image encoder's weights, for any captioner
 """
 
 import argparse
@@ -18,8 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, error_prefix
 from tfsparsecap.files import atomic_path
+
+#: File of a run folder with the slimmed image encoder.
+ENCODER = "encoder.keras"
+BUDGETS = ("channels", "parameters", "flops", "latency")
 
 
 class _CallableModule(types.ModuleType):
@@ -39,6 +50,15 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
     options.add_argument("--output", type=Path, required=True, metavar="runs/NAME", help="the new run folder")
+    options.add_argument(
+        "--encoder-channels", type=float, metavar="SHARE", help="channels of the image encoder that stay"
+    )
+    options.add_argument(
+        "--encoder-budget",
+        choices=BUDGETS,
+        default=BUDGETS[0],
+        help="what --encoder-channels is a share of (default: channels)",
+    )
     options.add_argument(
         "--encoder-width",
         type=float,
@@ -62,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         made = slim_run(
             given.run,
             given.output,
+            encoder_channels=given.encoder_channels,
+            encoder_budget=given.encoder_budget,
             encoder_width=given.encoder_width,
             decoder_layers=given.decoder_layers,
         )
@@ -81,6 +103,8 @@ def slim_run(
     source: Path,
     output: Path,
     *,
+    encoder_channels: float | None = None,
+    encoder_budget: str = "channels",
     encoder_width: float | None = None,
     decoder_layers: int | None = None,
 ) -> dict[str, Any]:
@@ -92,6 +116,9 @@ def slim_run(
     Args:
         source: folder of a finished run.
         output: the new folder, `runs/NAME`.
+        encoder_channels: share of the image encoder's channels that stays; those with the smallest gamma in
+            the whole network are removed (`sc.slim`).
+        encoder_budget: `budget` of `sc.slim`.
         encoder_width: see `slim_transformer`.
         decoder_layers: see `slim_transformer`.
 
@@ -106,12 +133,13 @@ def slim_run(
         >>> slim_run(Path("runs/a"), Path("runs/b"), encoder_width=0.6)["run"]  # doctest: +SKIP
         'runs/b'
     """
-    if encoder_width is not None:
-        check_number("--encoder-width", encoder_width, above=0, below=1)
+    for name, share in (("--encoder-channels", encoder_channels), ("--encoder-width", encoder_width)):
+        if share is not None:
+            check_number(name, share, above=0, below=1)
     if decoder_layers is not None:
         check_number("--decoder-layers", decoder_layers, whole=True, at_least=1)
-    if encoder_width is None and decoder_layers is None:
-        raise InputError("nothing to remove: give --encoder-width or --decoder-layers")
+    if encoder_channels is None and encoder_width is None and decoder_layers is None:
+        raise InputError("nothing to remove: give --encoder-channels, --encoder-width or --decoder-layers")
     if output.exists():
         raise InputError(f"{output} exists: give --output a new folder")
     start_tensorflow()
@@ -124,23 +152,31 @@ def slim_run(
     finished = FinishedRun.load(source)
     captioner, content = finished.captioner, finished.config.model_dump(mode="json")
     before = _sizes(captioner)
-    if not isinstance(captioner, TransformerCaptioner):
-        raise InputError(
-            f"the run in {source} has model.kind={finished.config.model.kind}, which has no transformer"
-            " layers: give a run with model.kind=transformer or object_relation_transformer"
-        )
-    slim = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
-    captioner, content["model"] = slim.captioner, {**content["model"], **slim.settings}
+    if encoder_width is not None or decoder_layers is not None:
+        if not isinstance(captioner, TransformerCaptioner):
+            raise InputError(
+                f"the run in {source} has model.kind={finished.config.model.kind}, which has no transformer"
+                " layers: leave out --encoder-width and --decoder-layers"
+            )
+        slim = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
+        captioner, content["model"] = slim.captioner, {**content["model"], **slim.settings}
+    if encoder_channels is not None:
+        _slim_encoder(captioner.encoder, encoder_channels, encoder_budget, source)
+        content["model"]["encoder"]["slimmed"] = str(output / ENCODER)
     content["name"] = output.name
-    teach = {"teacher": [str(source)], "teacher_loss": "proposed"}
-    content["training"] |= {"start_from": str(output), **teach}
+    loss = "proposed" if isinstance(captioner, TransformerCaptioner) else "words"
+    content["training"] |= {"start_from": str(output), "teacher": [str(source)], "teacher_loss": loss}
     config, folder = checked_config(content), RunFolder(output)
     with folder.locked():
         try:
             folder.create(config, finished.tokenizer)
+            if encoder_channels is not None:
+                with atomic_path(output / ENCODER) as temporary:
+                    captioner.encoder.backbone.save(temporary)
             with atomic_path(folder.model) as temporary:
                 captioner.save(temporary)
         except BaseException:
+            (output / ENCODER).unlink(missing_ok=True)
             folder.discard()  # an incomplete run folder would block the next attempt
             raise
     return {
@@ -157,6 +193,15 @@ def _sizes(captioner: Any) -> dict[str, int]:
     total = captioner.count_params()
     sizes = {"image encoder": image, "transformer encoder": layers, "decoder": total - image - layers}
     return {name: count for name, count in {**sizes, "all": total}.items() if count}
+
+
+def _slim_encoder(encoder: Any, share: float, budget: str, source: Path) -> None:
+    from tfsparsecap.slimming.plan import slim
+
+    if encoder is None:
+        raise InputError(f"the run in {source} has no image encoder: leave out --encoder-channels")
+    with error_prefix("--encoder-channels"):
+        encoder.replace(slim(encoder.backbone, 1 - share, budget=budget))
 
 
 if __name__ == "__main__":

@@ -26,3 +26,9 @@ def test_logits_are_computed_from_the_listed_inputs(name):
 def test_the_size_of_rtic_is_that_of_table_3():
     ((_, parameters),) = paper_sizes.sizes(["rtic"])
     assert paper_sizes.megabytes(parameters) == pytest.approx(346.5, rel=0.01)
+
+
+@pytest.mark.slow
+def test_the_size_of_the_pruned_rtic_is_that_of_table_3():
+    _, parameters = paper_sizes.slimmed_rtic()
+    assert paper_sizes.megabytes(parameters) == pytest.approx(240.0, rel=0.01)

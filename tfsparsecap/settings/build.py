@@ -15,6 +15,7 @@ from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import Tokenizer, WordTokenizer
 from tfsparsecap.encoder_catalogue import KERAS_HUB, LITE
 from tfsparsecap.errors import InputError, error_prefix
+from tfsparsecap.saved_models import load_model
 from tfsparsecap.settings.checks import data_options
 from tfsparsecap.settings.schema import Config, Encoder, TransformerModel
 
@@ -106,11 +107,7 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     with error_prefix("model.encoder.slimmed"):
         if not path.is_file():
             raise InputError(f"there is no file {path}: give the encoder.keras of a slimmed run, or null")
-        try:
-            backbone = keras.saving.load_model(path, compile=False, safe_mode=True)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            reason = str(error).strip().partition("\n")[0][:200]
-            raise InputError(f"cannot read {path} ({reason}): slim the run again") from error
+        backbone = load_model(path, "slim the run again")
         encoder.replace(backbone)
     return encoder
 
