@@ -26,9 +26,11 @@ examples:
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tfsparsecap.command import (
     add_search_options,
@@ -77,6 +79,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
     )
     add(
+        "--shape",
+        "for a model that is not a captioner: shape of an input without the batch, such as 224x224x3, or"
+        " NAME=20 if there are several; can be repeated (default: as the model was built)",
+        action="append",
+        default=[],
+        metavar="SHAPE",
+    )
+    add(
         "--output",
         "default: model.tflite in the run folder, or next to the .keras file",
         type=Path,
@@ -123,6 +133,19 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options.parse_args(argv)
 
 
+def _shapes(given: Sequence[str]) -> Any:
+    """The shapes of `--shape`: one without a name, or several by name; None if there are none."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in given:
+        name, _, sizes = text.rpartition("=")
+        if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes, re.ASCII) or name in shapes:
+            raise InputError(f"--shape is {text:.100}: use a shape such as 224x224x3, or NAME=20, once each")
+        shapes[name] = tuple(int(size) for size in sizes.split("x"))
+    if "" in shapes and len(shapes) > 1:
+        raise InputError("--shape without a name is for models with one input: use NAME=SHAPE for each input")
+    return shapes.get("", shapes or None)
+
+
 def export(argv: Sequence[str] | None = None) -> None:
     """Runs the command with `argv`, by default the arguments of the process.
 
@@ -140,6 +163,7 @@ def export(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"--batch is {options.batch}: use at least 1, or any for any batch size")
     if options.tolerance is not None and not 0 <= options.tolerance <= 1:
         raise InputError(f"--tolerance is {options.tolerance}: use a fraction from 0 to 1")
+    options.shape = _shapes(options.shape)
     if options.validation < 0:
         raise InputError(f"--validation is {options.validation}: use at least 1, or 0 to measure nothing")
     output = options.output
@@ -182,7 +206,9 @@ def _export(options: argparse.Namespace, output: Path):
         model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
         if not isinstance(model, Captioner):
             batch = None if options.batch == "any" else int(options.batch)
-            return export_model(model, output, options.format, batch=batch, **shared)
+            return export_model(model, output, options.format, batch=batch, inputs=options.shape, **shared)
+        if options.shape is not None:
+            raise InputError(f"--shape is for other models: {options.tflite} is a captioner; omit it")
         if options.batch != "1":
             raise InputError(f"--batch is {options.batch}: the file of a captioner takes one image; omit it")
         if options.regions is not None and model.encoder is not None:

@@ -84,6 +84,16 @@ def test_any_keras_file(tmp_path, capsys):
     assert (tmp_path / "plain.tflite").is_file()
 
 
+def test_axes_without_a_fixed_size_get_one_from_the_command_line(tmp_path, capsys):
+    inputs = [keras.Input((None,), name="ids", dtype="int32"), keras.Input((None, 2), name="series")]
+    read, seen = keras.layers.Embedding(9, 2)(inputs[0]), keras.layers.Dense(2)(inputs[1])
+    keras.Model(inputs, keras.layers.Add()([read, seen])).save(tmp_path / "open.keras")
+    with pytest.raises(InputError, match=r"ids of functional\S* has shape .*--shape"):
+        export(["--tflite", str(tmp_path / "open.keras")])
+    export(["--tflite", str(tmp_path / "open.keras"), "--shape", "ids=5", "--shape", "series=5x2", "--json"])
+    assert json.loads(capsys.readouterr().out)["verification"]["error"] < 1e-3
+
+
 def deleted(name):
     return lambda run: (run / name).unlink()
 
@@ -120,6 +130,9 @@ def test_a_damaged_run_is_reported_and_the_old_file_kept(run, damage, message):
         (["--tflite", "x", "--beam", "0"], "--beam is 0"),
         (["--tflite", "x", "--output", "a.bin"], "ends in .tflite"),
         (["--tflite", "x", "--batch", "-1"], "--batch is -1"),
+        (["--tflite", "x", "--shape", "3xa"], "--shape is 3xa"),
+        (["--tflite", "x", "--shape", "a=2", "--shape", "a=3"], "--shape is a=3"),
+        (["--tflite", "x", "--shape", "a=2", "--shape", "3"], "without a name"),
         (["--tflite", "x", "--tolerance", "2"], "--tolerance is 2"),
         (["--tflite", "x", "--validation", "-1"], "--validation is -1"),
     ],

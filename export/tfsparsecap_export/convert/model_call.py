@@ -299,7 +299,11 @@ def _spec(model: keras.Model, name: str, leaf: _Leaf, batch: int | None, given: 
         raise InputError(f"input {name} of {model.name} has no axes: its first axis must be the batch")
     if None in leaf.shape[1:]:
         example = f"keras.Input({tuple(size or 32 for size in leaf.shape[1:])}, dtype={leaf.dtype!r})"
-        fixed = "give all other axes a fixed size" if given else f"give inputs=, such as inputs={example}"
+        fixed = (
+            "give all other axes a fixed size"
+            if given
+            else f"give inputs= (or --shape), such as inputs={example}"
+        )
         raise InputError(
             f"input {name} of {model.name} has shape {leaf.shape}: only the first axis may have any size;"
             f" {fixed}"

@@ -134,7 +134,7 @@ def test_names_are_those_that_tensorflow_accepts():
 @pytest.mark.parametrize(
     ("make", "inputs", "message"),
     [
-        (lambda: functional(name="f"), None, r"input first of f has shape \(None, None, 4\).*give inputs="),
+        (lambda: functional(name="f"), None, r"input first of f has shape \(None, None, 4\).*give inputs= "),
         (lambda: functional(name="f"), {"first": keras.Input((None, 4))}, "all other axes a fixed size"),
         (lambda: functional(name="f"), {"other": X}, r"names \['other'\], but the inputs of f are"),
         (lambda: functional(name="f"), X, "inputs has 1 entries, but f takes 2"),
