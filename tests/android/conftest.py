@@ -45,7 +45,7 @@ class Checkout:
     def __init__(self, path: Path):
         self.path = path
         self.apk = path / "android_demo" / "build" / "tfsparsecap.apk"
-        for folder in ("android_demo", "tests/runtimes"):
+        for folder in ("android_demo", "tests/runtimes", "docs/images/photographs"):
             shutil.copytree(
                 REPOSITORY / folder,
                 path / folder,

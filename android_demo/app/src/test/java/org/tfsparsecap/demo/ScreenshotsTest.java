@@ -6,41 +6,70 @@ import static org.junit.Assert.assertTrue;
 import android.app.Activity;
 import android.graphics.Bitmap;
 import android.graphics.Canvas;
+import android.net.Uri;
 import android.view.View;
 import java.io.File;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.file.Files;
+import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.Set;
+import org.junit.Before;
 import org.junit.Test;
 import org.robolectric.RuntimeEnvironment;
 
-/** Draws the screens of the README into target/screenshots/. */
+/**
+ * Draws the screens of the README into target/screenshots/: the built-in captioners, and the free
+ * photographs in docs/images.
+ */
 public final class ScreenshotsTest extends ScreenTest {
   private static final String LANDSCAPE = "w891dp-h411dp-land-xhdpi";
+  private static final File PHOTOGRAPHS = new File("../../docs/images/photographs");
+
+  @Before
+  public void useBuiltInCaptioners() {
+    app.builtIn = EnumSet.of(ModelChoice.SPARSE, ModelChoice.SMALL, ModelChoice.DENSE);
+    for (ModelChoice choice : app.builtIn) {
+      app.engine.builtIn.put(choice, new File("target/assets", choice.fileName()));
+    }
+  }
 
   @Test
   public void portrait() throws IOException {
-    draw(openWith(SamplePhotos.HEART_STAR).get(), "portrait");
+    draw(openPhotographs("photographer.jpg"), "portrait");
   }
 
   @Test
   public void landscape() throws IOException {
     RuntimeEnvironment.setQualifiers(LANDSCAPE);
-    draw(openWith(SamplePhotos.HEART_STAR, SamplePhotos.CROSS_HEART, SamplePhotos.TRIANGLE).get(), "landscape");
+    draw(openPhotographs("photographer.jpg", "astronaut.jpg", "cat.jpg"), "landscape");
   }
 
   @Test
   public void dark() throws IOException {
     RuntimeEnvironment.setQualifiers("+night");
-    draw(openWith(SamplePhotos.CROSS_HEART).get(), "dark");
+    draw(openPhotographs("astronaut.jpg"), "dark");
   }
 
   @Test
   public void compare() throws IOException {
     app.engine.reportTimes = false; // latencies of a desktop are not those of a phone
-    draw(openModels(album.photo(SamplePhotos.CROSS_HEART)).get(), "compare");
+    draw(openModels(photograph("photographer.jpg")).get(), "compare");
+  }
+
+  private MainActivity openPhotographs(String... names) throws IOException {
+    Uri[] photos = new Uri[names.length];
+    for (int i = 0; i < names.length; i++) {
+      photos[i] = photograph(names[i]);
+    }
+    MainActivity screen = open(MainActivity.class, share(photos)).get();
+    awaitCaptions(screen);
+    return screen;
+  }
+
+  private Uri photograph(String name) throws IOException {
+    return album.add(name, Files.readAllBytes(new File(PHOTOGRAPHS, name).toPath()));
   }
 
   /** Draws a screen and checks that it is not blank. */
