@@ -10,6 +10,7 @@ from tfsparsecap.gates import gated_layers
 from tfsparsecap.models import InceptionV1Encoder, MobileNetV1Encoder
 from tfsparsecap.models.encoders.inception_v1 import inception_v1
 from tfsparsecap.pruning import Supermask, SupermaskLoss, prune, strip_pruning
+from tfsparsecap.slimming.plan import slim
 
 
 @pytest.fixture(scope="module")
@@ -311,3 +312,11 @@ def test_a_smaller_network_replaces_the_backbone_and_is_saved(images):
     wrong = keras.Model(image, keras.layers.Conv2D(channels + 1, 3, 4, padding="same")(image))
     with pytest.raises(InputError, match="cannot replace that of MobileNet-V1, whose shapes are"):
         encoder.replace(wrong)
+
+
+def test_a_replaced_network_can_be_partly_frozen(images):
+    encoder = small(layer="conv_pw_3_relu", frozen_until="conv_pw_2_relu", trainable=True)
+    encoder.replace(slim(encoder.backbone, 0.3))
+    part = encoder.frozen_part()
+    assert part.features_shape[1] < small().features_shape[1]
+    np.testing.assert_allclose(encoder.finish(part(images)), encoder(images), atol=1e-5)

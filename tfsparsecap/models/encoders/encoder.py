@@ -115,6 +115,9 @@ class Encoder(keras.layers.Layer):
                 f"a backbone with inputs and outputs of shapes {shapes[0]} cannot replace that of"
                 f" {self.network_name}, whose shapes are {shapes[1]}: give one made from the same encoder"
             )
+        self._replace(backbone)
+
+    def _replace(self, backbone: keras.Model) -> None:
         self.built = False
         with unlocked(self):
             untrack(self, self.backbone)
@@ -162,8 +165,11 @@ class Encoder(keras.layers.Layer):
     def frozen_part(self) -> "Encoder":
         """Returns an encoder of the layers up to `frozen_until`, with a copy of their weights, frozen."""
         config = {**self.get_config(), "layer": self.frozen_until, "frozen_until": None, "trainable": False}
-        part = type(self).from_config(config)
-        part.backbone.set_weights(self._split().frozen.get_weights())
+        config.pop("backbone", None)
+        part, frozen = type(self).from_config(config), self._split().frozen
+        if self._replaced:
+            part._replace(keras.models.clone_model(frozen))
+        part.backbone.set_weights(frozen.get_weights())
         return part
 
     def finish(self, frozen: tf.Tensor, training: bool = False) -> tf.Tensor:
