@@ -59,6 +59,14 @@ def test_a_folder_without_search_permission_is_reported(capsys, tmp_path):
     assert "Permission denied; check the path and its permissions" in capsys.readouterr().err
 
 
+def test_too_little_memory_prints_one_line_and_exits_with_2(capsys):
+    import tensorflow as tf
+
+    for error in (MemoryError(), tf.errors.ResourceExhaustedError(None, None, "OOM")):
+        assert exit_code(raising(error)) == 2
+        assert capsys.readouterr().err.startswith("error: there is not enough memory: reduce")
+
+
 def test_a_missing_dependency_is_named(capsys):
     assert exit_code(raising(ModuleNotFoundError("no", name="PIL.Image"))) == 2
     assert capsys.readouterr().err == "error: PIL.Image is not installed: pip install 'tfsparsecap[all]'\n"

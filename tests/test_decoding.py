@@ -216,3 +216,8 @@ def test_mixed_precision():
 def test_impossible_sizes_are_rejected(beam, length):
     with pytest.raises(InputError, match="at least 1"):
         beam_search(make(15), features(1), beam, length)
+
+
+def test_a_beam_that_would_need_all_memory_is_rejected():
+    with pytest.raises(InputError, match="beam is 1001: give at most 1000"):
+        beam_search(make(15), features(1), 1001, 5)

@@ -65,7 +65,16 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         else:
             raise
         code = WRONG_INPUT
+    except _out_of_memory():
+        fail("there is not enough memory: reduce batch, beam or model sizes, or close other programs")
+        code = WRONG_INPUT
     raise SystemExit(code)
+
+
+def _out_of_memory() -> tuple[type[BaseException], ...]:
+    """What Python, NumPy and, if it is imported, TensorFlow raise without memory."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (MemoryError,) if tensorflow is None else (MemoryError, tensorflow.errors.ResourceExhaustedError)
 
 
 def fail(sentence: str) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory, State
+from tfsparsecap.search_options import LARGEST_BEAM
 from tfsparsecap.search_rules import BROKEN_RULE, NEVER, SPARE_CANDIDATES, SearchRules
 
 
@@ -38,7 +39,7 @@ def beam_search(
         exist, the rest are `pad_id` with score -inf.
 
     Raises:
-        InputError: a beam or length below 1, or a length above `captioner.max_length`.
+        InputError: a beam or length below 1, a beam above 1000, or a length above `captioner.max_length`.
 
     Examples:
         >>> from tfsparsecap.models import SoftAttention
@@ -49,6 +50,8 @@ def beam_search(
     """
     if beam < 1 or max_length < 1:
         raise InputError(f"beam is {beam} and max_length {max_length}: both must be at least 1")
+    if beam > LARGEST_BEAM:
+        raise InputError(f"beam is {beam}: give at most {LARGEST_BEAM}")
     check_length(captioner, max_length)
     # Mask gated weights once before the loop, not at every token.
     with sample_gates_once(captioner, training=False):

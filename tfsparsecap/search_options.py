@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from tfsparsecap.errors import InputError
 
+#: Memory of the search grows with the beam.
+LARGEST_BEAM = 1000
 #: English words that do not end a sentence: determiners, prepositions, conjunctions and auxiliary verbs.
 #: Words that often do, such as "up", "outside" and "together", are left out.
 FUNCTION_WORDS = tuple(

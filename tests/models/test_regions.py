@@ -59,6 +59,8 @@ def test_wrong_inputs_are_rejected():
         RegionCaptioner(9)
     with pytest.raises(InputError, match="give feature_size"):
         RegionCaptioner(9, encoder=keras.layers.Flatten())
+    with pytest.raises(InputError, match="encoder is 5: give a Keras layer"):
+        RegionCaptioner(9, feature_size=2, encoder=5)
     with pytest.raises(InputError, match='without an encoder takes "features"'):
         regions({"image": np.zeros((1, 8, 8, 3))}, None, 2)
     with pytest.raises(InputError, match='takes "image" or "features"'):

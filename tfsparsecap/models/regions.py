@@ -40,6 +40,8 @@ class RegionCaptioner(Captioner):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocabulary_size, **kwargs)
+        if not isinstance(encoder, keras.layers.Layer | None):
+            raise InputError(f"encoder is {encoder!r:.50}: give a Keras layer, or None for features")
         self.feature_size = feature_size or _feature_size(encoder, type(self).__name__)
         self.encoder = encoder
 

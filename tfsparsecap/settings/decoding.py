@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tfsparsecap.search_options import FUNCTION_WORDS, SearchOptions
+from tfsparsecap.search_options import FUNCTION_WORDS, LARGEST_BEAM, SearchOptions
 from tfsparsecap.settings.section import Count, Section, Size
 
 
@@ -22,7 +22,7 @@ class Decoding(Section):
         length_penalty: exponent A: captions are ranked by their score divided by length ** A; 0 by score.
     """
 
-    beam: Size = 1
+    beam: Annotated[int, Field(ge=1, le=LARGEST_BEAM)] = 1
     batch_size: Size = 64
     plain: bool = False
     no_repeat_ngram: Count | None = None
