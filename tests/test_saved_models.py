@@ -2,13 +2,16 @@
 
 import io
 import json
+import shutil
 import zipfile
 
 import h5py
 import keras
 import numpy as np
 import pytest
+from tfsparsecap_export.__main__ import export
 
+from tfsparsecap import caption, evaluate, report
 from tfsparsecap.errors import InputError
 from tfsparsecap.saved_models import load_model, load_model_weights
 
@@ -223,3 +226,22 @@ def test_weights_are_loaded_from_each_format_or_the_model_stays_unchanged(name, 
         load_model_weights(wide, path, "give other weights")
     for one, same in zip(before, wide.get_weights(), strict=True):
         np.testing.assert_array_equal(one, same)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda run: caption.main([str(run), "photo.jpg"]),
+        lambda run: evaluate.main([str(run)]),
+        lambda run: report.main([str(run), "--output", str(run.parent / "report.html")]),
+        lambda run: export(["--tflite", str(run)]),
+        lambda run: export(["--tflite", str(run / "model.keras")]),
+    ],
+)
+def test_every_command_reports_a_damaged_model(command, trained_run, tmp_path):
+    run = shutil.copytree(trained_run, tmp_path / "trained")
+    flipped(run / "model.keras")
+    with pytest.raises(InputError, match=r"cannot read .*model\.keras \(Bad CRC-32 .*\): (train|save)"):
+        command(run)
+    assert [path.name for path in tmp_path.iterdir()] == ["trained"]

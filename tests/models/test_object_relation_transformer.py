@@ -14,6 +14,7 @@ from tfsparsecap.models import ObjectRelationTransformer
 from tfsparsecap.models.transformer import DeviationNorm, SharedAttention, box_relations
 from tfsparsecap.pruning import prune, strip_pruning
 from tfsparsecap.sampling import Sampler
+from tfsparsecap.saved_models import load_model
 
 SMALL = {"size": 16, "hidden_size": 24, "layers": 2, "heads": 4, "max_length": 7, "feature_size": 6}
 NAMES = ("ort_tiny", "ort_tiny_share_qk", "acort_tiny_share_kv")
@@ -177,7 +178,7 @@ def test_pruned_captioner_is_stripped_saved_and_loaded(inputs, tmp_path):
     assert float(captioner.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.001)
     captioner = strip_pruning(captioner)
     captioner.save(tmp_path / "a.keras")
-    again = keras.saving.load_model(tmp_path / "a.keras")
+    again = load_model(tmp_path / "a.keras", "save it again")
     np.testing.assert_allclose(again(inputs), captioner(inputs), atol=1e-6)
 
 

@@ -9,6 +9,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.models import Transformer
 from tfsparsecap.models.transformer import SharedAttention, map_positions, positions
 from tfsparsecap.pruning import prune, strip_pruning
+from tfsparsecap.saved_models import load_model
 
 SMALL = {"size": 16, "hidden_size": 24, "layers": 2, "heads": 4, "max_length": 7, "feature_size": 7}
 
@@ -87,7 +88,7 @@ def test_learns_and_is_pruned_and_saved(inputs, tmp_path):
     captioner = strip_pruning(captioner)
     assert float(ops.mean(captioner.encoder_layers[0].attention.query.kernel == 0)) > 0.1
     captioner.save(tmp_path / "a.keras")
-    again = keras.saving.load_model(tmp_path / "a.keras")
+    again = load_model(tmp_path / "a.keras", "save it again")
     np.testing.assert_allclose(again(inputs), captioner(inputs), atol=1e-6)
 
 

@@ -76,9 +76,16 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-def test_a_compiled_run_resumes_to_the_same_weights(trained_run, tmp_path):
-    shutil.copytree(trained_run, tmp_path / "trained")
-    resume_last_epoch(RunFolder(tmp_path / "trained"), RunFolder(trained_run).load_config())
+def test_a_compiled_run_resumes_to_the_same_weights_if_its_last_checkpoint_is_damaged(trained_run, tmp_path):
+    folder = RunFolder(shutil.copytree(trained_run, tmp_path / "trained"))
+    last = folder.checkpoint(2)
+    expected = arrays(last)
+    last.write_bytes(last.read_bytes()[:-100])
+    folder.model.unlink()
+    _, _, messages = train(tmp_path, folder.load_config(), resume=True)
+    assert messages[0].startswith(f"ignored: {last} is not a complete checkpoint (")
+    assert messages[1] == "resuming after epoch 1"
+    assert_same_arrays(arrays(last), expected)
 
 
 @pytest.mark.slow
