@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "SNIP", "Captioner", "FrozenMask", "Gradual", "L1Pruning", "L2Pruning", "LotteryTicket", "Magnitude",
-    "ObjectRelationTransformer", "PruningMethod", "Relevance", "Schedule", "SoftAttention", "Supermask",
-    "SupermaskLoss", "Transformer", "UpDown", "__version__", "export_model", "gates", "layers", "load",
-    "prune", "slim", "slim_plan", "strip_pruning", "summary",
+    "ObjectRelationTransformer", "PruningMethod", "Relevance", "Schedule", "Slim", "SoftAttention",
+    "Supermask", "SupermaskLoss", "Transformer", "UpDown", "__version__", "export_model", "gates", "layers",
+    "load", "prune", "regularize_gammas", "slim", "slim_plan", "strip_pruning", "summary",
 ]  # fmt: skip
 
 # Imported when they are first used: name -> module, and the extra that installs what the module needs.
@@ -76,6 +76,7 @@ if not _is_command():
     )
     from tfsparsecap.pruning.prune import prune, strip_pruning
     from tfsparsecap.slimming.plan import slim, slim_plan
+    from tfsparsecap.slimming.schedule import Slim, regularize_gammas
 
 if TYPE_CHECKING:
     from tfsparsecap_export import export_model

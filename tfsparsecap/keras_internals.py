@@ -226,3 +226,16 @@ def producer(symbolic: keras.KerasTensor) -> Any:
 def takes_training(layer: keras.Layer) -> bool:
     """Whether the `call` method of a layer has an argument `training`."""
     return layer._call_has_training_arg
+
+
+def optimizer_slots(optimizer: keras.optimizers.Optimizer) -> dict[str, list[keras.Variable | None]]:
+    """Returns name -> what a built optimizer keeps for each variable that it updates, in their order."""
+    count, others = len(optimizer._trainable_variables), ("_trainable_variables", "_variables")
+    return {
+        name: value
+        for name, value in vars(optimizer).items()
+        if isinstance(value, list)
+        and len(value) == count
+        and name not in others
+        and all(one is None or isinstance(one, keras.Variable) for one in value)
+    }

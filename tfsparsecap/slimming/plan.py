@@ -13,12 +13,13 @@ from rich.table import Table
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.model_summary.table import amount
+from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.cost import Cost, Costs
 from tfsparsecap.slimming.folding import dead, fold_means
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, Group
 from tfsparsecap.slimming.importance import importance
-from tfsparsecap.slimming.rebuild import Changes, rebuild
+from tfsparsecap.slimming.rebuild import Changes, rebuild_pairs
 from tfsparsecap.slimming.selection import Choice, choose, whole_blocks
 from tfsparsecap.slimming.statistics import Propagation
 
@@ -54,8 +55,10 @@ class SlimPlan:
         notes: assumptions, as sentences.
     """
 
-    def __init__(self, analysis: Analysis, choice: Choice, costs: Costs, fold: bool) -> None:
-        self._analysis, self._choice, self._fold = analysis, choice, fold
+    def __init__(
+        self, model: keras.Model, analysis: Analysis, choice: Choice, costs: Costs, fold: bool
+    ) -> None:
+        self._model, self._analysis, self._choice, self._fold = model, analysis, choice, fold
         self.before: Cost = choice.before
         self.after: Cost = choice.after
         removed = set(choice.removed.tolist())
@@ -67,17 +70,24 @@ class SlimPlan:
         if costs.uncounted:
             self.notes.append(f"the multiply-adds of {', '.join(costs.uncounted[:5])} are not counted")
 
-    def apply(self) -> keras.Model:
+    def apply(self, keep_optimizer: bool = False) -> keras.Model:
         """Creates the slim model; the given model is left untouched.
 
+        Args:
+            keep_optimizer: compile it like the given model, with the optimizer's state of all channels that
+                stay.
+
         Raises:
-            InputError: a layer cannot be copied.
+            InputError: a layer, or the loss or a metric with `keep_optimizer`, cannot be copied.
         """
         alive = self._analysis.alive(self._choice.removed)
         changes = Changes()
         if self._fold:
             changes = fold_means(self._analysis, Propagation(self._analysis), alive)
-        return rebuild(self._analysis, alive, changes)
+        slim, pairs = rebuild_pairs(self._analysis, alive, changes)
+        if keep_optimizer and self._model.compiled:
+            compile_like(self._model, slim, pairs, alive)
+        return slim
 
     def as_dict(self) -> dict:
         """Returns everything, ready for JSON."""
@@ -133,6 +143,12 @@ def _row(group: Group, removed: set[int]) -> GroupRow:
     return GroupRow(group.name, group.unit, names, group.size * width, (group.size - gone) * width)
 
 
+def cost_of(model: keras.Model, skip: str | keras.Layer | Iterable[str | keras.Layer] = ()) -> Cost:
+    """Returns the cost of a model as it is; channels of the layers `skip` do not count."""
+    analysis = Analysis(trace(model), skip)
+    return Costs(analysis)(analysis.alive(np.array([], np.int64)))
+
+
 def slim_plan(
     model: keras.Model,
     ratio: float | None = 0.5,
@@ -176,10 +192,11 @@ def slim_plan(
         unused = dead(analysis, Propagation(analysis))
         removed = whole_blocks(analysis, unused, multiple)
         before = costs(analysis.alive(np.array([], np.int64)))
-        return SlimPlan(analysis, Choice(removed, before, costs(analysis.alive(removed))), costs, fold=True)
+        choice = Choice(removed, before, costs(analysis.alive(removed)))
+        return SlimPlan(model, analysis, choice, costs, fold=True)
     scores = importance(analysis, criterion, model, samples, loss)
     choice = choose(analysis, costs, scores, ratio, budget, multiple, keep)
-    return SlimPlan(analysis, choice, costs, fold)
+    return SlimPlan(model, analysis, choice, costs, fold)
 
 
 def slim(

@@ -27,6 +27,15 @@ class Changes:
     biases: dict[int, tuple[np.ndarray, Axis]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A weight of the whole model, the weight of the slim model, and the labels of its axes."""
+
+    old: keras.Variable
+    new: keras.Variable
+    axes: tuple[Axis, ...] | None
+
+
 def cut(value: np.ndarray, axes: tuple[Axis, ...], alive: np.ndarray) -> np.ndarray:
     """Returns the part of a weight whose channels stay.
 
@@ -42,7 +51,14 @@ def cut(value: np.ndarray, axes: tuple[Axis, ...], alive: np.ndarray) -> np.ndar
 
 
 def rebuild(analysis: Analysis, alive: np.ndarray, changes: Changes | None = None) -> keras.Model:
-    """Creates the model without the channels that go.
+    """Returns the model of `rebuild_pairs`."""
+    return rebuild_pairs(analysis, alive, changes)[0]
+
+
+def rebuild_pairs(
+    analysis: Analysis, alive: np.ndarray, changes: Changes | None = None
+) -> tuple[keras.Model, list[Pair]]:
+    """Creates the model without the channels that go; also returns which weights belong together.
 
     Args:
         analysis: of the model.
@@ -73,10 +89,11 @@ def rebuild(analysis: Analysis, alive: np.ndarray, changes: Changes | None = Non
     else:
         model = _connect(analysis, tensors, copies, count)
     _check_outputs(analysis, model)
+    pairs: list[Pair] = []
     for operation in graph.operations():
         if isinstance(operation, keras.Layer):
-            _fill(analysis, operation, copies[id(operation)], alive, changes)
-    return model
+            pairs += _fill(analysis, operation, copies[id(operation)], alive, changes)
+    return model, pairs
 
 
 def _connect(
@@ -137,12 +154,13 @@ def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, na
 
 def _fill(
     analysis: Analysis, operation: keras.Layer, copy: keras.Layer, alive: np.ndarray, changes: Changes
-) -> None:
+) -> list[Pair]:
     info, targets = analysis.info(operation), list(copy.weights)
     if id(operation) in changes.biases:
         bias, labels = changes.biases[id(operation)]
         targets = [one for one in targets if one is not copy.bias]
         copy.bias.assign(cut(bias, (labels,), alive))
+    pairs = []
     for old, new in zip(operation.weights, targets, strict=True):
         value = changes.values.get(id(old))
         value = keras.ops.convert_to_numpy(old) if value is None else value
@@ -150,6 +168,7 @@ def _fill(
         if axes is not None:
             value = cut(value, axes, alive)
         new.assign(value)
+        pairs.append(Pair(old, new, axes))
     if info.scale_query is not None:
         kept = info.scale_query[alive[info.scale_query]]
         # The layer divides scores by the root of the new key size.
@@ -158,3 +177,4 @@ def _fill(
             variable = getattr(copy.query_dense, name)
             if variable is not None:
                 variable.assign(variable * factor)
+    return pairs

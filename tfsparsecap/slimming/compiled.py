@@ -1,0 +1,75 @@
+"""Compiles a slim model like the whole one, with the optimizer's state of the channels that stay."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfsparsecap import keras_internals
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.labels import Axis
+from tfsparsecap.slimming.rebuild import Pair, cut
+
+
+def compile_like(model: keras.Model, slim: keras.Model, pairs: Sequence[Pair], alive: np.ndarray) -> None:
+    """Compiles `slim` with the settings of `model`: optimizer, loss and metrics.
+
+    Step count, learning rate, momenta and averages carry over.
+
+    Args:
+        model: a compiled model.
+        slim: the model made from it.
+        pairs: their weights.
+        alive: whether each label stays, bool [labels].
+
+    Raises:
+        InputError: the settings contain functions that Keras cannot copy.
+    """
+    try:
+        slim.compile_from_config(model.get_compile_config())
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{model.name} cannot be compiled again with its loss and metrics: register them with"
+            " keras.saving.register_keras_serializable, or compile the slim model"
+        ) from error
+    old, new = model.optimizer, slim.optimizer
+    if not old.built:
+        return
+    if not new.built:
+        new.build(slim.trainable_variables)
+    origins = {id(pair.new): pair for pair in pairs}
+    for name, slots in keras_internals.optimizer_slots(new).items():
+        before = keras_internals.optimizer_slots(old).get(name)
+        if before is None:
+            continue
+        for variable, slot in zip(keras_internals.optimizer_variables(new), slots, strict=True):
+            pair = origins.get(id(variable))
+            if pair is not None and slot is not None:
+                source = before[keras_internals.variable_index(old, pair.old)]
+                _carry_over(source, slot, pair.axes, alive)
+    in_slots = {
+        id(one) for slots in keras_internals.optimizer_slots(new).values() for one in slots if one is not None
+    }
+    if len(old.variables) == len(new.variables):
+        for source, target in zip(old.variables, new.variables, strict=True):
+            if id(target) not in in_slots and source.shape == target.shape:
+                target.assign(source)
+    else:  # the slim model has more weights: biases that took over means
+        new.iterations.assign(old.iterations)
+        if isinstance(keras_internals.learning_rate_source(old), keras.Variable):
+            new.learning_rate = old.learning_rate
+
+
+def _carry_over(source: Any, target: Any, axes: tuple[Axis, ...] | None, alive: np.ndarray) -> None:
+    """Copies the state of a weight, if it has the weight's shape."""
+    if source is None:
+        return
+    value = keras.ops.convert_to_numpy(source)
+    if axes is not None and len(axes) == value.ndim:
+        lengths = zip(axes, value.shape, strict=True)
+        if any(labels is not None and len(labels) != length for labels, length in lengths):
+            return
+        value = cut(value, axes, alive)
+    if value.shape == tuple(target.shape):
+        target.assign(value)
