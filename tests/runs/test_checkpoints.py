@@ -194,7 +194,7 @@ def test_files_that_are_not_checkpoints_are_rejected(tmp_path):
 
 def test_a_device_is_not_read(tmp_path):
     (tmp_path / "epoch-0001.npz").symlink_to("/dev/zero")
-    with pytest.raises(InputError, match=r"epoch-0001\.npz is not a complete checkpoint .*it is a device"):
+    with pytest.raises(InputError, match=r"epoch-0001\.npz: it is a device"):
         checkpoints._read(tmp_path / "epoch-0001.npz")
 
 

@@ -87,7 +87,7 @@ def test_weights_that_keras_saved_are_read(images, tmp_path):
     again = ApplicationsEncoder("MobileNetV3Small", image_size=SIZE, weights=str(tmp_path / "a.weights.h5"))
     np.testing.assert_array_equal(again(images), encoder(images))
     (tmp_path / "b.weights.h5").write_bytes(b"no HDF5")
-    for name, message in (("b.weights.h5", "cannot be loaded"), ("absent.h5", "there is no weight file")):
+    for name, message in (("b.weights.h5", "cannot read"), ("absent.h5", "there is no weight file")):
         with pytest.raises(InputError, match=message):
             ApplicationsEncoder("MobileNetV3Small", image_size=SIZE, weights=str(tmp_path / name))
 
