@@ -172,22 +172,19 @@ def test_a_transformer_that_predicts_digits_returns_words(
 
 
 @pytest.mark.slow
-def test_a_transformer_without_some_heads_captions_images(samples, tmp_path, cached_export):
+def test_a_transformer_without_some_heads_captions_images(samples, tmp_path):
     keras.utils.set_random_seed(3)
-    sizes = {"size": 32, "hidden_size": 48, "layers": 2, "heads": 4, "max_length": 6}
-    slimmed = {"encoder_heads": [3, 1], "encoder_hidden_size": [32, 16], "decoder_layers": 1}
+    sizes = {"size": 32, "hidden_size": 48, "layers": 1, "heads": 4, "max_length": 6}
+    slimmed = {"encoder_heads": [3], "encoder_hidden_size": [32]}
     captioner = Transformer(40, encoder=PatchEncoder(), **sizes, **slimmed)
     prune(captioner, 16, kept=0.6)
-    decode = Decoder(captioner, 2, 6, default_rules(captioner))
-    for format in ("dense", "int8"):
-        path = tmp_path / f"{format}.tflite"
-        cached_export(captioner, path, format, captions=CaptionOptions(beam=2, max_length=6), samples=samples)
-        for sample in samples[:2]:
-            token_ids, scores = (values.numpy()[0] for values in decode(sample))
-            found_ids, found = TFLiteCaptioner(path).token_ids(sample["image"][0])
-            np.testing.assert_allclose(found[0], scores[0], atol=0.05 if format == "dense" else 1.5)
-            if format == "dense":
-                np.testing.assert_array_equal(found_ids, token_ids)
+    decode, path = Decoder(captioner, 2, 6, default_rules(captioner)), tmp_path / "a.tflite"
+    export_model(captioner, path, "int8", captions=CaptionOptions(beam=2, max_length=6), samples=samples)
+    file = TFLiteCaptioner(path)
+    for sample in samples[:2]:
+        _, scores = (values.numpy()[0] for values in decode(sample))
+        _, found = file.token_ids(sample["image"][0])
+        np.testing.assert_allclose(found[0], scores[0], atol=0.5)
 
 
 @pytest.mark.slow

@@ -39,8 +39,7 @@ def test_attention_equals_keras_multi_head_attention():
     "changes",
     [
         {},
-        {"encoder_layers": 3, "decoder_layers": 1},
-        {"encoder_heads": [3, 1], "encoder_hidden_size": [8, 16]},
+        {"decoder_layers": 1, "encoder_heads": [3, 1], "encoder_hidden_size": [8, 16]},
         {"encoder_heads": 2, "share_encoder_layers": [0, 0], "share_decoder_attention": "kv"},
     ],
 )
@@ -81,9 +80,9 @@ def test_padded_regions_change_nothing(inputs):
 def test_learns_and_is_pruned_and_saved(inputs, tmp_path):
     captioner = prune(make(layers=1, encoder_heads=[2]), "magnitude", sparsity=0.5, total_steps=1)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    captioner.compile(keras.optimizers.Adam(0.01), loss, run_eagerly=True)
+    captioner.compile(keras.optimizers.Adam(0.03), loss, run_eagerly=True)
     before = loss(inputs["tokens"], captioner(inputs))
-    captioner.fit(inputs, inputs["tokens"], epochs=5, verbose=0)
+    captioner.fit(inputs, inputs["tokens"], epochs=3, verbose=0)
     assert loss(inputs["tokens"], captioner(inputs)) < 0.9 * before
     captioner = strip_pruning(captioner)
     assert float(ops.mean(captioner.encoder_layers[0].attention.query.kernel == 0)) > 0.1

@@ -88,10 +88,11 @@ def test_layers_that_are_used_at_several_depths_stay_shared(inputs):
 
 
 def test_something_always_stays_and_shares_out_of_range_are_rejected():
-    slim = slim_transformer(make(layers=1), 0.01)
+    captioner = make(layers=1)
+    slim = slim_transformer(captioner, 0.01)
     assert slim.settings == {"encoder_heads": [1], "encoder_hidden_size": [8]}
     for width in (0.0, 1.1):
         with pytest.raises(InputError, match="of the encoder's width cannot stay"):
-            slim_transformer(make(layers=1), width)
+            slim_transformer(captioner, width)
     with pytest.raises(InputError, match="2 layers cannot be selected from 1"):
-        slim_transformer(make(layers=1), decoder_layers=2)
+        slim_transformer(captioner, decoder_layers=2)
