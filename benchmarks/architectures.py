@@ -11,11 +11,18 @@ def _application(name: str, **options: Any) -> Callable[[], keras.Model]:
     return lambda: getattr(keras.applications, name)(weights=None, **options)
 
 
-def _keras_cv(name: str) -> Callable[[], keras.Model]:
+def _keras_cv(blocks: tuple[int, ...], kind: str = "block") -> Callable[[], keras.Model]:
     def make() -> keras.Model:
         import keras_cv
 
-        return getattr(keras_cv.models, name)(include_rescaling=False, input_shape=(224, 224, 3))
+        return keras_cv.models.ResNetBackbone(
+            stackwise_filters=[64, 128, 256, 512],
+            stackwise_blocks=list(blocks),
+            stackwise_strides=[1, 2, 2, 2],
+            include_rescaling=False,
+            input_shape=(224, 224, 3),
+            block_type=kind,
+        )
 
     return make
 
@@ -105,9 +112,9 @@ ARCHITECTURES: dict[str, Callable[[], keras.Model]] = {
     "VGG16": _application("VGG16"),
     "NASNetMobile": _application("NASNetMobile"),
     "ConvNeXtTiny": _application("ConvNeXtTiny"),
-    "keras_cv.ResNet18Backbone": _keras_cv("ResNet18Backbone"),
-    "keras_cv.ResNet50Backbone": _keras_cv("ResNet50Backbone"),
-    "keras_cv.ResNet101Backbone": _keras_cv("ResNet101Backbone"),
+    "keras_cv.ResNet18Backbone": _keras_cv((2, 2, 2, 2), "basic_block"),
+    "keras_cv.ResNet50Backbone": _keras_cv((3, 4, 6, 3)),
+    "keras_cv.ResNet101Backbone": _keras_cv((3, 4, 23, 3)),
     "EfficientNetLite0": _encoder("EfficientNetLiteEncoder"),
     "InceptionV1": _encoder("InceptionV1Encoder"),
     "TinyViT": _encoder("TinyViTEncoder"),

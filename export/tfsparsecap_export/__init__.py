@@ -9,6 +9,7 @@ _MODULES = {
     "FORMATS": "encode.formats",
     "LayerReport": "encode.file",
     "export_model": "exporter",
+    "model_latency": "measure.model_latency",
 }
 __all__ = list(_MODULES)
 

@@ -63,6 +63,14 @@ def test_bad_arguments_are_refused_and_the_model_is_untouched(arguments, message
         np.testing.assert_array_equal(old, now)
 
 
+def test_a_measured_latency_decides_how_much_goes():
+    stack = [keras.Input((4,)), layers.Dense(64, name="wide"), layers.Dense(2)]
+    slim = sc.slim(
+        keras.Sequential(stack), 0.25, budget="latency", latency=lambda model: model.get_layer("wide").units
+    )
+    assert slim.get_layer("wide").units == 48
+
+
 def test_gated_models_are_refused():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(32), layers.Dense(2)])
     sc.prune(model, "supermask", sparsity=0.5, total_steps=2)

@@ -19,7 +19,7 @@ from tfsparsecap.slimming.folding import dead, fold_means
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, Group
 from tfsparsecap.slimming.importance import importance
-from tfsparsecap.slimming.rebuild import Changes, rebuild_pairs
+from tfsparsecap.slimming.rebuild import Changes, rebuild, rebuild_pairs
 from tfsparsecap.slimming.selection import Choice, choose, whole_blocks
 from tfsparsecap.slimming.statistics import Propagation
 
@@ -160,13 +160,14 @@ def slim_plan(
     keep: float = 0.1,
     samples: Any = None,
     loss: Any = None,
+    latency: Callable[[keras.Model], float] | None = None,
     fold: bool = True,
 ) -> SlimPlan:
     """Chooses the channels that `slim` with the same arguments removes, and shows what they cost.
 
     Args:
         model: see `slim`.
-        ratio, budget, criterion, multiple, skip, keep, samples, loss, fold: see `slim`.
+        ratio, budget, criterion, multiple, skip, keep, samples, loss, latency, fold: see `slim`.
 
     Returns:
         The plan. `print(plan)` shows a table, `plan.apply()` creates the slim model.
@@ -195,7 +196,13 @@ def slim_plan(
         choice = Choice(removed, before, costs(analysis.alive(removed)))
         return SlimPlan(model, analysis, choice, costs, fold=True)
     scores = importance(analysis, criterion, model, samples, loss)
-    choice = choose(analysis, costs, scores, ratio, budget, multiple, keep)
+
+    def measure(removed: np.ndarray) -> float:
+        assert latency is not None
+        return latency(rebuild(analysis, analysis.alive(removed)))
+
+    measured = None if latency is None else measure
+    choice = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured)
     return SlimPlan(model, analysis, choice, costs, fold)
 
 
@@ -210,6 +217,7 @@ def slim(
     keep: float = 0.1,
     samples: Any = None,
     loss: Any = None,
+    latency: Callable[[keras.Model], float] | None = None,
     fold: bool = True,
 ) -> keras.Model:
     """Removes channels from a Keras model: the result is a smaller stock model, not one with zeros.
@@ -225,7 +233,7 @@ def slim(
         ratio: share of the budget to remove; None removes only channels without which the outputs are the
             same, such as those with gamma zero.
         budget: what `ratio` is a share of: "channels" (of all layers that may lose some), "parameters",
-            "flops" (multiply-adds) or "latency" (estimated).
+            "flops" (multiply-adds) or "latency".
         criterion: importance of a channel. "rtic": gamma of its batch normalisations, compared in the whole
             network (https://doi.org/10.3390/electronics13081505, equations 1 to 3); "l1" or "l2": the norm of
             its weights, relative to the layer; "taylor": the change of the loss on `samples`.
@@ -234,6 +242,9 @@ def slim(
         keep: smallest share of the channels of each group that stays.
         samples: for "taylor": batches of (inputs, targets).
         loss: for "taylor": as in `compile`.
+        latency: for the budget "latency": a function that measures a model, such as
+            `tfsparsecap_export.model_latency`; it is called about ten times. By default the latency is
+            estimated from multiply-adds and elements.
         fold: the mean of a removed channel moves into the bias of the next layers, or into the moving mean of
             a batch normalisation. The mean of constant channels is exact.
 
@@ -260,5 +271,6 @@ def slim(
         keep=keep,
         samples=samples,
         loss=loss,
+        latency=latency,
         fold=fold,
     ).apply()

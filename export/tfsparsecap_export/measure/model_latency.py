@@ -1,0 +1,39 @@
+"""Latency of a Keras model on LiteRT, for the latency budget of `sc.slim`."""
+
+import time
+
+import keras
+import numpy as np
+
+from tfsparsecap.errors import check_number
+from tfsparsecap_export.convert.graph import model_graph
+
+
+def model_latency(model: keras.Model, runs: int = 20) -> float:
+    """Returns the milliseconds of a Keras model as float32, one example on one thread: the fastest of `runs`.
+
+    Args:
+        model: a built model that is not a captioner.
+        runs: timed runs, after one that is not timed.
+
+    Raises:
+        InputError: the model cannot be converted, or `runs` is below 1.
+
+    Examples:
+        >>> layers = [keras.Input((8,)), keras.layers.Dense(4)]
+        >>> model_latency(keras.Sequential(layers)) > 0
+        True
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    runs = check_number("runs", runs, whole=True, at_least=1)
+    interpreter = Interpreter(model_content=model_graph(model), num_threads=1)
+    interpreter.allocate_tensors()
+    for detail in interpreter.get_input_details():
+        interpreter.set_tensor(detail["index"], np.zeros(detail["shape"], detail["dtype"]))
+    times = []
+    for _ in range(runs + 1):
+        start = time.perf_counter()
+        interpreter.invoke()
+        times.append(time.perf_counter() - start)
+    return 1e3 * min(times[1:])
