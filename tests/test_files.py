@@ -19,6 +19,7 @@ from tfsparsecap.files import (
     read_json,
     read_text,
     remove_leftovers,
+    temporary_folder,
     write_errors,
 )
 
@@ -67,6 +68,21 @@ def test_leftovers_of_killed_processes_are_deleted_and_those_of_living_ones_stay
     os.waitpid(living, 0)
     atomic_write(path, "whole")
     assert set(tmp_path.iterdir()) == {path, own, tmp_path / "other.txt"}
+
+
+def test_a_temporary_folder_is_renamed_or_deleted(tmp_path):
+    with temporary_folder(tmp_path / "drawings") as folder:
+        (folder / "one").mkdir()
+        remove_leftovers(tmp_path)  # it is in use
+        folder.rename(tmp_path / "drawings")
+    assert [path.name for path in tmp_path.rglob("*")] == ["drawings", "one"]
+    with pytest.raises(RuntimeError), temporary_folder(tmp_path / "other") as folder:
+        (folder / "one").mkdir()
+        raise RuntimeError
+    (tmp_path / ".tfsparsecap-killed-abcdefgh" / "one").mkdir(parents=True)
+    with temporary_folder(tmp_path / "other"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["drawings"]
 
 
 def test_leftovers_that_cannot_be_deleted_stay(tmp_path, monkeypatch):

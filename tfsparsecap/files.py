@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import stat
 import struct
 import tempfile
@@ -190,19 +191,48 @@ def _temporary_file(path: Path) -> tuple[Path, int]:
         os.close(descriptor)  # another process took it for a leftover before it was locked
 
 
-def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Deletes the temporary files in a folder that killed processes have left there.
+@contextlib.contextmanager
+def temporary_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """Yields a new folder next to `path`, which may be renamed to it; otherwise it is deleted at the end.
 
-    Temporary files of living processes are locked, and stay.
+    Examples:
+        >>> with temporary_folder("drawings") as folder:
+        ...     _ = (folder / "one.txt").write_text("1")
+        ...     _ = folder.rename("drawings")
+    """
+    path = Path(path)
+    remove_leftovers(path.parent)
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{_TEMPORARY}{path.stem[:_LONGEST_STEM]}-"))
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if try_lock(descriptor) and is_at(descriptor, folder):
+                break
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                break
+            raise
+        os.close(descriptor)  # another process took it for a leftover before it was locked
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Deletes the temporary files and folders in a folder that killed processes have left there.
+
+    Those of living processes are locked, and stay.
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        found = [entry.path for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
+        found = [Path(entry.path) for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
         for leftover in found:
             with contextlib.suppress(OSError):  # no locks, or not ours: then it stays
                 descriptor = lock_file(leftover, create=False)
                 if descriptor is not None:
                     try:
-                        os.unlink(leftover)
+                        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
                     finally:
                         os.close(descriptor)
 

@@ -10,7 +10,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 def lock_file(path: str | os.PathLike, *, create: bool = True) -> int | None:
-    """Opens and locks a file, whose content does not matter.
+    """Opens and locks a file, whose content does not matter, or an existing folder.
 
     The holder may delete the file before it releases the lock: others verify that what they have locked is
     still the file at `path`.
@@ -32,7 +32,8 @@ def lock_file(path: str | os.PathLike, *, create: bool = True) -> int | None:
     """
     while True:
         # Not through a symbolic link, which could create a file somewhere else; a pipe must not block.
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags |= os.O_RDONLY if Path(path).is_dir() else os.O_RDWR
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), 0o666)
         try:
             if not try_lock(descriptor):

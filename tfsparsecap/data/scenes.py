@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from tfsparsecap.data import table
 from tfsparsecap.data.records import SPLITS, CaptionData
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import cache_folder, read_json, write_errors
+from tfsparsecap.files import cache_folder, read_json, temporary_folder, write_errors
 
 #: Hue, saturation and value of the colours, before random variation.
 COLOURS = {
@@ -325,10 +324,7 @@ def _draw_folder(folder: Path, description: dict, counts: dict[str, int], image_
 
     with write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            dir=folder.parent, prefix=f".{folder.name}-", ignore_cleanup_errors=True
-        ) as name:
-            temporary = Path(name)
+        with temporary_folder(folder) as temporary:
             temporary.chmod(0o755)
             (temporary / "Images").mkdir()
             with (temporary / "captions.csv").open("w", encoding="utf-8", newline="") as file:

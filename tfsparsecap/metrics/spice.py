@@ -15,7 +15,7 @@ from typing import Any
 from pycocoevalcap.spice import spice as pycocoevalcap_spice
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import cache_folder, make_folder, write_errors
+from tfsparsecap.files import cache_folder, make_folder, temporary_folder, write_errors
 from tfsparsecap.metrics.java import run_java
 
 #: File -> its Maven coordinates and SHA-256. Rhino is a JavaScript engine, which Java has not included since
@@ -151,10 +151,10 @@ def spice_jars(folder: str | os.PathLike | None = None, *, fetch: bool = False) 
         f"downloading {len(missing)} archives for SPICE into {folder}: up to {MEGABYTES} MB", file=sys.stderr
     )
     make_folder(folder)
-    with write_errors(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as temporary:
+    with write_errors(folder), temporary_folder(folder / "fetching") as temporary:
         for name in missing:
-            _fetch(maven, name, Path(temporary))
-            (Path(temporary) / name).replace(folder / name)
+            _fetch(maven, name, temporary)
+            (temporary / name).replace(folder / name)
     return folder
 
 
