@@ -199,7 +199,7 @@ def test_options_alone_belong_to_a_command(name):
     commands = [f"tfsparsecap.{module}" for module in modules]
     commands += ["tfsparsecap-export", "tfsparsecap_export.benchmark", "tfsparsecap_export.inspect"]
     commands += ["tfsparsecap_export.android", "benchmarks.full_size", "benchmarks.training_steps"]
-    commands += ["benchmarks.rewards", "benchmarks.input_stream", "benchmarks.relevance"]
+    commands += ["benchmarks.rewards", "benchmarks.input_stream", "benchmarks.relevance", "benchmarks.scale"]
     known = set(re.findall(r"--[a-z][\w-]*", " ".join(map(help_of, commands)))) | FOREIGN_OPTIONS
     for code in re.findall(r"`(--[^`]+)`", TEXTS[name]):
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tfsparsecap.data import image_sources
+from tfsparsecap.data import image_sources, pipeline
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.feature_cache import FeatureCache
 from tfsparsecap.data.image_sources import FeatureCacheSource, ImageFileSource
@@ -63,6 +63,14 @@ def numbers(batches, tokenizer):
     return [
         int(tokenizer.vocabulary[row[0]].removeprefix("word")) for _, targets in batches for row in targets
     ]
+
+
+def test_captions_are_tokenised_in_parts(records, tokenizer, cache, monkeypatch):
+    whole = make(records, tokenizer, cache)
+    monkeypatch.setattr(pipeline, "_CHUNK", 4)
+    parts = make(records, tokenizer, cache)
+    np.testing.assert_array_equal(parts.tokens, whole.tokens)
+    np.testing.assert_array_equal(parts.targets, whole.targets)
 
 
 @pytest.mark.parametrize("kind", ["image", "features"])

@@ -15,6 +15,9 @@ from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import PAD
 
+#: Number of captions that are tokenised at the same time: the words of 600 000 would take a gigabyte.
+_CHUNK = 65536
+
 
 @dataclass(frozen=True)
 class TrainingBatches:
@@ -222,12 +225,17 @@ def training_batches(
         for caption in record.captions
     ]
     check_count(len(pairs), "captions", batch_size, "training.batch_size")
-    captions = tf.constant([caption for _, caption in pairs])
-    tokens, targets = tokenizer.encode_padded(captions, max_length)
+    encoded = [
+        tokenizer.encode_padded(tf.constant([caption for _, caption in chunk]), max_length)
+        for chunk in (pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK))
+    ]
+    tokens, targets = (
+        np.concatenate([part.numpy() for part in parts]) for parts in zip(*encoded, strict=True)
+    )
     return TrainingBatches(
         source=source,
-        tokens=tokens.numpy(),
-        targets=targets.numpy(),
+        tokens=tokens,
+        targets=targets,
         record_of=np.array([place for place, _ in pairs]),
         batch_size=batch_size,
         lengths=tuple(sorted({*(length for length in lengths if length < max_length), max_length})),
