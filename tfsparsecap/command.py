@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, NoReturn
 
 from tfsparsecap.child_processes import end_with_parent
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, WorkerLost
 from tfsparsecap.files import DISK_FULL
 
 # Set before TensorFlow is imported anywhere: users of commands do not need its log messages.
@@ -20,11 +20,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 #: What the operating system answers for paths that nobody can read or write, whatever the file contains.
 _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG)
 
-DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, WRONG_INPUT, WORKER_LOST, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
-    """Runs a command and exits: 0 for success, 2 with one sentence for wrong input, 1 for anything else.
+    """Runs a command and exits: 0 for success, 2 with one sentence for wrong input, 3 with one sentence
+    if another worker of the training is lost, 1 for anything else.
 
     Args:
         main: reads `sys.argv`; returns an exit code, or None for 0.
@@ -43,6 +44,9 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     except InputError as error:
         fail(str(error))
         code = WRONG_INPUT
+    except WorkerLost as error:
+        fail(str(error))
+        code = WORKER_LOST
     except KeyboardInterrupt:
         fail("stopped")
         code = INTERRUPTED

@@ -35,6 +35,14 @@ def short_line(text: str) -> str:
     return f"{text[:_FIRST]} … {text[len(text) - (_LONGEST - _FIRST - 3) :]}"
 
 
+class WorkerLost(RuntimeError):
+    """Another process of a training on several machines has ended or does not answer. The message is one
+    sentence.
+
+    The command lines print the message without a traceback and exit with code 3.
+    """
+
+
 def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError:
     """The error for a name that is not one of `choices`; it suggests the most similar choice.
 

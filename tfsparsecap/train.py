@@ -14,6 +14,8 @@ examples:
       the same with other settings, in another run folder
   python -m tfsparsecap.train name=dense pruning=null
       without pruning
+  python -m tfsparsecap.train --workers 10.0.0.1:2222,10.0.0.2:2222 --worker 0
+      the chief of two machines; on the other one, the same with --worker 1
   python -m tfsparsecap.train --resume
       resume an interrupted run
 """
@@ -40,6 +42,14 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--runs", metavar="FOLDER", default="runs", help="parent folder of the run folders (default: runs)"
     )
     options.add_argument(
+        "--workers",
+        metavar="HOST:PORT,…",
+        help="addresses of all processes of a training on several machines, the chief first",
+    )
+    options.add_argument(
+        "--worker", type=int, metavar="N", help="which of the workers this process is, from 0 (the chief)"
+    )
+    options.add_argument(
         "--json", action="store_true", help="print the scores as JSON, everything else to standard error"
     )
     options.add_argument("--quiet", action="store_true", help="no progress bars")
@@ -57,14 +67,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Misspelt settings are reported before TensorFlow is imported, which takes seconds.
         from tfsparsecap.settings.files import load_config
 
-        config = load_config(given.config, given.settings)
+        settings = given.settings
+        if given.workers is not None:
+            settings = [*settings, "training.distribution=multi_worker"]
+        config = load_config(given.config, settings)
         start_tensorflow()
         from tfsparsecap.inference.scoring import scores_table
+        from tfsparsecap.training.cluster import read_cluster
         from tfsparsecap.training.run import train_run
 
+        cluster = None
+        if given.worker is not None or config.training.distribution == "multi_worker":
+            cluster = read_cluster(given.workers, given.worker)
         verbose = 0 if given.quiet else 1 if sys.stdout.isatty() else 2
         try:
-            scores = train_run(config, resume=given.resume, runs=given.runs, verbose=verbose)
+            scores = train_run(config, resume=given.resume, runs=given.runs, verbose=verbose, cluster=cluster)
         except KeyboardInterrupt:
             where = f"--config {given.runs}/{config.name}/config.yaml --runs {given.runs}"
             print(f"stopped; resume with {where} --resume", file=sys.stderr)

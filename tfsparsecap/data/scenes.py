@@ -335,6 +335,10 @@ def _draw_folder(folder: Path, description: dict, counts: dict[str, int], image_
                         (temporary / "Images" / name).write_bytes(content)
                         writer.writerows([name, caption, split] for caption in scene.captions())
             (temporary / "scenes.json").write_text(json.dumps(description), encoding="utf-8")
-            if folder.exists():
-                folder.rmdir()  # empty, as _is_complete found
-            temporary.rename(folder)
+            try:
+                if folder.exists():
+                    folder.rmdir()  # empty, as _is_complete found
+                temporary.rename(folder)
+            except OSError:
+                if not _is_complete(folder, description):  # another process has drawn the same scenes
+                    raise

@@ -102,9 +102,14 @@ def save_config(config: Config) -> str:
 
 def differences(first: Config, second: Config) -> list[tuple[str, Any, Any]]:
     """The settings in which two runs differ: `(dotted key, first value, second value)`."""
-    one, other = (dict(_leaves(config.model_dump(mode="json"))) for config in (first, second))
+    one, other = setting_values(first), setting_values(second)
     keys = [*one, *(key for key in other if key not in one)]
     return [(key, one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)]
+
+
+def setting_values(config: Config) -> dict[str, Any]:
+    """All settings as JSON values, by dotted key."""
+    return dict(_leaves(config.model_dump(mode="json")))
 
 
 def _read(

@@ -102,7 +102,8 @@ class Training(_Section):
             checkpoints and the finished run use; null for none. It is lower in the first steps. Gates are not
             averaged.
         precision: `float32`, or `mixed_bfloat16` for devices that support it.
-        distribution: `default` (one device) or `mirrored` (all devices of this machine).
+        distribution: `default` (one device), `mirrored` (all devices of this machine), or `multi_worker` (the
+            processes in `--workers` or `TF_CONFIG`, see docs/distributed.md).
         validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
             none, null for all.
         early_stopping: stop after this many epochs without a better validation CIDEr; null never stops.
@@ -135,7 +136,7 @@ class Training(_Section):
     encoder_l2: NotNegative = 0.0
     average_decay: Share | None = None
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    distribution: Literal["default", "mirrored"] = "default"
+    distribution: Literal["default", "mirrored", "multi_worker"] = "default"
     validation_images: Count | None = 200
     early_stopping: Size | None = None
     restore_best: bool = False

@@ -14,6 +14,7 @@ from tfsparsecap.inference.scoring import scores_of
 from tfsparsecap.inference.splits import caption_records
 from tfsparsecap.runs.checkpoints import save_checkpoint
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
+from tfsparsecap.training.workers import Alone
 
 
 class Validation(keras.callbacks.Callback):
@@ -50,6 +51,25 @@ class Validation(keras.callbacks.Callback):
         logs.update((name, scores[name]) for name in self.SCORES if name in scores)
 
 
+class ShareLogs(keras.callbacks.Callback):
+    """Gives all workers the logs of the chief, so that all decide alike.
+
+    It must come after every callback of the chief that adds to the logs.
+
+    Args:
+        team: the workers.
+    """
+
+    def __init__(self, team: Alone):
+        super().__init__()
+        self.team = team
+
+    def on_epoch_end(self, epoch, logs=None):
+        shared = dict(self.team.share(logs))
+        logs.clear()
+        logs.update(shared)
+
+
 class SaveEpoch(keras.callbacks.Callback):
     """Writes a checkpoint and `history.csv` after each epoch, and stops the training early.
 
@@ -63,6 +83,7 @@ class SaveEpoch(keras.callbacks.Callback):
             be the best. It is called after each epoch, because some methods know it only at the end.
         patience: stop after this many epochs without a better validation CIDEr; None never stops.
         phases_differ: only epochs of this phase can be the best.
+        writes: whether to write; workers other than the chief only append to the history and stop.
     """
 
     def __init__(
@@ -73,22 +94,28 @@ class SaveEpoch(keras.callbacks.Callback):
         sparsity: Callable[[], float | None] = lambda: None,
         patience: int | None = None,
         phases_differ: bool = False,
+        writes: bool = True,
     ):
         super().__init__()
         self.folder, self.history, self.phase = folder, history, phase
         self.sparsity, self.patience, self.phases_differ = sparsity, patience, phases_differ
+        self.writes = writes
 
     def on_epoch_end(self, epoch, logs=None):
         optimizer, number = self.model.optimizer, epoch + 1
         rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         self.history.append({"epoch": number, "phase": self.phase, "learning_rate": rate, **logs})
-        rows = of_phase(self.history, self.phase) if self.phases_differ else self.history
-        notes = {"epoch": number, "phase": self.phase, "history": self.history}
-        save_checkpoint(self.folder.checkpoint(number), self.model, optimizer, notes)
-        self.folder.write_history(self.history)
-        self.folder.drop_old_checkpoints(number, best_epoch(rows, self.sparsity()))
+        if self.writes:
+            self._write(number)
         if stops_early(self.history, self.phase, self.sparsity(), self.patience):
             self.model.stop_training = True
+
+    def _write(self, number: int) -> None:
+        rows = of_phase(self.history, self.phase) if self.phases_differ else self.history
+        notes = {"epoch": number, "phase": self.phase, "history": self.history}
+        save_checkpoint(self.folder.checkpoint(number), self.model, self.model.optimizer, notes)
+        self.folder.write_history(self.history)
+        self.folder.drop_old_checkpoints(number, best_epoch(rows, self.sparsity()))
 
 
 def stops_early(

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import error_prefix
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
+from tfsparsecap.settings.build import make_captioner
 from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning
 
 
@@ -92,6 +94,16 @@ def keep_masks(captioner: Captioner, block_shape: tuple[int, int], *, restored: 
     mask = FrozenMask(block_shape=block_shape)
     mask.restored = restored
     prune(captioner, mask)
+
+
+def final_captioner(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Captioner:
+    """The captioner that is saved: without gates, in float32, on one device."""
+    captioner = strip_pruning(captioner)
+    if config.training.precision == "float32" and config.training.distribution == "default":
+        return captioner
+    final = make_captioner(config, tokenizer, precision="float32", weights=False)
+    final.set_weights(captioner.get_weights())
+    return final
 
 
 def _make_method(

@@ -19,15 +19,6 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.keras_internals import take_complete_gradients
 from tfsparsecap.models.captioner import Captioner
 
-
-def make_strategy(name: str) -> tf.distribute.Strategy:
-    """The distribution strategy `default` (one device) or `mirrored` (all devices of this machine).
-
-    Variables must be created inside its `scope()`.
-    """
-    return tf.distribute.MirroredStrategy() if name == "mirrored" else tf.distribute.get_strategy()
-
-
 #: After so many steps the logs are fetched from the device, the progress bar shows them, and the loss is
 #: checked. In between, the host does not wait for the device.
 STEPS_PER_REPORT = 25

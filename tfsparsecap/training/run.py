@@ -1,5 +1,6 @@
 """A run from its settings to its scores: training, resuming, evaluation."""
 
+import contextlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import keras
 
 from tfsparsecap.data.pipeline import check_count
-from tfsparsecap.data.records import shown
+from tfsparsecap.data.records import CaptionData, shown
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_path, atomic_write
@@ -16,15 +17,13 @@ from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.model_summary.nonzeros import weight_counts
-from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.pruning import PruningMethod, strip_pruning
+from tfsparsecap.pruning import PruningMethod
 from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
 from tfsparsecap.rewards.reward import CaptionReward
 from tfsparsecap.runs.checkpoints import (
     load_checkpoint,
     load_part,
     named_weights,
-    newest_intact,
     read_notes,
 )
 from tfsparsecap.runs.run_data import RunData
@@ -32,8 +31,11 @@ from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.training.callbacks import SaveEpoch, TimeLeft, Validation, stops_early
+from tfsparsecap.training import distribution
+from tfsparsecap.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation, stops_early
+from tfsparsecap.training.cluster import Cluster
 from tfsparsecap.training.gating import (
+    final_captioner,
     gate_captioner,
     gate_for_fine_tuning,
     keep_masks,
@@ -41,12 +43,13 @@ from tfsparsecap.training.gating import (
     rewinds_to_initial_weights,
 )
 from tfsparsecap.training.hidden_states import HiddenStateLoop, regularise_encoder
-from tfsparsecap.training.loop import Loop, make_strategy
+from tfsparsecap.training.loop import Loop
 from tfsparsecap.training.optimizers import make_optimizer
 from tfsparsecap.training.phases import Phase, phases
 from tfsparsecap.training.scst import SCSTLoop
-from tfsparsecap.training.start import copy_weights, load_initial_weights, load_start
+from tfsparsecap.training.start import copy_weights, load_initial_weights, load_start, newest_checkpoint
 from tfsparsecap.training.teachers import load_teachers, teacher_data
+from tfsparsecap.training.workers import Alone
 
 Report = Callable[[str], None]
 
@@ -58,6 +61,7 @@ def train_run(
     runs: str | Path = "runs",
     verbose: int = 1,
     report: Report = print,
+    cluster: Cluster | None = None,
 ) -> dict[str, Any]:
     """Trains and evaluates a captioner, and writes everything to `runs/NAME`.
 
@@ -67,43 +71,71 @@ def train_run(
         runs: folder of all runs.
         verbose: 0 silent, 1 progress bars, 2 a line per epoch.
         report: called with messages about the progress.
+        cluster: the processes of `training.distribution=multi_worker`. Only the chief writes and evaluates.
 
     Returns:
         The path of the run folder as `run`, and the scores on the test split, see `FinishedRun.evaluate`. If
-        there is no readable test split, the last row of `history.csv` instead of the scores.
+        there is no readable test split, or this process is not the chief, the last row of `history.csv`
+        instead of the scores.
 
     Raises:
-        InputError: settings, data or folder are invalid, or another process is training in the folder.
+        InputError: settings, data or folder are invalid, another process is training in the folder, or the
+            workers do not match.
+        WorkerLost: another worker has ended. If the main thread waits for it inside TensorFlow, the process
+            is ended instead, see `workers.Team`.
     """
-    folder = RunFolder(Path(runs) / config.name)
-    folder.check(config, resume)
+    folder, is_chief = RunFolder(Path(runs) / config.name), cluster is None or cluster.is_chief
+    distribution.check_cluster(config, cluster)
     check_settings(config)
-    with folder.locked():
-        folder.check(config, resume)  # again: another process may have been faster
+    with contextlib.ExitStack() as stack:
+        if is_chief:
+            folder.check(config, resume)
+            stack.enter_context(folder.locked())
+            folder.check(config, resume)  # again: another process may have been faster
         keras.utils.set_random_seed(config.seed)
-        run = _Run(config, folder, resume, verbose, report)
-        if resume:
+        checkpoint = newest_checkpoint(config, folder, report) if resume else None
+        data = load_data(config)
+        for line in (data.summary(), *data.notes):
+            report(line)
+        # Before TensorFlow starts: its processes cannot begin without each other.
+        team = distribution.make_team(
+            cluster, config, data, resume=resume, checkpoint=checkpoint, report=report
+        )
+        stack.enter_context(team)
+        if not is_chief:
+            verbose, report = 0, lambda message: None  # the chief reports
+        run = _Run(config, folder, data, checkpoint, resume, team, verbose, report)
+        if is_chief and resume:
             folder.save_config(config)  # paths may have changed
-        else:
+        elif is_chief:
             folder.create(config, run.run_data.tokenizer, run.initial)
-        run.write_skipped()
+        if is_chief:
+            run.write_skipped()
         run.train()
-        return run.finish()
+        team.end_training()
+        return run.finish() if is_chief else {"run": str(folder.path), **run.history[-1]}
 
 
 class _Run:
     """A captioner in training, and its folder. Invalid input raises in the constructor, which writes nothing
     into the folder."""
 
-    def __init__(self, config: Config, folder: RunFolder, resume: bool, verbose: int, report: Report):
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        data: CaptionData,
+        checkpoint: Path | None,
+        resume: bool,
+        team: Alone,
+        verbose: int,
+        report: Report,
+    ):
         self.config, self.folder, self.verbose, self.report = config, folder, verbose, report
-        self.strategy = make_strategy(config.training.distribution)
-        self.history: list[dict[str, Any]] = []
-        self.phases = phases(config)
-        self.checkpoint = self._newest_checkpoint() if resume else None
-        data = load_data(config)
-        for line in (data.summary(), *data.notes):
-            report(line)
+        self.checkpoint, self.team, self.phases = checkpoint, team, phases(config)
+        self.history: list[dict[str, Any]] = read_notes(checkpoint)["history"] if checkpoint else []
+        self.strategy = distribution.make_strategy(config.training.distribution, team.cluster)
+        distribution.check_shares(self.phases, self.strategy.num_replicas_in_sync)
         tokenizer = self._make_captioner(data, resume)
         settings = config.model.encoder
         if settings and not (settings.weights or settings.trainable or config.training.start_from):
@@ -164,7 +196,7 @@ class _Run:
             self.report(f"restoring the weights of epoch {best}, the best on validation")
             load_checkpoint(folder.checkpoint(best), self.captioner)
         tokenizer = self.run_data.tokenizer
-        finished = FinishedRun(_final(self.captioner, config, tokenizer), tokenizer, config)
+        finished = FinishedRun(final_captioner(self.captioner, config, tokenizer), tokenizer, config)
         with atomic_path(folder.model) as temporary:
             finished.captioner.save(temporary)
         result = rows[-1]
@@ -188,19 +220,6 @@ class _Run:
     def _skipped(self) -> list:
         return [*self.run_data.data.skipped, *self.run_data.skipped]
 
-    def _newest_checkpoint(self) -> Path | None:
-        names = [phase.name for phase in self.phases]
-        path, damaged = newest_intact(self.folder.checkpoint_files(), names)
-        for what in damaged:
-            self.report(f"ignored: {what}")
-        if path is None:
-            self.report("there is no complete checkpoint yet: starting from the beginning")
-            return None
-        notes = read_notes(path)
-        self.history = notes["history"]
-        self.report(f"resuming after epoch {notes['epoch']}")
-        return path
-
     def _make_captioner(self, data, resume: bool) -> Tokenizer:
         """Makes the captioner, with the weights of `training.start_from` if given; returns its tokenizer."""
         config, where = self.config, self.config.training.start_from
@@ -213,6 +232,8 @@ class _Run:
             tokenizer = make_tokenizer(config, data)
         with self.strategy.scope():
             self.captioner = make_captioner(config, tokenizer, weights=start is None)
+        if self.strategy.num_replicas_in_sync > 1:
+            distribution.synchronize_batch_normalization(self.captioner)
         if start is not None and where is not None:
             copy_weights(start.captioner, self.captioner, where)
             self.report(f"starting with the weights of {where}")
@@ -306,6 +327,9 @@ class _Run:
             stopped = not later and isinstance(self.pruning, ValidationDriven) and self.pruning.finished
             if stopped or stops_early(self.history, phase.name, self.target, config.early_stopping):
                 return
+        distribution.check_same_weights(
+            self.team, [*self.captioner.variables, *self.captioner.optimizer.variables]
+        )
         loop.run(
             self.batches.epoch,
             epochs=sum(row["phase"] != phase.name for row in self.history) + phase.epochs,
@@ -345,13 +369,15 @@ class _Run:
         if config.training.average_decay is not None:
             # Comes first, so that validation and checkpoints find the averages in the model.
             callbacks.append(swap_averages(in_model=resumed))
-        records = self._validation_records()
-        if records:
+        records, is_chief = self._validation_records(), self.team.is_chief
+        if records and is_chief:
             batches = self.run_data.image_batches(records, from_images=phase.from_images)
             tokenizer = self.run_data.tokenizer
             callbacks.append(Validation(self.captioner, records, batches, tokenizer, config.data.max_length))
-        if importlib.util.find_spec("tensorboard"):
+        if is_chief and importlib.util.find_spec("tensorboard"):
             callbacks.append(keras.callbacks.TensorBoard(str(self.folder.logs), write_graph=False))
+        if self.team.size > 1:
+            callbacks.append(ShareLogs(self.team))
         if isinstance(self.pruning, ValidationDriven):
             callbacks.append(Feedback(self.pruning))
         save = SaveEpoch(
@@ -361,15 +387,6 @@ class _Run:
             sparsity=lambda: self.target,
             patience=config.training.early_stopping,
             phases_differ=phases_differ(config),
+            writes=is_chief,
         )
         return [*callbacks, save]
-
-
-def _final(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Captioner:
-    """The captioner that is saved: without gates, in float32, on one device."""
-    captioner = strip_pruning(captioner)
-    if config.training.precision == "float32" and config.training.distribution == "default":
-        return captioner
-    final = make_captioner(config, tokenizer, precision="float32", weights=False)
-    final.set_weights(captioner.get_weights())
-    return final

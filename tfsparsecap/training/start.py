@@ -1,15 +1,18 @@
-"""Starting from another run: `training.start_from`."""
+"""Starting from another run, `training.start_from`, or from the checkpoint of a stopped one."""
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.runs.checkpoints import load_weights
+from tfsparsecap.runs.checkpoints import load_weights, newest_intact, read_notes
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.schema import Config
+from tfsparsecap.training.phases import phases
 
 
 def load_start(config: Config) -> FinishedRun:
@@ -45,6 +48,22 @@ def load_initial_weights(config: Config, captioner: Captioner) -> list[np.ndarra
             " run train first (pruning.rounds=1, training.start_from=null)"
         )
     return load_weights(folder.initial, captioner)
+
+
+def newest_checkpoint(config: Config, folder: RunFolder, report: Callable[[str], None]) -> Path | None:
+    """The newest intact checkpoint of a run; None if there is none yet.
+
+    Args:
+        report: called with what is wrong with newer ones, and with the epoch.
+    """
+    path, damaged = newest_intact(folder.checkpoint_files(), [phase.name for phase in phases(config)])
+    for what in damaged:
+        report(f"ignored: {what}")
+    if path is None:
+        report("there is no complete checkpoint yet: starting from the beginning")
+    else:
+        report(f"resuming after epoch {read_notes(path)['epoch']}")
+    return path
 
 
 def copy_weights(start: Captioner, captioner: Captioner, where: str) -> None:
