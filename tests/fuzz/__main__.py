@@ -26,12 +26,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO
 
 from .cases import Kind, Outcome, Session
 
 OUTPUT = Path("build/fuzz")
 # A worker that does not answer for so long, or takes so much memory, is ended; a case has lower limits.
-_MOST_SECONDS, _MOST_MEMORY = 150.0, 6 << 30
+_MOST_SECONDS, _MOST_MEMORY = 900.0, 6 << 30
 
 
 def kinds() -> dict[str, Kind]:
@@ -42,10 +43,17 @@ def kinds() -> dict[str, Kind]:
 
 
 def plan(chosen: Sequence[Kind], total: int | None, first: int) -> list[tuple[str, int]]:
-    """The kind and the seed of each case: `total` of them in the kinds' proportions; None takes all."""
+    """The kind and the seed of each case, with the kinds mixed evenly.
+
+    Args:
+        chosen: the kinds.
+        total: number of cases, in the kinds' proportions; None takes all.
+        first: the first seed of each kind.
+    """
     whole = sum(kind.cases for kind in chosen)
     counts = {kind.name: kind.cases if total is None else -(-kind.cases * total // whole) for kind in chosen}
-    return [(name, seed) for name, count in counts.items() for seed in range(first, first + count)]
+    cases = [(number / count, name, number) for name, count in counts.items() for number in range(count)]
+    return [(name, first + number) for _, name, number in sorted(cases)]
 
 
 class Worker:
@@ -62,17 +70,18 @@ class Worker:
     def run(self) -> None:
         """Runs all cases."""
         while self._cases:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz", "--worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            with process:
-                self._run_in(process)
+            with tempfile.TemporaryFile() as messages:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "tests.fuzz", "--worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=messages,
+                    text=True,
+                )
+                with process:
+                    self._run_in(process, messages)
 
-    def _run_in(self, process: subprocess.Popen) -> None:
+    def _run_in(self, process: subprocess.Popen, messages: IO[bytes]) -> None:
         assert process.stdin is not None and process.stdout is not None
         answers: queue.Queue[str] = queue.Queue()
         reader = threading.Thread(target=lambda: [answers.put(line) for line in process.stdout], daemon=True)
@@ -86,7 +95,9 @@ class Worker:
                 self._done.put(Outcome(**json.loads(_answer(process, answers))))
             except RuntimeError as error:
                 process.kill()
-                self._done.put(Outcome(name, seed, violations=[str(error)]))
+                messages.seek(0)
+                text = messages.read().decode("utf-8", "replace")[-4000:]
+                self._done.put(Outcome(name, seed, message=text, violations=[str(error)]))
                 return
         process.stdin.close()
 
@@ -152,6 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = options.add_argument
     add("--kind", action="append", choices=sorted(known), help="default: all; can be repeated")
     add("--cases", type=int, metavar="N", help="number of cases (default: 10000 of all kinds)")
+    add("--minutes", type=float, metavar="N", help="stop then, and print the table of what was read")
     add("--seed", type=int, metavar="N", help="run this case only, and keep its input")
     add("--first", type=int, default=0, metavar="N", help="seed of the first case (default: 0)")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="default: all cores")
@@ -166,15 +178,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         cases = [(kind.name, given.seed) for kind in chosen]
     else:
         cases = plan(chosen, given.cases, given.first)
-        # Slow kinds are spread over the workers and the time.
-        cases.sort(key=lambda case: (case[1], case[0]))
     found, began = [], time.monotonic()
     for number, outcome in enumerate(outcomes(cases, min(given.jobs, len(cases))), 1):
         found.append(outcome)
         if outcome.violations:
             print(f"--kind {outcome.kind} --seed {outcome.seed}: {outcome.violations[0]}", flush=True)
+        seconds = time.monotonic() - began
         if number % 500 == 0:
-            print(f"{number} cases, {time.monotonic() - began:.0f} s", flush=True)
+            print(f"{number} cases, {seconds:.0f} s", flush=True)
+        if given.minutes is not None and seconds > 60 * given.minutes:
+            print(f"stopped after {number} of {len(cases)} cases")
+            break
     wrong = [one for one in found if one.violations]
     kept = wrong if given.seed is None else found
     if kept:

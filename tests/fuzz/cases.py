@@ -5,6 +5,7 @@ import io
 import os
 import re
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -25,7 +26,10 @@ from .mutations import remove
 LONGEST_MESSAGE = 600
 #: Above the memory before the case, in bytes.
 MOST_MEMORY = 1 << 30
+#: On the processor, so that other processes do not count.
 MOST_SECONDS = 60.0
+# On the clock, for what waits without computing.
+_LONGEST_WAIT = 600.0
 
 
 class Prepared(NamedTuple):
@@ -69,6 +73,7 @@ class Outcome:
         code: 0 or 2; None if it ended in another way.
         message: of the exit code 2, or the traceback.
         memory: largest number of bytes above those before the case.
+        seconds: on the processor.
         violations: sentences; empty if the case is fine.
     """
 
@@ -148,12 +153,12 @@ class Session:
         guard = Guard(case, [self.folder / "valid", self.folder / "outside"])
         before = _tree(case) if prepared.reads_only else {}
         output = io.TextIOWrapper(io.BytesIO(), "utf-8", line_buffering=True)
-        start, resident = time.perf_counter(), _resident()
-        _forget_peak()
+        forget_peak()
+        start, peak = time.process_time(), _peak()
         with _Ending() as ending, self._surroundings(case, output), guard.watched():
             run(prepared.read)  # as the commands do
-        outcome.seconds = time.perf_counter() - start
-        outcome.memory = max(0, _peak() - resident)
+        outcome.seconds = time.process_time() - start
+        outcome.memory = _peak() - peak
         outcome.code, outcome.message = ending.code, ending.message or _said(output)
         outcome.violations = [ending.wrong] * bool(ending.wrong) + guard.violations
         outcome.violations += self._judged(outcome, case)
@@ -199,6 +204,8 @@ class Session:
         try:
             with (
                 mock.patch.object(tempfile, "tempdir", str(case / "tmp")),
+                mock.patch.object(sys, "dont_write_bytecode", True),
+                mock.patch.object(sys, "path", [*sys.path, str(self.folder / "outside")]),
                 mock.patch.dict(os.environ, {"HOME": str(case), "XDG_CACHE_HOME": str(case / "tmp")}),
                 contextlib.redirect_stdout(output),
                 contextlib.redirect_stderr(output),
@@ -219,7 +226,7 @@ def _said(output: io.TextIOWrapper) -> str:
 
 @contextlib.contextmanager
 def _time_limit(seconds: float, case: Path) -> Iterator[None]:
-    """Raises TooSlow in the block after some seconds; only the main thread can be interrupted."""
+    """Raises TooSlow in the block after some seconds of work; only the main thread can be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -228,15 +235,21 @@ def _time_limit(seconds: float, case: Path) -> Iterator[None]:
         for path in case.rglob("*"):
             if path.is_fifo():  # ends what waits for it in other threads
                 os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
-        raise TooSlow(f"{seconds:.0f} s")
+        raise TooSlow(f"{seconds:.0f} s of work, or {_LONGEST_WAIT:.0f} s of waiting")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = (
+        (signal.SIGPROF, signal.ITIMER_PROF, seconds),
+        (signal.SIGALRM, signal.ITIMER_REAL, _LONGEST_WAIT),
+    )
+    before = [signal.signal(number, stop) for number, _, _ in timers]
+    for _, timer, most in timers:
+        signal.setitimer(timer, most)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), handler in zip(timers, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
 
 
 def _stat(path: str) -> tuple[int, int, int] | None:
@@ -256,21 +269,18 @@ def _tree(folder: Path) -> dict[str, tuple[int, int, int] | None]:
     return found
 
 
-def _forget_peak() -> None:
-    """Makes `_peak` count from now on, where Linux allows it."""
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
+def forget_peak() -> bool:
+    """Makes `_peak` count from now on; returns whether Linux allows it."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        return False
+    return True
 
 
 def _peak() -> int:
-    return _memory("VmHWM")
-
-
-def _resident() -> int:
-    return _memory("VmRSS")
-
-
-def _memory(name: str) -> int:
+    """The largest number of bytes of memory that the process had."""
     with open("/proc/self/status") as file:
-        found = re.search(rf"{name}:\s+(\d+) kB", file.read())
+        found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
     return int(found[1]) << 10 if found else 0

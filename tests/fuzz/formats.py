@@ -16,6 +16,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from tfsparsecap.files import DAMAGE
+
 from .guard import CANARY
 from .mutations import Hostile, json_text
 
@@ -79,8 +81,11 @@ class Formats(Hostile):
         random = self.random
         if random.random() < 0.25:
             return self.bytes(content)
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        files = []
+        with contextlib.suppress(*DAMAGE), zipfile.ZipFile(io.BytesIO(content)) as archive:
             files = [(info.filename, archive.read(info)) for info in archive.infolist()]
+        if not files:  # damaged before
+            return self.bytes(content)
         at = random.randrange(len(files))
         name, inside = files[at]
         kind, out = random.randrange(12), io.BytesIO()
@@ -125,7 +130,7 @@ class Formats(Hostile):
         if random.random() < 0.3:
             return self.bytes(content)
         file = io.BytesIO(content)
-        with h5py.File(file, "r+") as archive:
+        with contextlib.suppress(*DAMAGE), h5py.File(file, "r+") as archive:
             names: list[str] = []
             archive.visit(names.append)
             # Keras's own objects; each of these changes is a valid HDF5 file.

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: A module that only damaged files name; importing it means that a file chose what is imported.
+from tfsparsecap.inference import runtime_child
+
+#: A module that only damaged files name; reading it means that a file chose what is imported.
 CANARY = "fuzz_canary"
 # Events of Python's audit hooks that no damaged file may cause.
 _FORBIDDEN = {
@@ -26,7 +28,7 @@ _CHANGES = {
 _DIRECTORY = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2, "os.chmod": 2, "os.chown": 3, "os.utime": 3}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEVICES = re.compile(r"/dev/(null|tty|fd/.*)|/proc/self/.*")
-_OWN_PROCESSES = re.compile(r"tfsparsecap(_export)?\.")
+_OWN_PROCESS = Path(runtime_child.__file__).resolve()
 
 _watching: "Guard | None" = None
 _installed = False
@@ -74,12 +76,12 @@ class Guard:
         """Judges an event of Python's audit hooks."""
         if name in _FORBIDDEN:
             self._add(f"{name} {arguments!r:.200}")
-        elif name == "import" and str(arguments[0]).partition(".")[0] == CANARY:
-            self._add(f"a file made it import {arguments[0]}")
         elif name == "subprocess.Popen" and not _is_own(arguments):
             self._add(f"started {arguments[1]!r:.200}")
         elif name == "open":
             path, _, flags = arguments
+            if os.path.basename(str(path)) == f"{CANARY}.py":
+                self._add(f"a file made it import {CANARY}")
             if isinstance(path, str | bytes | os.PathLike) and flags & _WRITING:
                 self._check(os.fspath(path), "wrote", follow=True)
         elif name in _CHANGES:
@@ -104,12 +106,12 @@ class Guard:
 
 
 def _is_own(arguments: tuple[Any, ...]) -> bool:
-    """Whether a process is this project's own, such as the one in which a file without a digest is run."""
+    """Whether a process is the one in which an exported file without a digest is run."""
     command = arguments[1]
     return (
         isinstance(command, list | tuple)
         and [str(command[0])] == [sys.executable]
-        and any(_OWN_PROCESSES.match(str(part)) for part in command[1:])
+        and str(_OWN_PROCESS) in command
     )
 
 

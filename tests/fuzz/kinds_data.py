@@ -221,8 +221,8 @@ def _results(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
 
 
 KINDS = (
-    Kind("image", _image, 1700, 100),
-    Kind("table", _table, 1700, 90),
+    Kind("image", _image, 1600, 95),
+    Kind("table", _table, 1600, 85),
     Kind("settings", _settings, 1100, 50),
     Kind("features", _features, 900, 50),
     Kind("cache", _cache, 300, 15),

@@ -1,5 +1,8 @@
 """Kinds of cases that are about runs: their folders, checkpoints, models, exported files and reports."""
 
+import io
+import json
+import zipfile
 from pathlib import Path
 
 from .cases import Kind, Prepared
@@ -28,19 +31,23 @@ def _spoil(path: Path, inputs: Inputs, damage: Formats, share: float = 0.1) -> N
 
 
 def _run(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
-    from tfsparsecap import caption
+    from tfsparsecap import caption, evaluate
 
     random, run = damage.random, folder / "run"
     for name in _RUN_FILES:
         copy(inputs.run / name, run / name)
     argv = [str(run), "--features", str(inputs.data / "features"), "image0", "image1"]
     argv += random.choice(([], ["--beam", "2"], ["--sample", "2", "--seed", "1"], ["--plain"]))
+    main = caption.main
+    if random.random() < 0.2:
+        argv = [str(run), "--data", str(inputs.data), "--metrics", "BLEU,CIDEr", "--output", str(folder)]
+        main = evaluate.main
     argv += ["--json"] * random.randrange(2)
 
     def spoil() -> None:
         _spoil(run / random.choice((*_RUN_FILES, "model.keras", "model.keras")), inputs, damage)
 
-    return Prepared(lambda: caption.main(argv), f"caption {' '.join(argv[1:])}", spoil)
+    return Prepared(lambda: main(argv), f"{main.__module__} {' '.join(argv[1:])}", spoil)
 
 
 def _checkpoint(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
@@ -94,6 +101,8 @@ def _resume(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
 
 def _report(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
     from unittest import mock
+
+    import matplotlib.font_manager  # noqa: F401 (its first import writes a cache)
 
     from tfsparsecap import report
 
@@ -153,6 +162,38 @@ def _tflite(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
     return Prepared(read, "caption model.tflite", spoil)
 
 
+def _isolated(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.inference.digests import DIGESTS
+
+    path = folder / "model.tflite"
+    content = inputs.exported.read_bytes()
+    start = content.index(b"PK\3\4")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    description = json.loads(files["captioner.json"])
+    files["captioner.json"] = json.dumps(
+        {key: value for key, value in description.items() if key not in DIGESTS}
+    ).encode()
+
+    def write(graph: bytes) -> None:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, inside in files.items():
+                archive.writestr(name, inside)
+        path.write_bytes(graph + out.getvalue())
+
+    def read() -> None:
+        captioner = TFLiteCaptioner(path)
+        assert captioner.isolated
+        captioner.generate(inputs.features)
+
+    write(content[:start])
+    # The identifier stays, without which the file is none.
+    spoil = lambda: write(content[:8] + damage.bytes(content[8:start]))  # noqa: E731
+    return Prepared(read, "caption model.tflite without a digest", spoil)
+
+
 def _inspect(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
     from tfsparsecap_export import inspect
 
@@ -174,6 +215,7 @@ KINDS = (
     Kind("checkpoint", _checkpoint, 500, 30),
     Kind("resume", _resume, 200, 3),
     Kind("report", _report, 300, 8),
-    Kind("tflite", _tflite, 400, 16),
+    Kind("tflite", _tflite, 300, 14),
+    Kind("isolated", _isolated, 100, 2),
     Kind("inspect", _inspect, 300, 13),
 )

@@ -48,7 +48,28 @@ def _model(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
     return Prepared(read, "load_model(model.keras)", lambda: _spoil(path, inputs, damage))
 
 
+def _convert(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
+    from tfsparsecap import convert
+
+    copy(inputs.published, folder / "published")
+    argv = [str(folder / "published" / "model.pth"), "--output", str(folder / "runs" / "new"), "--json"]
+
+    def spoil() -> None:
+        path = folder / "published" / damage.random.choice(("model.pth", "config.json", "word.model"))
+        if damage.random.random() < 0.08:
+            damage.file(path, sorted(inputs.published.iterdir()))
+        elif path.suffix == ".json":
+            written(path, damage.json)
+        elif path.suffix == ".pth":
+            written(path, lambda content: damage.zip(content, {".pkl": damage.pickled}))
+        else:
+            written(path, damage.bytes)
+
+    return Prepared(lambda: convert.main(argv), "convert model.pth", spoil)
+
+
 KINDS = (
-    Kind("weights", _weights, 1000, 50),
+    Kind("weights", _weights, 900, 45),
     Kind("model", _model, 400, 20),
+    Kind("convert", _convert, 300, 15),
 )

@@ -148,7 +148,10 @@ class Hostile:
             return self.bytes(content)
         if random.random() < 0.05:
             return json_text(_nested(random.choice((900, 20_000, 100_000))))
-        value = json.loads(content)
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError):  # damaged before
+            return self.bytes(content)
         for _ in range(random.choice((1, 1, 2, 4))):
             value = self.in_json(value)
         return json_text(value, escaped=random.random() < 0.5)

@@ -43,3 +43,11 @@ def test_damaged_files_are_rejected(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"\x08\x03", b"\x08\x04"))
     with pytest.raises(InputError, match=r"w in .* is damaged"):
         read_onnx(path)
+
+
+def test_names_that_are_not_text_are_rejected(tmp_path):
+    for old in (b"first", b"layer/Conv"):
+        path = write(tmp_path / "a.onnx", {"first": np.ones(3, "float32")}, [("Conv", "layer/Conv", ["x"])])
+        path.write_bytes(path.read_bytes().replace(old, b"\xff" + old[1:]))
+        with pytest.raises(InputError, match=r"a\.onnx has a name that is not UTF-8 text"):
+            read_onnx(path)

@@ -57,6 +57,10 @@ def read_onnx(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise InputError(f"{path} is damaged or not an ONNX file: copy or export it again") from error
     if not model.graph.initializer:
         raise InputError(f"{path} is not an ONNX file with weights: export it again, with weights inside")
+    names = [tensor.name for tensor in model.graph.initializer]
+    names += [text for node in model.graph.node for text in (node.name, node.op_type, *node.input)]
+    if not all(isinstance(text, str) for text in names):  # bytes that are not UTF-8 stay bytes
+        raise InputError(f"{path} has a name that is not UTF-8 text: copy or export it again")
     tensors = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type in _TYPES}
     arrays = {name: _array(tensor, path) for name, tensor in tensors.items() if not name.startswith(_CHANGED)}
     for node in model.graph.node:
