@@ -210,9 +210,9 @@ _BACKBONES: dict[str, dict] = {
     "RobertaBackbone": _ENCODER,
     "ResNetBackbone": {
         **_IMAGE,
-        "input_conv_filters": [8],
-        "input_conv_kernel_sizes": [3],
-        "stackwise_num_filters": [8, 16],
+        "input_conv_filters": [64],
+        "input_conv_kernel_sizes": [7],
+        "stackwise_num_filters": [64, 64],
         "stackwise_num_blocks": [1, 1],
         "stackwise_num_strides": [1, 2],
         "block_type": "basic_block",

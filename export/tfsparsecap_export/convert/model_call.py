@@ -297,6 +297,11 @@ def _unique(names: Sequence[str]) -> list[str]:
 def _spec(model: keras.Model, name: str, leaf: _Leaf, batch: int | None, given: bool) -> tf.TensorSpec:
     if not leaf.shape:
         raise InputError(f"input {name} of {model.name} has no axes: its first axis must be the batch")
+    if leaf.dtype == "string":
+        raise InputError(
+            f"input {name} of {model.name} is text, which files do not take: export the part of the model"
+            " behind its text layers"
+        )
     if None in leaf.shape[1:]:
         example = f"keras.Input({tuple(size or 32 for size in leaf.shape[1:])}, dtype={leaf.dtype!r})"
         fixed = (

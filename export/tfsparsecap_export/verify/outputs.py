@@ -92,7 +92,7 @@ def check_deterministic(model: Captioner | ModelCall, sample: Sample) -> None:
         if not np.allclose(one, other, rtol=0, atol=1e-4 * max(1e-6, float(np.abs(one).max(initial=0)))):
             raise InputError(
                 f"{name} gives different outputs for the same input: export a model without layers that are"
-                " random at inference"
+                " random at inference or keep a state between calls"
             )
 
 

@@ -143,6 +143,7 @@ def test_names_are_those_that_tensorflow_accepts():
         (one, "photo.jpg", "contains 'photo.jpg'"),
         (one, {}, "no array or shape"),
         (one, np.float32(3), "has no axes"),
+        (one, keras.Input((4,), dtype="string"), "input x of own is text"),
     ],
 )
 def test_inputs_that_do_not_suit_the_model_are_rejected(make, inputs, message):
