@@ -9,8 +9,9 @@ import numpy as np
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.rebuild import Changes
+from tfsparsecap.slimming.regression import Prediction
 from tfsparsecap.slimming.scope import Fold, Info
-from tfsparsecap.slimming.statistics import Propagation, contributions, into_kernel, is_unused
+from tfsparsecap.slimming.statistics import Propagation, Statistics, contributions, into_kernel, is_unused
 
 
 def dead(analysis: Analysis, propagation: Propagation) -> np.ndarray:
@@ -30,12 +31,18 @@ def dead(analysis: Analysis, propagation: Propagation) -> np.ndarray:
     return ~used
 
 
-def fold_means(analysis: Analysis, propagation: Propagation, alive: np.ndarray) -> Changes:
+def fold_means(
+    analysis: Analysis,
+    propagation: Propagation,
+    alive: np.ndarray,
+    predicted: dict[int, Prediction] | None = None,
+) -> Changes:
     """Returns the biases that take over the means of the channels that go.
 
     Constant channels are replaced exactly, except at borders that are padded; the others by the mean that
     their batch normalisation gives them. A convolution without bias before a batch normalisation changes its
-    moving mean instead; other layers without bias get one.
+    moving mean instead; other layers without bias get one. If channels are predicted from others, the weights
+    of these take over the weights of the channels that go, and the bias only the rest.
     """
     changes = Changes()
     for info in analysis.infos.values():
@@ -43,7 +50,14 @@ def fold_means(analysis: Analysis, propagation: Propagation, alive: np.ndarray) 
             gone = ~alive[labels]
             if not gone.any() or _is_shared(analysis, info.operation):
                 continue
-            added = contributions(fold, into_kernel(propagation, fold, len(labels)), gone)
+            statistics = into_kernel(propagation, fold, len(labels))
+            prediction = (predicted or {}).get(fold.tensor)
+            if prediction is not None and len(prediction.offset) == gone.sum() and fold.through is None:
+                _take_over(changes, fold, gone, prediction)
+                mean = np.zeros(len(labels))
+                mean[gone] = prediction.offset
+                statistics = Statistics(mean, np.zeros(len(labels)), np.zeros(len(labels), bool))
+            added = contributions(fold, statistics, gone)
             if added.any():
                 _add(analysis, info, fold, added, changes)
     return changes
@@ -60,6 +74,14 @@ def _add(analysis: Analysis, info: Info, fold: Fold, added: np.ndarray, changes:
         _change(changes, normalization.moving_mean, -added)
     elif fold.can_add and added.ndim == 1:
         changes.biases[id(info.operation)] = (added, _created(info, fold))
+
+
+def _take_over(changes: Changes, fold: Fold, gone: np.ndarray, prediction: Prediction) -> None:
+    """Adds the weights of the channels that go to those of the channels that they are predicted from."""
+    kernel = np.moveaxis(keras.ops.convert_to_numpy(fold.kernel).astype(np.float64), fold.axis, 0)
+    added = np.zeros_like(kernel)
+    added[~gone] = np.tensordot(prediction.weights, kernel[gone], 1)
+    _change(changes, fold.kernel, np.moveaxis(added, 0, fold.axis))
 
 
 def _change(changes: Changes, variable: Any, added: np.ndarray) -> None:

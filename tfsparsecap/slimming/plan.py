@@ -20,6 +20,7 @@ from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, Group
 from tfsparsecap.slimming.importance import importance
 from tfsparsecap.slimming.rebuild import Changes, rebuild, rebuild_pairs
+from tfsparsecap.slimming.regression import predictions
 from tfsparsecap.slimming.selection import Choice, choose, whole_blocks
 from tfsparsecap.slimming.statistics import Propagation
 
@@ -56,8 +57,15 @@ class SlimPlan:
     """
 
     def __init__(
-        self, model: keras.Model, analysis: Analysis, choice: Choice, costs: Costs, fold: bool
+        self,
+        model: keras.Model,
+        analysis: Analysis,
+        choice: Choice,
+        costs: Costs,
+        fold: bool,
+        samples: Any = None,
     ) -> None:
+        self._samples = samples
         self._model, self._analysis, self._choice, self._fold = model, analysis, choice, fold
         self.before: Cost = choice.before
         self.after: Cost = choice.after
@@ -83,7 +91,8 @@ class SlimPlan:
         alive = self._analysis.alive(self._choice.removed)
         changes = Changes()
         if self._fold:
-            changes = fold_means(self._analysis, Propagation(self._analysis), alive)
+            predicted = None if self._samples is None else predictions(self._analysis, alive, self._samples)
+            changes = fold_means(self._analysis, Propagation(self._analysis), alive, predicted)
         slim, pairs = rebuild_pairs(self._analysis, alive, changes)
         if keep_optimizer and self._model.compiled:
             compile_like(self._model, slim, pairs, alive)
@@ -203,7 +212,7 @@ def slim_plan(
 
     measured = None if latency is None else measure
     choice = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured)
-    return SlimPlan(model, analysis, choice, costs, fold)
+    return SlimPlan(model, analysis, choice, costs, fold, samples)
 
 
 def slim(
@@ -240,7 +249,8 @@ def slim(
         multiple: layers keep a multiple of so many channels.
         skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
         keep: smallest share of the channels of each group that stays.
-        samples: for "taylor": batches of (inputs, targets).
+        samples: batches of inputs, read more than once: removed channels are predicted from those that stay,
+            by ridge regression, and the next kernels take them over. "taylor" needs (inputs, targets).
         loss: for "taylor": as in `compile`.
         latency: for the budget "latency": a function that measures a model, such as
             `tfsparsecap_export.model_latency`; it is called about ten times. By default the latency is

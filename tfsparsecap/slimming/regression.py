@@ -1,0 +1,88 @@
+"""Predicts removed channels from those that stay, by ridge regression on sample inputs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfsparsecap import keras_internals
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.graph import replace_refs
+from tfsparsecap.slimming.groups import Analysis
+
+#: Positions sampled of each tensor, largest number of its channels, ridge relative to their variance.
+ROWS, MOST_CHANNELS, RIDGE = 4096, 4096, 1e-2
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """`removed ≈ kept @ weights + offset`.
+
+    Attributes:
+        weights: float64 [kept, removed].
+        offset: float64 [removed].
+    """
+
+    weights: np.ndarray
+    offset: np.ndarray
+
+
+def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -> dict[int, Prediction]:
+    """Returns tensor -> how the channels that go follow from those that stay.
+
+    Args:
+        analysis: of the model.
+        alive: whether each label stays, bool [labels].
+        samples: batches of inputs, or tuples that start with them.
+
+    Raises:
+        InputError: there are no samples.
+    """
+    wanted = {}
+    for info in analysis.infos.values():
+        for fold, labels in info.folds:
+            plain = fold.through is None and fold.groups == 1 and len(labels) <= MOST_CHANNELS
+            if plain and alive[labels].any() and not alive[labels].all():
+                wanted[fold.tensor] = labels
+    rows = _collect(analysis, wanted, samples)
+    return {index: _fit(rows[index], alive[labels]) for index, labels in wanted.items()}
+
+
+def _fit(rows: np.ndarray, alive: np.ndarray) -> Prediction:
+    mean = rows.mean(0)
+    kept, gone = (rows - mean)[:, alive], (rows - mean)[:, ~alive]
+    gram = kept.T @ kept
+    ridge = RIDGE * max(float(np.trace(gram)) / len(gram), 1e-12)
+    weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), kept.T @ gone)
+    return Prediction(weights, mean[~alive] - mean[alive] @ weights)
+
+
+def _collect(
+    analysis: Analysis, wanted: dict[int, np.ndarray], samples: Iterable[Any]
+) -> dict[int, np.ndarray]:
+    """Values of the wanted tensors at random positions: float64 [rows, channels]."""
+    graph, rng = analysis.graph, np.random.default_rng(0)
+    parts: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
+    for batch in samples:
+        given = keras.tree.flatten(batch[0] if isinstance(batch, (tuple, list)) else batch)
+        tensors = {ref.index: one for ref, one in zip(keras.tree.flatten(graph.inputs), given, strict=True)}
+        for node in graph.nodes:
+            args, kwargs = replace_refs((node.args, node.kwargs), tensors.__getitem__)
+            if isinstance(node.operation, keras.Layer) and keras_internals.takes_training(node.operation):
+                kwargs = {**kwargs, "training": False}
+            results = keras.tree.flatten(node.operation(*args, **kwargs))
+            tensors.update(zip(node.outputs, results, strict=True))
+        for index in wanted:
+            values = keras.ops.convert_to_numpy(tensors[index])
+            values = values.reshape(-1, values.shape[-1])
+            chosen = rng.permutation(len(values))[:ROWS]
+            parts[index].append(values[chosen].astype(np.float64))
+    if wanted and not next(iter(parts.values())):
+        raise InputError("samples are empty: give at least one batch of inputs, or leave samples= out")
+    found = {}
+    for index, collected in parts.items():
+        rows = np.concatenate(collected)
+        found[index] = rows[rng.permutation(len(rows))[: 4 * ROWS]]
+    return found
