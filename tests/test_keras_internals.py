@@ -49,6 +49,7 @@ def model():
         (lambda model: model.optimizer, "_learning_rate"),
         (lambda model: model.optimizer, "_all_reduce_sum_gradients"),
         (lambda model: keras.callbacks.SwapEMAWeights(), "_ema_weights_in_model"),
+        (lambda model: keras.callbacks.SwapEMAWeights(), "_apply_to_ema_optimizers"),
         (lambda model: keras_internals.global_state, "get_global_attribute"),
         (lambda model: keras.layers.LSTMCell(2), "get_dropout_mask"),
         (lambda model: keras_internals.ConvLSTMCell, "get_dropout_mask"),

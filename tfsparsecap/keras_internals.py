@@ -9,7 +9,7 @@ import importlib
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -153,9 +153,19 @@ def swap_averages(in_model: bool) -> keras.callbacks.Callback:
     Args:
         in_model: the averages are in the model now, as in a checkpoint of the end of an epoch.
     """
-    callback = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+    callback = _SwapAverages(swap_on_epoch=True)
     callback._ema_weights_in_model = in_model
     return callback
+
+
+class _SwapAverages(keras.callbacks.SwapEMAWeights):
+    """Finds the averages also if the loss is scaled and gates are pruned: two optimizers around one."""
+
+    def _apply_to_ema_optimizers(self, tf_fn: Callable, backend_fn: Callable) -> None:
+        optimizer = self.model.optimizer
+        while hasattr(optimizer, "inner_optimizer"):
+            optimizer = optimizer.inner_optimizer
+        tf_fn(optimizer)
 
 
 def is_function_graph(graph: tf.Graph) -> bool:

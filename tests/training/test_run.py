@@ -134,6 +134,22 @@ def test_a_run_in_bfloat16_is_saved_in_float32_and_kept_if_it_cannot_be_evaluate
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
+def test_a_run_in_float16_scales_the_loss_and_resumes_to_the_same_weights(tiny_settings, tmp_path):
+    settings = [*tiny_settings, "training.precision=mixed_float16", "training.average_decay=0.9"]
+    settings += ["training.batch_size=50", "training.validation_images=0", "data.max_length=4"]
+    folder, _, _ = train(tmp_path, settings)
+    found = arrays(folder.checkpoint(2))
+    assert "float16" not in {str(array.dtype) for array in found.values()}
+    (scale,) = [array for name, array in found.items() if name.endswith("dynamic_scale")]
+    assert scale > 1
+    assert any(name.endswith("kernel_average") for name in found)
+    resume_last_epoch(folder, settings)
+    captioner = FinishedRun.load(folder.path).captioner
+    assert {layer.dtype_policy.name for layer in captioner._flatten_layers()} == {"float32"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
 def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp_path, monkeypatch):
     scores = iter([0.1, 0.5, 0.3])
 

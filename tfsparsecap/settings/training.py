@@ -101,7 +101,8 @@ class Training(_Section):
         average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
             checkpoints and the finished run use; null for none. It is lower in the first steps. Gates are not
             averaged.
-        precision: `float32`, or `mixed_bfloat16` for devices that support it.
+        precision: `float32`; or `mixed_bfloat16` or `mixed_float16` (with loss scaling), for devices that are
+            faster with them. Weights, their averages and checkpoints are always float32.
         distribution: `default` (one device), `mirrored` (all devices of this machine), or `multi_worker` (the
             processes in `--workers` or `TF_CONFIG`, see docs/distributed.md).
         validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
@@ -135,7 +136,7 @@ class Training(_Section):
     hidden_weight: Rate = 0.01
     encoder_l2: NotNegative = 0.0
     average_decay: Share | None = None
-    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     distribution: Literal["default", "mirrored", "multi_worker"] = "default"
     validation_images: Count | None = 200
     early_stopping: Size | None = None
