@@ -84,6 +84,32 @@ def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, 
         make_captioner(small.config, small.tokenizer)
 
 
+@pytest.mark.slow
+def test_removed_channels_of_the_image_encoder_are_predicted_from_training_images(
+    tiny_run, tmp_path, monkeypatch
+):
+    finished = FinishedRun.load(tiny_run)
+    (first, *_) = batches = slim._training_images(finished.config, finished.captioner.encoder)
+    assert len(batches) == 2 and first.shape == (16, 32, 32, 3) and -1 <= first.min() < first.max() <= 1
+    images = (first + 1) * 127.5
+    whole = np.array(finished.captioner.encoder(images))
+
+    def error_of(name):
+        made = slim.slim_run(tiny_run, tmp_path / name, encoder_channels=0.6, encoder_budget="parameters")
+        features = np.array(FinishedRun.load(tmp_path / name).captioner.encoder(images))
+        return np.square(features - whole).mean(), made["notes"]
+
+    def no_data(config):
+        raise InputError("the folder is missing")
+
+    predicted, notes = error_of("predicted")
+    assert notes == []
+    monkeypatch.setattr("tfsparsecap.settings.build.load_data", no_data)
+    means_only, notes = error_of("means")
+    assert predicted < 0.9 * means_only
+    assert notes == ["removed channels are not predicted from training images: the folder is missing"]
+
+
 def sentence(capsys, *argv):
     with pytest.raises(SystemExit) as end:
         run_command(lambda: slim.main(list(map(str, argv))))

@@ -30,6 +30,8 @@ from tfsparsecap.files import atomic_path
 
 #: File of a run folder with the slimmed image encoder.
 ENCODER = "encoder.keras"
+#: Training images from which removed channels are predicted, and images in a batch.
+SAMPLES, BATCH = 64, 16
 BUDGETS = ("channels", "parameters", "flops", "latency")
 
 
@@ -93,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for name, count in made["before"].items()
             ]
             print_table(made["run"], rows)
+            for note in made["notes"]:
+                print(f"note: {note}")
             print(f"fine-tune it: {made['train']}")
     if given.json:
         print(json.dumps(made))
@@ -117,14 +121,15 @@ def slim_run(
         source: folder of a finished run.
         output: the new folder, `runs/NAME`.
         encoder_channels: share of the image encoder's channels that stays; those with the smallest gamma in
-            the whole network are removed (`sc.slim`).
+            the whole network are removed (`sc.slim`). They are predicted from those that stay, on 64 training
+            images; if these cannot be read, only their means are kept, and a note says so.
         encoder_budget: `budget` of `sc.slim`.
         encoder_width: see `slim_transformer`.
         decoder_layers: see `slim_transformer`.
 
     Returns:
         `run`; `before` and `after` with the numbers of parameters of `image encoder`, `transformer encoder`,
-        `decoder` (the rest) and `all`; `train`, a command that fine-tunes it.
+        `decoder` (the rest) and `all`; `train`, a command that fine-tunes it; `notes`.
 
     Raises:
         InputError: see `main`.
@@ -151,7 +156,7 @@ def slim_run(
 
     finished = FinishedRun.load(source)
     captioner, content = finished.captioner, finished.config.model_dump(mode="json")
-    before = _sizes(captioner)
+    before, notes = _sizes(captioner), []
     if encoder_width is not None or decoder_layers is not None:
         if not isinstance(captioner, TransformerCaptioner):
             raise InputError(
@@ -161,7 +166,7 @@ def slim_run(
         slim = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
         captioner, content["model"] = slim.captioner, {**content["model"], **slim.settings}
     if encoder_channels is not None:
-        _slim_encoder(captioner.encoder, encoder_channels, encoder_budget, source)
+        notes = _slim_encoder(captioner.encoder, encoder_channels, encoder_budget, source, finished.config)
         content["model"]["encoder"]["slimmed"] = str(output / ENCODER)
     content["name"] = output.name
     loss = "proposed" if isinstance(captioner, TransformerCaptioner) else "words"
@@ -184,6 +189,7 @@ def slim_run(
         "before": before,
         "after": _sizes(captioner),
         "train": f"python -m tfsparsecap.train --config {folder.config_file} name={output.name}_tuned",
+        "notes": notes,
     }
 
 
@@ -195,13 +201,33 @@ def _sizes(captioner: Any) -> dict[str, int]:
     return {name: count for name, count in {**sizes, "all": total}.items() if count}
 
 
-def _slim_encoder(encoder: Any, share: float, budget: str, source: Path) -> None:
+def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config: Any) -> list[str]:
     from tfsparsecap.slimming.plan import slim
 
     if encoder is None:
         raise InputError(f"the run in {source} has no image encoder: leave out --encoder-channels")
+    notes, samples = [], None
+    try:
+        samples = _training_images(config, encoder)
+    except InputError as error:
+        notes.append(f"removed channels are not predicted from training images: {error}")
     with error_prefix("--encoder-channels"):
-        encoder.replace(slim(encoder.backbone, 1 - share, budget=budget))
+        encoder.replace(slim(encoder.backbone, 1 - share, budget=budget, samples=samples))
+    return notes
+
+
+def _training_images(config: Any, encoder: Any) -> list[Any]:
+    """Batches of training images as the encoder's network takes them, spread over the training split."""
+    import numpy as np
+
+    from tfsparsecap.data.images import read_image
+    from tfsparsecap.settings.build import load_data
+
+    records = load_data(config).split("train")
+    chosen = records[:: max(1, len(records) // SAMPLES)][:SAMPLES]
+    images = np.stack([read_image(record.image, encoder.image_size) for record in chosen])
+    scaled = np.array(encoder.preprocess(images.astype("float32")))
+    return [scaled[start : start + BATCH] for start in range(0, len(scaled), BATCH)]
 
 
 if __name__ == "__main__":
