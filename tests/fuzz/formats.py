@@ -306,5 +306,6 @@ def _bombed(files: list[tuple[str, bytes]], at: int) -> bytes:
 
 
 def written(path: Path, damage: Damage) -> None:
-    """Replaces the content of a file by its damaged content."""
-    path.write_bytes(damage(path.read_bytes()))
+    """Replaces the content of a file by its damaged content. Sparse files of gigabytes stay as they are."""
+    if path.stat().st_size < 1 << 27:
+        path.write_bytes(damage(path.read_bytes()))
