@@ -365,7 +365,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             " batches with --batch-size"
         )
     shares = [Fraction(1, 16), Fraction(1, 4), Fraction(1)]
-    found = measure(given.folder, given.images, shares, given.cached, given.batch_size, 1e9 * given.bandwidth)
+    bandwidth = 1e9 * given.bandwidth
+    found = measure(given.folder, given.images, shares, given.cached, given.batch_size, bandwidth, given.step)
     if given.json:
         print(json.dumps(found))
         return

@@ -49,7 +49,7 @@ def test_stages_cache_and_projection_are_measured(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(models, "EfficientNetLiteEncoder", TinyEncoder)
     monkeypatch.setattr(scale, "_STEPS", 1)
     arguments = [str(tmp_path), "--images", "160", "--batch-size", "4", "--cached", "8"]
-    scale.main([*arguments, "--json"])
+    scale.main([*arguments, "--step", "0.25", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [size["images"] for size in found["sizes"]] == [10, 40, 160]
     for size in found["sizes"]:
@@ -58,6 +58,7 @@ def test_stages_cache_and_projection_are_measured(tmp_path, monkeypatch, capsys)
         assert all(stage["seconds"] > 0 for stage in size["stages"].values())
     assert [row["images"] for row in found["cache"]] == [2, 8]
     about = found["projection"]
+    assert about["step"] == 0.25
     assert about["gradients"] > 4e6 and list(about["seconds"]) == ["1", "2", "4", "8"]
     assert {path.name for path in tmp_path.rglob("*") if path.suffix == ".npy"} == set()
     projected = dict.fromkeys(("captions", "batch_size"), 10) | {"devices": 2, "input_batch": 9.0}

@@ -26,7 +26,7 @@ class Transformer(TransformerCaptioner):
         InputError: the length of the features is not known, or an argument is out of range.
 
     Reference:
-        Gupta et al., "Optimization of Image Captioning Networks Using Targeted Component Pruning Method"
+        Sen Gupta et al., "Optimization of Image Captioning Networks Using Targeted Component Pruning Method"
         (RTIC). It does not say how it encodes positions.
 
     Examples:

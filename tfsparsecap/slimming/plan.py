@@ -244,8 +244,8 @@ def slim(
         budget: what `ratio` is a share of: "channels" (of all layers that may lose some), "parameters",
             "flops" (multiply-adds) or "latency".
         criterion: importance of a channel. "rtic": gamma of its batch normalisations, compared in the whole
-            network (https://doi.org/10.3390/electronics13081505, equations 1 to 3); "l1" or "l2": the norm of
-            its weights, relative to the layer; "taylor": the change of the loss on `samples`.
+            network (RTIC, equations 1 to 3); "l1" or "l2": the norm of its weights, relative to the layer;
+            "taylor": the change of the loss on `samples`.
         multiple: layers keep a multiple of so many channels.
         skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
         keep: smallest share of the channels of each group that stays.

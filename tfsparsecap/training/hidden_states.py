@@ -26,7 +26,7 @@ class HiddenStateLoop(Loop):
         strategy: see `Loop`.
 
     Reference:
-        Gupta et al., "Optimization of Image Captioning Networks Using Targeted Component Pruning Method".
+        Sen Gupta et al., "Optimization of Image Captioning Networks Using Targeted Component Pruning Method".
     """
 
     model: TransformerCaptioner
