@@ -25,11 +25,11 @@ known = {name.removeprefix("tfsparsecap>") for name in keras.saving.get_custom_o
 expected = {"SoftAttention", "MobileNetV1Encoder", "GatedDense", "GatedLSTMCell", "Gate", "PrunedModel"}
 expected |= {"PruningOptimizer", "Supermask", "SupermaskLoss"}
 assert expected <= known, expected - known
-for name in set(tfsparsecap.__all__) - {"load", "export_model", "__version__"}:
+for name in set(tfsparsecap.__all__) - {"load", "check_exportable", "export_model", "__version__"}:
     assert getattr(tfsparsecap, name)
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
 tfsparsecap.summary(tfsparsecap.prune(model, tfsparsecap.Supermask(sparsity=0.5, total_steps=9)))
-for name, extra in (("load", "captions"), ("export_model", "export")):
+for name, extra in (("load", "captions"), ("check_exportable", "export"), ("export_model", "export")):
     try:
         getattr(tfsparsecap, name)
     except ImportError as error:

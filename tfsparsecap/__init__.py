@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 __all__ = [
     "SNIP", "Captioner", "FrozenMask", "Gradual", "L1Pruning", "L2Pruning", "LotteryTicket", "Magnitude",
     "ObjectRelationTransformer", "PruningMethod", "Relevance", "Schedule", "Slim", "SoftAttention",
-    "Supermask", "SupermaskLoss", "Transformer", "UpDown", "__version__", "export_model", "gates", "layers",
-    "load", "prune", "regularize_gammas", "slim", "slim_plan", "strip_pruning", "summary",
+    "Supermask", "SupermaskLoss", "Transformer", "UpDown", "__version__", "check_exportable", "export_model",
+    "gates", "layers", "load", "prune", "regularize_gammas", "slim", "slim_plan", "strip_pruning", "summary",
 ]  # fmt: skip
 
 # Imported when they are first used: name -> module, and the extra that installs what the module needs.
-_LAZY = {"load": ("tfsparsecap.inference", "captions"), "export_model": ("tfsparsecap_export", "export")}
+_LAZY = {
+    "load": ("tfsparsecap.inference", "captions"),
+    "check_exportable": ("tfsparsecap_export", "export"),
+    "export_model": ("tfsparsecap_export", "export"),
+}
 
 
 def _check_keras() -> None:
@@ -79,7 +83,7 @@ if not _is_command():
     from tfsparsecap.slimming.schedule import Slim, regularize_gammas
 
 if TYPE_CHECKING:
-    from tfsparsecap_export import export_model
+    from tfsparsecap_export import check_exportable, export_model
 
     from tfsparsecap.inference import load
 

@@ -8,6 +8,7 @@ _MODULES = {
     "ExportReport": "report",
     "FORMATS": "encode.formats",
     "LayerReport": "encode.file",
+    "check_exportable": "check",
     "export_model": "exporter",
     "model_latency": "measure.model_latency",
 }

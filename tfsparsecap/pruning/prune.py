@@ -40,7 +40,8 @@ def prune(
     biases, normalisation and, unless `prune_frozen`, layers that are not trainable do not. `compile` and
     `fit` the model as before (or train it in a custom loop with the optimizer that
     `model.pruning.wrap(optimizer)` returns), then call `strip_pruning`. A compiled model stays compiled, with
-    a new optimizer of the same settings.
+    a new optimizer of the same settings. Call `tfsparsecap.check_exportable`
+    before, to know whether the model can be exported.
 
     Args:
         model: a built Keras 3 model.

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
-from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals
+from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals, unsupported
 from tfsparsecap_export.convert.model_call import model_call
 
 #: Signature of a captioner's file; see docs/export.md, "Files of captioners".
@@ -65,7 +64,7 @@ def caption_graph(
         return {"token_ids": to_words(token_ids[0]), DIGITS: token_ids[0], "scores": scores[0]}
 
     with rnn_fusion.fuse_rnn_kernels(captioner):
-        return _convert(caption, inputs, CAPTION_SIGNATURE)
+        return _convert(captioner, caption, inputs, CAPTION_SIGNATURE)
 
 
 def encoder_graph(captioner: Captioner, image: tf.TensorSpec) -> bytes:
@@ -85,7 +84,7 @@ def encoder_graph(captioner: Captioner, image: tf.TensorSpec) -> bytes:
     def encode(image):
         return {"features": captioner.encoder(image, training=False)}
 
-    return _convert(encode, {"image": image}, ENCODER_SIGNATURE)
+    return _convert(captioner, encode, {"image": image}, ENCODER_SIGNATURE)
 
 
 def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -> bytes:
@@ -109,7 +108,7 @@ def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -
         return call(tensors)
 
     with rnn_fusion.fuse_rnn_kernels(model):
-        return _convert(serving_default, call.inputs, DEFAULT_SIGNATURE)
+        return _convert(model, serving_default, call.inputs, DEFAULT_SIGNATURE)
 
 
 def check_weights(model: keras.Model) -> None:
@@ -160,6 +159,7 @@ def content_key(values: np.ndarray) -> bytes:
 
 
 def _convert(
+    model: keras.Model,
     function: Callable[..., dict],
     inputs: dict[str, tf.TensorSpec],
     signature: str,
@@ -167,6 +167,7 @@ def _convert(
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
+        unsupported.check_operations(concrete.graph, model)
         # The converter cannot read variables inside loops, so they are replaced by constants first.
         frozen = tensorflow_internals.freeze_variables(concrete)
         arguments = [tensor.name.split(":")[0] for tensor in frozen.inputs]
@@ -189,17 +190,15 @@ def _convert(
         try:
             return converter.convert()
         except Exception as error:
-            missing = ", ".join(sorted(set(re.findall(r"tf\.[A-Z]\w+", str(error)))))
+            missing = unsupported.explanation(str(error), model)
             if any(None in spec.shape for spec in inputs.values()):
                 raise InputError(
-                    f"TFLite needs a fixed batch size for this model{missing and f' ({missing})'}: give one;"
-                    " models with recurrent layers always need it"
+                    "TFLite needs a fixed batch size for this model: give one; models with recurrent layers"
+                    f" always need it{missing and f' ({missing})'}"
                 ) from error
             if not missing:
                 raise
-            raise InputError(
-                f"TFLite does not support {missing}: replace the layer of the model that uses it"
-            ) from error
+            raise InputError(missing) from error
 
 
 @contextlib.contextmanager

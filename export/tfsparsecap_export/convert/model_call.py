@@ -64,7 +64,14 @@ class ModelCall:
             outputs = self.model(*args, **kwargs, training=False)
         except InputError:
             raise
-        except (ArithmeticError, LookupError, TypeError, ValueError, tf.errors.OpError) as error:
+        except (
+            ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError
+        ) as error:  # fmt: skip
+            if "symbolic" in str(error).lower():
+                raise InputError(
+                    f"{self.model.name} runs Python code that depends on the values of tensors, which a file"
+                    f" cannot ({_reason(error)}): use keras.ops, such as where and cond"
+                ) from error
             given = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
             raise InputError(
                 f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE}"
