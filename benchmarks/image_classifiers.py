@@ -1,7 +1,7 @@
 """LeNet-5 and ResNet-32, and the experiments of the paper on relevance-based pruning that train them."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,12 @@ def lenet5() -> keras.Model:
     )
 
 
-def resnet32() -> keras.Model:
-    """ResNet-32 for CIFAR-10 (464,154 parameters): https://arxiv.org/abs/1512.03385, section 4.2."""
+def resnet32(widths: Sequence[int] = (16, 32, 64)) -> keras.Model:
+    """ResNet-32 for CIFAR-10 (464,154 parameters): https://arxiv.org/abs/1512.03385, section 4.2.
+
+    Args:
+        widths: channels of the three stages.
+    """
     layers = keras.layers
 
     def convolution(x: Any, filters: int, stride: int = 1) -> Any:
@@ -82,13 +86,14 @@ def resnet32() -> keras.Model:
     inputs = keras.Input((32, 32, 3))
     mean, deviation = np.array([125.3, 123.0, 113.9]), np.array([63.0, 62.1, 66.7])
     x = layers.Normalization(mean=mean, variance=deviation**2)(inputs)
-    x = layers.ReLU()(convolution(x, 16))
-    for filters, block in itertools.product((16, 32, 64), range(5)):
-        stride = 2 if filters > 16 and block == 0 else 1
+    x = layers.ReLU()(convolution(x, widths[0]))
+    for (stage, filters), block in itertools.product(enumerate(widths), range(5)):
+        stride = 2 if stage and block == 0 else 1
         y = layers.ReLU()(convolution(x, filters, stride))
         y = convolution(y, filters)
         if stride == 2:  # shortcut without parameters: every second pixel, and zeros for the new channels
-            x = keras.ops.pad(x[:, ::2, ::2], [(0, 0), (0, 0), (0, 0), (filters // 4, filters // 4)])
+            new = filters - widths[stage - 1]
+            x = keras.ops.pad(x[:, ::2, ::2], [(0, 0), (0, 0), (0, 0), (new // 2, new - new // 2)])
         x = layers.ReLU()(x + y)
     x = layers.GlobalAveragePooling2D()(x)
     return keras.Model(inputs, layers.Dense(10, "softmax", name="output")(x))
@@ -154,7 +159,7 @@ def fit(
     validations = max(1, round(experiment.epochs[phase] * share * steps / interval))
     data = tf.data.Dataset.from_tensor_slices(train).shuffle(len(train[0])).repeat()
     if experiment.build is resnet32:
-        data = data.map(_crop_and_flip)
+        data = data.map(crop_and_flip)
     model.compile(
         experiment.optimizer(phase, validations * interval),
         keras.losses.SparseCategoricalCrossentropy(
@@ -175,6 +180,7 @@ def fit(
     )
 
 
-def _crop_and_flip(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def crop_and_flip(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """A random crop of an image of 32 x 32 pixels with 4 zeros on each side, mirrored half of the time."""
     image = tf.image.random_crop(tf.pad(image, [(4, 4), (4, 4), (0, 0)]), (32, 32, 3))
     return tf.image.random_flip_left_right(image), label
