@@ -4,6 +4,8 @@ import keras
 import pytest
 from keras import layers, ops
 
+from tfsparsecap.models.encoders.tiny_vit import WindowAttention
+
 
 def residual():
     """A residual network: two blocks with the same shortcut."""
@@ -148,11 +150,22 @@ def splits():
     return keras.Model(inputs, layers.Dense(3)(ops.mean(x, axis=(1, 2))), name="splits")
 
 
+def windows():
+    """A block of TinyViT, with a width that is no multiple of the window."""
+    inputs = keras.Input((6, 7, 3))
+    x = layers.Conv2D(24, 1, name="patches")(inputs)
+    x = layers.Add()([x, WindowAttention(4, 3, name="attention")(x)])
+    x = layers.BatchNormalization()(layers.DepthwiseConv2D(3, padding="same", use_bias=False)(x))
+    y = layers.Dense(48, "gelu", name="wide")(layers.LayerNormalization()(x))
+    x = layers.GlobalAveragePooling2D()(layers.Add()([x, layers.Dense(24)(y)]))
+    return keras.Model(inputs, layers.Dense(3)(x), name="windows")
+
+
 NETWORKS = {
     make.__name__: make
     for make in (
         residual, dense_net, u_net, vision_transformer, sequence, decoder, squeeze_excite, grouped, recurrent,
-        by_hand, splits,
+        by_hand, splits, windows,
     )
 }  # fmt: skip
 

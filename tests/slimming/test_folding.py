@@ -13,7 +13,7 @@ from tfsparsecap.slimming.plan import slim
 from tfsparsecap.slimming.statistics import Propagation
 
 #: Networks with groups that are never without effect: normalised, attended or recurrent channels.
-PARTLY = {"vision_transformer", "grouped", "recurrent", "by_hand"}
+PARTLY = {"vision_transformer", "grouped", "recurrent", "by_hand", "windows"}
 
 
 def test_constant_channels_of_every_network_go_without_effect(networks, batch):

@@ -38,6 +38,11 @@ GROUPS = {
         ("each", "units", 16, 1, 1),
         ("gru", "units", 24, 1, 1),
     },
+    "windows": {
+        ("patches + 1", "channels", 24, 1, 2),
+        ("attention", "heads", 4, 1, 1),
+        ("wide", "units", 48, 1, 1),
+    },
     "by_hand": {("key + 2", "units", 4, 8, 24)},
 }
 

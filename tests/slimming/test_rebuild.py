@@ -71,6 +71,26 @@ def test_scores_keep_their_scale_when_keys_shrink():
     np.testing.assert_allclose(slim(x), model(x), atol=1e-5)
 
 
+def test_heads_of_window_attention_go_with_their_biases(networks, tmp_path):
+    model, rng = networks["windows"](), np.random.default_rng(0)
+    attention = model.get_layer("attention")
+    for variable in attention.weights:
+        variable.assign(rng.normal(0, 0.5, variable.shape))
+    kernel = attention.proj.kernel.numpy().reshape(4, 6, 24)
+    kernel[[0, 2]] = 0
+    attention.proj.kernel.assign(kernel.reshape(24, 24))
+    analysis = Analysis(trace(model))
+    (heads,) = [group for group in analysis.groups if group.unit == "heads"]
+    slim = rebuild(analysis, analysis.alive(heads.classes[[0, 2]]))
+    small = slim.get_layer("attention")
+    assert (small.heads, small.head_size, small.qkv.units) == (2, 6, 36)
+    np.testing.assert_array_equal(small.attention_biases, attention.attention_biases.numpy()[[1, 3]])
+    x = rng.random((2, 6, 7, 3), "float32")
+    np.testing.assert_allclose(slim(x), model(x), atol=1e-5)
+    slim.save(tmp_path / "slim.keras")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "slim.keras")(x), slim(x))
+
+
 @pytest.mark.slow
 def test_the_slim_model_is_stock_keras_that_trains_and_saves(networks, batch, tmp_path):
     for name in ("squeeze_excite", "sequence"):

@@ -125,7 +125,7 @@ def _dot(layer: Any, arguments: dict, output: Any) -> Uses:
 
 def _window_attention(layer: Any, arguments: dict, output: Any) -> Uses:
     windows = math.prod(-(-length // layer.window) for length in output.shape[1:3])
-    return {PRODUCT: 2 * windows * layer.window**4 * output.shape[3]}
+    return {PRODUCT: 2 * windows * layer.window**4 * layer.heads * layer.depth(output.shape[3])}
 
 
 def _shared_attention(layer: Any, arguments: dict, output: Any) -> Uses:

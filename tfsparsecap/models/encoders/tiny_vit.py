@@ -31,8 +31,10 @@ class WindowAttention(keras.layers.Layer):
     Layer normalisation comes first. A map whose size is not a multiple of the window is padded with zeros.
 
     Args:
-        heads: number of heads; divides the channels.
+        heads: number of heads; divides the channels, unless `head_size` is given.
         window: height and width of a window, in cells of the map.
+        head_size: size d of the queries, keys and values of a head; by default the channels divided by the
+            number of heads.
 
     Call arguments:
         x: float [B, H, W, C].
@@ -49,9 +51,9 @@ class WindowAttention(keras.layers.Layer):
         TensorShape([1, 14, 14, 8])
     """
 
-    def __init__(self, heads: int, window: int, **kwargs: Any) -> None:
+    def __init__(self, heads: int, window: int, head_size: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.heads, self.window = heads, window
+        self.heads, self.window, self.head_size = heads, window, head_size
         cells = np.arange(window, dtype="int32")
         self._distances = np.abs(cells[:, None] - cells)
 
@@ -59,13 +61,19 @@ class WindowAttention(keras.layers.Layer):
         channels = input_shape[-1]
         options = {"dtype": self.dtype_policy}
         self.norm = keras.layers.LayerNormalization(epsilon=1e-5, name="norm", **options)
-        self.qkv = keras.layers.Dense(3 * channels, name="qkv", **options)
+        depth = self.depth(channels)
+        self.qkv = keras.layers.Dense(3 * self.heads * depth, name="qkv", **options)
         self.proj = keras.layers.Dense(channels, name="proj", **options)
-        for layer in (self.norm, self.qkv, self.proj):
+        for layer in (self.norm, self.qkv):
             layer.build((None, None, channels))
+        self.proj.build((None, None, self.heads * depth))
         self.attention_biases = self.add_weight(
             name="attention_biases", shape=(self.heads, self.window**2), initializer="zeros"
         )
+
+    def depth(self, channels: int) -> int:
+        """Size of the queries, keys and values of a head."""
+        return self.head_size or channels // self.heads
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         _, height, width, channels = x.shape
@@ -91,7 +99,7 @@ class WindowAttention(keras.layers.Layer):
     def _attend(self, x: tf.Tensor) -> tf.Tensor:
         """Self-attention between the tokens of each window, [windows, window ** 2, C]."""
         _, tokens, channels = x.shape
-        depth = channels // self.heads
+        depth = self.depth(channels)
         x = ops.reshape(self.qkv(self.norm(x)), (-1, tokens, self.heads, 3 * depth))
         queries, keys, values = ops.split(ops.transpose(x, (0, 2, 1, 3)), 3, axis=-1)
         scores = ops.matmul(queries * depth**-0.5, ops.transpose(keys, (0, 1, 3, 2)))
@@ -101,7 +109,7 @@ class WindowAttention(keras.layers.Layer):
         biases = self._pair_biases(self._distances + zero)
         weights = ops.softmax(ops.cast(scores + ops.cast(biases, scores.dtype), "float32"))
         mixed = ops.matmul(ops.cast(weights, values.dtype), values)
-        return self.proj(ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, tokens, channels)))
+        return self.proj(ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, tokens, self.heads * depth)))
 
     def _pair_biases(self, distances: tf.Tensor) -> tf.Tensor:
         """The biases [heads, tokens, tokens] of all pairs of tokens, for the distances [window, window].
@@ -123,7 +131,8 @@ class WindowAttention(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "heads": self.heads, "window": self.window}
+        own = {"heads": self.heads, "window": self.window, "head_size": self.head_size}
+        return {**super().get_config(), **own}
 
 
 def tiny_vit_5m(
