@@ -1,10 +1,9 @@
 """`export_model`: writes a Keras model as a .tflite file after checking the file against the model."""
 
-import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,17 @@ from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.inference.bundle import FORMAT_VERSION
-from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
 from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
+from tfsparsecap_export import int8_network
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport, encode_file
 from tfsparsecap_export.report import ExportReport
-from tfsparsecap_export.samples import Sample, synthetic_samples
+from tfsparsecap_export.samples import Sample, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs, quality
 from tfsparsecap_export.verify.quality import CaptionedSamples
 from tfsparsecap_export.write import make_bundle
@@ -103,13 +102,15 @@ def export_model(
             by default what it was built with. The rows of arrays are the default of `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
         samples: inputs for the comparison, each with a leading axis of size 1, or `batch`; synthetic by
-            default. With two or more, the convolutional networks' weights become int8, rounded for every
-            second one, in formats with int8 weights, unless outputs for the others differ too much.
+            default. With two or more, a convolutional network becomes int8, weights and activations, in
+            formats with int8 weights: every second one is for calibration. Activations, or weights too, stay
+            float if outputs for the others differ too much.
         sample_source: what `samples` are, for the report.
         validation: images with reference captions. If given, the loss of CIDEr due to int8 is measured,
             layers that lose too much stay float, the encoder is stored as int8 too, and the confidence of
             captions is calibrated.
-        keep_float: names of layers that stay float, such as `"output"`, `"encoder"` or `"convolutions"`.
+        keep_float: names of layers that stay float, such as `"output"`, `"encoder"`, `"convolutions"` or
+            `"activations"` (of a convolutional network).
         costs: costs of the runtime's kernels, for `auto`; the shipped ones by default.
         progress: called with a short description of the current step.
 
@@ -138,10 +139,12 @@ def export_model(
             raise InputError(f"captions are options for captioners; {model.name} is not one")
         job = _ModelJob(model, batch, inputs)
     given = samples or job.examples
-    if samples is None:
+    if samples is not None and isinstance(job, _ModelJob):
+        check_samples(samples, job.inputs)
+    elif samples is None:
         samples = job.examples or synthetic_samples(job.inputs, 8)
         sample_source = sample_source if job.examples else "synthetic inputs"
-    with _float32_computation(model):
+    with graph.float32_computation(model):
         graph.check_weights(model)
         outputs.check_deterministic(job.called, samples[0])
         progress("converting")
@@ -154,9 +157,9 @@ def export_model(
         if keep_float:
             layers = encode_weights(dense, format="dense")[1]
             names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
-            kept = quality.matching_layers(keep_float, [job.int8_part, *names])
+            kept = quality.matching_layers(keep_float, [*job.int8_parts, *names])
         calibrated, int8 = job.calibration(given, validation), None
-        if calibrated and format in formats.INT8_FORMATS and job.int8_part not in kept:
+        if calibrated and format in formats.INT8_FORMATS and job.int8_parts[0] not in kept:
             progress("rounding weights to int8")
             int8 = job.convert_to_int8(
                 calibration.some(calibrated), content=dense, format=format, keep_float=kept, sources=sources
@@ -164,7 +167,7 @@ def export_model(
 
         def encode(kept: Sequence[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
             """The file in which some layers stay float, and the reports on its constants."""
-            if int8 is None or job.int8_part in kept:
+            if int8 is None or job.int8_parts[0] in kept:
                 return encode_weights(dense, keep_float=kept, rounded=rounded)
             content, layers = encode_weights(int8[0], keep_float=kept, rounded=rounded)
             return content, [*int8[1], *layers]
@@ -174,13 +177,19 @@ def export_model(
             measured = quality.choose_float_layers(encode, dense, validation, kept, progress)
             kept = measured.kept_float if measured is not None else kept
         progress("comparing the file with the Keras model")
-        refused = []
+        refused: list[str] = []
         if int8 is not None and isinstance(job, _ModelJob):
-            try:
-                job.verify(encode(kept)[0], samples[1::2], all_float=False)
-            except outputs.OutputsDiffer as error:
-                int8 = None
-                refused = [f"Convolutions stay float: int8 changes outputs by {error.difference}."]
+            int8, refused = int8_network.choose(
+                dense,
+                int8,
+                job.rounded,
+                encode=lambda network: encode_weights(network[0], keep_float=kept)[0],
+                verify=functools.partial(job.verify, samples=samples[1::2], all_float=False),
+                calibration=calibration.some(calibrated),
+                held_out=samples[1],
+                activations=int8_network.ACTIVATIONS not in kept,
+                keep_zeros=format == "dense-int8",
+            )
         for rounded, note in _ROUNDINGS.items():
             notes = [*job.notes, *refused, *([note.format(job.result)] if note else [])]
             content, layers = encode(kept, rounded)
@@ -216,8 +225,8 @@ class _ModelJob:
     """What is specific to the export of a model that is not a captioner."""
 
     words = REPORTED_WORDS  # time steps of a recurrent layer
-    #: Name for `keep_float` of what `convert_to_int8` converts; what rounding must not change.
-    int8_part, result = "convolutions", "outputs"
+    #: Names for `keep_float` of what becomes int8, and of a part of it; what rounding must not change.
+    int8_parts, result = ("convolutions", int8_network.ACTIVATIONS), "outputs"
     no_calibration = "Convolutions stay float without samples: give two or more to store them as int8."
 
     def __init__(self, model: keras.Model, batch: int | None, inputs: Any) -> None:
@@ -227,6 +236,7 @@ class _ModelJob:
             graph.check_weights(model)
         self.called = model_call(model, inputs, batch)
         self.inputs, self.examples = self.called.inputs, self.called.examples
+        self.rounded: dict[int, int8_weights.Rounded] = {}
         self.notes = [self.called.note] if self.called.note else []
         self.convert = functools.partial(graph.model_graph, model, batch, inputs)
         self.verify = functools.partial(outputs.verify_outputs, self.called)
@@ -239,7 +249,13 @@ class _ModelJob:
         self, samples: Sequence[Sample], **options: Any
     ) -> tuple[bytes, list[LayerReport]] | None:
         """The file of a convolutional network with int8 weights, and the reports on its layers."""
-        return int8_weights.quantize_network(samples=samples, **options)
+        self.rounded = int8_weights.round_network(samples=samples, **options)
+        if not self.rounded:
+            return None
+        keep_zeros = options["format"] == "dense-int8"
+        return int8_weights.store_weights(
+            options["content"], self.rounded, samples=len(samples), keep_zeros=keep_zeros
+        )
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
         return content
@@ -248,7 +264,7 @@ class _ModelJob:
 class _CaptionerJob:
     """What is specific to the export of a captioner."""
 
-    int8_part, result = int8_encoder.NAME, "a caption"
+    int8_parts, result = (int8_encoder.NAME,), "a caption"
     no_calibration = "Without validation images the encoder stays float: give some to store it as int8."
 
     def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None) -> None:
@@ -375,17 +391,3 @@ def caption_inputs(
         name: tf.TensorSpec((1, *shape), dtypes.get(name, tf.float32), name=name)
         for name, shape in shapes.items()
     }
-
-
-@contextlib.contextmanager
-def _float32_computation(model: keras.Model) -> Iterator[None]:
-    """Inside the block, a model with mixed precision computes in float32, the dtype of its weights."""
-    layers = [layer for layer in nested_layers(model) if layer.compute_dtype != "float32"]
-    policies = [layer.dtype_policy for layer in layers]
-    for layer in layers:
-        layer.dtype_policy = "float32"
-    try:
-        yield
-    finally:
-        for layer, policy in zip(layers, policies, strict=True):
-            layer.dtype_policy = policy

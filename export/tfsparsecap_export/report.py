@@ -76,7 +76,12 @@ class ExportReport:
             return [
                 *self.notes,
                 f"{compared} outputs differ by at most {check.error:.2%} of the largest output, and by"
-                f" {check.rms_error:.2%} in the mean (root mean square).",
+                f" {check.rms_error:.2%} in the mean (root mean square)."
+                + (
+                    f" The most probable class is the same for {check.same_class:.1%}."
+                    if check.same_class is not None
+                    else ""
+                ),
             ]
         found = list(self.notes)
         if quality is not None and quality.not_computed:

@@ -1,8 +1,12 @@
 """Inputs for the comparison of an exported file with its model, if there is no data."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import tensorflow as tf
 from PIL import Image
+
+from tfsparsecap.errors import InputError
 
 Sample = dict[str, np.ndarray]
 
@@ -26,6 +30,39 @@ def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 
         {name: _values(name, spec, 3 if number % 2 else 1, rng) for name, spec in inputs.items()}
         for number in range(count)
     ]
+
+
+def check_samples(samples: Sequence[Sample], inputs: Mapping[str, tf.TensorSpec]) -> None:
+    """Checks given inputs.
+
+    Args:
+        samples: arrays by name.
+        inputs: names, shapes and dtypes of what is expected.
+
+    Raises:
+        InputError: there is no sample, or one has other names, another shape or dtype, or contains NaN or
+            infinity.
+    """
+    if not samples:
+        raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
+    for number, sample in enumerate(samples):
+        if not isinstance(sample, Mapping) or set(sample) != set(inputs):
+            given = sorted(sample) if isinstance(sample, Mapping) else type(sample).__name__
+            raise InputError(
+                f"sample {number} is {given}: give a dictionary with an array for each of {[*inputs]}"
+            )
+        for name, spec in inputs.items():
+            values = np.asarray(sample[name])
+            if not spec.shape.is_compatible_with(values.shape) or values.dtype != spec.dtype.as_numpy_dtype:
+                raise InputError(
+                    f"{name} of sample {number} is {values.dtype} {list(values.shape)}: give"
+                    f" {spec.dtype.name} {[size or 'any' for size in spec.shape]}, which includes the batch"
+                )
+            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+                raise InputError(
+                    f"{name} of sample {number} contains NaN or infinity: give inputs that are preprocessed"
+                    " as in training"
+                )
 
 
 def _values(name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator) -> np.ndarray:

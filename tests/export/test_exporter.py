@@ -7,7 +7,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import FORMATS, CaptionOptions, export_model, exporter, inspect
+from tfsparsecap_export import FORMATS, CaptionOptions, export_model, exporter, inspect, int8_network
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer.contents import read_contents
 
@@ -275,8 +275,11 @@ def encodings_of(report):
 
 
 @pytest.mark.slow
-def test_convolutional_networks_become_int8_with_samples(network, tmp_path, interpreter, cached_export):
+def test_convolutional_networks_become_int8_with_samples(
+    network, tmp_path, interpreter, cached_export, monkeypatch
+):
     model, samples = network
+    monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
     path = tmp_path / "a.tflite"
     dense = cached_export(model, path, "dense", samples=samples)
     floats = cached_export(model, path, samples=samples[:1])
@@ -284,7 +287,19 @@ def test_convolutional_networks_become_int8_with_samples(network, tmp_path, inte
     assert floats.notes == (
         "Convolutions stay float without samples: give two or more to store them as int8.",
     )
-    report = cached_export(model, path, samples=samples)
+    full = cached_export(model, path, samples=samples)
+    assert encodings_of(full) == [encodings.INT8, encodings.INT8, encodings.SPARSE_INT8]
+    assert not full.notes and all("int8 activations" in layer.reason for layer in full.layers)
+    assert full.verification.rms_error < 0.1 and full.bytes < 0.3 * dense.bytes
+    shown = inspect.as_dict(read_contents(path))
+    assert not shown["warnings"]
+    stored = [(layer["role"], layer["stored"], layer["behind"]) for layer in shown["layers"]]
+    assert sorted(stored) == [
+        ("convolution", "int8 per channel", ()),
+        ("convolution", "sparse int8", ("DENSIFY",)),
+        ("fully connected", "int8 per channel", ()),
+    ]
+    report = cached_export(model, path, samples=samples, keep_float=["activations"])
     assert encodings_of(report) == [encodings.INT8, encodings.INT8, encodings.SPARSE_INT8]
     assert not report.notes and 0 < report.verification.rms_error < report.verification.error < 0.1
     zeros = 1 - sum(np.count_nonzero(w) for w in model.weights if w.ndim > 1) / sum(
@@ -310,6 +325,25 @@ def test_convolutional_networks_become_int8_with_samples(network, tmp_path, inte
     assert 0.98 * nonzeros < pruned <= nonzeros  # some weights are rounded to zero
     kept = cached_export(model, path, samples=samples, keep_float=["convolutions"])
     assert encodings_of(kept) == encodings_of(floats)
+
+
+def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
+    model, samples = network
+    image = samples[0]["image"]
+    for given, message in (
+        ([], "samples are empty"),
+        ([{"picture": image}], r"sample 0 is \['picture'\]: give a dictionary"),
+        ([image], "sample 0 is ndarray: give a dictionary"),
+        (
+            [{"image": image[0]}],
+            r"image of sample 0 is float32 \[10, 10, 16\]: give float32 \[1, 10, 10, 16\]",
+        ),
+        ([{"image": image.astype(np.float64)}], "is float64"),
+        ([*samples[:1], {"image": np.full_like(image, np.nan)}], "image of sample 1 contains NaN"),
+    ):
+        with pytest.raises(InputError, match=message):
+            export_model(model, tmp_path / "a.tflite", samples=given)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS, exporter
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import encodings, int8_encoder, int8_weights, sparse
+from tfsparsecap_export.encode import encodings, int8_activations, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -36,6 +36,8 @@ DENSE_INT8_TRANSFORMER = 1.0
 #: Differences of the outputs of other models, as fractions of the largest output: 1e-6, a step of int8 0.003,
 #: and 0.013 for consecutive dense int8 layers were measured.
 FLOAT_OUTPUT, INT8_OUTPUT, DENSE_INT8_OUTPUT = 1e-4, 0.01, 0.03
+#: Several layers with int8 activations, each of which may round differently.
+INT8_ACTIVATIONS_OUTPUT = 0.05
 
 # Without `SPARSE16`, which no format chooses for tables: with XNNPACK, LiteRT 2.3 and TFLite 2.16.1 do not
 # expand it for operators that XNNPACK does not run, such as GATHER, which then return garbage.
@@ -307,6 +309,11 @@ def convolution_files():
         expected = encodings.INT8 if kept == 1 else encodings.SPARSE_INT8
         assert {layer.encoding for layer in found} == {expected}
         files.append(File(expected, content, samples, FLOAT_OUTPUT))
+        rounded = int8_weights.round_layers(dense, samples)
+        prepared = int8_activations.prepare(dense, rounded, samples)
+        content, found = int8_activations.quantize(prepared)
+        assert {layer.encoding for layer in found} == {expected}
+        files.append(File(f"{expected}, int8 activations", content, samples, INT8_ACTIVATIONS_OUTPUT))
         for encoding in (encodings.FLOAT16, encodings.SPARSE16, encodings.SPARSE32):
             content = rewritten(dense, encoding, sparse.CONVOLUTION)
             files.append(File(f"{encoding} {kept}", content, samples, FLOAT_OUTPUT))

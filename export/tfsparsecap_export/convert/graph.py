@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfsparsecap import decoding
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
+from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals, unsupported
@@ -109,6 +110,20 @@ def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -
 
     with rnn_fusion.fuse_rnn_kernels(model):
         return _convert(model, serving_default, call.inputs, DEFAULT_SIGNATURE)
+
+
+@contextlib.contextmanager
+def float32_computation(model: keras.Model) -> Iterator[None]:
+    """Inside the block, a model with mixed precision computes in float32, the dtype of its weights."""
+    layers = [layer for layer in nested_layers(model) if layer.compute_dtype != "float32"]
+    policies = [layer.dtype_policy for layer in layers]
+    for layer in layers:
+        layer.dtype_policy = "float32"
+    try:
+        yield
+    finally:
+        for layer, policy in zip(layers, policies, strict=True):
+            layer.dtype_policy = policy
 
 
 def check_weights(model: keras.Model) -> None:

@@ -5,9 +5,36 @@ Keras are in `tfsparsecap.keras_internals`. The generated TFLite schema, which i
 either, is imported by `flatbuffer.model_file` only.
 """
 
+from collections.abc import Collection
+
+from tensorflow.lite.python.convert import mlir_quantize
+from tensorflow.lite.python.convert_phase import ConverterError
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 
 def freeze_variables(function):
     """Replaces the variables of a concrete function by constants, inside loops too."""
     return convert_variables_to_constants_v2(function, lower_control_flow=False)
+
+
+def quantize_activations(content: bytes, *, float_operators: Collection[str], float_results: Collection[str]):
+    """Quantizes weights and activations of a float32 .tflite file to int8.
+
+    Args:
+        content: a file whose results have ranges, the `min` and `max` of their quantization parameters.
+        float_operators: operators that stay float, such as `"SOFTMAX"`.
+        float_results: names of the results of operations that stay float.
+
+    Returns:
+        A file with the same inputs and outputs. Weights of an output get one scale, so that the largest
+        becomes 127.
+
+    Raises:
+        ValueError: the quantizer does not support the file.
+    """
+    try:
+        return mlir_quantize(
+            content, denylisted_ops=set(float_operators), denylisted_nodes=set(float_results)
+        )
+    except ConverterError as error:
+        raise ValueError(str(error)) from error

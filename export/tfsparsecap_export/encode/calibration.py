@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from tfsparsecap_export.samples import Sample
 
 #: Number of samples for calibration; an image has hundreds of inputs for most weights.
 CALIBRATION_SAMPLES = 32
+#: The operations that are layers.
+LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")
 #: Layers with more inputs per output have no second moments: the time to use them grows with their cube.
 MOST_INPUTS = 4608
 #: Number of positions of a feature map that are used per sample and layer.
@@ -92,6 +94,11 @@ def some(samples: Sequence[Sample]) -> Sequence[Sample]:
     return samples[:: max(1, len(samples) // CALIBRATION_SAMPLES)][:CALIBRATION_SAMPLES]
 
 
+def weighted_operators(model: schema.ModelT) -> list[schema.OperatorT]:
+    """Convolutions and dense layers of the main graph, in order."""
+    return [o for o in model.subgraphs[0].operators if flatfile.builtin_name(model, o) in LAYERS]
+
+
 def find_layers(model: schema.ModelT) -> Iterator[Layer]:
     """Layers of the main graph whose weights belong to them alone."""
     uses: collections.Counter[int] = collections.Counter()
@@ -99,10 +106,8 @@ def find_layers(model: schema.ModelT) -> Iterator[Layer]:
         for operator in graph.operators:
             uses.update(graph.tensors[index].buffer for index in operator.inputs if index >= 0)
     graph = model.subgraphs[0]
-    for operator in graph.operators:
+    for operator in weighted_operators(model):
         name = flatfile.builtin_name(model, operator)
-        if name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"):
-            continue
         tensor = graph.tensors[operator.inputs[1]]
         data = model.buffers[tensor.buffer].data
         is_float32 = tensor.type == schema.TensorType.FLOAT32 and tensor.sparsity is None
@@ -144,6 +149,42 @@ def statistics(
 def _statistics(
     content: bytes, layers: Sequence[Layer], samples: Sequence[Sample]
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    sums: list[list] = [[0.0, 0.0, 0] for _ in layers]
+    for values_of in _runs(content, samples):
+        for layer, total in zip(layers, sums, strict=True):
+            values = layer.inputs(values_of(layer.source))
+            total[0] = total[0] + values.sum(axis=1, dtype=np.float64)
+            if values.shape[2] <= MOST_INPUTS:
+                total[1] = total[1] + values.transpose(0, 2, 1) @ values
+            total[2] += values.shape[1]
+    return [
+        (first / count, second / count if isinstance(second, np.ndarray) else None)
+        for first, second, count in sums
+    ]
+
+
+def ranges(content: bytes, samples: Sequence[Sample]) -> dict[int, tuple[float, float]]:
+    """The smallest and the largest value of each result in the main graph, which include 0.
+
+    Args:
+        content: a float32 file with one signature.
+        samples: inputs of the signature by name.
+
+    Returns:
+        By tensor, for the inputs of the graph and the float32 results of its operations.
+    """
+    graph = flatfile.read_model(content).subgraphs[0]
+    results = [*graph.inputs, *(index for operator in graph.operators for index in operator.outputs)]
+    found = {int(i): (0.0, 0.0) for i in results if graph.tensors[i].type == schema.TensorType.FLOAT32}
+    for values_of in _runs(content, samples):
+        for index, (low, high) in found.items():
+            values = values_of(index)
+            found[index] = min(low, float(values.min(initial=0))), max(high, float(values.max(initial=0)))
+    return found
+
+
+def _runs(content: bytes, samples: Sequence[Sample]) -> Iterator[Callable[[int], np.ndarray]]:
+    """For each sample a function of a tensor's index, which gives its values."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     # The delegate does not keep intermediate results.
@@ -157,7 +198,6 @@ def _statistics(
         for entry in flatfile.read_model(content).signatureDefs[0].inputs
     }
     shapes: dict[str, tuple[int, ...]] = {}
-    sums: list[list] = [[0.0, 0.0, 0] for _ in layers]
     for sample in samples:
         if shapes != {name: values.shape for name, values in sample.items()}:
             for name, values in sample.items():
@@ -167,16 +207,7 @@ def _statistics(
         for name, values in sample.items():
             run.set_tensor(places[name], values)
         run.invoke()
-        for layer, total in zip(layers, sums, strict=True):
-            values = layer.inputs(run.get_tensor(layer.source))
-            total[0] = total[0] + values.sum(axis=1, dtype=np.float64)
-            if values.shape[2] <= MOST_INPUTS:
-                total[1] = total[1] + values.transpose(0, 2, 1) @ values
-            total[2] += values.shape[1]
-    return [
-        (first / count, second / count if isinstance(second, np.ndarray) else None)
-        for first, second, count in sums
-    ]
+        yield run.get_tensor
 
 
 def _some(positions: np.ndarray, count: int = _POSITIONS) -> np.ndarray:

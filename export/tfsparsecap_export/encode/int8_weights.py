@@ -1,5 +1,6 @@
 """Storing the weights of convolutions and dense layers as int8, rounded for the inputs of a network."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,15 +24,43 @@ SMALL_LAYER = 16384
 _FLOAT16_VERSION, _INT8_VERSION = 3, 5
 
 
-def quantize_network(
+@dataclasses.dataclass(frozen=True)
+class Rounded:
+    """How the weights of a layer are rounded for its inputs.
+
+    Attributes:
+        source: the Keras weight.
+        values: int8, like `Layer.matrix`.
+        scales: float32 [groups, outputs].
+        bias: float32 [outputs], which compensates for the mean error; None if the layer has none.
+        gain: variance of the outputs per variance of independent noise in all inputs, relative to the
+            variance of the outputs; 0 if it is not known.
+    """
+
+    source: Source
+    values: np.ndarray
+    scales: np.ndarray
+    bias: np.ndarray | None
+    gain: float
+
+    def quantization(self, axis: int) -> SharedQuantization:
+        """The quantization of weights whose outputs are on an axis."""
+        quantization = SharedQuantization()
+        quantization.scale = self.scales.reshape(-1)
+        quantization.zeroPoint = np.zeros(self.scales.size, np.int64)
+        quantization.quantizedDimension = axis
+        return quantization
+
+
+def round_network(
     content: bytes,
     samples: Sequence[Sample],
     *,
     format: str,
     keep_float: Sequence[str] = (),
     sources: dict[bytes, Source] | None = None,
-) -> tuple[bytes, list[LayerReport]] | None:
-    """`quantize_weights` of the layers of a convolutional network that a format does not store better.
+) -> dict[int, Rounded]:
+    """Rounds the layers of a convolutional network that a format does not store better.
 
     These are convolutions, and with `auto` also dense layers without zeros. The other formats have int8
     encodings of dense layers.
@@ -42,11 +71,11 @@ def quantize_network(
         keep_float: names of dense layers that stay float.
 
     Returns:
-        As `quantize_weights`; None if the network has no convolution.
+        By position among `find_layers`; nothing if the network has no convolution.
     """
     layers = find_layers(flatfile.read_model(content))
     if all(layer.role != sparse.CONVOLUTION for layer in layers):
-        return None
+        return {}
 
     def selected(layer: Layer, name: str) -> bool:
         if layer.role == sparse.CONVOLUTION:
@@ -54,33 +83,51 @@ def quantize_network(
         pattern = formats.pattern_name(Pattern.of(layer.weights))
         return format == "auto" and pattern == "dense" and name not in keep_float
 
-    keep_zeros = format == "dense-int8"
-    return quantize_weights(content, samples, selected=selected, sources=sources, keep_zeros=keep_zeros)
+    return round_layers(content, samples, selected=selected, sources=sources)
 
 
 def quantize_weights(
     content: bytes,
     samples: Sequence[Sample],
     *,
-    selected: Callable[[Layer, str], bool] = lambda layer, name: True,
     sources: dict[bytes, Source] | None = None,
     keep_zeros: bool = False,
 ) -> tuple[bytes, list[LayerReport]]:
     """Stores the weights of convolutions and dense layers as int8 with one scale per output, or as float16.
 
-    Weights are converted to float32 when the file is loaded, and activations stay float32. The weights are
-    rounded for the activations of the given samples, see `round_weights`. The bias of a layer compensates for
-    the mean error of its outputs. If most weights are zero, only the others are stored.
+    Weights are converted to float32 when the file is loaded, and activations stay float32. If most weights
+    are zero, only the others are stored.
 
     Args:
         content: a float32 file with one signature.
         samples: inputs by name, from which the covariances of the inputs of each layer are computed.
-        selected: tells from a layer and the name of its weights whether to change it.
         sources: the Keras weights of constants, from `graph.weight_sources`.
         keep_zeros: whether to store zeros in any case.
 
     Returns:
-        The bytes of the new file, and a report on each changed layer.
+        The bytes of the new file, and a report on each layer.
+    """
+    rounded = round_layers(content, samples, sources=sources)
+    return store_weights(content, rounded, samples=len(samples), keep_zeros=keep_zeros)
+
+
+def round_layers(
+    content: bytes,
+    samples: Sequence[Sample],
+    *,
+    selected: Callable[[Layer, str], bool] = lambda layer, name: True,
+    sources: dict[bytes, Source] | None = None,
+) -> dict[int, Rounded]:
+    """Rounds weights for the activations of the given samples, see `round_weights`.
+
+    The bias of a layer compensates for the mean error of its outputs.
+
+    Args:
+        content, samples, sources: as of `quantize_weights`.
+        selected: tells from a layer and the name of its weights whether to round it.
+
+    Returns:
+        By position among `find_layers`.
 
     Reference:
         Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
@@ -88,53 +135,87 @@ def quantize_weights(
     """
     model = flatfile.read_model(content)
     graph = model.subgraphs[0]
-    expansions: list[schema.OperatorT] = []
-    reports: list[LayerReport] = []
-    large: list[tuple[Layer, Source]] = []
-    for layer in find_layers(model):
-        tensor = graph.tensors[layer.operator.inputs[1]]
-        name = (tensor.name or b"").decode("utf-8", "replace")
+    chosen: list[tuple[int, Layer, Source]] = []
+    for position, layer in enumerate(find_layers(model)):
+        name = (graph.tensors[layer.operator.inputs[1]].name or b"").decode("utf-8", "replace")
         source = (sources or {}).get(content_key(layer.weights), Source(name, layer.weights.size))
-        if not selected(layer, source.name):
-            continue
-        if layer.weights.size >= SMALL_LAYER:
-            large.append((layer, source))
-        elif encodings.fits_float16(layer.weights):
-            encoded = _smallest(layer.weights.astype(np.float16), None, keep_zeros)
-            expansions += _store(model, layer, encoded)
-            reports.append(_report(layer, source, encoded, f"fewer than {SMALL_LAYER:,} weights"))
-    found = statistics(content, [layer for layer, _ in large], samples)
-    reason = f"rounded for {len(samples)} inputs"
-    for (layer, source), (mean, moments) in zip(large, found, strict=True):
-        if layer.bias is not None and moments is not None:
+        if selected(layer, source.name):
+            chosen.append((position, layer, source))
+    rounded: dict[int, Rounded] = {}
+    found = statistics(content, [layer for _, layer, _ in chosen], samples)
+    for (position, layer, source), (mean, moments) in zip(chosen, found, strict=True):
+        gain, matrix = 0.0, layer.matrix
+        if moments is None:
+            values, scales = round_to_nearest(matrix)
+        else:
             # The difference of float32 sums may be slightly negative.
             noise = 1e-6 * np.einsum("gii->g", moments)[:, None, None] * np.eye(moments.shape[-1])
-            moments = moments - mean[:, :, None] * mean[:, None, :] + noise
-        values, scales = (
-            round_to_nearest(layer.matrix) if moments is None else round_weights(layer.matrix, moments)
-        )
+            covariance = moments - mean[:, :, None] * mean[:, None, :] + noise
+            values, scales = round_weights(matrix, moments if layer.bias is None else covariance)
+            variance = float(((matrix @ covariance) * matrix).sum())
+            gain = float(np.square(matrix, dtype=np.float64).sum()) / variance if variance > 0 else 0.0
+        bias = None
         if layer.bias is not None:
-            bias = graph.tensors[layer.operator.inputs[layer.bias]]
-            old = np.frombuffer(model.buffers[bias.buffer].data, np.float32)
-            error = layer.matrix - values * scales[..., None]
-            corrected = old + np.einsum("goi,gi->go", error, mean).reshape(-1)
-            index = flatfile.add_constant(model, graph, corrected.astype(np.float32), bias.name.decode())
-            inputs = layer.operator.inputs.copy()
-            inputs[layer.bias] = index
-            layer.operator.inputs = inputs
-        quantization = SharedQuantization()
-        quantization.scale = scales.reshape(-1)
-        quantization.zeroPoint = np.zeros(scales.size, np.int64)
-        quantization.quantizedDimension = layer.channel_axis
-        encoded = _smallest(layer.stored(values), quantization, keep_zeros)
-        expansions += _store(model, layer, encoded)
-        reports.append(_report(layer, source, encoded, reason))
-    graph.operators = [*expansions, *graph.operators]
+            constant = model.buffers[graph.tensors[layer.operator.inputs[layer.bias]].buffer].data
+            error = np.einsum("goi,gi->go", matrix - values * scales[..., None], mean).reshape(-1)
+            bias = (np.frombuffer(constant, np.float32) + error).astype(np.float32)
+        rounded[position] = Rounded(source, values, scales, bias, gain)
+    return rounded
+
+
+def store_weights(
+    content: bytes, rounded: dict[int, Rounded], *, samples: int, keep_zeros: bool = False
+) -> tuple[bytes, list[LayerReport]]:
+    """Stores rounded layers as int8, small ones as float16; see `quantize_weights`.
+
+    Args:
+        content: the file that the layers are from.
+        rounded: from `round_layers`.
+        samples: number of inputs that they were rounded for.
+        keep_zeros: whether to store zeros in any case.
+    """
+    model = flatfile.read_model(content)
+    expansions: list[schema.OperatorT] = []
+    reports: list[LayerReport] = []
+    for position, layer in enumerate(find_layers(model)):
+        if position in rounded:
+            operators, report = store_layer(model, layer, rounded[position], samples, keep_zeros)
+            expansions += operators
+            reports += report
+    model.subgraphs[0].operators = [*expansions, *model.subgraphs[0].operators]
     drop_unused(model)
     return flatfile.write_model(model), reports
 
 
-def _smallest(values: np.ndarray, quantization: SharedQuantization | None, keep_zeros: bool) -> Encoded:
+def store_layer(
+    model: schema.ModelT, layer: Layer, rounded: Rounded, samples: int, keep_zeros: bool
+) -> tuple[list[schema.OperatorT], list[LayerReport]]:
+    """Stores the weights of a layer in place; returns what expands them, and a report if they changed."""
+    if layer.weights.size >= SMALL_LAYER:
+        quantization = rounded.quantization(layer.channel_axis)
+        encoded = smallest(layer.stored(rounded.values), quantization, keep_zeros)
+        set_bias(model, layer, rounded.bias)
+        reason = f"rounded for {samples} inputs"
+    elif encodings.fits_float16(layer.weights):
+        encoded = smallest(layer.weights.astype(np.float16), None, keep_zeros)
+        reason = f"fewer than {SMALL_LAYER:,} weights"
+    else:
+        return [], []
+    return _store(model, layer, encoded), [report_on(layer, rounded.source, encoded, reason)]
+
+
+def set_bias(model: schema.ModelT, layer: Layer, bias: np.ndarray | None) -> None:
+    """Replaces the bias of a layer, in place."""
+    if layer.bias is None or bias is None:
+        return
+    graph = model.subgraphs[0]
+    name = graph.tensors[layer.operator.inputs[layer.bias]].name or b""
+    inputs = layer.operator.inputs.copy()
+    inputs[layer.bias] = flatfile.add_constant(model, graph, bias, name.decode())
+    layer.operator.inputs = inputs
+
+
+def smallest(values: np.ndarray, quantization: SharedQuantization | None, keep_zeros: bool) -> Encoded:
     """Values of any type, stored with or without zeros, whichever is smaller."""
     dense = Encoded(values.reshape(-1), None, quantization)
     if keep_zeros:
@@ -161,7 +242,8 @@ def _store(model: schema.ModelT, layer: Layer, encoded: Encoded) -> list[schema.
     return [*operators, expand]
 
 
-def _report(layer: Layer, source: Source, encoded: Encoded, reason: str) -> LayerReport:
+def report_on(layer: Layer, source: Source, encoded: Encoded, reason: str) -> LayerReport:
+    """Report on a layer with stored weights."""
     pattern = Pattern.of(layer.weights.reshape(-1, layer.weights.shape[-1]))
     names = {
         (np.float16, False): encodings.FLOAT16,

@@ -1,12 +1,14 @@
 """Latency of a Keras model on LiteRT, for the latency budget of `sc.slim`."""
 
 import time
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 
 from tfsparsecap.errors import check_number
 from tfsparsecap_export.convert.graph import model_graph
+from tfsparsecap_export.samples import Sample
 
 
 def model_latency(model: keras.Model, runs: int = 20) -> float:
@@ -37,3 +39,24 @@ def model_latency(model: keras.Model, runs: int = 20) -> float:
         interpreter.invoke()
         times.append(time.perf_counter() - start)
     return 1e3 * min(times[1:])
+
+
+def fastest_runs(contents: Sequence[bytes], sample: Sample, runs: int = 12) -> list[float]:
+    """Returns the milliseconds of .tflite files on one thread, in turns: the fastest of `runs` of each.
+
+    Args:
+        contents: the bytes of files with the same inputs and one signature.
+        sample: what they run on.
+        runs: timed runs of each file, after one that is not timed.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreters = [Interpreter(model_content=content, num_threads=1) for content in contents]
+    runners = [each.get_signature_runner(next(iter(each.get_signature_list()))) for each in interpreters]
+    times: list[list[float]] = [[] for _ in runners]
+    for _ in range(runs + 1):
+        for run, mine in zip(runners, times, strict=True):
+            start = time.perf_counter()
+            run(**sample)
+            mine.append(time.perf_counter() - start)
+    return [1e3 * min(mine[1:]) for mine in times]

@@ -16,6 +16,13 @@ def no_layer_is_small(monkeypatch):
     monkeypatch.setattr(int8_weights, "SMALL_LAYER", 0)
 
 
+def quantize_network(content, samples, *, format, **options):
+    rounded = int8_weights.round_network(content, samples, format=format, **options)
+    return int8_weights.store_weights(
+        content, rounded, samples=len(samples), keep_zeros=format == "dense-int8"
+    )
+
+
 def test_rounding_for_the_inputs_of_a_layer_is_better_than_rounding_to_the_nearest_value(
     mixed_network, interpreter, monkeypatch
 ):
@@ -59,9 +66,7 @@ def pruned():
 def test_a_network_gets_int8_where_the_format_has_nothing_better(pruned, interpreter, format):
     network, float32, samples = pruned
     sources = graph.weight_sources(network)
-    content, layers = int8_weights.quantize_network(
-        float32, samples[:4], format=format, keep_float=(), sources=sources
-    )
+    content, layers = quantize_network(float32, samples[:4], format=format, keep_float=(), sources=sources)
     stored = {layer.name: layer for layer in layers}
     roles = [layer.role for layer in layers]
     assert roles == [sparse.CONVOLUTION] * 3 + [sparse.FULLY_CONNECTED] * (format == "auto")
@@ -82,14 +87,14 @@ def test_a_network_gets_int8_where_the_format_has_nothing_better(pruned, interpr
 
 def test_zeros_can_be_stored_for_comparison(pruned):
     _, float32, samples = pruned
-    _, layers = int8_weights.quantize_network(float32, samples, format="dense-int8")
+    _, layers = quantize_network(float32, samples, format="dense-int8")
     assert {layer.encoding for layer in layers} == {encodings.INT8}
 
 
 def test_layers_can_stay_float(pruned):
     network, float32, samples = pruned
     sources = graph.weight_sources(network)
-    _, layers = int8_weights.quantize_network(
+    _, layers = quantize_network(
         float32, samples, format="auto", keep_float=["classes/kernel"], sources=sources
     )
     assert {layer.role for layer in layers} == {sparse.CONVOLUTION}
@@ -98,4 +103,4 @@ def test_layers_can_stay_float(pruned):
 def test_a_network_without_convolutions_has_other_encodings():
     network = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)])
     samples = [{network.inputs[0].name: np.ones((1, 64), np.float32)}]
-    assert int8_weights.quantize_network(graph.model_graph(network), samples, format="auto") is None
+    assert not int8_weights.round_network(graph.model_graph(network), samples, format="auto")

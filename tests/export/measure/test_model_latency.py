@@ -1,9 +1,12 @@
 """Latency of a Keras model."""
 
 import keras
+import numpy as np
 import pytest
 from keras import layers
 from tfsparsecap_export import model_latency
+from tfsparsecap_export.convert.graph import model_graph
+from tfsparsecap_export.measure.model_latency import fastest_runs
 
 from tfsparsecap.errors import InputError
 
@@ -13,3 +16,9 @@ def test_a_latency_is_measured():
     assert 0 < model_latency(model, runs=3) < 1000
     with pytest.raises(InputError, match="runs is 0"):
         model_latency(model, 0)
+
+
+def test_files_are_timed_in_turns():
+    model = keras.Sequential([keras.Input((8,), name="x"), layers.Dense(2)])
+    times = fastest_runs([model_graph(model)] * 2, {"x": np.zeros((1, 8), np.float32)}, runs=2)
+    assert len(times) == 2 and all(0 < time < 1000 for time in times)

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import pytest
 from tfsparsecap_export import export_model
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import outputs as verify
@@ -94,3 +96,43 @@ def test_a_captioner_that_is_random_at_inference_is_rejected(tmp_path):
     with pytest.raises(InputError, match="different outputs for the same input"):
         export_model(captioner, tmp_path / "a.tflite", inputs={"features": (4, 7)})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    """A model of four probabilities, whose input are their logarithms; and its file."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(4), keras.layers.Softmax()])
+    return model, graph.model_graph(model)
+
+
+def compare(classifier, shift, int8=True, count=20):
+    """The check of a file whose model's biases are then changed."""
+    model, content = classifier
+    bias = model.layers[0].bias
+    bias.assign(shift)
+    try:
+        random = np.random.default_rng(0)
+        samples = [{"x": random.normal(0, 3, (1, 4)).astype(np.float32)} for _ in range(count)]
+        return verify.verify_outputs(model_call(model), content, samples, all_float=not int8)
+    finally:
+        bias.assign(np.zeros(4, np.float32))
+
+
+def test_probabilities_are_compared_before_the_softmax(classifier):
+    small = np.array([0.1, 0, 0, -0.1], np.float32)
+    found = compare(classifier, small)
+    assert found.rms_error > 0.01 and found.same_class >= 0.9
+    with pytest.raises(verify.OutputsDiffer, match="of the largest output"):
+        compare(classifier, small, int8=False)
+    with pytest.raises(
+        verify.OutputsDiffer, match=r"of the (largest output|root mean square of the outputs)"
+    ):
+        compare(classifier, np.array([3, 0, 0, -3], np.float32))
+
+
+def test_the_most_probable_classes_must_be_the_same(classifier, monkeypatch):
+    monkeypatch.setattr(verify, "INT8_OUTPUT_ERROR", 10)
+    monkeypatch.setattr(verify, "INT8_RMS_ERROR", 10)
+    with pytest.raises(verify.OutputsDiffer, match="of the most probable classes"):
+        compare(classifier, np.array([9, 0, 0, -9], np.float32))

@@ -1,0 +1,168 @@
+"""Convolutional networks that compute with int8: weights and activations, with calibrated ranges."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfsparsecap_export.convert import tensorflow_internals
+from tfsparsecap_export.encode import int8_weights, sparse
+from tfsparsecap_export.encode.calibration import Layer, find_layers, ranges, weighted_operators
+from tfsparsecap_export.encode.file import LayerReport
+from tfsparsecap_export.encode.int8_weights import Rounded
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.compact import drop_unused
+from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.samples import Sample
+
+#: Operators whose results stay float: probabilities have too few steps in int8, and the state of a recurrent
+#: layer adds up the errors of all time steps.
+FLOAT_OPERATORS = ("SOFTMAX", "LOG_SOFTMAX", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
+
+
+class CannotQuantize(Exception):
+    """A network whose activations stay float; the text is the reason, without a full stop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A float32 network with rounded weights and the ranges of its activations.
+
+    Attributes:
+        original: the file before.
+        content: the file with rounded weights and ranges.
+        rounded: its layers that may become int8, by position among `find_layers`.
+        order: positions of layers that can stay float, those whose inputs lose most by int8 first.
+        samples: number of inputs that it was calibrated for.
+    """
+
+    original: bytes
+    content: bytes
+    rounded: dict[int, Rounded]
+    order: tuple[int, ...]
+    samples: int
+
+
+def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sample]) -> Prepared:
+    """Measures the ranges of all activations.
+
+    Args:
+        content: a float32 file with one signature.
+        rounded: layers from `int8_weights.round_network`.
+        samples: inputs by name.
+
+    Raises:
+        CannotQuantize: the network has loops or branches.
+    """
+    model = flatfile.read_model(content)
+    if len(model.subgraphs) > 1:
+        raise CannotQuantize("the network has loops")
+    found = ranges(content, samples)
+    losses = {}
+    graph = model.subgraphs[0]
+    for position, layer in enumerate(find_layers(model)):
+        if position not in rounded:
+            continue
+        if layer.name != "TRANSPOSE_CONV":  # TensorFlow's quantizer does not find it by name
+            low, high = found.get(layer.source, (0.0, 0.0))
+            losses[position] = rounded[position].gain * (high - low) ** 2
+        weights = layer.stored(rounded[position].values * rounded[position].scales[..., None])
+        tensor = graph.tensors[layer.operator.inputs[1]]
+        tensor.buffer = flatfile.add_buffer(model, weights.astype(np.float32))
+        int8_weights.set_bias(model, layer, rounded[position].bias)
+    for index, limits in found.items():
+        quantization = schema.QuantizationParametersT()
+        quantization.min, quantization.max = (np.array([limit], np.float32) for limit in limits)
+        graph.tensors[index].quantization = quantization
+    order = tuple(sorted(losses, key=lambda position: -losses[position]))
+    return Prepared(content, flatfile.write_model(model), rounded, order, len(samples))
+
+
+def quantize(
+    prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False
+) -> tuple[bytes, list[LayerReport]]:
+    """Stores a network whose weights and activations are int8; its inputs and outputs stay float32.
+
+    Weights of convolutions of which most are zero are stored without zeros, and expanded once, when the file
+    is loaded. LiteRT 2.3 does not expand those of dense layers.
+
+    Args:
+        prepared: the network.
+        floats: number of layers that multiply float activations, those that lose most by int8; their weights
+            are stored as by `int8_weights.store_weights`.
+        keep_zeros: whether to store zeros in any case.
+
+    Returns:
+        The bytes of the file, and a report on each int8 layer.
+
+    Raises:
+        CannotQuantize: TensorFlow's quantizer does not support the network.
+    """
+    before = flatfile.read_model(prepared.original)
+    operators = weighted_operators(before)
+    layers = {id(layer.operator): number for number, layer in enumerate(find_layers(before))}
+    positions = [layers.get(id(operator), -1) for operator in operators]
+    int8 = {*prepared.rounded} - {*prepared.order[:floats]}
+    names = [before.subgraphs[0].tensors[operator.outputs[0]].name.decode() for operator in operators]
+    stay_float = [name for name, position in zip(names, positions, strict=True) if position not in int8]
+    try:
+        content = tensorflow_internals.quantize_activations(
+            prepared.content, float_operators=FLOAT_OPERATORS, float_results=stay_float
+        )
+    except ValueError as error:
+        raise CannotQuantize(f"TensorFlow's quantizer refuses the network ({error})") from error
+    model = flatfile.read_model(content)
+    graph, found = model.subgraphs[0], weighted_operators(model)
+    if _kinds(model, found) != _kinds(before, operators):
+        raise CannotQuantize("TensorFlow's quantizer changes the order of its layers")
+    expansions: list[schema.OperatorT] = []
+    reports: list[LayerReport] = []
+    old_layers = list(find_layers(before))
+    for position, operator in zip(positions, found, strict=True):
+        if position not in prepared.rounded:
+            continue
+        rounded, samples = prepared.rounded[position], prepared.samples
+        layer = dataclasses.replace(old_layers[position], operator=operator)
+        if graph.tensors[operator.inputs[1]].type == schema.TensorType.INT8:
+            expanding, report = _store_int8(model, layer, rounded, samples, keep_zeros)
+            reports.append(report)
+        else:
+            expanding, stored = int8_weights.store_layer(model, layer, rounded, samples, keep_zeros)
+            reports += [
+                dataclasses.replace(each, reason=f"{each.reason}; float activations") for each in stored
+            ]
+        expansions += expanding
+    if not any(graph.tensors[operator.inputs[1]].type == schema.TensorType.INT8 for operator in found):
+        raise CannotQuantize("no layer has an int8 kernel")
+    graph.operators = [*expansions, *graph.operators]
+    drop_unused(model)
+    return flatfile.write_model(model), reports
+
+
+def _kinds(model: schema.ModelT, operators: Sequence[schema.OperatorT]) -> list[tuple]:
+    """Names of operations, and the shapes of their weights."""
+    tensors = model.subgraphs[0].tensors
+    return [
+        (flatfile.builtin_name(model, operator), *map(int, tensors[operator.inputs[1]].shape))
+        for operator in operators
+    ]
+
+
+def _store_int8(
+    model: schema.ModelT, layer: Layer, rounded: Rounded, samples: int, keep_zeros: bool
+) -> tuple[list[schema.OperatorT], LayerReport]:
+    """Leaves out the zeros of an int8 convolution; returns the operation that expands it, and a report."""
+    graph, weight = model.subgraphs[0], int(layer.operator.inputs[1])
+    tensor = graph.tensors[weight]
+    values = np.frombuffer(model.buffers[tensor.buffer].data, np.int8).reshape(tensor.shape)
+    dense_only = keep_zeros or layer.role == sparse.FULLY_CONNECTED
+    encoded = int8_weights.smallest(values, tensor.quantization, dense_only)
+    reason = f"int8 activations; calibrated with {samples} inputs"
+    report = int8_weights.report_on(layer, rounded.source, encoded, reason)
+    if encoded.sparsity is None:
+        return [], report
+    source = flatfile.add_tensor(graph, weight, "sparse", quantization=tensor.quantization)
+    stored = graph.tensors[source]
+    stored.buffer, stored.sparsity = flatfile.add_buffer(model, encoded.values), encoded.sparsity
+    tensor.buffer = 0
+    return [flatfile.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [weight])], report

@@ -1,0 +1,96 @@
+"""Choosing between int8 weights and int8 activations for a convolutional network."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tfsparsecap_export.encode import int8_activations
+from tfsparsecap_export.encode.file import LayerReport
+from tfsparsecap_export.encode.int8_weights import Rounded
+from tfsparsecap_export.measure.model_latency import fastest_runs
+from tfsparsecap_export.samples import Sample
+from tfsparsecap_export.verify import outputs
+
+#: Name for `keep_float`.
+ACTIVATIONS = "activations"
+#: Int8 activations must take less than this share of the time with int8 weights only.
+FASTER = 0.95
+
+Network = tuple[bytes, list[LayerReport]]
+
+
+def choose(
+    dense: bytes,
+    weights: Network,
+    rounded: dict[int, Rounded],
+    *,
+    encode: Callable[[Network], bytes],
+    verify: Callable[[bytes], Any],
+    calibration: Sequence[Sample],
+    held_out: Sample,
+    activations: bool,
+    keep_zeros: bool,
+) -> tuple[Network | None, list[str]]:
+    """The fastest int8 network whose outputs are similar to those of the Keras model.
+
+    Args:
+        dense: the float32 file.
+        weights: the network with int8 weights and float activations.
+        rounded: the rounded layers, from `int8_weights.round_network`.
+        encode: makes a finished file of a network, by storing the weights that are still float.
+        verify: raises `OutputsDiffer` for a file whose outputs differ too much.
+        calibration: inputs for the ranges of activations.
+        held_out: another input, to measure the time.
+        activations: whether activations may become int8.
+        keep_zeros: whether to store zeros in any case.
+
+    Returns:
+        A network and the reports on its int8 layers, or None if int8 weights alone change outputs too much;
+        and notes for the user.
+    """
+    weights_only = encode(weights)
+    try:
+        verify(weights_only)
+    except outputs.OutputsDiffer as error:
+        return None, [f"Convolutions stay float: int8 changes outputs by {error.difference}."]
+    if not activations:
+        return weights, []
+    try:
+        prepared = int8_activations.prepare(dense, rounded, calibration)
+        network, content, note = _quantized(prepared, encode, verify, keep_zeros)
+    except int8_activations.CannotQuantize as error:
+        return weights, [f"Activations stay float: {error}."]
+    before, after = fastest_runs([weights_only, content], held_out)
+    if after > FASTER * before:
+        times = f"{after:.2f} ms with int8 activations, {before:.2f} ms without"
+        return weights, [f"Activations stay float: the file takes {times}."]
+    return network, note
+
+
+def _quantized(
+    prepared: int8_activations.Prepared,
+    encode: Callable[[Network], bytes],
+    verify: Callable[[bytes], Any],
+    keep_zeros: bool,
+) -> tuple[Network, bytes, list[str]]:
+    """The network with int8 activations, its finished file, and notes.
+
+    If outputs change too much, the activations of 1, 2, 4, … layers stay float, up to half of the layers,
+    those first that lose most.
+
+    Raises:
+        CannotQuantize: outputs change too much, or the network is not supported.
+    """
+    layers = len(prepared.rounded)
+    floats, difference = 0, ""
+    while floats <= layers // 2:
+        network = int8_activations.quantize(prepared, floats, keep_zeros=keep_zeros)
+        content = encode(network)
+        try:
+            verify(content)
+        except outputs.OutputsDiffer as error:
+            difference = difference or error.difference
+            floats = max(1, 2 * floats)
+            continue
+        kept = f"The activations of {floats} of {layers} layers stay float: int8 would change outputs by"
+        return network, content, [f"{kept} {difference}."] if floats else []
+    raise int8_activations.CannotQuantize(f"int8 changes outputs by {difference}")
