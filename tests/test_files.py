@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import tempfile
 
 import pytest
 
@@ -83,6 +84,20 @@ def test_a_temporary_folder_is_renamed_or_deleted(tmp_path):
     with temporary_folder(tmp_path / "other"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["drawings"]
+
+
+def test_a_temporary_folder_that_another_process_deletes_at_once_is_made_again(tmp_path, monkeypatch):
+    make, made = tempfile.mkdtemp, []
+
+    def make_and_lose(**options):
+        made.append(make(**options))
+        if len(made) == 1:
+            os.rmdir(made[0])
+        return made[-1]
+
+    monkeypatch.setattr("tfsparsecap.files.tempfile.mkdtemp", make_and_lose)
+    with temporary_folder(tmp_path / "drawings") as folder:
+        assert folder.is_dir() and str(folder) == made[1]
 
 
 def test_leftovers_that_cannot_be_deleted_stay(tmp_path, monkeypatch):

@@ -204,7 +204,10 @@ def temporary_folder(path: str | os.PathLike) -> Iterator[Path]:
     remove_leftovers(path.parent)
     while True:
         folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{_TEMPORARY}{path.stem[:_LONGEST_STEM]}-"))
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another process took it for a leftover before it was opened
         try:
             if try_lock(descriptor) and is_at(descriptor, folder):
                 break
