@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.keras_internals import swap_averages
+from tfsparsecap.models.plain_transformer import Transformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.pruning import Gradual, prune
 from tfsparsecap.settings.training import Training
@@ -125,6 +126,19 @@ def test_epoch_logs_contain_mean_loss_time_and_data_wait():
     first = recorder.epochs[0]
     assert first["loss"] == pytest.approx(np.mean(recorder.losses[:4]))
     assert 0 <= first["data_wait"] <= 1 and first["seconds"] > 0
+
+
+def test_all_occurrences_of_a_word_are_one_gradient():
+    keras.utils.set_random_seed(7)
+    model = Transformer(
+        WORDS, size=8, hidden_size=8, layers=1, heads=2, feature_size=8, max_length=LENGTH, dropout=0
+    )
+    model.compile(keras.optimizers.Adam(0.01, beta_1=0.5, beta_2=0.5))
+    Loop(model)._step(next(iter(batches(count=1))))
+    slots = {variable.path.split("/")[-1]: np.array(variable) for variable in model.optimizer.variables}
+    (name,) = [name for name in slots if name.endswith("embeddings_momentum")]
+    gradient = slots[name] / 0.5
+    np.testing.assert_allclose(slots[name.replace("momentum", "velocity")], 0.5 * gradient**2, rtol=1e-4)
 
 
 def two_devices():

@@ -188,12 +188,15 @@ class Loop:
         """Updates the variables with the gradients of all devices."""
         replica, variables = tf.distribute.get_replica_context(), self.model.trainable_variables
         gradients = tape.gradient(scaled, [variable.value for variable in variables])
+        # A word that occurs several times has as many slices, which a Keras optimizer would square and clip
+        # one by one.
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
         if self._several:
             # A Keras optimizer would clip first and then sum over the devices, and a pruning method needs the
             # sum, too. TensorFlow exchanges the whole list at once.
-            dense = [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
-            summed = iter(replica.all_reduce(tf.distribute.ReduceOp.SUM, dense))
-            gradients = [None if gradient is None else next(summed) for gradient in gradients]
+            dense = replica.all_reduce(tf.distribute.ReduceOp.SUM, dense)
+        complete = iter(dense)
+        gradients = [None if gradient is None else next(complete) for gradient in gradients]
         self.optimizer.apply(gradients, variables)
 
 
