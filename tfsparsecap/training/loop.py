@@ -1,6 +1,7 @@
 """The training loop, for one device or several (`tf.distribute`).
 
-Captioners also train with `captioner.compile("adam")` and `captioner.fit(batches)`, on the same loss.
+Captioners also train with `captioner.compile("adam")` and `captioner.fit(batches)`, on the same loss. There,
+Keras's optimizers square and clip the gradients of each occurrence of a word by themselves; here, their sum.
 Runs do not use `fit`: in Keras 3 it fails under `MultiWorkerMirroredStrategy`; it cannot order the data by
 epoch number, which a resumed run needs; and it does not report how long a step waits for data. The loop calls
 ordinary `keras.callbacks`.
