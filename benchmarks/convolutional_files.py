@@ -1,35 +1,63 @@
 """python -m benchmarks.convolutional_files: size and latency of files of convolutional networks.
 
 Exports networks of keras.applications with random weights to .tflite files in FOLDER, with float32, float16
-and int8 weights, and with most of their weights set to zero, and compares the files. Neither size nor time
-depend on the values of the other weights. Existing files are not exported again. Takes some minutes, and 2 GB
-of memory for ResNet50V2.
+and int8 weights, with int8 activations too, with most of their weights set to zero, and with fewer channels,
+and compares the files. Neither size nor time depend on the values of the other weights, so random weights are
+rounded to the nearest value, and any error is accepted. With published weights and photographs, the files are
+made as for users, and their outputs for other photographs are compared with those of the Keras model.
+Existing files are not exported again. Takes some minutes, and 2 GB of memory for ResNet50V2.
 
 examples:
   python -m benchmarks.convolutional_files sizes
       MobileNetV2
   python -m benchmarks.convolutional_files sizes --network ResNet50V2 --zeros 0.9
       a larger network, of whose weights 90 % are zero
+  python -m benchmarks.convolutional_files sizes --network MobileNet --weights FILE.h5 --photographs FOLDER
+      errors of the outputs
 """
 
 import argparse
+import contextlib
+import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from tfsparsecap.command import parser, run, start_tensorflow
+from benchmarks.file_comparison import add_options, compare
+from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError, check_number
 
-#: File -> format, whether it gets samples, and whether weights are zero.
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """How to change and export a network: a format of `tfsparsecap_export.FORMATS`, whether it gets samples,
+    whether weights are zero, whether channels are removed, and what stays float."""
+
+    format: str
+    calibrated: bool = False
+    zeros: bool = False
+    slim: bool = False
+    keep_float: tuple[str, ...] = ()
+
+
 VARIANTS = {
-    "float32": ("dense", False, False),
-    "float16": ("fast", False, False),
-    "int8": ("auto", True, False),
-    "sparse_float16": ("compact", False, True),
-    "sparse_int8": ("auto", True, True),
+    "float32": Variant("dense"),
+    "float16": Variant("fast"),
+    "int8_weights": Variant("auto", calibrated=True, keep_float=("activations",)),
+    "int8": Variant("auto", calibrated=True),
+    "sparse_float16": Variant("compact", zeros=True),
+    "sparse_int8": Variant("auto", calibrated=True, zeros=True),
+    "slim_float32": Variant("dense", slim=True),
+    "slim_int8": Variant("auto", calibrated=True, slim=True),
 }
-_SAMPLES = 8
+#: Random inputs; photographs, every second one for calibration; and photographs that no file has seen.
+_SAMPLES, _PHOTOGRAPHS, _HELD_OUT = 2, 64, 200
+#: Replaces the limits of `verify.outputs`.
+_ANY_ERROR = {"INT8_RMS_ERROR": np.inf, "INT8_OUTPUT_ERROR": np.inf, "INT8_SAME_CLASS": 0.0}
 
 
 def set_smallest_to_zero(model, zeros: float) -> None:
@@ -46,45 +74,124 @@ def set_smallest_to_zero(model, zeros: float) -> None:
             weight.assign(np.asarray(weight) * (values > np.quantile(values, zeros)))
 
 
-def write_file(network: str, variant: str, zeros: float, size: int, path: Path) -> None:
-    """Creates a network of `keras.applications` with random weights and exports it.
+def make_network(options: argparse.Namespace):
+    """A network of `keras.applications`, with random or published weights.
 
     Raises:
-        InputError: there is no such network.
+        InputError: there is no such network, or the weights do not suit it.
     """
     import keras
-    import tensorflow as tf
-    from tfsparsecap_export.exporter import export_model
-    from tfsparsecap_export.samples import synthetic_samples
 
-    make = getattr(keras.applications, network, None)
+    make = getattr(keras.applications, options.network, None)
     if not callable(make):
-        raise InputError(f"keras.applications has no network {network}: try MobileNetV2 or ResNet50V2")
+        raise InputError(
+            f"keras.applications has no network {options.network}: try MobileNetV2 or ResNet50V2"
+        )
     keras.utils.set_random_seed(0)
     # All files have an input of the same name.
-    model = make(weights=None, input_tensor=keras.Input((size, size, 3), name="image"))
-    format, calibrated, pruned = VARIANTS[variant]
-    if pruned:
-        set_smallest_to_zero(model, zeros)
-    samples = synthetic_samples({"image": tf.TensorSpec((1, size, size, 3), tf.float32)}, _SAMPLES)
-    export_model(model, path, format, samples=samples if calibrated else samples[:1])
+    image = keras.Input((options.size, options.size, 3), name="image")
+    more: dict[str, Any] = {} if options.alpha is None else {"alpha": options.alpha}
+    try:
+        return make(weights=options.weights, input_tensor=image, **more)
+    except (OSError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"{options.network} cannot be created ({reason}): check --weights and --alpha"
+        ) from error
+
+
+def photographs(folder: str, network: str, size: int, start: int, count: int) -> list[dict[str, np.ndarray]]:
+    """Photographs of a folder as a network takes them, shuffled.
+
+    Raises:
+        InputError: there are too few.
+    """
+    import keras
+
+    from tfsparsecap.data.images import read_image
+
+    paths = sorted(Path(folder).glob("*.jpg"))
+    if len(paths) < start + count:
+        raise InputError(f"{folder} contains {len(paths)} .jpg files: give {start + count}")
+    modules = [m for m in vars(keras.applications).values() if hasattr(m, "preprocess_input")]
+    preprocess = next(m.preprocess_input for m in modules if hasattr(m, network))
+    chosen = np.random.default_rng(0).permutation(len(paths))[start : start + count]
+    images = [np.asarray(read_image(paths[i], size), np.float32) for i in chosen]
+    return [{"image": preprocess(image[None])} for image in images]
+
+
+def write_file(options: argparse.Namespace, variant: Variant, path: Path) -> None:
+    """Creates a network and exports it.
+
+    Raises:
+        InputError: as `make_network`.
+    """
+    import tensorflow as tf
+    from tfsparsecap_export.encode import calibration
+    from tfsparsecap_export.exporter import export_model
+    from tfsparsecap_export.samples import synthetic_samples
+    from tfsparsecap_export.verify import outputs
+
+    import tfsparsecap as sc
+
+    model = make_network(options)
+    if variant.zeros:
+        set_smallest_to_zero(model, options.zeros)
+    if variant.slim:
+        model = sc.slim(model, options.slim)
+    if options.photographs:
+        samples = photographs(options.photographs, options.network, options.size, 0, _PHOTOGRAPHS)
+    else:
+        spec = tf.TensorSpec((1, options.size, options.size, 3), tf.float32)
+        samples = synthetic_samples({"image": spec}, _SAMPLES)
+    samples = samples if variant.calibrated else samples[:1]
+    with contextlib.ExitStack() as changes:
+        if not options.photographs:
+            changes.enter_context(mock.patch.object(calibration, "MOST_INPUTS", 0))
+            changes.enter_context(mock.patch.multiple(outputs, **_ANY_ERROR))
+        report = export_model(model, path, variant.format, samples=samples, keep_float=variant.keep_float)
+    for note in report.notes:
+        print(f"{path.name}: {note}")
+
+
+def print_errors(options: argparse.Namespace, paths: Sequence[Path]) -> None:
+    """Prints how outputs of files differ from those of the Keras model, for photographs no file has seen."""
+    import tensorflow as tf
+    from tfsparsecap_export.convert.model_call import model_call
+    from tfsparsecap_export.verify import outputs
+
+    model = make_network(options)
+    call = model_call(model)
+    samples = photographs(options.photographs, options.network, options.size, _PHOTOGRAPHS, _HELD_OUT)
+    compiled = tf.function(lambda tensors: call(tensors), autograph=False)
+    for path in paths:
+        with mock.patch.multiple(outputs, **_ANY_ERROR):
+            found = outputs.verify_outputs(compiled, path.read_bytes(), samples, all_float=False)
+        print(
+            f"{path.name}: the same class for {found.same_class:.1%} of {len(samples)} photographs; root mean"
+            f" square of the differences {found.rms_error:.1%}, before the softmax {found.logits_error:.1%}"
+        )
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("folder", type=Path, metavar="FOLDER", help="folder for the files")
+    add_options(options, VARIANTS)
     options.add_argument(
         "--network",
         default="MobileNetV2",
         metavar="NAME",
         help="of keras.applications (default: MobileNetV2)",
     )
+    options.add_argument("--alpha", type=float, metavar="SHARE", help="width of the network, if it has one")
     options.add_argument(
         "--zeros", type=float, default=0.8, metavar="SHARE", help="share of zeros (default: 0.8)"
     )
+    options.add_argument(
+        "--slim", type=float, default=0.5, metavar="SHARE", help="share of removed channels (default: 0.5)"
+    )
     options.add_argument("--size", type=int, default=224, metavar="N", help="image size (default: 224)")
-    options.add_argument("--runs", type=int, default=40, metavar="N", help="runs of each file (default: 40)")
-    options.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
+    options.add_argument("--weights", metavar="FILE", help="published weights (default: random)")
+    options.add_argument("--photographs", metavar="FOLDER", help="inputs (default: random)")
     return options.parse_args(argv)
 
 
@@ -96,26 +203,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = _arguments(argv)
     check_number("--zeros", options.zeros, at_least=0, at_most=1)
+    check_number("--slim", options.slim, at_least=0, at_most=1)
     check_number("--size", options.size, at_least=32)
-    try:
-        options.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot create the folder {options.folder}: {error.strerror}") from error
-    start_tensorflow()
-    from rich.console import Console
-    from tfsparsecap_export import benchmark
-
-    paths = []
-    with Console(stderr=True).status("") as status:
-        for name, (_, _, pruned) in VARIANTS.items():
-            zeros = f"_{round(100 * options.zeros)}" if pruned else ""
-            path = options.folder / f"{options.network}_{options.size}_{name}{zeros}.tflite"
-            paths.append(str(path))
-            if not path.exists():
-                status.update(f"writing {path} ({len(paths)} of {len(VARIANTS)})")
-                write_file(options.network, name, options.zeros, options.size, path)
-    runs, threads = str(options.runs), str(options.threads)
-    benchmark.main([*paths, "--runs", runs, "--threads", threads, "--inputs", "4"])
+    files = {}
+    for name in options.variants:
+        variant = VARIANTS[name]
+        share = f"_{round(100 * options.zeros)}" if variant.zeros else ""
+        share += f"_{round(100 * options.slim)}" if variant.slim else ""
+        writer = functools.partial(write_file, options, variant)
+        files[f"{options.network}_{options.size}_{name}{share}.tflite"] = writer
+    paths = compare(options, files)
+    if options.photographs:
+        print_errors(options, paths)
 
 
 if __name__ == "__main__":

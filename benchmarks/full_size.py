@@ -21,13 +21,15 @@ examples:
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.command import parser, run, start_tensorflow
-from tfsparsecap.errors import InputError, check_number
+from benchmarks.file_comparison import add_options, compare
+from tfsparsecap.command import parser, run
+from tfsparsecap.errors import check_number
 
 #: Those of `paper_sizes` that can be exported.
 CAPTIONERS = ("acort", "ort", "soft_attention", "up_down")
@@ -119,19 +121,9 @@ def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("folder", type=Path, metavar="FOLDER", help="folder for the files")
+    add_options(options, VARIANTS)
     options.add_argument("--captioner", choices=CAPTIONERS, default="up_down", help="default: up_down")
     options.add_argument("--beam", type=int, default=1, metavar="N", help="beam size (default: 1)")
-    options.add_argument(
-        "--variants",
-        nargs="+",
-        choices=VARIANTS,
-        default=[*VARIANTS],
-        metavar="NAME",
-        help=f"files to compare, the reference first (default: {' '.join(VARIANTS)})",
-    )
-    options.add_argument("--runs", type=int, default=40, metavar="N", help="runs of each file (default: 40)")
-    options.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
     options.add_argument("--profile", action="store_true", help="also show the time of each operation")
     return options.parse_args(argv)
 
@@ -144,25 +136,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = _arguments(argv)
     check_number("--beam", options.beam, at_least=1)
-    try:
-        options.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot create the folder {options.folder}: {error.strerror}") from error
-    start_tensorflow()
-    from rich.console import Console
-    from tfsparsecap_export import benchmark
-
-    paths = []
-    with Console(stderr=True).status("") as status:
-        for name in options.variants:
-            path = options.folder / f"{options.captioner}_beam{options.beam}_{name}.tflite"
-            paths.append(str(path))
-            if not path.exists():
-                status.update(f"writing {path} ({len(paths)} of {len(options.variants)})")
-                write_file(options.captioner, VARIANTS[name], options.beam, path)
-    profile = ["--profile"] if options.profile else []
-    runs, threads = str(options.runs), str(options.threads)
-    benchmark.main([*paths, "--runs", runs, "--threads", threads, "--inputs", "4", *profile])
+    files = {
+        f"{options.captioner}_beam{options.beam}_{name}.tflite": functools.partial(
+            write_file, options.captioner, VARIANTS[name], options.beam
+        )
+        for name in options.variants
+    }
+    compare(options, files, ["--profile"] if options.profile else [])
 
 
 if __name__ == "__main__":

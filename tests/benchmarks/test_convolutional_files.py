@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import benchmark
+from tfsparsecap_export import benchmark, int8_network
 from tfsparsecap_export.flatbuffer.contents import read_contents
+from tfsparsecap_export.verify import outputs
 
 from benchmarks import convolutional_files
 from tfsparsecap.errors import InputError
@@ -22,17 +23,21 @@ def small_network(weights, input_tensor):
 def test_all_variants_are_written_once_and_compared(tmp_path, monkeypatch):
     compared = []
     monkeypatch.setattr(benchmark, "main", compared.append)
+    monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
     monkeypatch.setattr(keras.applications, "Small", small_network, raising=False)
     arguments = [str(tmp_path), "--network", "Small", "--size", "32", "--runs", "1"]
     convolutional_files.main(arguments)
+    assert outputs.INT8_SAME_CLASS > 0
     paths = {path.name.removeprefix("Small_32_"): path for path in tmp_path.iterdir()}
     sizes = {name: path.stat().st_size for name, path in paths.items()}
-    assert set(compared[0][:5]) == set(map(str, paths.values())) and "float32" in compared[0][0]
+    assert set(compared[0][:8]) == set(map(str, paths.values())) and "float32" in compared[0][0]
     assert sizes["float32.tflite"] > 1.8 * sizes["float16.tflite"] > 3 * sizes["int8.tflite"]
     assert sizes["sparse_int8_80.tflite"] < 0.7 * sizes["int8.tflite"]
     assert sizes["sparse_float16_80.tflite"] < 0.4 * sizes["float16.tflite"]
     stored = {layer.stored for layer in read_contents(paths["sparse_int8_80.tflite"]).layers}
     assert "sparse int8" in stored
+    stored = {layer.behind for layer in read_contents(paths["int8.tflite"]).layers}
+    assert stored == {()} and sizes["slim_int8_50.tflite"] < 0.6 * sizes["int8.tflite"]
     times = [path.stat().st_mtime_ns for path in paths.values()]
     convolutional_files.main(arguments)
     assert times == [path.stat().st_mtime_ns for path in paths.values()] and compared[1] == compared[0]
@@ -51,3 +56,41 @@ def test_an_unknown_network_is_named(tmp_path):
     with pytest.raises(InputError, match="no network MobilNet"):
         convolutional_files.main([str(tmp_path), "--network", "MobilNet"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "none.h5"], "MobileNetV2 cannot be created"),
+        (["--photographs", "."], "contains 0 .jpg files: give 64"),
+        (["--slim", "2"], "--slim"),
+    ],
+)
+def test_unusable_arguments_are_an_input_error(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        convolutional_files.main([str(tmp_path / "files"), "--variants", "int8", "--size", "32", *arguments])
+
+
+def test_errors_for_photographs_are_printed(tmp_path, monkeypatch, capsys):
+    from PIL import Image
+
+    def make(weights, input_tensor):
+        x = keras.layers.Conv2D(8, 3, strides=2, activation="relu")(input_tensor)
+        x = keras.layers.GlobalAveragePooling2D()(x)
+        return keras.Model(input_tensor, keras.layers.Dense(4, activation="softmax")(x))
+
+    monkeypatch.setattr(benchmark, "main", lambda arguments: None)
+    monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
+    monkeypatch.setattr(convolutional_files, "_PHOTOGRAPHS", 4)
+    monkeypatch.setattr(convolutional_files, "_HELD_OUT", 3)
+    monkeypatch.setattr(keras.applications, "Small", make, raising=False)
+    monkeypatch.setattr(keras.applications.mobilenet, "Small", make, raising=False)
+    random = np.random.default_rng(0)
+    for number in range(7):
+        pixels = random.integers(0, 256, (32, 32, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.jpg")
+    arguments = [str(tmp_path), "--photographs", str(tmp_path), "--network", "Small", "--size", "32"]
+    convolutional_files.main([*arguments, "--variants", "float32", "int8"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "the same class for" in line]
+    assert len(lines) == 2 and "100.0% of 3 photographs" in lines[0]

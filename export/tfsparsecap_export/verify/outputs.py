@@ -54,6 +54,7 @@ class Verification:
             for a captioner.
         same_class: fraction of the inputs, or of their positions, whose most probable class is the Keras
             model's; None without probabilities.
+        logits_error: like `rms_error`, with probabilities compared before the softmax.
     """
 
     samples: int
@@ -65,6 +66,7 @@ class Verification:
     runtime: str
     rms_error: float | None = None
     same_class: float | None = None
+    logits_error: float | None = None
 
 
 class Differs(InputError):
@@ -237,6 +239,7 @@ def verify_outputs(
         runtime=runtime_name(),
         rms_error=differences.rms,
         same_class=same / classes if classes else None,
+        logits_error=scores.rms,
     )
 
 
