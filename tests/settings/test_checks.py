@@ -39,6 +39,7 @@ def test_valid_settings_pass(settings):
             ["model.encoder=null", "data.features=x", "data.augmentation=[RandomHue]"],
             "need images, but there is no encoder",
         ),
+        (["training.feature_weight=1"], "no trained encoder to learn features, or no teacher of words"),
         (["training.clip_value=1"], "both set: set one of them to null"),
         (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
         (["pruning.ema=0.9"], r"unknown key pruning\.ema .* did you mean pruning\.ema_decay\?"),

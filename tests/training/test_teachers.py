@@ -20,6 +20,9 @@ def test_a_run_learns_from_teachers_with_other_sizes_and_resumes(tiny_settings, 
     alone, _, _ = train(tmp_path, [*settings, "name=alone", "data.cached_views=2", "training.epochs=2"])
     assert history(folder)[0]["loss"] != history(alone)[0]["loss"]
     resume_last_epoch(folder, folder.load_config())
+    features = ["name=features", "model.encoder.trainable=true", "training.feature_weight=2"]
+    folder, _, _ = train(tmp_path, [*settings, f"training.teacher={teacher.path}", *features])
+    assert float(history(folder)[0]["loss"]) > float(history(alone)[0]["loss"])
     weights = arrays(folder.checkpoint_files()[-1])
     assert all(np.isfinite(array).all() for array in weights.values() if array.dtype.kind == "f")
 

@@ -97,6 +97,14 @@ def _check_losses(config: Config) -> None:
             f" are {len(training.teacher)} teachers and model.kind={config.model.kind}: set"
             " training.teacher=runs/NAME and model.kind=transformer, or training.teacher_loss=words"
         )
+    encoder = config.model.encoder
+    trained = encoder is not None and encoder.trainable
+    if training.feature_weight and not (trained and training.teacher and training.teacher_loss == "words"):
+        raise InputError(
+            f"training.feature_weight is {training.feature_weight}, but there is no trained encoder to learn"
+            " features, or no teacher of words: set model.encoder.trainable=true,"
+            " training.teacher=runs/NAME and training.teacher_loss=words, or training.feature_weight=0"
+        )
     if training.encoder_l2 and not transformer:
         raise InputError(
             f"training.encoder_l2 is {training.encoder_l2}, but model.kind={config.model.kind} has no"

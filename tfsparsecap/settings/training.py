@@ -95,6 +95,8 @@ class Training(_Section):
             transformers, the hidden states of one teacher's decoder: of all layers, without reference
             captions (`hidden`, RTIC's equation 6), or of all but the last, with reference captions
             (`proposed`, its equations 7 to 9).
+        feature_weight: weight of the difference between the similarities of the encoder's features and those
+            of the teachers' features, of positions and of images; for encoders that are trained.
         hidden_weight: weight of the squared difference of hidden states (lambda_2 of equation 9).
         encoder_l2: weight of the sum of all squared weights in the matrices of a transformer's encoder
             (lambda_1 of RTIC's equation 4, 0.01 there), so that heads and units can be removed afterwards.
@@ -133,6 +135,7 @@ class Training(_Section):
     teacher: Texts = []
     teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
     teacher_loss: Literal["words", "hidden", "proposed"] = "words"
+    feature_weight: NotNegative = 0.0
     hidden_weight: Rate = 0.01
     encoder_l2: NotNegative = 0.0
     average_decay: Share | None = None

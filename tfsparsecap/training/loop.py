@@ -17,8 +17,11 @@ import tensorflow as tf
 from tfsparsecap.data.image_sources import teacher_input
 from tfsparsecap.data.pipeline import unwrap_input_errors
 from tfsparsecap.errors import InputError
+from tfsparsecap.gates import sample_gates_once
 from tfsparsecap.keras_internals import take_complete_gradients
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.regions import RegionCaptioner
+from tfsparsecap.training.feature_relations import relation_loss
 
 #: After so many steps the logs are fetched from the device, the progress bar shows them, and the loss is
 #: checked. In between, the host does not wait for the device.
@@ -32,6 +35,7 @@ class Loop:
         model: a captioner, compiled with an optimizer inside the scope of the strategy.
         teachers: captioners whose predicted probabilities, averaged, are targets, too. Teacher N gets the
             inputs named `teacherN_NAME`.
+        feature_weight: weight of `relation_loss` between the features of the encoder and the teachers'.
         strategy: distribution strategy; None takes the current one.
 
     Attributes:
@@ -50,9 +54,11 @@ class Loop:
         model: Captioner,
         *,
         teachers: Sequence[Captioner] = (),
+        feature_weight: float = 0.0,
         strategy: tf.distribute.Strategy | None = None,
     ):
         self.model, self.optimizer, self.teachers = model, model.optimizer, teachers
+        self.feature_weight = feature_weight
         self.strategy = strategy or tf.distribute.get_strategy()
         with self.strategy.scope():
             self.optimizer.build(model.trainable_variables)
@@ -168,17 +174,34 @@ class Loop:
         return {"loss": loss}
 
     def _loss(self, inputs: dict, targets: tf.Tensor) -> tf.Tensor:
-        return self.model.compute_loss(inputs, targets, self.model(inputs, training=True))
+        features = inputs.pop("teacher_feature_maps", None)
+        if features is None:
+            return self.model.compute_loss(inputs, targets, self.model(inputs, training=True))
+        assert isinstance(self.model, RegionCaptioner)  # it has an encoder
+        with sample_gates_once(self.model, True):
+            own, _ = self.model.regions(inputs, training=True)
+            logits = self.model({**inputs, "features": own}, training=True)
+        loss = self.model.compute_loss(inputs, targets, logits)
+        return loss + self.feature_weight * relation_loss(own, features)
 
     def _teach(self, inputs: dict) -> dict:
-        """What the teachers add to the inputs: the mean of their probabilities, float32 [B, T, V]."""
-        probabilities = []
+        """What the teachers add to the inputs.
+
+        It is the mean of their probabilities, float32 [B, T, V], and with `feature_weight` their features.
+        """
+        probabilities, features = [], []
         for number, teacher in enumerate(self.teachers):
-            logits = teacher(self._teacher_inputs(inputs, number), training=False)
+            theirs = self._teacher_inputs(inputs, number)
+            logits = teacher(theirs, training=False)
             probabilities.append(tf.nn.softmax(tf.cast(logits, tf.float32)))
+            if self.feature_weight:
+                assert isinstance(teacher, RegionCaptioner)  # it has an encoder
+                features.append(teacher.regions(theirs)[0])
         if not probabilities:
             return {}
-        return {"teacher_probabilities": tf.stop_gradient(tf.add_n(probabilities) / len(probabilities))}
+        mean = tf.stop_gradient(tf.add_n(probabilities) / len(probabilities))
+        taught = {"teacher_probabilities": mean}
+        return {**taught, "teacher_feature_maps": features} if features else taught
 
     def _teacher_inputs(self, inputs: dict, number: int) -> dict:
         prefix = teacher_input(number, "")

@@ -353,7 +353,12 @@ class _Run:
                     weight=config.training.hidden_weight,
                     strategy=self.strategy,
                 )
-            return Loop(self.captioner, teachers=teachers, strategy=self.strategy)
+            return Loop(
+                self.captioner,
+                teachers=teachers,
+                feature_weight=config.training.feature_weight,
+                strategy=self.strategy,
+            )
         weights = scst.model_dump(include={"cider_d", "bleu_4", "count_end"})
         return SCSTLoop(
             self.captioner,

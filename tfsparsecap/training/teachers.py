@@ -8,6 +8,7 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.settings.schema import Config, TransformerModel
+from tfsparsecap.training.feature_relations import is_grid
 
 
 def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
@@ -37,10 +38,22 @@ def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
                 f"training.teacher: the run in {where} has another vocabulary: train both on the same data"
                 " with the same data.minimum_count, or start from one run with training.start_from"
             )
+        if config.training.feature_weight:
+            _check_features(teacher.captioner, where)
         if config.training.teacher_loss != "words":
             _check_states(teacher.captioner, config, where)
         teachers.append(teacher)
     return teachers
+
+
+def _check_features(teacher: Captioner, where: str) -> None:
+    """Checks that a teacher has feature maps."""
+    encoder = getattr(teacher, "encoder", None)
+    if encoder is None or not is_grid(encoder.features_shape[0]):
+        raise InputError(
+            "training.feature_weight needs teachers whose encoder computes a square map of features, which"
+            f" the run in {where} does not have: give another run, or set training.feature_weight=0"
+        )
 
 
 def _check_states(teacher: Captioner, config: Config, where: str) -> None:
