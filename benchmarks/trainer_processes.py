@@ -4,7 +4,6 @@ Starting TensorFlow takes seconds, so that a process is used for many runs.
 """
 
 import contextlib
-import functools
 import hashlib
 import multiprocessing
 import os
@@ -155,7 +154,6 @@ def _serve(connection: Any, workers: tuple[str, ...] | None, index: int) -> None
     import tensorflow as tf
 
     from tfsparsecap.settings.files import load_config
-    from tfsparsecap.training import distribution
     from tfsparsecap.training.cluster import Cluster
     from tfsparsecap.training.loop import Loop
     from tfsparsecap.training.run import train_run
@@ -166,8 +164,6 @@ def _serve(connection: Any, workers: tuple[str, ...] | None, index: int) -> None
     else:
         (device,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
-    # TensorFlow connects the workers once per process.
-    distribution.make_strategy = functools.cache(distribution.make_strategy)
     measured: list[Measured] = []
     Loop._epoch = _measured(Loop._epoch, measured)
     while True:

@@ -93,6 +93,22 @@ def test_workers_start_with_the_same_weights():
         distribution.check_same_weights(Chief(), weights)
 
 
+def test_trainings_of_the_same_process_exchange_sums_of_any_shape():
+    if len(tf.config.list_logical_devices("CPU")) < 2:
+        pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
+
+    def total(size):
+        strategy = distribution.make_strategy("mirrored")
+
+        def replica():
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([size]))
+
+        return strategy.experimental_local_results(tf.function(lambda: strategy.run(replica))())
+
+    for size in (1, 24):  # with a strategy each, the second training fails
+        np.testing.assert_array_equal(total(size), np.full((2, size), 2.0))
+
+
 @pytest.mark.slow
 def test_two_devices_normalise_with_the_statistics_of_the_whole_batch():
     if len(tf.config.list_logical_devices("CPU")) < 2:

@@ -11,6 +11,7 @@ from tfsparsecap.models.plain_transformer import Transformer
 from tfsparsecap.models.soft_attention import SoftAttention
 from tfsparsecap.pruning import Gradual, prune
 from tfsparsecap.settings.training import Training
+from tfsparsecap.training.distribution import make_strategy
 from tfsparsecap.training.loop import STEPS_PER_REPORT, Loop, StepLogs
 from tfsparsecap.training.optimizers import make_optimizer
 
@@ -144,10 +145,9 @@ def test_all_occurrences_of_a_word_are_one_gradient():
 
 
 def two_devices():
-    devices = tf.config.list_logical_devices("CPU")
-    if len(devices) < 2:
+    if len(tf.config.list_logical_devices("CPU")) < 2:
         pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
-    return tf.distribute.MirroredStrategy([device.name for device in devices[:2]])
+    return make_strategy("mirrored")
 
 
 @pytest.mark.slow

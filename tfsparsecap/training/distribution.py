@@ -1,5 +1,6 @@
 """One device or several, on one machine or several: the strategy of `training.distribution`."""
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -36,7 +37,8 @@ def make_strategy(name: str, cluster: Cluster | None = None) -> tf.distribute.St
     """The distribution strategy of a training.
 
     Variables must be created inside its `scope()`. `multi_worker` waits until all workers have started, and
-    must be created before TensorFlow computes anything in this process.
+    must be created before TensorFlow computes anything in this process. The same arguments return the same
+    strategy again: two strategies would number their exchanges alike, which TensorFlow confuses.
 
     Args:
         name: `default` (one device), `mirrored` (all devices of this machine: its GPUs, otherwise its logical
@@ -47,8 +49,11 @@ def make_strategy(name: str, cluster: Cluster | None = None) -> tf.distribute.St
         >>> make_strategy("default").num_replicas_in_sync
         1
     """
-    if name == "default":
-        return tf.distribute.get_strategy()
+    return tf.distribute.get_strategy() if name == "default" else _strategy(name, cluster)
+
+
+@functools.cache
+def _strategy(name: str, cluster: Cluster | None) -> tf.distribute.Strategy:
     if name == "mirrored":
         devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
         strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
