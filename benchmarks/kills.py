@@ -40,8 +40,8 @@ from tfsparsecap.errors import InputError, check_number, unknown_name
 _KILLS_IN_A_ROW, _LOST, _END = 3, 3, 60.0
 #: Seconds after which a training that does not end is given up, and between two looks at it.
 _PATIENCE, _LOOK = 1800.0, 0.1
-#: Share of the CPU time before which a process only imports libraries.
-_EARLIEST = 0.35
+#: Shares of the CPU time: before the first, a process only imports libraries; after the second, it may end.
+_EARLIEST, _LATEST = 0.35, 0.9
 _SETTINGS = (
     "name=run",
     "data.train=20",
@@ -245,7 +245,7 @@ def disturb(kind: str, folder: Path, kills: int, seed: int) -> Outcome:
         while True:
             training.start()
             more = killed < _KILLS_IN_A_ROW and outcome.kills < kills
-            training.wait(cpu_seconds * chance.uniform(_EARLIEST, 1) if more else float("inf"))
+            training.wait(cpu_seconds * chance.uniform(_EARLIEST, _LATEST) if more else float("inf"))
             running = [i for i, process in enumerate(training.processes) if process.poll() is None]
             if not running:
                 break
