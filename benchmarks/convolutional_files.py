@@ -1,11 +1,12 @@
 """python -m benchmarks.convolutional_files: size and latency of files of convolutional networks.
 
 Exports networks of keras.applications with random weights to .tflite files in FOLDER, with float32, float16
-and int8 weights, with int8 activations too, with most of their weights set to zero, and with fewer channels,
-and compares the files. Neither size nor time depend on the values of the other weights, so random weights are
-rounded to the nearest value, and any error is accepted. With published weights and photographs, the files are
-made as for users, and their outputs for other photographs are compared with those of the Keras model.
-Existing files are not exported again. Takes some minutes, and 2 GB of memory for ResNet50V2.
+and int8 weights, with int8 activations (also by TensorFlow's converter), with most of their weights set to
+zero, and with fewer channels, and compares the files. Neither size nor time depend on the values of the other
+weights, so random weights are rounded to the nearest value, and any error is accepted. With published weights
+and photographs, the files are made as for users, and their outputs for other photographs are compared with
+those of the Keras model. Existing files are not exported again. Takes some minutes, and 2 GB of memory for
+ResNet50V2.
 
 examples:
   python -m benchmarks.convolutional_files sizes
@@ -30,12 +31,14 @@ import numpy as np
 from benchmarks.file_comparison import add_options, compare
 from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.files import atomic_write
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """How to change and export a network: a format of `tfsparsecap_export.FORMATS`, whether it gets samples,
-    whether weights are zero, whether channels are removed, and what stays float."""
+    """How to change and export a network: a format of `tfsparsecap_export.FORMATS`, or "" for TensorFlow's
+    converter; whether it gets samples, whether weights are zero, whether channels are removed, and what
+    stays float."""
 
     format: str
     calibrated: bool = False
@@ -49,6 +52,7 @@ VARIANTS = {
     "float16": Variant("fast"),
     "int8_weights": Variant("auto", calibrated=True, keep_float=("activations",)),
     "int8": Variant("auto", calibrated=True),
+    "tensorflow_int8": Variant("", calibrated=True),
     "sparse_float16": Variant("compact", zeros=True),
     "sparse_int8": Variant("auto", calibrated=True, zeros=True),
     "slim_float32": Variant("dense", slim=True),
@@ -145,6 +149,12 @@ def write_file(options: argparse.Namespace, variant: Variant, path: Path) -> Non
         spec = tf.TensorSpec((1, options.size, options.size, 3), tf.float32)
         samples = synthetic_samples({"image": spec}, _SAMPLES)
     samples = samples if variant.calibrated else samples[:1]
+    if not variant.format:
+        converter = tf.lite.TFLiteConverter.from_keras_model(model)
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: iter(samples[::2])
+        atomic_write(path, converter.convert())
+        return
     with contextlib.ExitStack() as changes:
         if not options.photographs:
             changes.enter_context(mock.patch.object(calibration, "MOST_INPUTS", 0))
@@ -152,6 +162,19 @@ def write_file(options: argparse.Namespace, variant: Variant, path: Path) -> Non
         report = export_model(model, path, variant.format, samples=samples, keep_float=variant.keep_float)
     for note in report.notes:
         print(f"{path.name}: {note}")
+
+
+def print_processor_times(options: argparse.Namespace, paths: Sequence[Path]) -> None:
+    """Prints the processor time of files on one thread, which a busy machine changes little."""
+    import tensorflow as tf
+    from tfsparsecap_export.measure.model_latency import fastest_runs
+    from tfsparsecap_export.samples import synthetic_samples
+
+    spec = tf.TensorSpec((1, options.size, options.size, 3), tf.float32)
+    (sample,) = synthetic_samples({"image": spec}, 1)
+    times = fastest_runs([path.read_bytes() for path in paths], sample, options.runs)
+    for path, milliseconds in zip(paths, times, strict=True):
+        print(f"{path.name}: {milliseconds:.2f} ms of processor time, {times[0] / milliseconds:.1f}x faster")
 
 
 def print_errors(options: argparse.Namespace, paths: Sequence[Path]) -> None:
@@ -213,6 +236,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         writer = functools.partial(write_file, options, variant)
         files[f"{options.network}_{options.size}_{name}{share}.tflite"] = writer
     paths = compare(options, files)
+    print_processor_times(options, paths)
     if options.photographs:
         print_errors(options, paths)
 

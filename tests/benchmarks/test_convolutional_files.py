@@ -20,7 +20,7 @@ def small_network(weights, input_tensor):
     return keras.Model(input_tensor, keras.layers.Dense(80)(x))
 
 
-def test_all_variants_are_written_once_and_compared(tmp_path, monkeypatch):
+def test_all_variants_are_written_once_and_compared(tmp_path, monkeypatch, capsys):
     compared = []
     monkeypatch.setattr(benchmark, "main", compared.append)
     monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
@@ -28,9 +28,10 @@ def test_all_variants_are_written_once_and_compared(tmp_path, monkeypatch):
     arguments = [str(tmp_path), "--network", "Small", "--size", "32", "--runs", "1"]
     convolutional_files.main(arguments)
     assert outputs.INT8_SAME_CLASS > 0
+    assert capsys.readouterr().out.count("ms of processor time") == len(convolutional_files.VARIANTS)
     paths = {path.name.removeprefix("Small_32_"): path for path in tmp_path.iterdir()}
     sizes = {name: path.stat().st_size for name, path in paths.items()}
-    assert set(compared[0][:8]) == set(map(str, paths.values())) and "float32" in compared[0][0]
+    assert set(compared[0][:9]) == set(map(str, paths.values())) and "float32" in compared[0][0]
     assert sizes["float32.tflite"] > 1.8 * sizes["float16.tflite"] > 3 * sizes["int8.tflite"]
     assert sizes["sparse_int8_80.tflite"] < 0.7 * sizes["int8.tflite"]
     assert sizes["sparse_float16_80.tflite"] < 0.4 * sizes["float16.tflite"]
