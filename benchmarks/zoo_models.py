@@ -10,7 +10,8 @@ import keras
 import numpy as np
 from keras import layers
 
-WORDS, LENGTH = 40, 12
+from benchmarks.zoo_backbones import LENGTH, SIZES, WORDS, backbone
+
 _NORMAL = keras.initializers.RandomNormal(stddev=1.0, seed=0)
 
 
@@ -188,54 +189,7 @@ def _application(name: str) -> keras.Model:
 
 APPLICATIONS = {name: functools.partial(_application, name) for name in _FAMILIES}
 
-_ENCODER = {"vocabulary_size": WORDS, "num_layers": 2, "num_heads": 2, "hidden_dim": 16}
-_ENCODER |= {"intermediate_dim": 32, "max_sequence_length": LENGTH}
-_DECODER = {"vocabulary_size": WORDS, "num_layers": 2, "num_query_heads": 4, "num_key_value_heads": 2}
-_DECODER |= {"hidden_dim": 16, "intermediate_dim": 32}
-_IMAGE = {"image_shape": (32, 32, 3)}
-#: Backbones of KerasHub in small sizes.
-_BACKBONES: dict[str, dict] = {
-    "AlbertBackbone": {**_ENCODER, "embedding_dim": 8},
-    "BertBackbone": _ENCODER,
-    "DebertaV3Backbone": {**_ENCODER, "bucket_size": 8},
-    "DistilBertBackbone": _ENCODER,
-    "ElectraBackbone": {**_ENCODER, "vocab_size": WORDS, "embedding_dim": 8},
-    "FNetBackbone": {name: size for name, size in _ENCODER.items() if name != "num_heads"},
-    "GPT2Backbone": _ENCODER,
-    "GemmaBackbone": {**_DECODER, "head_dim": 8},
-    "LlamaBackbone": _DECODER,
-    "MistralBackbone": {**_DECODER, "sliding_window": 8},
-    "OPTBackbone": _ENCODER,
-    "Qwen2Backbone": _DECODER,
-    "RobertaBackbone": _ENCODER,
-    "ResNetBackbone": {
-        **_IMAGE,
-        "input_conv_filters": [64],
-        "input_conv_kernel_sizes": [7],
-        "stackwise_num_filters": [64, 64],
-        "stackwise_num_blocks": [1, 1],
-        "stackwise_num_strides": [1, 2],
-        "block_type": "basic_block",
-    },
-    "ViTBackbone": {
-        **_IMAGE,
-        "patch_size": 8,
-        "num_layers": 2,
-        "num_heads": 2,
-        "hidden_dim": 16,
-        "mlp_dim": 32,
-    },
-}
-_BACKBONES["ElectraBackbone"].pop("vocabulary_size")
-
-
-def _backbone(name: str) -> keras.Model:
-    import keras_hub
-
-    return getattr(keras_hub.models, name)(**_BACKBONES[name])
-
-
-KERAS_HUB = {name: functools.partial(_backbone, name) for name in _BACKBONES}
+KERAS_HUB = {name: functools.partial(backbone, name) for name in SIZES}
 if importlib.util.find_spec("keras_hub") is None:
     KERAS_HUB = {}
 
