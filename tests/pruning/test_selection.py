@@ -45,10 +45,21 @@ def test_of_equal_scores_the_first_are_closed():
     assert second.numpy().tolist() == [False, True, True]
 
 
-def test_works_in_a_graph():
-    keep = tf.function(lambda scores, n: keep_masks([scores], [1], n)[0])
-    assert keep(tf.constant([3.0, 1.0, 2.0]), tf.constant(1, tf.int64)).numpy().tolist() == [
-        True,
-        False,
-        True,
-    ]
+def test_ties_end_in_any_row():
+    scores = np.repeat(np.float32([2.0, 1.0, 3.0]), 400)
+    for closed in (0, 1, 127, 128, 129, 300, 399, 400, 401, 799, 800, 900, 1200):
+        (keep,) = keep_masks([tf.constant(scores)], [1], tf.constant(closed, tf.int64))
+        assert set(np.flatnonzero(~keep.numpy())) == closed_by_sorting([scores], [1], closed)
+
+
+def test_of_tied_blocks_as_many_are_closed_as_fit():
+    blocks, single = keep_masks([tf.zeros([300]), tf.ones([5])], [16, 1], tf.constant(16 * 130 + 7, tf.int64))
+    assert blocks.numpy().tolist() == [False] * 130 + [True] * 170 and single.numpy().all()
+
+
+@pytest.mark.slow
+def test_compiles_with_xla():
+    scores, closed = tf.random.stateless_uniform([50, 40], (1, 2)), tf.constant(700, tf.int64)
+    masks = tf.function(lambda n: keep_masks([scores, tf.ones([300])], [1, 4], n), jit_compile=True)(closed)
+    for found, expected in zip(masks, keep_masks([scores, tf.ones([300])], [1, 4], closed), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -1,17 +1,25 @@
 """Selects the gates to close to remove exactly a given number of weights."""
 
+from collections.abc import Callable
+
+import numpy as np
 import tensorflow as tf
+
+# Gates are counted in rows of this length: the number of gates in a row fits into a byte, which TensorFlow
+# sums several times as fast as longer integers.
+_ROW = 128
 
 
 def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: tf.Tensor) -> list[tf.Tensor]:
     """Returns which gates stay open when those with the lowest scores, over all tensors together, are closed.
 
-    Works in a graph without sorting: the bits of non-negative floats, read as integers, have the same order,
-    and two histograms, of the upper and of the lower bits, give the exact threshold. Of equal scores at the
-    threshold, the first ones are closed.
+    The bits of non-negative floats, read as integers, have the same order. Bisection finds the exact
+    threshold in at most 31 passes that compare and count. There is no sorting, no scatter and no dynamic
+    shape, so that XLA compiles it to something fast. Of equal scores at the threshold, the first ones are
+    closed.
 
     Args:
-        scores: float32 tensors of any shapes, values at least 0, one score per gate.
+        scores: float32 tensors of any static shapes, values at least 0, one score per gate.
         block_sizes: weights per gate, one number per tensor.
         closed_weights: int64 scalar, number of weights to close.
 
@@ -24,30 +32,59 @@ def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: 
         >>> keep.numpy().tolist()
         [True, False, True, False]
     """
-    bits = [tf.reshape(tf.bitcast(score, tf.int32), [-1]) for score in scores]
+    rows = [_in_rows(tf.bitcast(score, tf.int32)) for score in scores]
+    counts = [part.shape[0] for part in rows]
+    bits, size = tf.concat(rows, axis=0), tf.constant(np.repeat(block_sizes, counts), tf.int64)
+    count = sum(counts)
+    numbers = tf.range(count)
 
-    def lowest_beyond(digits: tf.Tensor, bins: int, already_closed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The digit at which the count exceeds `closed_weights`, and the number of weights below it."""
-        counts = [tf.math.bincount(digit, minlength=bins, maxlength=bins, dtype=tf.int64) for digit in digits]
-        weights = tf.add_n([count * size for count, size in zip(counts, block_sizes, strict=True)])
-        below = already_closed + tf.cumsum(weights, exclusive=True)
-        digit = tf.cast(tf.searchsorted(below, closed_weights[None], side="right")[0] - 1, tf.int32)
-        return digit, below[digit]
+    def weights(mask: tf.Tensor) -> tf.Tensor:
+        """Number of weights in each row behind the gates in the mask."""
+        return tf.cast(tf.reduce_sum(tf.cast(mask, tf.uint8), axis=1), tf.int64) * size
 
-    low_bits, low_bins = 15, 1 << 15
-    high, below = lowest_beyond(
-        [tf.bitwise.right_shift(bit, low_bits) for bit in bits], 1 << 16, tf.constant(0, tf.int64)
-    )
-    tied_high = [
-        tf.boolean_mask(bit, tf.bitwise.right_shift(bit, low_bits) == high) % low_bins for bit in bits
+    limit, left = _largest(lambda value: weights(bits < value), 31, closed_weights)
+    tied = bits == limit
+    of_row = weights(tied)
+    row, left = _largest(lambda row: tf.where(numbers < row, of_row, 0), count.bit_length(), left)
+    # Of the tied gates, those in earlier rows are closed, and in this row those that fit. If all are closed,
+    # there may be no such row.
+    existing = tf.minimum(row, count - 1)
+    fits = tf.cumsum(tf.cast(tied[existing], tf.int64)) * size[existing] <= left
+    first = (numbers < row)[:, None] | ((numbers == row)[:, None] & fits)
+    keep = tf.split((bits >= limit) & ~(tied & first), counts)
+    return [
+        tf.reshape(tf.reshape(part, [-1])[: score.shape.num_elements()], score.shape)
+        for part, score in zip(keep, scores, strict=True)
     ]
-    low, below = lowest_beyond(tied_high, low_bins, below)
-    limit = high * low_bins + low
-    remaining = closed_weights - below
-    keep = []
-    for score, bit, size in zip(scores, bits, block_sizes, strict=True):
-        tied = tf.cast(bit == limit, tf.int64) * size
-        closed = (bit < limit) | ((tied > 0) & (tf.cumsum(tied) <= remaining))
-        remaining -= tf.reduce_sum(tf.where(closed, tied, 0))
-        keep.append(tf.reshape(~closed, tf.shape(score)))
-    return keep
+
+
+def _largest(
+    weights_below: Callable[[tf.Tensor], tf.Tensor], digits: int, closed_weights: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The largest number below which there are at most `closed_weights` weights, by bisection.
+
+    Args:
+        weights_below: number, int32 scalar -> weights below it, int64 tensor whose sum is meant.
+        digits: binary digits of the number.
+        closed_weights: int64 scalar.
+
+    Returns:
+        The number, or a smaller one if there are exactly `closed_weights` weights below it, and the
+        difference to `closed_weights`.
+    """
+
+    def halve(step: tf.Tensor, number: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        higher = number + step
+        left_of_higher = closed_weights - tf.reduce_sum(weights_below(higher))
+        fits = left_of_higher >= 0
+        return step // 2, tf.where(fits, higher, number), tf.where(fits, left_of_higher, left)
+
+    start = tf.constant(1 << (digits - 1)), tf.constant(0), closed_weights
+    _, number, left = tf.while_loop(lambda step, number, left: (step > 0) & (left > 0), halve, start)
+    return number, left
+
+
+def _in_rows(bits: tf.Tensor) -> tf.Tensor:
+    """The values in rows of equal length, filled with one that is above those of all scores."""
+    flat = tf.reshape(bits, [-1])
+    return tf.reshape(tf.pad(flat, [[0, -flat.shape[0] % _ROW]], constant_values=tf.int32.max), [-1, _ROW])
