@@ -329,12 +329,23 @@ def test_gates_are_sampled_once_per_pass_in_loops_and_shared_layers():
     assert np.any(first != second)
 
 
-def test_xla_is_disabled_for_methods_that_do_not_support_it(compiled):
-    model = sequential()
-    assert all(layer.supports_jit for layer in model._flatten_layers())
-    prune(model, Supermask(0.5, 10))
+def test_keras_compiles_with_xla_unless_the_method_does_not_support_it(compiled):
+    def history(**options):
+        keras.utils.set_random_seed(5)
+        model = prune(sequential(), Supermask(0.5, 4, schedule=Schedule(begin=0.2, end=0.8)))
+        model.compile(keras.optimizers.Adam(0.01), LOSS, **options)
+        return model, model.fit(X, Y, batch_size=8, shuffle=False, epochs=2, verbose=0).history
+
+    (model, found), (_, expected) = history(jit_compile=True), history(jit_compile=False)
+    assert model.jit_compile and found["sparsity"][-1] == pytest.approx(0.5, abs=0.01)
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(values, rel=1e-6, abs=1e-6)
+
+    class Own(Supermask):
+        supports_jit = False
+
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
-        model.compile("adam", LOSS, jit_compile=True)
+        prune(model := sequential(), Own(0.5, 10)).compile("adam", LOSS, jit_compile=True)
     assert not model.jit_compile
     strip_pruning(model)
     assert all(layer.supports_jit for layer in model._flatten_layers())

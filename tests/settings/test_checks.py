@@ -63,6 +63,7 @@ def test_valid_settings_pass(settings):
         (["training.epochs=0"], r"training\.epochs is 0, which needs a trained captioner"),
         (["training.epochs=0", "training.start_from=runs/dense"], r"training\.epochs is 0, which needs"),
         ([*SCST, "training.scst.cider_d=0"], r"training\.scst has no reward: set cider_d or bleu_4"),
+        ([*SCST, "training.jit_compile=true"], r"cannot compile training\.scst, whose .*jit_compile=auto"),
         ([*SCST, "training.scst.samples=1"], r"samples is 1, .* set training\.scst\.baseline=greedy"),
     ],
 )

@@ -57,6 +57,9 @@ class PruningMethod:
     #: Whether the method can prune a pretrained encoder in one phase of a run (`pruning.encoder` A, B or C).
     supports_encoder_schemes = False
 
+    #: Whether XLA can compile `step`.
+    supports_jit = True
+
     #: Options of `Schedule` that the method uses.
     schedule_options: tuple[str, ...] = ()
 
@@ -123,8 +126,8 @@ class PruningMethod:
         self.gated_size = sum(gate.size for gate in self.gates)
         self._check_reachable()
         for gate in self.gates:
-            # XLA, with which Keras compiles models on a GPU by default, cannot compile `step`.
-            gate.supports_jit, gate.samples = False, self.samples_gates
+            # Keras compiles models with XLA on a GPU by default, if all layers support it.
+            gate.supports_jit, gate.samples = self.supports_jit, self.samples_gates
             if not self.trains_gates:
                 gate.trainable = False
         self.steps_done = self.add_state("steps_done", (), "int64")

@@ -107,6 +107,9 @@ class Training(_Section):
             faster with them. Weights, their averages and checkpoints are always float32.
         distribution: `default` (one device), `mirrored` (all devices of this machine), or `multi_worker` (the
             processes in `--workers` or `TF_CONFIG`, see docs/distributed.md).
+        jit_compile: whether XLA compiles training steps: `auto` on one GPU, for captioners and pruning
+            methods that support it; true on any device, or the training is refused; false never. Steps of
+            SCST are never compiled.
         validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
             none, null for all.
         early_stopping: stop after this many epochs without a better validation CIDEr; null never stops.
@@ -141,6 +144,7 @@ class Training(_Section):
     average_decay: Share | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     distribution: Literal["default", "mirrored", "multi_worker"] = "default"
+    jit_compile: bool | Literal["auto"] = "auto"
     validation_images: Count | None = 200
     early_stopping: Size | None = None
     restore_best: bool = False
@@ -160,6 +164,11 @@ class Training(_Section):
                     f"training.{name}batch_size is {size}, which is not a multiple of"
                     f" training.captions_per_image={self.captions_per_image}: change one of them"
                 )
+        if self.jit_compile is True and self.scst is not None:
+            raise InputError(
+                "training.jit_compile is true, but XLA cannot compile training.scst, whose rewards are"
+                " computed in Python: set training.jit_compile=auto"
+            )
         if not self.epochs and (self.start_from is None or not (self.scst or self.fine_tune.epochs)):
             raise InputError(
                 "training.epochs is 0, which needs a trained captioner (training.start_from=runs/NAME) and"

@@ -1,5 +1,7 @@
 """RTIC's losses: a decoder learns the hidden states of a deeper one, and the encoder's weights get small."""
 
+from typing import Literal
+
 import keras
 import tensorflow as tf
 
@@ -23,7 +25,7 @@ class HiddenStateLoop(Loop):
             captions. False for hidden states only (equation 6): all layers learn them, and the output layer
             stays as it is.
         weight: lambda_2 of equation 9.
-        strategy: see `Loop`.
+        strategy, jit_compile: see `Loop`.
 
     Reference:
         Sen Gupta et al., "Optimization of Image Captioning Networks Using Targeted Component Pruning Method".
@@ -39,9 +41,10 @@ class HiddenStateLoop(Loop):
         captions: bool,
         weight: float = 0.01,
         strategy: tf.distribute.Strategy | None = None,
+        jit_compile: bool | Literal["auto"] = False,
     ):
         assert isinstance(model, TransformerCaptioner) and isinstance(teacher, TransformerCaptioner)
-        super().__init__(model, teachers=[teacher], strategy=strategy)
+        super().__init__(model, teachers=[teacher], strategy=strategy, jit_compile=jit_compile)
         self.captions, self.weight = captions, weight
         self._selected = selected_layers(teacher.depth, model.depth)
 

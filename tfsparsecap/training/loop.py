@@ -9,6 +9,7 @@ ordinary `keras.callbacks`.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 import keras
 import numpy as np
@@ -22,6 +23,7 @@ from tfsparsecap.keras_internals import take_complete_gradients
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.regions import RegionCaptioner
 from tfsparsecap.training.feature_relations import relation_loss
+from tfsparsecap.training.xla import compiled_step
 
 #: After so many steps the logs are fetched from the device, the progress bar shows them, and the loss is
 #: checked. In between, the host does not wait for the device.
@@ -37,6 +39,10 @@ class Loop:
             inputs named `teacherN_NAME`.
         feature_weight: weight of `relation_loss` between the features of the encoder and the teachers'.
         strategy: distribution strategy; None takes the current one.
+        jit_compile: whether XLA compiles the steps, see `xla.compiled_step`.
+
+    Raises:
+        InputError: `jit_compile` is True, but XLA cannot compile the steps.
 
     Attributes:
         train_step: one compiled step, from a batch to logs (float32 scalars), among them `loss`.
@@ -56,6 +62,7 @@ class Loop:
         teachers: Sequence[Captioner] = (),
         feature_weight: float = 0.0,
         strategy: tf.distribute.Strategy | None = None,
+        jit_compile: bool | Literal["auto"] = False,
     ):
         self.model, self.optimizer, self.teachers = model, model.optimizer, teachers
         self.feature_weight = feature_weight
@@ -63,7 +70,9 @@ class Loop:
         with self.strategy.scope():
             self.optimizer.build(model.trainable_variables)
         self._several = self.strategy.num_replicas_in_sync > 1
-        self.train_step = tf.function(self._step)
+        self.train_step = compiled_step(
+            self._step, [model, *teachers], jit_compile=jit_compile, strategy=self.strategy
+        )
 
     def run(
         self,

@@ -345,19 +345,17 @@ class _Run:
             self.captioner.label_smoothing = config.training.label_smoothing
             self.captioner.teacher_weight = config.training.teacher_weight
             teachers = [run.captioner for run in self.teachers]
+            options: Any = {"strategy": self.strategy, "jit_compile": config.training.jit_compile}
             if config.training.teacher_loss != "words":
                 return HiddenStateLoop(
                     self.captioner,
                     teachers[0],
                     captions=config.training.teacher_loss == "proposed",
                     weight=config.training.hidden_weight,
-                    strategy=self.strategy,
+                    **options,
                 )
             return Loop(
-                self.captioner,
-                teachers=teachers,
-                feature_weight=config.training.feature_weight,
-                strategy=self.strategy,
+                self.captioner, teachers=teachers, feature_weight=config.training.feature_weight, **options
             )
         weights = scst.model_dump(include={"cider_d", "bleu_4", "count_end"})
         return SCSTLoop(
