@@ -3,7 +3,7 @@
 Measures training steps of captioners at the papers' sizes, dense and pruned: the median time of each, and
 the median ratio to the dense step before it. --scst adds a step of SCST and the share of its rewards;
 --decode measures beam search instead. Steps of all variants alternate in one process, so that other load on
-the machine affects all of them alike.
+the machine affects all of them alike. --xla measures each variant with XLA, too.
 
 examples:
   python -m benchmarks.training_steps
@@ -17,6 +17,7 @@ examples:
 """
 
 import argparse
+import itertools
 import json
 import operator
 import statistics
@@ -76,6 +77,7 @@ def measure(
     batch_size: int = 32,
     words: int = 16,
     samples: int | None = None,
+    xla: bool = False,
     **sizes,
 ) -> dict[tuple[str, str], list[float]]:
     """Seconds of each training step, by captioner and variant.
@@ -90,6 +92,7 @@ def measure(
         words: words per caption; ACORT has two tokens per word.
         samples: captions per image of an additional variant `"self-critical"` with as many captions per step,
             rewarded by CIDEr-D; the time of its rewards is the variant `"reward"`. None leaves it out.
+        xla: whether to add each variant compiled by XLA, as `"VARIANT, XLA"`.
         sizes: other arguments of the captioners; the papers' sizes by default.
 
     Raises:
@@ -100,13 +103,13 @@ def measure(
     rewards, loops = {}, {}
     for name in captioners:
         batch = random_batch(CAPTIONERS[name], batch_size, words)
-        for variant in variants:
+        for variant, compiled in itertools.product(variants, (False, True) if xla else (False,)):
             captioner = _make(name, words, **sizes)
             if VARIANTS[variant] is not None:
                 prune(captioner, variant.split()[0], sparsity=0.95, **VARIANTS[variant])
                 captioner.pruning.steps_done.assign(_TOTAL_STEPS // 3)
             captioner.compile(keras.optimizers.Adam(1e-3))
-            loops[name, variant] = Loop(captioner), batch
+            loops[name, variant + ", XLA" * compiled] = Loop(captioner, jit_compile=compiled), batch
         if samples:
             loops[name, SELF_CRITICAL] = _self_critical(name, batch_size // samples, samples, words, **sizes)
             rewards[name] = loops[name, SELF_CRITICAL][0].reward
@@ -207,6 +210,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="SAMPLES",
         help="measure self-critical training, too, with SAMPLES captions per image (default: 5)",
     )
+    command.add_argument("--xla", action="store_true", help="measure each variant with XLA, too")
     command.add_argument("--decode", action="store_true", help="measure beam search instead")
     command.add_argument("--steps", type=int, help="measured steps (default: 30; with --decode: 5 batches)")
     command.add_argument(
@@ -259,6 +263,7 @@ def _training(given: argparse.Namespace) -> dict[str, dict[str, float]]:
         batch_size=given.batch_size or (20 * given.scst if given.scst else 32),
         words=given.words,
         samples=given.scst,
+        xla=given.xla,
     )
     rows, first = {}, next(iter(seconds.values()))
     for (name, variant), times in seconds.items():
