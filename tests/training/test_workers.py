@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -175,6 +176,20 @@ def test_a_chief_that_ends_wakes_the_workers(addresses):
     chief.join()
 
 
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [(ConnectionResetError, "worker 1 (b:1) has ended"), (TimeoutError, "worker 1 (b:1) does not answer")],
+)
+def test_a_killed_worker_has_ended_and_a_silent_one_does_not_answer(error, sentence):
+    def receive(seconds):
+        raise error
+
+    team, lost = object.__new__(Team), []
+    team.cluster, team._closed, team._lose = Cluster(("a:1", "b:1"), 0), False, lost.append
+    team._listen(1, SimpleNamespace(receive=receive))
+    assert len(lost) == 1 and lost[0].startswith(sentence)
+
+
 def test_the_reason_of_a_failure_reaches_the_others(addresses):
     def fail(team):
         raise InputError("the disk is full")
@@ -277,7 +292,7 @@ def test_two_workers_equal_one_process_and_survive_a_kill(settings, alone, tmp_p
     codes, printed = start(tmp_path, settings, fatal=(-1, 2))
     assert codes == [3, -9], printed
     (sentence,) = [line for line in printed[0].splitlines() if line.startswith("error: ")]
-    assert "error: worker 1 (127.0.0.1:" in sentence and "has ended: start all workers again" in sentence
+    assert "error: worker 1 (127.0.0.1:" in sentence and "start all workers again" in sentence
     undisturbed = shutil.copy(folder.checkpoint(2), tmp_path)
     folder.checkpoint(2).unlink()
     codes, printed = start(tmp_path, settings, "--resume")

@@ -253,6 +253,8 @@ class Team(Alone):
         while not self._closed:
             try:
                 message = connection.receive(SILENCE)
+            except ConnectionError:  # it was killed before it had read all messages
+                message = None
             except (OSError, BadMessage):
                 self._lose(f"{name} does not answer any more: {_AGAIN}")
                 return
