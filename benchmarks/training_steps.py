@@ -1,9 +1,9 @@
 """python -m benchmarks.training_steps: the cost of gates in a training step, and captions per second.
 
 Measures training steps of captioners at the papers' sizes, dense and pruned: the median time of each, and
-the median ratio to the dense step before it. --scst adds a step of SCST and the share of its rewards;
---decode measures beam search instead. Steps of all variants alternate in one process, so that other load on
-the machine affects all of them alike. --xla measures each variant with XLA, too.
+the median ratio to the dense step before it. --xla adds each step compiled by XLA. --scst adds a step of SCST
+and the share of its rewards. --decode measures beam search instead, --reports the cost of waiting for the
+device in every step. Steps of all variants alternate in one process, so that other load affects all alike.
 
 examples:
   python -m benchmarks.training_steps
@@ -14,6 +14,8 @@ examples:
       self-critical steps of 20 images with 5 captions each
   python -m benchmarks.training_steps --decode --captioner up_down ort acort
       beam search
+  python -m benchmarks.training_steps --reports --steps 5
+      25 steps whose logs are fetched in each step, and 25 whose logs are fetched at the end
 """
 
 import argparse
@@ -39,10 +41,11 @@ from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import prune
 from tfsparsecap.settings.training import SCST
-from tfsparsecap.training.loop import Loop
+from tfsparsecap.training.loop import STEPS_PER_REPORT, Loop, StepLogs
 from tfsparsecap.training.scst import SCSTLoop
 
 DENSE, SELF_CRITICAL, REWARD = "dense", "self-critical", "reward"
+EACH_STEP, AT_END = "logs of each step", f"logs of {STEPS_PER_REPORT} steps"
 _TOTAL_STEPS = 1000
 _SCHEDULED = {"total_steps": _TOTAL_STEPS}
 _BY_SCORE = {**_SCHEDULED, "lower_bound": 0.0, "metric": "validation_CIDEr"}
@@ -166,6 +169,34 @@ def measure_decoding(
     return seconds
 
 
+def measure_reports(
+    captioners: Iterable[str], *, steps: int = 5, batch_size: int = 32, words: int = 16, **sizes
+) -> dict[tuple[str, str], list[float]]:
+    """Seconds of a dense step if the host waits for its logs, and if it waits after `STEPS_PER_REPORT` steps.
+
+    Args:
+        captioners, batch_size, words, sizes: as of `measure`.
+        steps: number of measured rounds, each with `STEPS_PER_REPORT` steps of both kinds.
+    """
+    loops = {}
+    for name in captioners:
+        captioner = _make(name, words, **sizes)
+        captioner.compile(keras.optimizers.Adam(1e-3))
+        loops[name] = Loop(captioner), random_batch(CAPTIONERS[name], batch_size, words)
+        loops[name][0].train_step(loops[name][1])
+    seconds = {(name, kind): [] for name in loops for kind in (EACH_STEP, AT_END)}
+    for _ in tqdm(range(steps), desc="rounds", unit="round"):
+        for name, kind in seconds:
+            (loop, batch), logs, began = loops[name], StepLogs(epoch=0), time.perf_counter()
+            for _ in range(STEPS_PER_REPORT):
+                logs.add(loop.train_step(batch))
+                if kind == EACH_STEP:
+                    logs.fetch()
+            logs.fetch()
+            seconds[name, kind].append((time.perf_counter() - began) / STEPS_PER_REPORT)
+    return seconds
+
+
 def _make(name: str, words: int, **sizes) -> Captioner:
     keras.utils.set_random_seed(0)
     return CAPTIONERS[name].make(words * CAPTIONERS[name].tokens_a_word, **sizes)
@@ -212,7 +243,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     command.add_argument("--xla", action="store_true", help="measure each variant with XLA, too")
     command.add_argument("--decode", action="store_true", help="measure beam search instead")
-    command.add_argument("--steps", type=int, help="measured steps (default: 30; with --decode: 5 batches)")
+    command.add_argument(
+        "--reports", action="store_true", help="measure the cost of fetching the logs of each step instead"
+    )
+    command.add_argument(
+        "--steps", type=int, help="measured steps (default: 30; with --decode, --reports: 5 batches, rounds)"
+    )
     command.add_argument(
         "--batch-size",
         type=int,
@@ -226,8 +262,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
             check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
     if given.scst is not None:
         check_number("--scst", given.scst, at_least=2)
-    if given.scst is not None and given.decode:
-        raise InputError("--scst measures training steps and --decode beam search: give one of them")
+    if (given.scst is not None) + given.decode + given.reports > 1:
+        raise InputError("--scst, --decode and --reports measure different things: give one of them")
     return given
 
 
@@ -235,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measures and prints a table."""
     given = _arguments(argv)
     with only_json_on_stdout(given.json):
-        rows = _decoding(given) if given.decode else _training(given)
+        rows = (_decoding if given.decode else _reports if given.reports else _training)(given)
     if given.json:
         print(json.dumps(rows))
         return
@@ -253,6 +289,19 @@ def _decoding(given: argparse.Namespace) -> dict[str, dict[str, float]]:
     size = given.batch_size or 50
     seconds = measure_decoding(given.captioner, steps=given.steps or 5, batch_size=size, words=given.words)
     return {name: {"images_per_second": size / statistics.median(times)} for name, times in seconds.items()}
+
+
+def _reports(given: argparse.Namespace) -> dict[str, dict[str, float]]:
+    seconds = measure_reports(
+        given.captioner, steps=given.steps or 5, batch_size=given.batch_size or 32, words=given.words
+    )
+    return {
+        f"{name}, {kind}": {
+            "milliseconds": 1000 * statistics.median(times),
+            "ratio_to_each_step": _ratio(times, seconds[name, EACH_STEP]),
+        }
+        for (name, kind), times in seconds.items()
+    }
 
 
 def _training(given: argparse.Namespace) -> dict[str, dict[str, float]]:

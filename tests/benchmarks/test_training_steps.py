@@ -56,6 +56,20 @@ def test_self_critical_steps_and_their_rewards_are_measured(monkeypatch):
     assert all(reward < step for reward, step in steps)
 
 
+def test_logs_are_fetched_in_each_step_or_at_the_end(monkeypatch, capsys):
+    fetches = []
+    fetch = benchmark.StepLogs.fetch
+    monkeypatch.setattr(benchmark.StepLogs, "fetch", lambda logs: fetches.append(len(logs)) or fetch(logs))
+    monkeypatch.setattr(benchmark, "STEPS_PER_REPORT", 3)
+    sizes = {"embedding_size": 16, "rnn_size": 16, "attention_size": 16}
+    seconds = benchmark.measure_reports(["soft_attention_of_map"], steps=1, batch_size=2, words=2, **sizes)
+    assert fetches == [1, 2, 3, 3, 3] and all(min(values) > 0 for values in seconds.values())
+    monkeypatch.setattr(benchmark, "measure_reports", lambda names, **options: seconds)
+    benchmark.main(["--reports", "--json"])
+    out = capsys.readouterr().out
+    assert json.loads(out)[f"soft_attention_of_map, {benchmark.EACH_STEP}"]["ratio_to_each_step"] == 1
+
+
 def test_the_share_of_rewards_is_printed(monkeypatch, capsys):
     measured = {("a", "dense"): [1.0, 2.0], ("a", "self-critical"): [4.0, 8.0], ("a", "reward"): [0.1, 0.2]}
     given = {}
