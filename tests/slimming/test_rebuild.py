@@ -130,3 +130,25 @@ def test_a_lambda_that_cannot_be_copied_is_named():
     analysis = Analysis(trace(keras.Model(inputs, layers.Dense(2)(x), name="with_lambda")))
     with pytest.raises(InputError, match=r"more of with_lambda, a Lambda, cannot be copied: use keras.ops"):
         rebuild(analysis, analysis.alive(np.array([], int)))
+
+
+@pytest.mark.parametrize("first", [layers.Embedding(50, 8, mask_zero=True), layers.Masking()])
+def test_a_sequential_model_with_masks_stays_one(first):
+    shape, dtype = ((6,), "int32") if isinstance(first, layers.Embedding) else ((6, 3), "float32")
+    network = keras.Sequential([keras.Input(shape, dtype=dtype), first, layers.LSTM(4), layers.Dense(2)])
+    analysis = Analysis(trace(network))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    x = np.random.default_rng(0).integers(0, 3, (4, *shape)).astype(dtype)
+    x[:, 3:] = 0
+    assert type(copy) is keras.Sequential and len(copy.layers) == 3
+    np.testing.assert_array_equal(copy(x), network(x))
+
+
+def test_values_that_a_layer_derives_from_its_weights_are_copied():
+    x = np.random.default_rng(0).normal(5, 3, (8, 3)).astype("float32")
+    normalization = layers.Normalization()
+    normalization.adapt(x)
+    network = keras.Sequential([keras.Input((3,)), normalization, layers.Dense(4), layers.Dense(2)])
+    analysis = Analysis(trace(network))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    np.testing.assert_array_equal(copy(x), network(x))

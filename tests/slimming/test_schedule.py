@@ -76,6 +76,15 @@ def test_a_killed_schedule_continues_where_it_was(model, tmp_path):
     np.testing.assert_allclose(fit()(X), small(X), atol=1e-6)  # a finished one is loaded
     with pytest.raises(InputError, match="contains another schedule"):
         fit(epochs=7)
+    (saved,) = tmp_path.glob("*.keras")
+    content = bytearray(saved.read_bytes())
+    content[len(content) // 2] ^= 8
+    saved.write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot read .*keras .*: delete .*, or give another folder"):
+        fit()
+    (tmp_path / "schedule.json").write_bytes(b'{"about"')
+    with pytest.raises(InputError, match=r"schedule\.json is damaged"):
+        fit()
 
 
 def test_bad_schedules_are_refused_before_any_training(model):
@@ -83,7 +92,7 @@ def test_bad_schedules_are_refused_before_any_training(model):
         Slim(1)
     with pytest.raises(InputError, match="iterations is 0"):
         Slim(0.5, 0)
-    with pytest.raises(InputError, match="epochs is 2: give a whole number of at least 5"):
+    with pytest.raises(InputError, match="epochs is 2, fewer than the 5 iterations"):
         Slim(0.5).fit(model, X, Y, epochs=2)
     with pytest.raises(InputError, match="can lose at most"):
         Slim(0.95).fit(model, X, Y, epochs=5)

@@ -84,7 +84,10 @@ def rebuild_pairs(
         tensors[index] = keras.Input(**{key: value for key, value in given.items() if value is not None})
     if graph.is_sequential:
         first = keras_internals.producer(next(iter(tensors.values())))
-        layers = [copies[id(node.operation)] for node in graph.nodes]
+        # The other operations compute masks, which the layers compute again.
+        layers = [
+            copies[id(node.operation)] for node in graph.nodes if isinstance(node.operation, keras.Layer)
+        ]
         model = keras.Sequential([first, *layers], name=graph.name)
     else:
         model = _connect(analysis, tensors, copies, count)
@@ -169,6 +172,8 @@ def _fill(
             value = cut(value, axes, alive)
         new.assign(value)
         pairs.append(Pair(old, new, axes))
+    if hasattr(copy, "finalize_state"):  # a preprocessing layer computes with values derived from its weights
+        copy.finalize_state()
     if info.scale_query is not None:
         kept = info.scale_query[alive[info.scale_query]]
         # The layer divides scores by the root of the new key size.

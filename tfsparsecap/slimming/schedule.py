@@ -9,8 +9,9 @@ from typing import Any
 import keras
 
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_path, atomic_write, make_folder
+from tfsparsecap.files import atomic_path, atomic_write, make_folder, read_text
 from tfsparsecap.keras_internals import nested_layers
+from tfsparsecap.saved_models import load_model
 from tfsparsecap.slimming.plan import SlimPlan, cost_of, slim_plan
 
 
@@ -109,9 +110,13 @@ class Slim:
             InputError: the model is not compiled, there are fewer epochs than iterations, the folder belongs
                 to another schedule, or as in `slim`.
         """
-        epochs = check_number("epochs", epochs, whole=True, at_least=self.iterations)
         if not model.compiled:
             raise InputError(f"{model.name} is not compiled: call model.compile before Slim.fit")
+        epochs = check_number("epochs", epochs, whole=True, at_least=1)
+        if epochs < self.iterations:
+            raise InputError(
+                f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
+            )
         saved = None if folder is None else _Saved(Path(folder), self, epochs)
         whole, done, started = None, 0, False
         if saved is not None and saved.state is not None:
@@ -159,18 +164,24 @@ class _Saved:
         }
         self.about = {"ratio": schedule.ratio, "iterations": schedule.iterations, "epochs": epochs, **options}
         make_folder(folder)
+        self._remedy = f"delete {folder}, or give another folder, to start again"
         self.state: tuple[int, float, dict] | None = None
         file = folder / "schedule.json"
         if file.exists():
-            content = json.loads(file.read_text(encoding="utf-8"))
-            if content["about"] != self.about:
+            try:
+                content = json.loads(read_text(file))
+                self.state = content["iteration"], content["whole"], content["history"]
+                about = content["about"]
+            except (ValueError, TypeError, LookupError) as error:
+                raise InputError(f"{file} is damaged ({error}): {self._remedy}") from error
+            if about != self.about:
                 raise InputError(
-                    f"{folder} contains another schedule, {content['about']}: give a new folder, or delete it"
+                    f"{folder} contains another schedule, {about}: give a new folder, or delete it"
                 )
-            self.state = content["iteration"], content["whole"], content["history"]
 
     def model(self) -> keras.Model:
-        return keras.saving.load_model(self._model_file(self.state[0]))  # type: ignore[index]
+        assert self.state is not None
+        return load_model(self._model_file(self.state[0]), self._remedy, compiled=True)
 
     def save(self, model: keras.Model, iteration: int, whole: float | None, history: dict) -> None:
         """Saves the model before the training of an iteration, then what follows from it."""
