@@ -101,7 +101,8 @@ def _facts(contents: Contents) -> Table:
     for key in _DESCRIBED:
         value = (contents.description or {}).get(key)
         if value not in (None, {}, [], ""):
-            add(key.replace("_", " "), _one_line(value))
+            name = "scores of the Keras model" if key == "scores" else key.replace("_", " ")
+            add(name, _one_line(value))
     if contents.vocabulary:
         words = " ".join(contents.vocabulary[:_WORDS_SHOWN])
         add("vocabulary", f"{len(contents.vocabulary):,} tokens: {_one_line(words)} …")

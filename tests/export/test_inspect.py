@@ -79,12 +79,14 @@ def test_control_characters_in_a_file_do_not_reach_the_terminal(converted, writt
         **DESCRIPTION,
         "model": hostile,
         "trained_on": {"\x1b[1m": [hostile] * 9},
+        "scores": {"CIDEr": 0.616},
         "run": float("nan"),
     }
     members = {"captioner.json": json.dumps(description), "vocabulary.txt": "<pad>\n\x1b]0;owned\x07\n[/]\n"}
     path = written(bundle(converted["float32"], members))
     assert inspect.main([str(path)]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed and "scores of the Keras model  CIDEr 0.616" in printed
     assert inspect.main([str(path), "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert result["description"]["model"] == hostile

@@ -123,6 +123,7 @@ def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_co
     described = read_bundle(path)[0]["int8"]
     assert described == report.quality.as_dict() and described["cider"] == report.quality.cider
     assert any("validation images" in sentence for sentence in report.sentences())
+    assert not any("-0.00%" in sentence for sentence in report.sentences())
 
 
 def test_a_single_validation_image_has_no_cider_and_the_report_explains_why(
