@@ -56,7 +56,7 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
         [str(whole)],
         "proposed",
     )
-    assert made["train"].endswith(f"--config {output / 'config.yaml'} name=slim_tuned")
+    assert made["train"].endswith(f"--config {output / 'config.yaml'} --runs {tmp_path} name=slim_tuned")
     for wrong in ("model.decoder_layers=4", "model.size=32"):
         with pytest.raises(InputError, match="proposed needs a teacher with a transformer decoder of size"):
             load_teachers(load_config(output / "config.yaml", [wrong]), small.tokenizer)

@@ -18,6 +18,7 @@ examples:
 
 import argparse
 import json
+import shlex
 import sys
 import types
 from collections.abc import Sequence
@@ -184,11 +185,14 @@ def slim_run(
             (output / ENCODER).unlink(missing_ok=True)
             folder.discard()  # an incomplete run folder would block the next attempt
             raise
+    train = ["python", "-m", "tfsparsecap.train", "--config", str(folder.config_file)]
+    if output.parent.resolve() != Path("runs").resolve():
+        train += ["--runs", str(output.parent)]
     return {
         "run": str(output),
         "before": before,
         "after": _sizes(captioner),
-        "train": f"python -m tfsparsecap.train --config {folder.config_file} name={output.name}_tuned",
+        "train": shlex.join([*train, f"name={output.name}_tuned"]),
         "notes": notes,
     }
 
