@@ -43,13 +43,26 @@ def test_notes_name_layers_without_rules():
 
 
 @pytest.mark.parametrize(
+    ("hidden", "message"),
+    [
+        ([layers.Dense(32), layers.Lambda(lambda x: x + 1)], r"no rule; .*; use layers or keras.ops that"),
+        ([], r"the model returns it; only channels between two layers can be removed$"),
+    ],
+)
+def test_a_model_without_removable_channels_is_refused_with_fitting_advice(hidden, message):
+    model = keras.Sequential([keras.Input((4,)), *hidden, layers.Dense(2)])
+    with pytest.raises(InputError, match=message):
+        sc.slim(model, 0.5)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"ratio": 1.5}, "ratio is 1.5: give a number above 0 and below 1"),
         ({"multiple": 0}, "multiple is 0: give a whole number"),
         ({"keep": 1}, "keep is 1: give a number"),
         ({"skip": "absent"}, "skip contains 'absent'"),
-        ({"skip": "*"}, "has no channels to remove: dense"),
+        ({"skip": "*"}, r"has no channels to remove: dense.*; skip fewer layers$"),
         ({"criterion": "gamma"}, "there is no importance criterion 'gamma'"),
         ({"budget": "bytes"}, "there is no budget 'bytes'"),
     ],

@@ -110,7 +110,14 @@ def _why(analysis: Analysis, multiple: int) -> str:
         return f"no layer has more than {multiple} that may go; give a smaller multiple="
     reasons = list(analysis.reasons().items())
     listed = "; ".join(f"{layer}: {reason}" for layer, reason in reasons[:3])
-    return f"{listed or 'it has no convolutions or dense layers'}; skip fewer layers or replace these"
+    given = {reason for _, reason in reasons}
+    if any(reason.startswith("skip contains") for reason in given):
+        advice = "skip fewer layers"
+    elif given - {"the model returns it"}:
+        advice = "use layers or keras.ops that docs/slimming.md lists instead"
+    else:
+        advice = "only channels between two layers can be removed"
+    return f"{listed or 'it has no convolutions or dense layers'}; {advice}"
 
 
 def whole_blocks(analysis: Analysis, unused: np.ndarray, multiple: int) -> np.ndarray:
