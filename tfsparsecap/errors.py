@@ -1,7 +1,9 @@
-"""The exception for wrong input."""
+"""The exception for wrong input, and warnings."""
 
 import difflib
 import math
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
@@ -25,6 +27,26 @@ class InputError(ValueError):
 
     def __init__(self, sentence: object = "") -> None:
         super().__init__(short_line(str(sentence)))
+
+
+def warn_caller(message: str) -> None:
+    """Warns (`UserWarning`) at the line that called this package, through Keras or not.
+
+    Examples:
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     warn_caller("the blocks are smaller")
+        >>> str(caught[0].message)
+        'the blocks are smaller'
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _is_library(frame.f_globals.get("__name__")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
+def _is_library(module: object) -> bool:
+    return str(module).split(".")[0] in ("tfsparsecap", "tfsparsecap_export", "keras", "tensorflow")
 
 
 def short_line(text: str) -> str:

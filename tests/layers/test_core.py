@@ -129,8 +129,9 @@ def test_a_regularizer_applies_to_the_raw_weight():
 
 def test_an_einsum_over_later_axes_is_gated_by_single_weights_with_a_warning():
     layer = layers.GatedEinsumDense("btd,ndh->btnh", (None, 2, 4), block_shape=(4, 1))
-    with pytest.warns(UserWarning, match="does not divide"):
+    with pytest.warns(UserWarning, match="does not divide") as caught:
         layer(tf.ones([2, 3, 8]))
+    assert caught[0].filename == __file__
     assert layer.kernel_gate.block == (1, 1)
 
 

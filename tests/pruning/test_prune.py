@@ -190,6 +190,7 @@ def test_large_weights_that_stay_dense_are_named_before_training():
     with pytest.warns(UserWarning, match="mine has large weights that stay dense") as caught:
         prune(make("mine"), Supermask(0.5, total_steps=10))
     message = str(caught[0].message)
+    assert caught[0].filename == __file__
     assert "own/matrix (1200 weights; Product has no gated form)" in message
     assert "adapted/kernel (22500 weights; it has LoRA weights)" in message
     assert not [name for name in ("table", "small", "frozen", "dense_") if name in message]

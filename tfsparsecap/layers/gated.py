@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import math
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import Gate, as_block_shape
 
 
@@ -105,11 +104,10 @@ class GatedLayer(_MixedLayer):
             gate = Gate((1, 1) if name in self.single_names else block_shape, name=f"{name}_gate")
             gate.build(tuple(weight.shape), rows=rows)
             if gate.block != requested and name not in self.single_names:
-                warnings.warn(
+                warn_caller(
                     f"{self.path or self.name}: the {name} of shape {tuple(weight.shape)} does not"
                     " divide into"
-                    f" blocks of {requested}; its blocks are {gate.block}",
-                    stacklevel=2,
+                    f" blocks of {requested}; its blocks are {gate.block}"
                 )
             setattr(self, f"{name}_gate", gate)
 

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
@@ -99,10 +98,9 @@ def prune(
         make_pruned(model, method)
     dense = _large_dense_weights(model, ungated_layers)
     if dense:
-        warnings.warn(
+        warn_caller(
             f"{model.name} has large weights that stay dense: {'; '.join(dense)}; use stock Keras layers to"
-            " prune them, or name the layers in skip",
-            stacklevel=2,
+            " prune them, or name the layers in skip"
         )
     _LOG.info(
         "%s: %d weights in %d layers have gates; without gates: %s",
@@ -167,7 +165,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
 
     Examples:
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
-        >>> model = strip_pruning(prune(model, "supermask", sparsity=0.5, total_steps=10))
+        >>> model = strip_pruning(prune(model, "magnitude", sparsity=0.5))
         >>> type(model.layers[0]) is keras.layers.Dense
         True
     """
@@ -175,7 +173,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     if isinstance(method, PruningMethod) and method.gates:
         warning = method.finalize()
         if warning is not None:
-            warnings.warn(warning, stacklevel=2)
+            warn_caller(warning)
     parts = keras_internals.nested_layers(model)
     for layer in gated_layers(model):
         ungate_in_place(layer)

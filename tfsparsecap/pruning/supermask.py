@@ -1,13 +1,12 @@
 """Supermask Pruning (SMP) on a schedule: it ends exactly at the requested sparsity."""
 
 import math
-import warnings
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import check_number
+from tfsparsecap.errors import check_number, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.optimizer import run_if
@@ -80,11 +79,10 @@ class Supermask(PruningMethod):
         super().attach(model)
         coarsest = max(gate.block_size for gate in self.gates)
         if coarsest > max(1, 0.001 * self.gated_size):
-            warnings.warn(
+            warn_caller(
                 f"the model's {self.gated_size} weights are pruned in blocks of up to {coarsest}, so the"
                 f" final sparsity may differ from {self.sparsity} by up to {coarsest / self.gated_size:.1%};"
-                " a smaller block_shape is more precise",
-                stacklevel=3,
+                " a smaller block_shape is more precise"
             )
         self._importance = [self.add_state("importance", tuple(gate.logits.shape)) for gate in self.gates]
         self._reached = self.add_state("sparsity_reached", ())
