@@ -24,7 +24,7 @@ from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_w
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport, encode_file
 from tfsparsecap_export.report import ExportReport
-from tfsparsecap_export.samples import Sample, check_samples, synthetic_samples
+from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs, quality
 from tfsparsecap_export.verify.quality import CaptionedSamples
 from tfsparsecap_export.write import make_bundle
@@ -78,7 +78,7 @@ def export_model(
     captions: CaptionOptions | None = None,
     inputs: Any = None,
     batch: int | None = 1,
-    samples: Sequence[Sample] | None = None,
+    samples: Any = None,
     sample_source: str = "given inputs",
     validation: CaptionedSamples | None = None,
     keep_float: Iterable[str] = (),
@@ -101,10 +101,11 @@ def export_model(
             encoder takes. For any other model, what it is called with, see `convert.model_call.model_call`;
             by default what it was built with. The rows of arrays are the default of `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
-        samples: inputs for the comparison, each with a leading axis of size 1, or `batch`; synthetic by
-            default. With two or more, a convolutional network becomes int8, weights and activations, in
-            formats with int8 weights: every second one is for calibration. Activations, or weights too, stay
-            float if outputs for the others differ too much.
+        samples: inputs for the comparison, each with a leading axis of size 1, or `batch`: a list of
+            dictionaries, a data set, or for one input an array [N, ...] of N inputs, see
+            `samples.as_samples`; synthetic by default. With two or more, a convolutional network becomes
+            int8, weights and activations, in formats with int8 weights: every second one is for calibration.
+            Activations, or weights too, stay float if outputs for the others differ too much.
         sample_source: what `samples` are, for the report.
         validation: images with reference captions. If given, the loss of CIDEr due to int8 is measured,
             layers that lose too much stay float, the encoder is stored as int8 too, and the confidence of
@@ -138,10 +139,12 @@ def export_model(
         if captions is not None:
             raise InputError(f"captions are options for captioners; {model.name} is not one")
         job = _ModelJob(model, batch, inputs)
-    given = samples or job.examples
-    if samples is not None and isinstance(job, _ModelJob):
-        check_samples(samples, job.inputs)
-    elif samples is None:
+    given: Sequence[Sample] = job.examples
+    if samples is not None:
+        given = samples = as_samples(samples, job.inputs)
+        if isinstance(job, _ModelJob):
+            check_samples(samples, job.inputs)
+    else:
         samples = job.examples or synthetic_samples(job.inputs, 8)
         sample_source = sample_source if job.examples else "synthetic inputs"
     with graph.float32_computation(model):

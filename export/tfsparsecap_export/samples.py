@@ -1,6 +1,7 @@
-"""Inputs for the comparison of an exported file with its model, if there is no data."""
+"""Inputs for the comparison of an exported file with its model: given ones, or random ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +33,65 @@ def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 
     ]
 
 
+def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample]:
+    """Given inputs as a list of dictionaries.
+
+    Args:
+        samples: dictionaries of arrays by name, arrays if there is one input, or tuples that start with one
+            of them, such as the batches (inputs, targets) of a data set: a list or any other iterable, which
+            is read once. One array [N, ...] contains N inputs.
+        inputs: names, shapes and dtypes of what is expected. Batches that are larger than the first axis are
+            split; the rows that remain are not used. If it can have any size, only one array [N, ...] is
+            split, into batches of 1.
+
+    Returns:
+        A dictionary for each sample; `check_samples` checks their names, shapes and dtypes.
+
+    Raises:
+        InputError: `samples` is nothing of these, or empty.
+
+    Examples:
+        >>> samples = as_samples(np.zeros((5, 8), "float32"), {"x": tf.TensorSpec((1, 8))})
+        >>> len(samples), samples[0]["x"].shape
+        (5, (1, 8))
+    """
+    size = next(iter(inputs.values())).shape[0]
+    if _is_array(samples):
+        samples, size = [samples], size or 1
+    if not isinstance(samples, Iterable) or isinstance(samples, (str, bytes, Mapping)):
+        raise InputError(
+            f"samples is {type(samples).__name__}: give a list of dictionaries with an array for each of"
+            f" {[*inputs]}"
+        )
+    found: list[Sample] = []
+    for number, given in enumerate(samples):
+        sample = given[0] if isinstance(given, (tuple, list)) and given else given
+        if _is_array(sample) and len(inputs) == 1:
+            sample = {name: np.asarray(sample) for name in inputs}
+        if not isinstance(sample, Mapping):
+            raise InputError(
+                f"sample {number} is {type(sample).__name__}: give a dictionary with an array for each of"
+                f" {[*inputs]}"
+            )
+        arrays = {name: np.asarray(values) for name, values in sample.items()}
+        # Without its batch, an array is not split, so that `check_samples` tells its own shape.
+        ranks = {name: spec.shape.rank for name, spec in inputs.items()}
+        lengths = {len(x) if x.ndim and x.ndim == ranks.get(name) else 0 for name, x in arrays.items()}
+        rows = lengths.pop() if len(lengths) == 1 else 0
+        if size is None or rows <= size:
+            found.append(arrays)
+        else:
+            starts = range(0, rows - size + 1, size)
+            found += [{name: x[start : start + size] for name, x in arrays.items()} for start in starts]
+    if not found:
+        raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
+    return found
+
+
+def _is_array(given: Any) -> bool:
+    return isinstance(given, np.ndarray) or tf.is_tensor(given)
+
+
 def check_samples(samples: Sequence[Sample], inputs: Mapping[str, tf.TensorSpec]) -> None:
     """Checks given inputs.
 
@@ -40,16 +100,13 @@ def check_samples(samples: Sequence[Sample], inputs: Mapping[str, tf.TensorSpec]
         inputs: names, shapes and dtypes of what is expected.
 
     Raises:
-        InputError: there is no sample, or one has other names, another shape or dtype, or contains NaN or
-            infinity.
+        InputError: a sample has other names, another shape or dtype, or contains NaN or infinity.
     """
-    if not samples:
-        raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
     for number, sample in enumerate(samples):
-        if not isinstance(sample, Mapping) or set(sample) != set(inputs):
-            given = sorted(sample) if isinstance(sample, Mapping) else type(sample).__name__
+        if set(sample) != set(inputs):
             raise InputError(
-                f"sample {number} is {given}: give a dictionary with an array for each of {[*inputs]}"
+                f"sample {number} is {sorted(map(str, sample))}: give a dictionary with an array for each of"
+                f" {[*inputs]}"
             )
         for name, spec in inputs.items():
             values = np.asarray(sample[name])

@@ -333,7 +333,11 @@ def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
     for given, message in (
         ([], "samples are empty"),
         ([{"picture": image}], r"sample 0 is \['picture'\]: give a dictionary"),
-        ([image], "sample 0 is ndarray: give a dictionary"),
+        (7, "samples is int: give a list of dictionaries"),
+        ({"image": image}, "samples is dict: give a list"),
+        ([[1.0]], "sample 0 is float: give a dictionary"),
+        (iter(()), "samples are empty"),
+        (image[0], r"image of sample 0 is float32 \[10, 10, 16\]: give"),
         (
             [{"image": image[0]}],
             r"image of sample 0 is float32 \[10, 10, 16\]: give float32 \[1, 10, 10, 16\]",
