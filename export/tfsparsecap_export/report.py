@@ -22,7 +22,7 @@ class ExportReport:
         path: path of the file.
         bytes: size of the file.
         format: the requested format.
-        words: number of words per caption that `expected_ms` assumes.
+        words: number of words per caption, or of time steps, that `expected_ms` assumes.
         layers: the constants of the file, in order.
         verification: result of the comparison with the Keras model.
         notes: sentences about deviations from the requested format.
@@ -58,7 +58,8 @@ class ExportReport:
         """For the terminal: one row per layer, and one for all convolutions with the same encoding."""
         headings = ["layer", "shape", "pattern", ">non-zero", ">", "stored as", ">KB"]
         title = f"{self.path}: format {self.format}"
-        table = new_table(title, *headings, f">ms/{self.words} words", "why")
+        is_captioner = self.verification.equal is not None
+        table = new_table(title, *headings, f">ms/{self.words} words" if is_captioner else ">ms", "why")
         for name, shape, group in layer_rows(self.layers, lambda layer: (layer.pattern, layer.encoding)):
             first = group[0]
             table.add_row(name, shape, first.pattern, *_figures(group, first.encoding), first.reason)
