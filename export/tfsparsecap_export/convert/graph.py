@@ -219,10 +219,17 @@ def _convert(
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Hides TensorFlow's messages about saving and converting, which users cannot act on."""
-    logger = tf.get_logger()
+    logger, absl = tf.get_logger(), logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
+    # It warns of functions with their own gradients, such as swish, whatever its level.
+    absl.addFilter(_is_error)
     try:
         yield
     finally:
+        absl.removeFilter(_is_error)
         logger.setLevel(level)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
