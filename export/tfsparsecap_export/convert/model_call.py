@@ -77,7 +77,7 @@ class ModelCall:
                 f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE}"
             ) from error
         if isinstance(outputs, Mapping) and all(tf.is_tensor(value) for value in outputs.values()):
-            return {_identifier(str(key)): value for key, value in outputs.items()}
+            return {_identifier(str(key), "output"): value for key, value in outputs.items()}
         tensors_only = [value for value in keras.tree.flatten(outputs) if value is not None]
         return {f"output_{number}": value for number, value in enumerate(tensors_only)}
 
@@ -284,10 +284,10 @@ def _names(model: keras.Model, arguments: tuple) -> list[str]:
     return found
 
 
-def _identifier(name: str) -> str:
+def _identifier(name: str, kind: str = "input") -> str:
     """A name that TensorFlow accepts in signatures: ASCII letters, digits and underscores."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-    return name if name[:1].isalpha() and not keyword.iskeyword(name) else f"input_{name.strip('_')}"
+    return name if name[:1].isalpha() and not keyword.iskeyword(name) else f"{kind}_{name.strip('_')}"
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -129,6 +129,9 @@ def test_names_are_those_that_tensorflow_accepts():
     inputs = [keras.Input((2,), name=name) for name in names]
     call = model_call(keras.Model(inputs, layers.Add()(inputs)))
     assert list(call.inputs) == ["my_input", "input_class", "input_9", "a_b", "a_b_1"]
+    one = keras.Input((2,), name="x")
+    call = model_call(keras.Model(one, {name: layers.ReLU()(one) for name in names[:3]}))
+    assert set(call({"x": np.zeros((1, 2), "float32")})) == {"my_input", "output_class", "output_9"}
 
 
 @pytest.mark.parametrize(
