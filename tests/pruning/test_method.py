@@ -116,6 +116,16 @@ def test_a_rejected_model_is_unchanged():
         np.testing.assert_array_equal(mine, before)
 
 
+def test_stripping_warns_if_the_model_was_never_trained(tmp_path):
+    with pytest.warns(UserWarning, match=r"not trained after prune, .* instead of 75.0%.*total_steps=5"):
+        strip_pruning(prune(layers(8, 4), Supermask(0.75, 5)))
+    trained(Supermask(0.75, 5), steps=5).save(tmp_path / "pruned.keras")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        strip_pruning(prune(layers(8, 4), Magnitude(0.75)))
+        strip_pruning(keras.saving.load_model(tmp_path / "pruned.keras", compile=False))
+
+
 def test_stripping_warns_if_the_training_stopped_early():
     inputs, targets = np.ones((64, 16), "float32"), np.ones((64, 8), "float32")
     model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])

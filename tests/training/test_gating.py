@@ -1,5 +1,7 @@
 """Which gates a run has in each phase, and the errors of pruning methods."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -44,7 +46,9 @@ def test_each_scheme_gates_decoder_and_encoder_as_documented(scheme, first, then
     assert parts(captioner) == first
     assert not captioner.encoder.trainable
     captioner.encoder.trainable = True
-    gate_for_fine_tuning(captioner, config, 10, restored=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # gates that a checkpoint follows are not trained
+        gate_for_fine_tuning(captioner, config, 10, restored=True)
     assert parts(captioner) == then
 
 

@@ -255,8 +255,15 @@ class PruningMethod:
         """
         steps, reached = int(tf.convert_to_tensor(self.steps_done)), float(self.current_sparsity())
         target, total = self.target, self.total_steps
-        if not steps or target is None:
+        if target is None:
             return None
+        if not steps:
+            if reached > 0 or target <= 0.01:  # closed by prune, or loaded without the optimizer's state
+                return None
+            return (
+                f"the model was not trained after prune, so its sparsity is 0.0% instead of {target:.1%}:"
+                f" train it first{'' if total is None else f', for total_steps={total}'}"
+            )
         if total is not None and steps < total and reached < target - 0.01:
             return (
                 f"the training stopped after {steps} of total_steps={total}, at a sparsity of {reached:.1%}"

@@ -76,7 +76,7 @@ def gate_for_fine_tuning(
     if settings is None or not phases_differ(config):
         return
     if settings.encoder == "C":
-        strip_pruning(captioner)
+        _strip(captioner, restored)
         fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
     with error_prefix(f"pruning.method={settings.method}"):
         if settings.encoder == "A":
@@ -90,10 +90,17 @@ def keep_masks(captioner: Captioner, block_shape: tuple[int, int], *, restored: 
 
     Args: see `gate_captioner`.
     """
-    strip_pruning(captioner)
+    _strip(captioner, restored)
     mask = FrozenMask(block_shape=block_shape)
     mask.restored = restored
     prune(captioner, mask)
+
+
+def _strip(captioner: Captioner, restored: bool) -> None:
+    method = getattr(captioner, "pruning", None)
+    if restored and method is not None:  # these gates were never trained, which is no mistake: no warning
+        method.detach()
+    strip_pruning(captioner)
 
 
 def final_captioner(captioner: Captioner, config: Config, tokenizer: Tokenizer) -> Captioner:
