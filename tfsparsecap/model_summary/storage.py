@@ -31,8 +31,6 @@ class Pattern:
         nonzeros: number of weights that are not zero.
         stored: block size -> weights in blocks that are not all zero. Sizes are 1, 4 if it divides the
             columns, and 16, for which rows are padded with zeros.
-        used: block size -> weights in the same blocks, without columns that are zero in all rows, such as
-            padding.
         last_block: block size -> largest column number of such a block, counted in blocks.
         most_blocks: largest number of blocks of 16 in a row.
     """
@@ -41,7 +39,6 @@ class Pattern:
     columns: int
     nonzeros: int
     stored: dict[int, int]
-    used: dict[int, int]
     last_block: dict[int, int]
     most_blocks: int
 
@@ -50,16 +47,14 @@ class Pattern:
         """Returns the pattern of a matrix [rows, columns]."""
         rows, columns = values.shape
         kept = np.pad(values != 0, ((0, 0), (0, -columns % _BLOCK)))
-        used_columns = kept.any(axis=0)
-        stored, used, last_block, most_blocks = {}, {}, {}, 0
+        stored, last_block, most_blocks = {}, {}, 0
         for block in (size for size in (1, 4, 16) if columns % size == 0 or size == _BLOCK):
             blocks = kept.reshape(rows, -1, block).any(axis=2)
             stored[block] = block * int(np.count_nonzero(blocks))
-            used[block] = int(blocks.sum(axis=0) @ used_columns.reshape(-1, block).sum(axis=1))
             last_block[block] = int(np.flatnonzero(blocks.any(axis=0)).max(initial=0))
             if block == _BLOCK:
                 most_blocks = int(blocks.sum(axis=1).max(initial=0))
-        return cls(rows, columns, stored[1], stored, used, last_block, most_blocks)
+        return cls(rows, columns, stored[1], stored, last_block, most_blocks)
 
     @property
     def weights(self) -> int:

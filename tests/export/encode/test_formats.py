@@ -43,29 +43,6 @@ def test_patterns_are_recognized(block, kept, pattern):
     assert formats.pattern_name(Pattern.of(values)) == pattern
 
 
-@pytest.mark.parametrize("zeros", [0.3, 0.5, 0.6, 0.7, 0.9, 0.95])
-@pytest.mark.parametrize("empty_rows", [0.0, 0.2, 0.5])
-def test_unstructured_zeros_are_not_taken_for_blocks(zeros, empty_rows):
-    rng = np.random.default_rng(1)
-    kept = min(0.9, (1 - zeros) / (1 - empty_rows))  # in the other rows
-    values = weight(kept=kept).values * (np.arange(256) >= empty_rows * 256)[:, None]
-    for shuffled in (values, rng.permuted(values, axis=0), values[:, :500]):
-        pattern = Pattern.of(shuffled)
-        assert formats.pattern_name(pattern) == "unstructured"
-        assert not formats.pruned_in_blocks(pattern, 16)
-    assert chosen(dataclasses.replace(weight(), values=values), "auto") != encodings.BLOCK16
-
-
-@pytest.mark.parametrize("kept", [0.7, 0.5, 0.3, 0.1, 0.05])
-@pytest.mark.parametrize("inputs", [512, 500, 300])
-def test_blocks_at_padded_ends_are_found(kept, inputs):
-    values = weight(columns=1024, block=16, kept=kept).values
-    ending = values[:, :inputs]  # the last block of a row is incomplete
-    padded = np.concatenate([np.pad(ending, ((0, 0), (0, -inputs % 16))), values[:, 512:]], axis=1)
-    for given in (ending, padded):
-        assert formats.pattern_name(Pattern.of(given)) == "1x16 blocks"
-
-
 @pytest.mark.parametrize(
     ("given", "format", "encoding"),
     [
