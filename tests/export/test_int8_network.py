@@ -1,9 +1,14 @@
-"""The choice between int8 weights and int8 activations, without a network."""
+"""The choice between int8 weights and int8 activations, and files of a network with either."""
 
+import keras
+import numpy as np
 import pytest
-from tfsparsecap_export import int8_network
-from tfsparsecap_export.encode import int8_activations
+from tfsparsecap_export import export_model, exporter, inspect, int8_network
+from tfsparsecap_export.encode import encodings, int8_activations
+from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.verify.outputs import OutputsDiffer
+
+from tfsparsecap.errors import InputError
 
 WEIGHTS = (b"weights", [])
 
@@ -81,3 +86,115 @@ def test_networks_that_cannot_be_quantized_have_int8_weights(choose):
 
     network, notes = choose(lambda content: 0.01, quantize=refuse)
     assert network == WEIGHTS and notes == ["Activations stay float: the network has loops."]
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A convolutional network, and inputs; most weights of one of its convolutions are zero."""
+    keras.utils.set_random_seed(5)
+    model = keras.Sequential(
+        [
+            keras.Input((10, 10, 16), name="image"),
+            keras.layers.Conv2D(128, 3, activation="relu"),
+            keras.layers.Conv2D(160, 1, activation="relu", name="pruned"),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(128, name="classes"),
+        ]
+    )
+    random = np.random.default_rng(5)
+    kernel = model.get_layer("pruned").kernel
+    kernel.assign(np.asarray(kernel) * (random.random(kernel.shape) < 0.1))
+    return model, [{"image": random.normal(size=(1, 10, 10, 16)).astype(np.float32)} for _ in range(6)]
+
+
+def encodings_of(report):
+    return sorted(layer.encoding for layer in report.layers)
+
+
+@pytest.mark.slow
+def test_convolutional_networks_become_int8_with_samples(
+    network, tmp_path, interpreter, cached_export, monkeypatch
+):
+    model, samples = network
+    monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
+    path = tmp_path / "a.tflite"
+    dense = cached_export(model, path, "dense", samples=samples)
+    floats = cached_export(model, path, samples=samples[:1])
+    assert encodings_of(floats) == [encodings.FLOAT16, encodings.FLOAT16, encodings.SPARSE16]
+    assert floats.notes == (
+        "Convolutions stay float without samples: give two or more to store them as int8.",
+    )
+    full = cached_export(model, path, samples=samples)
+    assert encodings_of(full) == [encodings.INT8, encodings.INT8, encodings.SPARSE_INT8]
+    assert not full.notes and all("int8 activations" in layer.reason for layer in full.layers)
+    assert full.verification.rms_error < 0.1 and full.bytes < 0.3 * dense.bytes
+    shown = inspect.as_dict(read_contents(path))
+    assert not shown["warnings"]
+    stored = [(layer["role"], layer["stored"], layer["behind"]) for layer in shown["layers"]]
+    assert sorted(stored) == [
+        ("convolution", "int8 per channel", ()),
+        ("convolution", "sparse int8", ("DENSIFY",)),
+        ("fully connected", "int8 per channel", ()),
+    ]
+    report = cached_export(model, path, samples=samples, keep_float=["activations"])
+    assert encodings_of(report) == [encodings.INT8, encodings.INT8, encodings.SPARSE_INT8]
+    assert not report.notes and 0 < report.verification.rms_error < report.verification.error < 0.1
+    zeros = 1 - sum(np.count_nonzero(w) for w in model.weights if w.ndim > 1) / sum(
+        np.size(w) for w in model.weights if w.ndim > 1
+    )
+    assert report.sparsity == pytest.approx(zeros)
+    assert report.bytes < 0.3 * dense.bytes
+    for delegate in (True, False):
+        run = interpreter(path.read_bytes(), delegate)
+        expected = np.asarray(model(samples[1]["image"]))
+        given = run(**samples[1])["output_0"]
+        np.testing.assert_allclose(given, expected, atol=0.03 * np.abs(expected).max())
+    shown = inspect.as_dict(read_contents(path))
+    assert not shown["warnings"]
+    stored = [(layer["role"], layer["stored"], layer["behind"]) for layer in shown["layers"]]
+    assert sorted(stored) == [
+        ("convolution", "int8 per channel", ("DEQUANTIZE",)),
+        ("convolution", "sparse int8", ("DENSIFY", "DEQUANTIZE")),
+        ("fully connected", "int8 per channel", ("DEQUANTIZE",)),
+    ]
+    (pruned,) = [layer["nonzeros"] for layer in shown["layers"] if "sparse" in layer["stored"]]
+    (nonzeros,) = [layer.nonzeros for layer in report.layers if layer.encoding == encodings.SPARSE_INT8]
+    assert 0.98 * nonzeros < pruned <= nonzeros  # some weights are rounded to zero
+    kept = cached_export(model, path, samples=samples, keep_float=["convolutions"])
+    assert encodings_of(kept) == encodings_of(floats)
+
+
+def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
+    model, samples = network
+    image = samples[0]["image"]
+    for given, message in (
+        ([], "samples are empty"),
+        ([{"picture": image}], r"sample 0 is \['picture'\]: give a dictionary"),
+        (7, "samples is int: give a list of dictionaries"),
+        ({"image": image}, "samples is dict: give a list"),
+        ([[1.0]], "sample 0 is float: give a dictionary"),
+        (iter(()), "samples are empty"),
+        (image[0], r"image of sample 0 is float32 \[10, 10, 16\]: give"),
+        (
+            [{"image": image[0]}],
+            r"image of sample 0 is float32 \[10, 10, 16\]: give float32 \[1, 10, 10, 16\]",
+        ),
+        ([{"image": image.astype(np.float64)}], "is float64"),
+        ([*samples[:1], {"image": np.full_like(image, np.nan)}], "image of sample 1 contains NaN"),
+    ):
+        with pytest.raises(InputError, match=message):
+            export_model(model, tmp_path / "a.tflite", samples=given)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow
+def test_int8_that_changes_outputs_too_much_is_refused(network, tmp_path, monkeypatch, cached_export):
+    model, samples = network
+    monkeypatch.setattr(exporter.outputs, "INT8_RMS_ERROR", 1e-6)
+    report = cached_export(model, tmp_path / "a.tflite", samples=samples)
+    assert encodings_of(report) == [encodings.FLOAT16, encodings.FLOAT16, encodings.SPARSE16]
+    assert "Convolutions stay float: int8 changes outputs by" in report.notes[0]
+    monkeypatch.setattr(exporter.outputs, "ROUNDED_OUTPUT_ERROR", 1e-9)
+    report = cached_export(model, tmp_path / "a.tflite", samples=samples)
+    assert encodings_of(report) == [encodings.DENSE, encodings.DENSE, encodings.SPARSE32]
+    assert "Rounding weights to float16 changed outputs" in report.notes[1]

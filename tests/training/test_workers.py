@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.trainer_processes import free_addresses
 from tfsparsecap.errors import InputError, WorkerLost
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.training import workers
@@ -28,23 +29,9 @@ PATIENCE = 600
 FACTS = {"version": "1", "training.learning_rate": "2", "data": "3"}
 
 
-def free_addresses(count=2):
-    """Loopback addresses whose ports are free, and the one after that of the first, too."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-            for one in sockets:
-                one.bind(("127.0.0.1", 0))
-            ports = [one.getsockname()[1] for one in sockets]
-            after = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError, OverflowError):
-                after.bind(("127.0.0.1", ports[0] + 1))
-                return tuple(f"127.0.0.1:{port}" for port in ports)
-
-
 @pytest.fixture
 def addresses():
-    return free_addresses()
+    return free_addresses(2)
 
 
 class Process:
@@ -262,7 +249,7 @@ def alone(settings, tmp_path_factory):
 
 def start(runs, settings, *arguments, fatal=(-1, -1)):
     """Starts two worker processes; returns their exit codes and what they printed."""
-    addresses, processes = free_addresses(), []
+    addresses, processes = free_addresses(2), []
     for index in range(2):
         command = [sys.executable, str(Path(__file__).with_name("worker_process.py")), str(fatal[index])]
         command += [*settings, "--runs", str(runs), "--quiet", *arguments]
