@@ -64,7 +64,7 @@ def broken_rules(words, word, length, ngram, function_words):
     return int(broken + (len(words) == length - 1))
 
 
-def python_search(captioner, inputs, beam, length, ngram=3, function_words=FUNCTION, penalty=0.7):
+def python_search(captioner, inputs, beam, length, ngram=3, function_words=FUNCTION, penalty=1.0):
     """One image; captions are lists of words. Returns [(words, score)], best first."""
     memory = captioner.encode(inputs)
     captions = [{"words": [], "score": 0.0, "broken": 0, "state": captioner.initial_state(memory)}]
@@ -112,7 +112,7 @@ def assert_equal(token_ids, scores, expected):
         (1, {}),
         (2, {"penalty": 0.0}),
         (3, {}),
-        (5, {"ngram": 2, "penalty": 1.0}),
+        (5, {"ngram": 2, "penalty": 0.7}),
         (3, {"ngram": 0}),
         (3, {"ngram": 1}),
         (2, {"ngram": 4, "function_words": []}),

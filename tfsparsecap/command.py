@@ -99,7 +99,7 @@ def add_search_options(options: argparse.ArgumentParser) -> None:
         "--length-penalty",
         type=float,
         metavar="A",
-        help="rank captions by score / length ** A; larger values favour longer captions (default: 0.7)",
+        help="rank captions by score / length ** A; larger values favour longer captions (default: 1)",
     )
     group.add_argument(
         "--plain",

@@ -34,7 +34,8 @@ class SearchOptions:
             occur any number of times. Empty, as for a language whose function words are unknown: captions
             may end in any word, and words may occur three times.
         length_penalty: exponent A: captions are ranked by their score divided by `length ** A`, in which the
-            end token counts. 0 ranks by score, which favours short captions.
+            end token counts. 1 ranks by the mean log-probability of the tokens, 0 by their sum, which favours
+            short captions, all the more the wider the beam.
 
     Raises:
         InputError: a number is negative, or not finite.
@@ -42,7 +43,7 @@ class SearchOptions:
 
     no_repeat_ngram: int = 3
     function_words: Sequence[str] = FUNCTION_WORDS
-    length_penalty: float = 0.7
+    length_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         if self.no_repeat_ngram < 0:

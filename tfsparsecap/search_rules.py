@@ -48,7 +48,7 @@ class SearchRules:
         >>> words = WordTokenizer.from_captions(["a dog on the grass"])
         >>> rules = SearchRules(SoftAttention(len(words), feature_size=8), SearchOptions(), words)
         >>> rules.description()
-        {'no_repeat_ngram': 3, 'function_words': 3, 'length_penalty': 0.7}
+        {'no_repeat_ngram': 3, 'function_words': 3, 'length_penalty': 1.0}
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.tokenize import light_tokenize
-from tfsparsecap.search_options import FUNCTION_WORDS, SearchOptions
+from tfsparsecap.search_options import FUNCTION_WORDS
 
 #: Below this confidence the app and the command line say that they are not sure.
 NOT_SURE = 0.5
@@ -31,7 +31,7 @@ class Calibration:
 
     slope: float
     intercept: float
-    length_penalty: float = SearchOptions.length_penalty
+    length_penalty: float = 0.7  # separates good captions best, see docs/export.md
     images: int = 0
     good: float = 0.0
 
