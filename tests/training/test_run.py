@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.callbacks import SaveEpoch, Validation
 from tfsparsecap.training.loop import Loop
@@ -187,6 +189,22 @@ def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_interrupted_
     for own, other in zip(found.captioner.trainable_weights, start.captioner.trainable_weights, strict=True):
         own, other = np.asarray(own), np.asarray(other)
         np.testing.assert_allclose(own, np.where(own == 0, 0, other), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_new_captioner_predicts_the_frequencies_of_the_words(trained_run):
+    config = RunFolder(trained_run).load_config()
+    captions = [caption for record in load_data(config).split("train") for caption in record.captions]
+    # Captions are longer than the maximum, and what is cut off is not learned.
+    counts = Counter(
+        word for text in captions for word in [*text.lower().split(), "<end>"][: config.data.max_length]
+    )
+    frequencies = np.array([counts[word] + 1 for word in FinishedRun.load(trained_run).tokenizer.vocabulary])
+    (bias,) = [
+        array for name, array in arrays(trained_run / "checkpoints" / "initial.npz").items()
+        if name.endswith("output/bias")
+    ]  # fmt: skip
+    np.testing.assert_allclose(np.exp(bias), frequencies / frequencies.sum(), rtol=1e-5)
 
 
 @pytest.mark.slow

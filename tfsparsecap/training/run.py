@@ -47,7 +47,13 @@ from tfsparsecap.training.loop import Loop
 from tfsparsecap.training.optimizers import make_optimizer
 from tfsparsecap.training.phases import Phase, phases
 from tfsparsecap.training.scst import SCSTLoop
-from tfsparsecap.training.start import copy_weights, load_initial_weights, load_start, newest_checkpoint
+from tfsparsecap.training.start import (
+    copy_weights,
+    load_initial_weights,
+    load_start,
+    newest_checkpoint,
+    start_at_frequencies,
+)
 from tfsparsecap.training.teachers import load_teachers, teacher_data
 from tfsparsecap.training.workers import Alone
 
@@ -161,6 +167,8 @@ class _Run:
         if config.model.encoder is None and data.split("test"):
             self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
         self.batches = self._training_batches(self.phases[0])
+        if checkpoint is None and config.training.start_from is None:
+            start_at_frequencies(self.captioner, self.batches.targets)
         self.initial = named_weights(self.captioner) if config.training.keep_initial else {}
         self._prune()
         skipped = self._skipped()

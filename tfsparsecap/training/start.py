@@ -1,4 +1,4 @@
-"""Starting from another run, `training.start_from`, or from the checkpoint of a stopped one."""
+"""How a training starts: with new weights, those of another run (`training.start_from`) or a checkpoint."""
 
 import itertools
 from collections.abc import Callable
@@ -80,3 +80,18 @@ def copy_weights(start: Captioner, captioner: Captioner, where: str) -> None:
                 f" {tuple(weight.shape)} does not match): use the model settings of its config.yaml"
             )
     captioner.set_weights(start.get_weights())
+
+
+def start_at_frequencies(captioner: Captioner, targets: np.ndarray) -> None:
+    """Sets the biases of the output layer to the logarithms of the frequencies of the tokens.
+
+    The captioner then starts with the tokens' frequencies as its prediction, and does not spend its first
+    steps on them: with biases of zero, an LSTM saturates its units in order to express them.
+
+    Args:
+        captioner: a new captioner of this package.
+        targets: int [N, T], the tokens that it learns to predict; padding is ignored.
+    """
+    counts = np.bincount(targets[targets != captioner.pad_id], minlength=captioner.vocabulary_size)
+    # One more for each, so that every token remains possible.
+    captioner.output_layer.bias.assign(np.log((counts + 1) / (counts + 1).sum()))
