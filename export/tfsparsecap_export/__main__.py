@@ -87,6 +87,15 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="SHAPE",
     )
     add(
+        "--inputs",
+        "for a model that is not a captioner: an array [N, ...] with inputs, preprocessed as in training, or"
+        " NAME=FILE.npy if there are several; can be repeated. With two or more inputs, convolutions"
+        " become int8 (default: synthetic inputs, and convolutions stay float)",
+        action="append",
+        default=[],
+        metavar="FILE.npy",
+    )
+    add(
         "--output",
         "default: model.tflite in the run folder, or next to the .keras file",
         type=Path,
@@ -197,7 +206,7 @@ def _export(options: argparse.Namespace, output: Path):
     from tfsparsecap_export.encode import costs
     from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
     from tfsparsecap_export.runs import load_run, validation_samples
-    from tfsparsecap_export.samples import Sample, synthetic_samples
+    from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples
 
     kernel_costs, _ = costs.choose(options.costs)
     with Console(stderr=True).status("loading the model") as status:
@@ -206,9 +215,13 @@ def _export(options: argparse.Namespace, output: Path):
         model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
         if not isinstance(model, Captioner):
             batch = None if options.batch == "any" else int(options.batch)
-            return export_model(model, output, options.format, batch=batch, inputs=options.shape, **shared)
-        if options.shape is not None:
-            raise InputError(f"--shape is for other models: {options.tflite} is a captioner; omit it")
+            given = read_samples(options.inputs) if options.inputs else None
+            return export_model(
+                model, output, options.format, batch=batch, inputs=options.shape, samples=given, **shared
+            )
+        for name in ("shape", "inputs"):
+            if getattr(options, name):
+                raise InputError(f"--{name} is for other models: {options.tflite} is a captioner; omit it")
         if options.batch != "1":
             raise InputError(f"--batch is {options.batch}: the file of a captioner takes one image; omit it")
         if options.regions is not None and model.encoder is not None:

@@ -1,5 +1,6 @@
 """Inputs for the comparison of an exported file with its model: given ones, or random ones."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,7 +8,11 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from tfsparsecap.data.array_files import open_array
 from tfsparsecap.errors import InputError
+
+#: Inputs that are read from a file: enough for the calibration and the check.
+MOST_READ = 256
 
 Sample = dict[str, np.ndarray]
 
@@ -31,6 +36,41 @@ def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 
         {name: _values(name, spec, 3 if number % 2 else 1, rng) for name, spec in inputs.items()}
         for number in range(count)
     ]
+
+
+def read_samples(files: Sequence[str]) -> Any:
+    """Reads inputs from files, for `as_samples`.
+
+    Args:
+        files: `FILE.npy`, an array [N, ...] with N inputs of a model with one input, or `NAME=FILE.npy` for
+            each input. At most `MOST_READ` inputs are read. Nothing is unpickled.
+
+    Raises:
+        InputError: a file is missing or damaged, a name is missing, or the files have different lengths.
+
+    Examples:
+        >>> np.save("images.npy", np.zeros((5, 8), "float32"))
+        >>> read_samples(["images.npy"]).shape, len(read_samples(["x=images.npy"]))
+        ((5, 8), 5)
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for given in files:
+        name, _, path = ("", "", given) if os.path.exists(given) else given.rpartition("=")
+        with open_array(path) as file:
+            if not file.shape:
+                raise InputError(f"{path} has one number: save an array [N, ...] with N inputs of the model")
+            if name in arrays or (name and "" in arrays) or (arrays and not name):
+                raise InputError(f"{given:.100}: give NAME=FILE.npy once for each input of the model")
+            arrays[name] = file.first(min(file.shape[0], MOST_READ))
+    if "" in arrays:
+        return arrays[""]
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(
+            f"the files have different numbers of inputs, {lengths}: save the same inputs in each"
+        )
+    rows = next(iter(lengths.values()))
+    return [{name: array[row : row + 1] for name, array in arrays.items()} for row in range(rows)]
 
 
 def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample]:

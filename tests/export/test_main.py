@@ -5,6 +5,7 @@ import math
 import shutil
 
 import keras
+import numpy as np
 import pytest
 from PIL import Image
 from tfsparsecap_export.__main__ import export
@@ -93,6 +94,37 @@ def test_axes_without_a_fixed_size_get_one_from_the_command_line(tmp_path, capsy
         export(["--tflite", str(tmp_path / "open.keras")])
     export(["--tflite", str(tmp_path / "open.keras"), "--shape", "ids=5", "--shape", "series=5x2", "--json"])
     assert json.loads(capsys.readouterr().out)["verification"]["error"] < 1e-3
+
+
+def test_a_convolutional_network_becomes_int8_with_inputs_from_files(tmp_path, capsys):
+    network = keras.Sequential(
+        [
+            keras.Input((16, 16, 3), name="photo"),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.Conv2D(64, 3, activation="relu"),
+            keras.layers.GlobalAveragePooling2D(),
+        ]
+    )
+    network.save(tmp_path / "network.keras")
+    np.save(tmp_path / "photos.npy", np.random.default_rng(0).normal(size=(6, 16, 16, 3)).astype("float32"))
+    command = ["--tflite", str(tmp_path / "network.keras"), "--json", "--inputs"]
+    export([*command, str(tmp_path / "photos.npy")])
+    report = json.loads(capsys.readouterr().out)
+    assert report["verification"]["source"] == "given inputs" and report["verification"]["samples"] == 6
+    assert {layer["encoding"] for layer in report["layers"]} >= {"int8"}
+    before = (tmp_path / "network.tflite").read_bytes()
+    np.save(tmp_path / "objects.npy", np.array([{}, {}]), allow_pickle=True)
+    np.save(tmp_path / "one.npy", 1.0)
+    for file, message in [
+        ("absent.npy", "there is no .*absent.npy"),
+        ("objects.npy", "contains Python objects"),
+        ("one.npy", "has one number"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            export([*command, str(tmp_path / file)])
+    with pytest.raises(InputError, match=r"sample 0 is \['other'\]: give .* \['photo'\]"):
+        export([*command, f"other={tmp_path / 'photos.npy'}"])
+    assert (tmp_path / "network.tflite").read_bytes() == before
 
 
 def deleted(name):

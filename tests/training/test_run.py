@@ -2,8 +2,8 @@
 
 import json
 import shutil
-from collections import Counter
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
