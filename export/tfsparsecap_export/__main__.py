@@ -118,9 +118,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--validation",
         "number of validation images on which to measure the loss of CIDEr due to int8; with 0, nothing is"
-        " measured and the encoder stays float (default: 400)",
+        " measured and the encoder stays float (default: 1000)",
         type=int,
-        default=400,
+        default=1000,
         metavar="N",
     )
     add(

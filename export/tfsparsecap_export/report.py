@@ -90,7 +90,7 @@ class ExportReport:
         elif quality is not None:
             found.append(
                 f"CIDEr on {quality.images} validation images: {quality.float_cider:.4f} in float32,"
-                f" {quality.cider:.4f} in this file ({-quality.loss:+z.2%})."
+                f" {quality.cider:.4f} in this file ({-quality.loss:+z.2%} ± {quality.loss_error:.2%})."
                 + (f" Stored as float: {', '.join(quality.kept_float)}." if quality.kept_float else "")
             )
         if self.confidence is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
@@ -46,10 +47,14 @@ class _Input:
     fetch: bool = False
     progress: bool = False
 
-    def score(self, scorer: Any, **options: Any) -> Any:
-        """The overall score by one of pycocoevalcap's scorers."""
+    def scores(self, scorer: Any, **options: Any) -> Any:
+        """The overall score, and those of the images, by one of pycocoevalcap's scorers."""
         captions = {image: [caption] for image, caption in self.captions.items()}
-        return scorer.compute_score(self.references, captions, **options)[0]
+        return scorer.compute_score(self.references, captions, **options)
+
+    def score(self, scorer: Any, **options: Any) -> Any:
+        """The overall score."""
+        return self.scores(scorer, **options)[0]
 
 
 def _bleu(given: _Input) -> dict[str, float]:
@@ -57,14 +62,15 @@ def _bleu(given: _Input) -> dict[str, float]:
     return {f"BLEU-{size}": float(value) for size, value in enumerate(scores, start=1)}
 
 
-def _cider(given: _Input) -> dict[str, float]:
+def _ciders(given: _Input) -> np.ndarray:
+    """The CIDEr of each image; their mean is the CIDEr."""
     first, *others = map(_ngrams, given.references.values())
     if all(ngrams == first for ngrams in others):
         raise InputError(
             "CIDEr weights n-grams by how few images have them in their references, and here all images"
             f" ({len(given.references)}) have the same n-grams: score more images together"
         )
-    return {"CIDEr": float(given.score(Cider()))}
+    return given.scores(Cider())[1]
 
 
 def _ngrams(references: Sequence[str]) -> set[tuple[str, ...]]:
@@ -88,7 +94,7 @@ _METRICS: dict[str, Callable[[_Input], dict[str, float]]] = {
     "METEOR": lambda given: {"METEOR": meteor(given.references, given.captions, given.progress)},
     "ROUGE-L": lambda given: {"ROUGE-L": float(given.score(Rouge()))},
     "ROUGE-1": lambda given: {"ROUGE-1": rouge_1(given.references, given.captions)},
-    "CIDEr": _cider,
+    "CIDEr": lambda given: {"CIDEr": float(np.mean(_ciders(given)))},
     "SPICE": _spice,
 }
 _TOKENIZERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
@@ -155,6 +161,26 @@ def compute_scores(
         except InputError as error:
             not_computed[name] = str(error)
     return Scores(values, not_computed, tokenizer, seconds)
+
+
+def cider_of_images(references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str]) -> np.ndarray:
+    """The CIDEr of each image, with the light tokenizer.
+
+    Args:
+        references, captions: see `compute_scores`.
+
+    Returns:
+        float64 [images], in the order of `references`.
+
+    Raises:
+        InputError: see `compute_scores`; or there is no CIDEr, as for a single image.
+
+    Examples:
+        >>> references = {1: ["a dog runs"], 2: ["a cat"]}
+        >>> cider_of_images(references, {1: "a dog runs", 2: "no"}).round(2)
+        array([7.5, 0. ])
+    """
+    return _ciders(_Input(*_tokenize(references, captions, "light")))
 
 
 def check_metrics(metrics: Sequence[str]) -> None:

@@ -7,13 +7,15 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.confidence import Calibration, caption_length, is_good
-from tfsparsecap.metrics.scores import compute_scores
+from tfsparsecap.metrics.scores import cider_of_images
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.file import LayerReport, layer_name
 from tfsparsecap_export.samples import Sample
 
 #: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
 MOST_LOSS = 0.01
+#: A loss of fewer standard errors may be an accident of the validation images and keeps no layer float.
+STANDARD_ERRORS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Quality:
         images: number of captioned images.
         float_cider: CIDEr of the model with float32 weights, or None.
         cider: CIDEr of the file, or None.
+        loss_error: standard error of `loss`, for other images of the same kind, or None.
         kept_float: layers that stay float: those that the caller requested, then those whose rounding costs
             too much, in the order in which they were found.
         not_computed: why there is no CIDEr, or "".
@@ -47,13 +50,26 @@ class Quality:
     images: int
     float_cider: float | None
     cider: float | None
+    loss_error: float | None = None
     kept_float: tuple[str, ...] = ()
     not_computed: str = ""
+
+    @classmethod
+    def measure(cls, float_ciders: np.ndarray, ciders: np.ndarray, kept_float: tuple[str, ...]) -> "Quality":
+        """The quality for the CIDEr of each image with float32 weights and in the file."""
+        mean = float(np.mean(float_ciders))
+        error = float(np.std(float_ciders - ciders, ddof=1) / np.sqrt(len(ciders)) / mean) if mean else 0.0
+        return cls(len(ciders), mean, float(np.mean(ciders)), error, kept_float)
 
     @property
     def loss(self) -> float:
         """Fraction of the CIDEr that is lost; negative if int8 scores higher; 0 without a CIDEr."""
         return 1 - self.cider / self.float_cider if self.cider is not None and self.float_cider else 0.0
+
+    @property
+    def too_much(self) -> bool:
+        """Whether the loss is larger than `MOST_LOSS`, and no accident."""
+        return self.loss > max(MOST_LOSS, STANDARD_ERRORS * (self.loss_error or 0.0))
 
     def as_dict(self) -> dict:
         """The known values, for JSON."""
@@ -82,12 +98,11 @@ def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: i
     return Calibration.fit(scores, lengths, good)
 
 
-def cider(content: bytes, validation: CaptionedSamples) -> float:
-    """CIDEr (light tokenisation) of the best captions of a captioner's .tflite file."""
+def ciders(content: bytes, validation: CaptionedSamples) -> np.ndarray:
+    """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
     found = best_captions(content, validation.samples)
     captions = {number: validation.to_text(token_ids) for number, (token_ids, _) in enumerate(found)}
-    references = dict(enumerate(validation.references))
-    return compute_scores(references, captions, ["CIDEr"], "light").values["CIDEr"]
+    return cider_of_images(dict(enumerate(validation.references)), captions)
 
 
 def choose_float_layers(
@@ -97,7 +112,7 @@ def choose_float_layers(
     keep_float: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
 ) -> Quality | None:
-    """Finds the layers that must stay float so that int8 costs at most `MOST_LOSS`.
+    """Finds the layers that must stay float so that int8 does not cost too much, see `Quality.too_much`.
 
     The search is greedy: while the loss is larger, each int8 layer is tried as float, and the one that gains
     most stays float. If no CIDEr can be computed, as for a single image, all other layers stay int8.
@@ -122,14 +137,15 @@ def choose_float_layers(
     if not _int8_layers(layers):
         return None
     references = dict(enumerate(validation.references))
-    possible = compute_scores(references, dict.fromkeys(references, ""), ["CIDEr"], "light")
-    if "CIDEr" in possible.not_computed:
-        return Quality(images, None, None, kept, possible.not_computed["CIDEr"])
+    try:
+        cider_of_images(references, dict.fromkeys(references, ""))
+    except InputError as error:
+        return Quality(images, None, None, kept_float=kept, not_computed=str(error))
     progress(f"captioning {images} validation images, float32")
-    float_cider = cider(float_content, validation)
+    of_float = ciders(float_content, validation)
     progress(f"captioning {images} validation images, int8")
-    quality = Quality(images, float_cider, cider(content, validation), kept)
-    while quality.loss > MOST_LOSS and (int8_layers := _int8_layers(layers)):
+    quality = Quality.measure(of_float, ciders(content, validation), kept)
+    while quality.too_much and (int8_layers := _int8_layers(layers)):
         trials = []
         for number, name in enumerate(int8_layers, 1):
             progress(
@@ -137,10 +153,9 @@ def choose_float_layers(
                 f" ({number} of {len(int8_layers)})"
             )
             content, others = encode((*kept, name))
-            trials.append((cider(content, validation), name, others))
-        best, name, layers = max(trials, key=lambda trial: trial[0])
-        kept = (*kept, name)
-        quality = Quality(images, float_cider, best, kept)
+            trials.append((Quality.measure(of_float, ciders(content, validation), (*kept, name)), others))
+        quality, layers = min(trials, key=lambda trial: trial[0].loss)
+        kept = quality.kept_float
     return quality
 
 

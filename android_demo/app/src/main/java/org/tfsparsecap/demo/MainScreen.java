@@ -26,6 +26,9 @@ final class MainScreen {
     void share(String caption);
   }
 
+  /** A wide beam finds more captions, which differ little. */
+  private static final int MAX_ALTERNATIVES = 2;
+
   private final Activity activity;
   private final MainViewModel viewModel;
   private final NoticeCard notice;
@@ -149,7 +152,8 @@ final class MainScreen {
     }
     shownAlternatives = captions;
     alternatives.removeAllViews();
-    for (Caption each : captions.subList(Math.min(1, captions.size()), captions.size())) {
+    int shown = Math.min(captions.size(), 1 + MAX_ALTERNATIVES);
+    for (Caption each : captions.subList(Math.min(1, shown), shown)) {
       View row = LayoutInflater.from(activity).inflate(R.layout.row_caption, alternatives, false);
       setText(row.findViewById(R.id.row_text), markAsEnglish(CaptionFormat.sentence(each)));
       setText(row.findViewById(R.id.row_confidence), CaptionFormat.percent(activity, each));
