@@ -58,7 +58,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         required=True,
     )
     add("--format", f"{', '.join(FORMATS)} (default: auto)", default="auto", metavar="FORMAT")
-    add("--beam", "number of captions of beam search (default: 3)", type=int, default=3, metavar="N")
+    add(
+        "--beam",
+        "number of captions of beam search (default: the run's decoding.beam, but at least 3)",
+        type=int,
+        metavar="N",
+    )
     add(
         "--max-length",
         "maximum number of words per caption, including the end (default: as in training, else 20)",
@@ -251,7 +256,7 @@ def _export(options: argparse.Namespace, output: Path):
             output,
             options.format,
             captions=CaptionOptions(
-                beam=options.beam,
+                beam=options.beam or max(3, decoding.beam),
                 max_length=max_length,
                 tokenizer=tokenizer,
                 search=decoding.search_options(config.data.kind if config else None),

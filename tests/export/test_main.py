@@ -12,6 +12,7 @@ from tfsparsecap_export.__main__ import export
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import read_bundle
+from tfsparsecap.settings.decoding import Decoding
 from tfsparsecap.settings.files import save_config
 from tfsparsecap.settings.schema import Config, Data
 
@@ -58,10 +59,13 @@ def test_validation_images_of_the_run_are_used(run, capsys, tmp_path):
         rows.append(f"{number}.png,a image,{split}")
     (folder / "captions.csv").write_text("\n".join(rows) + "\n")
     (folder / "3.png").write_bytes(b"broken")
-    config = Config(name="small", data=Data(kind="table", folder=str(folder), max_length=6))
+    data = Data(kind="table", folder=str(folder), max_length=6)
+    config = Config(name="small", data=data, decoding=Decoding(beam=4))
     (run / "config.yaml").write_text(save_config(config))
     export(["--tflite", str(run), "--json"])
-    confidence = read_bundle(run / "model.tflite")[0]["confidence"]
+    description = read_bundle(run / "model.tflite")[0]
+    confidence = description["confidence"]
+    assert description["beam"] == 4  # the run's
     # No caption of two images is good: (0 + 1) / (2 + 2).
     assert confidence["images"] == 2 and confidence["good"] == 0
     assert 1 / (1 + math.exp(-confidence["intercept"])) == pytest.approx(1 / 4)

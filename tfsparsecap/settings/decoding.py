@@ -12,7 +12,7 @@ class Decoding(Section):
     """How a run generates captions when it is evaluated, used or exported; not during training.
 
     Attributes:
-        beam: beam size; 1 is greedy. Exported files have their own beam.
+        beam: beam size; 1 is greedy. Exported files have at least 3, because apps show alternatives.
         batch_size: images per batch.
         plain: plain beam search, without the rules for complete sentences and without length penalty.
         no_repeat_ngram: N-grams of this length, and words in a row, are not repeated; 0 allows repetitions.
