@@ -46,6 +46,7 @@ public class CaptionerTest {
         for (Iterator<String> each = images.keys(); each.hasNext(); ) {
           String image = each.next();
           List<Caption> captions = captioner.caption(Fixtures.bitmap(image)).captions();
+          assertEquals(model.getInt("beam"), captions.size());
           assertCaptions(
               name + " on " + image, images.getJSONArray(image), captions, model.getDouble("score_error"));
           distinct.add(captions.get(0).text());
@@ -57,8 +58,7 @@ public class CaptionerTest {
 
   private static void assertCaptions(String where, JSONArray expected, List<Caption> captions, double error)
       throws Exception {
-    assertEquals(where, expected.length(), captions.size());
-    for (int i = 0; i < captions.size(); i++) {
+    for (int i = 0; i < expected.length(); i++) {
       double score = expected.getJSONObject(i).getDouble("score");
       assertEquals(where, score, captions.get(i).logProbability(), error);
       // Captions of nearly equal probability may be in either order.
