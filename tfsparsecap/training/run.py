@@ -20,12 +20,7 @@ from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.pruning import PruningMethod
 from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
 from tfsparsecap.rewards.reward import CaptionReward
-from tfsparsecap.runs.checkpoints import (
-    load_checkpoint,
-    load_part,
-    named_weights,
-    read_notes,
-)
+from tfsparsecap.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
