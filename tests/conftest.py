@@ -10,6 +10,7 @@ import pytest
 from filelock import FileLock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in the commands
 
 
 @pytest.hookimpl(tryfirst=True)

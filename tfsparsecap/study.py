@@ -8,7 +8,7 @@ interrupted ones are resumed. tfsparsecap/studies/study.py describes the keys of
 examples:
   python -m tfsparsecap.study --config configs/studies/scenes.yaml
       on synthetic scenes, half an hour
-  python -m tfsparsecap.study --config configs/studies/flickr8k_small.yaml data.folder=PATH --jobs 2
+  python -m tfsparsecap.study --config configs/studies/flickr8k.yaml data.folder=PATH --jobs 2
       on Flickr8k, in hours; the same command resumes it after an interruption
   python -m tfsparsecap.study --config configs/studies/scenes.yaml --dry-run
       list the runs

