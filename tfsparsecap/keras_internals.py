@@ -158,6 +158,16 @@ def swap_averages(in_model: bool) -> keras.callbacks.Callback:
     return callback
 
 
+def restart_averages(optimizer: keras.optimizers.Optimizer) -> None:
+    """Sets the averages that a built optimizer keeps, if any, to the present values of the variables."""
+    while hasattr(optimizer, "inner_optimizer"):
+        optimizer = optimizer.inner_optimizer
+    if optimizer.use_ema:
+        averages = optimizer._model_variables_moving_average
+        for variable, average in zip(optimizer._trainable_variables, averages, strict=True):
+            average.assign(variable)
+
+
 class _SwapAverages(keras.callbacks.SwapEMAWeights):
     """Finds the averages also if the loss is scaled and gates are pruned: two optimizers around one."""
 

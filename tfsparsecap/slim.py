@@ -29,8 +29,6 @@ from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, s
 from tfsparsecap.errors import InputError, check_number, error_prefix
 from tfsparsecap.files import atomic_path
 
-#: File of a run folder with the slimmed image encoder.
-ENCODER = "encoder.keras"
 #: Training images from which removed channels are predicted, and images in a batch.
 SAMPLES, BATCH = 64, 16
 BUDGETS = ("channels", "parameters", "flops", "latency")
@@ -168,21 +166,22 @@ def slim_run(
         captioner, content["model"] = slim.captioner, {**content["model"], **slim.settings}
     if encoder_channels is not None:
         notes = _slim_encoder(captioner.encoder, encoder_channels, encoder_budget, source, finished.config)
-        content["model"]["encoder"]["slimmed"] = str(output / ENCODER)
+        content["model"]["encoder"]["slimmed"] = str(RunFolder(output).encoder)
     content["name"] = output.name
     loss = "proposed" if isinstance(captioner, TransformerCaptioner) else "words"
     content["training"] |= {"start_from": str(output), "teacher": [str(source)], "teacher_loss": loss}
+    content["training"]["slim"] = None
     config, folder = checked_config(content), RunFolder(output)
     with folder.locked():
         try:
             folder.create(config, finished.tokenizer)
             if encoder_channels is not None:
-                with atomic_path(output / ENCODER) as temporary:
+                with atomic_path(folder.encoder) as temporary:
                     captioner.encoder.backbone.save(temporary)
             with atomic_path(folder.model) as temporary:
                 captioner.save(temporary)
         except BaseException:
-            (output / ENCODER).unlink(missing_ok=True)
+            folder.encoder.unlink(missing_ok=True)
             folder.discard()  # an incomplete run folder would block the next attempt
             raise
     train = ["python", "-m", "tfsparsecap.train", "--config", str(folder.config_file)]

@@ -33,8 +33,8 @@ KEPT_CHECKPOINTS = 2
 
 
 class RunFolder:
-    """A run's `config.yaml`, `vocabulary.txt`, `checkpoints/`, `history.csv`, `logs/`, `model.keras` and
-    scores.
+    """A run's `config.yaml`, `vocabulary.txt`, `checkpoints/`, `history.csv`, `logs/`, `model.keras`, scores
+    and, if its encoder is slim, `encoder.keras`.
 
     Args:
         path: the folder; it need not exist yet.
@@ -54,6 +54,7 @@ class RunFolder:
         self.history = self.path / "history.csv"
         self.logs = self.path / "logs"
         self.model = self.path / "model.keras"
+        self.encoder = self.path / "encoder.keras"
         self._lock = self.path / ".lock"
         self._created = False
 
@@ -216,6 +217,10 @@ class RunFolder:
     def checkpoint(self, epoch: int) -> Path:
         """File of the checkpoint after an epoch, counted from 1."""
         return self.checkpoints / f"epoch-{epoch:04d}.npz"
+
+    def slim_encoder(self, iteration: int) -> Path:
+        """File of the image encoder's network in an iteration of `training.slim`, counted from 1."""
+        return self.checkpoints / f"encoder-{iteration}.keras"
 
     def checkpoint_files(self) -> list[Path]:
         """All checkpoints, in order."""

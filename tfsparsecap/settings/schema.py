@@ -312,6 +312,12 @@ class Config(_Section):
                 " data.augmentation"
             )
         scheme = self.pruning.encoder if self.pruning is not None else False
+        trained = encoder is not None and encoder.trainable and encoder.frozen_until is None
+        if self.training.slim is not None and (scheme or not trained):
+            raise InputError(
+                "training.slim needs an encoder all of whose layers are trained, without gates: set"
+                " model.encoder.trainable=true, model.encoder.frozen_until=null and pruning.encoder=false"
+            )
         if scheme in ENCODER_SCHEMES and (encoder is None or encoder.trainable or not fine_tune):
             raise InputError(
                 f"pruning.encoder={scheme} needs an encoder that is frozen until fine-tuning: set"

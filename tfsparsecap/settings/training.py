@@ -25,6 +25,23 @@ class FineTune(_Section):
     batch_size: Size | None = None
 
 
+class Slim(_Section):
+    """Structured pruning of an image encoder that is trained: its least important channels are removed.
+
+    The channels are removed in several iterations, each of which has its part of the epochs for fine-tuning
+    (RTIC, iterative channel pruning). Momenta and step count of the optimizer carry over.
+
+    Attributes:
+        ratio: share of the budget to remove in total.
+        iterations: number of iterations, each with one epoch or more.
+        budget: `channels`, `parameters`, `flops` (multiply-adds) or `latency` (estimated).
+    """
+
+    ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    iterations: Size = 5
+    budget: Literal["channels", "parameters", "flops", "latency"] = "channels"
+
+
 class SCST(_Section):
     """Final epochs of self-critical sequence training, with the encoder and all zeros frozen.
 
@@ -115,6 +132,7 @@ class Training(_Section):
         early_stopping: stop after this many epochs without a better validation CIDEr; null never stops.
         restore_best: keep the weights of the epoch with the best validation CIDEr at the final sparsity, not
             of the last epoch. With `pruning.encoder=A`, `B` or `C`, only epochs of fine-tuning count.
+        slim: removes channels of an image encoder that is trained; null removes none.
         fine_tune: final epochs that also train the encoder.
         scst: final epochs on rewards instead of reference captions; null for none.
     """
@@ -148,6 +166,7 @@ class Training(_Section):
     validation_images: Count | None = 200
     early_stopping: Size | None = None
     restore_best: bool = False
+    slim: Slim | None = None
     fine_tune: FineTune = FineTune()
     scst: SCST | None = None
 
@@ -168,6 +187,16 @@ class Training(_Section):
             raise InputError(
                 "training.jit_compile is true, but XLA cannot compile training.scst, whose rewards are"
                 " computed in Python: set training.jit_compile=auto"
+            )
+        if self.slim is not None and self.epochs < self.slim.iterations:
+            raise InputError(
+                f"training.epochs is {self.epochs}, but training.slim.iterations={self.slim.iterations}, and"
+                " each iteration needs at least one epoch: change one of them"
+            )
+        if self.slim is not None and (self.precision, self.distribution) != ("float32", "default"):
+            raise InputError(
+                "training.slim needs training.precision=float32 and training.distribution=default: set them,"
+                " or training.slim=null"
             )
         if not self.epochs and (self.start_from is None or not (self.scst or self.fine_tune.epochs)):
             raise InputError(

@@ -33,12 +33,28 @@ def compile_like(model: keras.Model, slim: keras.Model, pairs: Sequence[Pair], a
             f"{model.name} cannot be compiled again with its loss and metrics: register them with"
             " keras.saving.register_keras_serializable, or compile the slim model"
         ) from error
-    old, new = model.optimizer, slim.optimizer
-    if not old.built:
-        return
-    if not new.built:
-        new.build(slim.trainable_variables)
-    origins = {id(pair.new): pair for pair in pairs}
+    if model.optimizer.built:
+        if not slim.optimizer.built:
+            slim.optimizer.build(slim.trainable_variables)
+        carry_state(model.optimizer, slim.optimizer, pairs, alive)
+
+
+def carry_state(
+    old: keras.optimizers.Optimizer,
+    new: keras.optimizers.Optimizer,
+    pairs: Sequence[Pair],
+    alive: np.ndarray,
+) -> None:
+    """Copies step count, momenta and averages from an optimizer to one of the same kind, both built.
+
+    Variables that both update keep their state. Also applies to the optimizers inside the two.
+
+    Args:
+        pairs: weights of the whole and of the slim model.
+        alive: whether each label stays, bool [labels].
+    """
+    origins = {id(one): Pair(one, one, None) for one in keras_internals.optimizer_variables(old)}
+    origins |= {id(pair.new): pair for pair in pairs}
     for name, slots in keras_internals.optimizer_slots(new).items():
         before = keras_internals.optimizer_slots(old).get(name)
         if before is None:
@@ -59,6 +75,8 @@ def compile_like(model: keras.Model, slim: keras.Model, pairs: Sequence[Pair], a
         new.iterations.assign(old.iterations)
         if isinstance(keras_internals.learning_rate_source(old), keras.Variable):
             new.learning_rate = old.learning_rate
+    if hasattr(old, "inner_optimizer") and hasattr(new, "inner_optimizer"):
+        carry_state(old.inner_optimizer, new.inner_optimizer, pairs, alive)
 
 
 def _carry_over(source: Any, target: Any, axes: tuple[Axis, ...] | None, alive: np.ndarray) -> None:

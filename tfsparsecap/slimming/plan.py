@@ -19,7 +19,7 @@ from tfsparsecap.slimming.folding import dead, fold_means
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, Group
 from tfsparsecap.slimming.importance import importance
-from tfsparsecap.slimming.rebuild import Changes, rebuild, rebuild_pairs
+from tfsparsecap.slimming.rebuild import Changes, Pair, rebuild, rebuild_pairs
 from tfsparsecap.slimming.regression import predictions
 from tfsparsecap.slimming.selection import Choice, choose, whole_blocks
 from tfsparsecap.slimming.statistics import Propagation
@@ -88,15 +88,23 @@ class SlimPlan:
         Raises:
             InputError: a layer, or the loss or a metric with `keep_optimizer`, cannot be copied.
         """
+        slim, pairs, alive = self.apply_with_pairs()
+        if keep_optimizer and self._model.compiled:
+            compile_like(self._model, slim, pairs, alive)
+        return slim
+
+    def apply_with_pairs(self) -> tuple[keras.Model, list[Pair], np.ndarray]:
+        """Returns the slim model, and what `compiled.carry_state` needs: pairs of weights, labels that stay.
+
+        Raises:
+            InputError: a layer cannot be copied.
+        """
         alive = self._analysis.alive(self._choice.removed)
         changes = Changes()
         if self._fold:
             predicted = None if self._samples is None else predictions(self._analysis, alive, self._samples)
             changes = fold_means(self._analysis, Propagation(self._analysis), alive, predicted)
-        slim, pairs = rebuild_pairs(self._analysis, alive, changes)
-        if keep_optimizer and self._model.compiled:
-            compile_like(self._model, slim, pairs, alive)
-        return slim
+        return *rebuild_pairs(self._analysis, alive, changes), alive
 
     def as_dict(self) -> dict:
         """Returns everything, ready for JSON."""

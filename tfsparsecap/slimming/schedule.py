@@ -48,6 +48,30 @@ def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model
     return model
 
 
+def whole_cost(model: keras.Model, ratio: float, *, budget: str = "channels", **options: Any) -> float:
+    """Returns what `ratio` is a share of. Raises InputError if so much cannot be removed, as `slim` does."""
+    return getattr(slim_plan(model, ratio, budget=budget, **options).before, budget)
+
+
+def next_plan(
+    model: keras.Model, removed: float, whole: float, *, budget: str = "channels", **options: Any
+) -> SlimPlan | None:
+    """Plans the next iteration of a schedule.
+
+    Args:
+        model: after the iterations before.
+        removed: share of the whole model that is to be gone after this iteration.
+        whole: `whole_cost` of the model before the first iteration.
+        budget, options: of `slim_plan`.
+
+    Returns:
+        None if nothing is left to remove, because of multiples of channels.
+    """
+    now = getattr(cost_of(model, options.get("skip", ())), budget)
+    share = 1 - (1 - removed) * whole / now
+    return slim_plan(model, share, budget=budget, **options) if share > 0 else None
+
+
 class Slim:
     """Removes channels in several iterations and fine-tunes after each (RTIC, iterative channel pruning).
 
@@ -141,15 +165,11 @@ class Slim:
 
     def _remove(self, model: keras.Model, iteration: int, whole: float | None) -> tuple[float, keras.Model]:
         """Removes what is left to remove until the end of an iteration."""
-        goal = 1 - self.ratio * iteration / self.iterations
-        budget = self.options.get("budget", "channels")
         if whole is None:  # whether the last iteration can reach the ratio
-            whole = getattr(slim_plan(model, self.ratio, **self.options).before, budget)
-        now = getattr(cost_of(model, self.options.get("skip", ())), budget)
-        share = 1 - goal * whole / now
-        if share <= 0:  # multiples of channels: the last iteration removed enough for this one
+            whole = whole_cost(model, self.ratio, **self.options)
+        plan = next_plan(model, self.ratio * iteration / self.iterations, whole, **self.options)
+        if plan is None:
             return whole, model
-        plan = slim_plan(model, share, **self.options)
         self.plans.append(plan)
         return whole, plan.apply(keep_optimizer=True)
 

@@ -127,7 +127,7 @@ def check_shares(found: Iterable[Phase], replicas: int) -> None:
     """Raises InputError if the devices cannot share a batch equally."""
     for phase in found:
         if phase.batch_size % replicas:
-            section = "" if phase.name == "train" else f"{phase.name}."
+            section = "" if phase.kind == "train" else f"{phase.kind}."
             raise InputError(
                 f"training.{section}batch_size is {phase.batch_size}, which {replicas} devices cannot share"
                 f" equally: set a multiple of {replicas}"

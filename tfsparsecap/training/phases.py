@@ -11,18 +11,25 @@ class Phase:
     """Epochs with one optimizer.
 
     Attributes:
-        name: `train` (the decoder or everything), `fine_tune` (with the encoder) or `scst` (on rewards).
+        kind: `train` (the decoder or everything), `fine_tune` (with the encoder) or `scst` (on rewards).
         epochs, learning_rate, schedule: of the phase.
         batch_size: captions per step; for `scst`, images.
         from_images: reads images, not cached features.
+        iteration: of `training.slim`, from 1; channels are removed before it. 0 for none.
     """
 
-    name: str
+    kind: str
     epochs: int
     batch_size: int
     learning_rate: float
     schedule: str
     from_images: bool
+    iteration: int = 0
+
+    @property
+    def name(self) -> str:
+        """A name that no other phase of the run has."""
+        return f"{self.kind}_{self.iteration}" if self.iteration else self.kind
 
 
 def phases(config: Config) -> list[Phase]:
@@ -31,9 +38,11 @@ def phases(config: Config) -> list[Phase]:
     found = []
     if training.epochs:
         rate, from_images = training.learning_rate, not caches_features(config)
-        found.append(
-            Phase("train", training.epochs, training.batch_size, rate, training.schedule, from_images)
-        )
+        options = training.batch_size, rate, training.schedule, from_images
+        iterations = training.slim.iterations if training.slim is not None else 1
+        for number in range(1, iterations + 1):
+            epochs = training.epochs * number // iterations - training.epochs * (number - 1) // iterations
+            found.append(Phase("train", epochs, *options, number if training.slim is not None else 0))
     if tuning.epochs:
         size = tuning.batch_size or training.batch_size
         assert config.model.encoder is not None  # `Config` has checked it

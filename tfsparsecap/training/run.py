@@ -19,7 +19,6 @@ from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.pruning import PruningMethod
 from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
-from tfsparsecap.rewards.reward import CaptionReward
 from tfsparsecap.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
@@ -29,6 +28,7 @@ from tfsparsecap.settings.schema import Config
 from tfsparsecap.training import distribution
 from tfsparsecap.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation, stops_early
 from tfsparsecap.training.cluster import Cluster
+from tfsparsecap.training.encoder_slimming import EncoderSlimming
 from tfsparsecap.training.gating import (
     final_captioner,
     gate_captioner,
@@ -37,11 +37,9 @@ from tfsparsecap.training.gating import (
     phases_differ,
     rewinds_to_initial_weights,
 )
-from tfsparsecap.training.hidden_states import HiddenStateLoop, regularise_encoder
-from tfsparsecap.training.loop import Loop
+from tfsparsecap.training.loops import make_loop
 from tfsparsecap.training.optimizers import make_optimizer
 from tfsparsecap.training.phases import Phase, phases
-from tfsparsecap.training.scst import SCSTLoop
 from tfsparsecap.training.start import (
     copy_weights,
     load_initial_weights,
@@ -150,6 +148,8 @@ class _Run:
         encoder = self.captioner.encoder
         if self.checkpoint is not None and encoder is not None and not self.phases[0].from_images:
             load_part(self.checkpoint, encoder)  # another run may have trained it
+        slim = config.training.slim
+        self.slimming = EncoderSlimming(slim, encoder) if slim is not None and encoder is not None else None
         self.teachers = load_teachers(config, tokenizer)
         self.run_data = RunData(
             config,
@@ -187,6 +187,9 @@ class _Run:
         """Runs all phases, starting from the checkpoint if there is one."""
         names = [phase.name for phase in self.phases]
         reached = read_notes(self.checkpoint)["phase"] if self.checkpoint else names[0]
+        if self.checkpoint is not None and self.slimming is not None:
+            iteration = self.phases[names.index(reached)].iteration or self.slimming.settings.iterations
+            self.slimming.load(self.folder.slim_encoder(iteration))
         for phase in self.phases[names.index(reached) :]:
             self._train_phase(phase, self.checkpoint if phase.name == reached else None)
 
@@ -194,7 +197,8 @@ class _Run:
         """Writes the final model, evaluates it and writes the scores."""
         config, folder, data = self.config, self.folder, self.run_data.data
         rows = self.history
-        best = best_epoch(of_phase(rows, rows[-1]["phase"]) if phases_differ(config) else rows, self.target)
+        last = of_phase(rows, rows[-1]["phase"])
+        best = best_epoch(last if self._phases_differ else rows, self.target)
         if config.training.restore_best and best is not None:
             self.report(f"restoring the weights of epoch {best}, the best on validation")
             load_checkpoint(folder.checkpoint(best), self.captioner)
@@ -202,6 +206,12 @@ class _Run:
         finished = FinishedRun(final_captioner(self.captioner, config, tokenizer), tokenizer, config)
         with atomic_path(folder.model) as temporary:
             finished.captioner.save(temporary)
+        if self.slimming is not None:
+            self.slimming.save(folder.encoder)
+            self.report(
+                f"runs that start from this one need model.encoder.slimmed={folder.encoder} and"
+                " training.slim=null"
+            )
         result = rows[-1]
         try:
             if not data.split("test"):
@@ -249,11 +259,11 @@ class _Run:
         return tokenizer
 
     def _training_batches(self, phase: Phase):
-        if phase.name == "scst":
+        if phase.kind == "scst":
             self._freeze_encoder()
             self.run_data.freeze_encoder()
         return self.run_data.training_batches(
-            from_images=phase.from_images, batch_size=phase.batch_size, rewards=phase.name == "scst"
+            from_images=phase.from_images, batch_size=phase.batch_size, rewards=phase.kind == "scst"
         )
 
     def _freeze_encoder(self) -> None:
@@ -268,7 +278,7 @@ class _Run:
             gate_captioner(
                 self.captioner,
                 self.config,
-                self.phases[0].epochs * self.batches.steps_per_epoch,
+                self._steps(self.phases[0]),
                 initial_weights=initial,
                 restored=self.checkpoint is not None,
             )
@@ -297,13 +307,17 @@ class _Run:
         return self.run_data.data.split("validation")[: self.config.training.validation_images]
 
     def _train_phase(self, phase: Phase, checkpoint: Path | None) -> None:
-        config, later = self.config.training, phase is not self.phases[0]
+        config, later = self.config.training, phase.kind != self.phases[0].kind
+        removes = bool(phase.iteration) and checkpoint is None
+        before = getattr(self.captioner, "optimizer", None)
         with self.strategy.scope():
-            if phase.name == "fine_tune":
+            if removes and self.slimming is not None:
+                self.report(self.slimming.begin(phase.iteration, self.folder))
+            if phase.kind == "fine_tune":
                 self.captioner.encoder.trainable = True
                 self.batches = self._training_batches(phase)
-                steps = phase.epochs * self.batches.steps_per_epoch
-                gate_for_fine_tuning(self.captioner, self.config, steps, restored=checkpoint is not None)
+                restored = checkpoint is not None
+                gate_for_fine_tuning(self.captioner, self.config, self._steps(phase), restored=restored)
             elif later:
                 self._freeze_encoder()  # it gets no gates
                 if self.pruning is not None:
@@ -313,8 +327,8 @@ class _Run:
                 self.batches = self._training_batches(phase)
             if later:
                 self._report_gates()
-            steps, encoder = phase.epochs * self.batches.steps_per_epoch, self.captioner.encoder
-            own_rate = phase.name == "train" and encoder is not None
+            steps, encoder = self._steps(phase), self.captioner.encoder
+            own_rate = phase.kind == "train" and encoder is not None
             optimizer = make_optimizer(
                 config,
                 steps,
@@ -323,7 +337,10 @@ class _Run:
                 encoder_variables=encoder.trainable_variables if own_rate else (),
             )
             self.captioner.compile(optimizer)  # a pruned model wraps the optimizer
-        loop = self._make_loop(phase)
+        teachers = [run.captioner for run in self.teachers]
+        loop = make_loop(self.captioner, phase.kind, self.config, self.run_data, teachers, self.strategy)
+        if removes and self.slimming is not None and before is not None:
+            self.slimming.carry_over(before, self.captioner.optimizer)
         if checkpoint is not None:
             load_checkpoint(checkpoint, self.captioner, self.captioner.optimizer)
             # A method that stopped the first phase must not stop the next ones.
@@ -341,34 +358,15 @@ class _Run:
             verbose=self.verbose,
         )
 
-    def _make_loop(self, phase: Phase) -> Loop:
-        config, data, scst = self.config, self.run_data, self.config.training.scst
-        regularise_encoder(self.captioner, config.training.encoder_l2)
-        if phase.name != "scst" or scst is None:
-            self.captioner.label_smoothing = config.training.label_smoothing
-            self.captioner.teacher_weight = config.training.teacher_weight
-            teachers = [run.captioner for run in self.teachers]
-            options: Any = {"strategy": self.strategy, "jit_compile": config.training.jit_compile}
-            if config.training.teacher_loss != "words":
-                return HiddenStateLoop(
-                    self.captioner,
-                    teachers[0],
-                    captions=config.training.teacher_loss == "proposed",
-                    weight=config.training.hidden_weight,
-                    **options,
-                )
-            return Loop(
-                self.captioner, teachers=teachers, feature_weight=config.training.feature_weight, **options
-            )
-        weights = scst.model_dump(include={"cider_d", "bleu_4", "count_end"})
-        return SCSTLoop(
-            self.captioner,
-            reward=CaptionReward(data.data.split("train"), data.tokenizer, **weights),
-            max_length=config.data.max_length,
-            settings=scst,
-            seed=config.seed,
-            strategy=self.strategy,
-        )
+    def _steps(self, phase: Phase) -> int:
+        """Steps of all phases of a kind, which share a schedule."""
+        epochs = sum(other.epochs for other in self.phases if other.kind == phase.kind)
+        return epochs * self.batches.steps_per_epoch
+
+    @property
+    def _phases_differ(self) -> bool:
+        """Whether epochs of different phases cannot be compared, or restored into the last phase's model."""
+        return phases_differ(self.config) or self.slimming is not None
 
     def _callbacks(self, phase: Phase, *, resumed: bool) -> list[keras.callbacks.Callback]:
         config, callbacks = self.config, [TimeLeft(self.report)]
@@ -392,7 +390,7 @@ class _Run:
             phase.name,
             sparsity=lambda: self.target,
             patience=config.training.early_stopping,
-            phases_differ=phases_differ(config),
+            phases_differ=self._phases_differ,
             writes=is_chief,
         )
         return [*callbacks, save]

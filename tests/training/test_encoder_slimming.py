@@ -1,0 +1,128 @@
+"""Runs that remove channels of their image encoder: `training.slim`."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.keras_internals import optimizer_slots, optimizer_variables
+from tfsparsecap.models import MobileNetV1Encoder
+from tfsparsecap.settings.files import load_config
+from tfsparsecap.settings.training import Slim
+from tfsparsecap.training.callbacks import SaveEpoch
+from tfsparsecap.training.encoder_slimming import EncoderSlimming
+
+from .training_runs import arrays, assert_same_arrays, history, train
+
+
+@pytest.fixture
+def eager():
+    """Compiling the steps of each iteration would take seconds."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def slim_settings(tiny_settings):
+    more = ["name=slim", "model.encoder.layer=conv_pw_2_relu", "model.encoder.width=0.5"]
+    more += ["training.slim.iterations=2", "training.epochs=3", "training.average_decay=0.9"]
+    return [*tiny_settings, *more, "pruning.sparsity=0.5", "training.restore_best=true"]
+
+
+def width(encoder):
+    return [layer.filters for layer in encoder.backbone.layers if isinstance(layer, keras.layers.Conv2D)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
+    slim_settings, tmp_path, monkeypatch
+):
+    whole, scores, messages = train(tmp_path / "whole", slim_settings)
+    removals = [message for message in messages if message.startswith("iteration ")]
+    assert [text.split(":")[0] for text in removals] == ["iteration 1 of 2", "iteration 2 of 2"]
+    assert [row["phase"] for row in history(whole)] == ["train_1", "train_2", "train_2"]
+    rates = [float(row["learning_rate"]) for row in history(whole)]
+    # One schedule for both iterations: all steps but the last are its warm-up.
+    assert rates == pytest.approx([0.01 * 4 / 11, 0.01 * 8 / 11, 1e-5], rel=1e-4)
+    finished = FinishedRun.load(whole.path).captioner
+    # Half of 16 and 32 channels; the 64 features stay.
+    left = width(finished.encoder)
+    assert sum(left[:-1]) == 24 and left[-1] == 64 and scores["sparsity"] == pytest.approx(0.5, abs=0.001)
+
+    class Stopped(Exception):
+        pass
+
+    write = SaveEpoch._write
+
+    def stop(self, number):
+        write(self, number)
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SaveEpoch, "_write", stop)
+        for epoch in range(3):
+            with pytest.raises(Stopped):
+                train(tmp_path / "stopped", slim_settings, resume=epoch > 0)
+    stopped, resumed, _ = train(tmp_path / "stopped", slim_settings, resume=True)
+    assert_same_arrays(arrays(stopped.checkpoint(3)), arrays(whole.checkpoint(3)))
+    assert resumed["CIDEr"] == scores["CIDEr"]
+
+    settings = [*slim_settings, "name=next", "training.slim=null", f"training.start_from={whole.path}"]
+    settings += [f"model.encoder.slimmed={whole.encoder}", "training.epochs=1", "pruning=null"]
+    following, _, _ = train(tmp_path, settings)
+    assert width(FinishedRun.load(following.path).captioner.encoder) == left
+
+
+def test_the_optimizer_keeps_its_state_of_all_that_stays():
+    encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
+    slimming, head = EncoderSlimming(Slim(iterations=1), encoder), keras.layers.Dense(2)
+    head.build((None, 64))
+
+    def optimizer():
+        made = keras.optimizers.Adam(0.01, use_ema=True)
+        made.build([*encoder.trainable_variables, *head.trainable_variables])
+        return made
+
+    before = optimizer()
+    kernels = [encoder.backbone.layers[1].kernel]
+    assert kernels[0].shape == (3, 3, 3, 16)
+    random = np.random.default_rng(0)
+    before.apply([random.normal(size=one.shape) for one in optimizer_variables(before)])
+    message = slimming._remove(1)
+    assert message.startswith("iteration 1 of 1: the encoder keeps 24 of 48 channels, ")
+    after = optimizer()
+    slimming.carry_over(before, after)
+    assert int(after.iterations) == 1
+    kernels.append(encoder.backbone.layers[1].kernel)
+    columns = [kernel.numpy().reshape(-1, kernel.shape[-1]).T for kernel in kernels]
+    kept = [int(np.flatnonzero((column == columns[0]).all(1)).item()) for column in columns[1]]
+    momenta = [optimizer_slots(one)["_momentums"] for one in (before, after)]
+    np.testing.assert_array_equal(momenta[1][0], momenta[0][0].numpy()[..., kept])
+    np.testing.assert_array_equal(momenta[1][-2], momenta[0][-2])  # the head's kernel
+    averages = optimizer_slots(after)["_model_variables_moving_average"]
+    for variable, average in zip(optimizer_variables(after), averages, strict=True):
+        np.testing.assert_array_equal(average, variable)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["training.slim.iterations=3", "training.epochs=2"], "each iteration needs at least one epoch"),
+        (["training.slim.ratio=0.5", "training.epochs=5", "model.encoder.trainable=false"], "all of whose"),
+        (["training.slim.ratio=0.5", "training.epochs=5", "pruning.encoder=true"], "without gates"),
+        (["training.slim.ratio=0.5", "training.epochs=5", "training.precision=mixed_bfloat16"], "float32"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(settings, message, tiny_settings):
+    with pytest.raises(InputError, match=message):
+        load_config(None, [*tiny_settings, *settings])
+
+
+def test_a_ratio_that_cannot_be_reached_is_refused_before_anything_is_written(slim_settings, tmp_path):
+    with pytest.raises(InputError, match=r"^training\.slim: "):
+        train(tmp_path, [*slim_settings, "training.slim.ratio=0.99"])
+    assert not list(tmp_path.iterdir())

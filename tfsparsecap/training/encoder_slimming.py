@@ -1,0 +1,85 @@
+"""Removes channels of the image encoder while a captioner is trained: the setting `training.slim`."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tfsparsecap.errors import error_prefix
+from tfsparsecap.files import atomic_path
+from tfsparsecap.keras_internals import restart_averages
+from tfsparsecap.model_summary.table import amount
+from tfsparsecap.models.encoders.encoder import Encoder
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.saved_models import load_model
+from tfsparsecap.settings.training import Slim
+from tfsparsecap.slimming.compiled import carry_state
+from tfsparsecap.slimming.rebuild import Pair
+from tfsparsecap.slimming.schedule import next_plan, whole_cost
+
+
+class EncoderSlimming:
+    """Iterative channel pruning of an encoder, as `sc.Slim` does it for a model in `fit`.
+
+    Args:
+        settings: ratio, iterations and budget.
+        encoder: with all its channels.
+
+    Raises:
+        InputError: so much cannot be removed.
+    """
+
+    def __init__(self, settings: Slim, encoder: Encoder) -> None:
+        self.settings, self.encoder = settings, encoder
+        self._carried: tuple[list[Pair], np.ndarray] | None = None
+        with error_prefix("training.slim"):
+            self._whole = whole_cost(encoder.backbone, settings.ratio, budget=settings.budget)
+
+    def begin(self, iteration: int, folder: RunFolder) -> str:
+        """Removes the channels of an iteration, counted from 1, and writes the network into the run's folder.
+
+        Returns:
+            A sentence about it.
+        """
+        message = self._remove(iteration)
+        self.save(folder.slim_encoder(iteration))
+        # That of the last iteration stays, in case the next checkpoint is damaged.
+        folder.slim_encoder(iteration - 2).unlink(missing_ok=True)
+        return message
+
+    def _remove(self, iteration: int) -> str:
+        ratio = self.settings.ratio * iteration / self.settings.iterations
+        plan = next_plan(self.encoder.backbone, ratio, self._whole, budget=self.settings.budget)
+        self._carried = None
+        if plan is None:
+            return f"iteration {iteration} of {self.settings.iterations}: the one before has removed enough"
+        slim, pairs, alive = plan.apply_with_pairs()
+        self._carried = pairs, alive
+        self.encoder.replace(slim)
+        before, after = plan.before, plan.after
+        return (
+            f"iteration {iteration} of {self.settings.iterations}: the encoder keeps {after.channels} of"
+            f" {before.channels} channels, {amount(after.flops)} of {amount(before.flops)} multiply-adds"
+        )
+
+    def carry_over(self, old: keras.Optimizer, new: keras.Optimizer) -> None:
+        """Gives a built optimizer the state that the one before the last removal has of all that stays.
+
+        Averages of the weights, which are in the model now, start anew.
+        """
+        pairs, alive = self._carried or ([], np.ones(0, bool))
+        carry_state(old, new, pairs, alive)
+        restart_averages(new)
+
+    def save(self, path: Path) -> None:
+        """Writes the encoder's network to a `.keras` file."""
+        with atomic_path(path) as temporary:
+            self.encoder.backbone.save(temporary)
+
+    def load(self, path: Path) -> None:
+        """Restores the network that `save` has written.
+
+        Raises:
+            InputError: the file is missing or damaged.
+        """
+        self.encoder.replace(load_model(path, "copy it there again, or train under another name="))
