@@ -89,6 +89,19 @@ def test_output_ends_with_a_table_and_the_sheet(finished):
 
 
 @pytest.mark.slow
+def test_the_table_of_several_seeds_has_means_and_standard_deviations():
+    def results(correct):
+        common = {"images": 400, "exact_match": correct, "sparsity": 0.5, "kilobytes": 200.0, "ms": 1.0}
+        return {name: {**common, "nonzero_weights": 10} for name in ("dense", "sparse")}
+
+    output = io.StringIO()
+    Console(file=output, width=120).print(demo._table([results(0.8), results(0.84), results(0.88)]))
+    lines = output.getvalue().splitlines()
+    assert "one thread; mean and standard deviation of 3 seeds" in " ".join(output.getvalue().split())
+    assert next(line for line in lines if "correct captions" in line).count("84.0% ± 4.0%") == 2
+    assert not any("CIDEr" in line for line in lines) and sum("±" in line for line in lines) == 1
+
+
 def test_runs_files_results_and_sheet_are_written(finished):
     _, folder = finished
     for name in ("dense", "sparse"):

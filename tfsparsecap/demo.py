@@ -11,6 +11,8 @@ examples:
       the whole demo; resumes an interrupted one
   python -m tfsparsecap.demo --again
       train again from the beginning
+  python -m tfsparsecap.demo --seeds 5
+      five times, with mean and standard deviation in the table
   python -m tfsparsecap.demo --folder runs/quick training.epochs=1
       train both captioners with other settings than the quickstart's
 """
@@ -19,15 +21,17 @@ import argparse
 import json
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tfsparsecap.command import parser, run, start_tensorflow
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.files import atomic_write
 
 # Name of the run and the file, changes to the quickstart, and format of the export.
@@ -50,6 +54,7 @@ _CLONE = Path(__file__).parents[1]
 _SHIPPED = _CLONE / "android_demo" / "models" / "models.tar.xz"
 _PHOTOGRAPHS = _CLONE / "docs" / "images" / "photographs"
 _TIMED_RUNS = 64
+_SHEET = "sheet.png"
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -62,6 +67,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--folder", type=Path, default=Path("runs/demo"), help="output folder (default: runs/demo)"
     )
     options.add_argument("--again", action="store_true", help="train finished captioners again")
+    options.add_argument(
+        "--seeds", type=int, default=1, metavar="N", help="repeat it with N seeds (default: 1)"
+    )
     return options.parse_intermixed_args(argv)
 
 
@@ -75,16 +83,54 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Before TensorFlow starts, which takes seconds.
     if options.folder.exists() and not options.folder.is_dir():
         raise InputError(f"--folder is {options.folder}, which is not a folder: choose another one")
-    configs = {name: _config(name, options.settings) for name in _MODELS}
+    check_number("--seeds", options.seeds, whole=True, at_least=1)
+    several = [
+        (options.folder / f"seed_{number}", [f"seed={number}"]) for number in range(1, options.seeds + 1)
+    ]
+    repeats = several if options.seeds > 1 else [(options.folder, [])]
+    for _, seed in repeats:
+        _configs([*options.settings, *seed])
     start_tensorflow()
     from rich.console import Console
 
-    from tfsparsecap.settings.build import load_data
-
     start = time.monotonic()
     console = Console(highlight=False)
-    runs, files = {}, {}
     steps = 5 if _SHIPPED.is_file() else 4
+    results, image = [], Path()
+    for folder, seed in repeats:
+        given = argparse.Namespace(**{**vars(options), "folder": folder})
+        found, image = _train_and_export(given, _configs([*options.settings, *seed]), console, steps)
+        results.append(found)
+    console.print()
+    console.print(_table(results))
+    console.print(
+        "A caption is correct if it equals one of the image's five references. Only the decoder is pruned,"
+        " and only its weights are counted; the files contain the encoder too. Latencies on phones differ."
+    )
+    first = repeats[0][0]
+    console.print(
+        f"\nCaptioned images: [bold]{first / _SHEET}[/]   ({time.monotonic() - start:.0f} s in total)"
+    )
+    console.print(
+        f"Caption one yourself: python -m tfsparsecap.caption {first / 'sparse.tflite'} {image}",
+        soft_wrap=True,
+    )
+    if _SHIPPED.is_file():
+        console.rule(f"[bold]{steps} of {steps}: captioning photographs", align="left")
+        _caption_photographs(options.folder, console)
+
+
+def _configs(settings: list[str]) -> dict[str, Any]:
+    return {name: _config(name, settings) for name in _MODELS}
+
+
+def _train_and_export(
+    options: argparse.Namespace, configs: dict[str, Any], console: Any, steps: int
+) -> tuple[dict[str, dict], Path]:
+    """Trains both captioners in `options.folder`, exports and compares them; returns results and an image."""
+    from tfsparsecap.settings.build import load_data
+
+    runs, files = {}, {}
     for number, (name, config) in enumerate(configs.items(), 1):
         console.rule(f"[bold]{number} of {steps}: training the {name} captioner", align="left")
         runs[name] = _train(config, options, console)
@@ -110,23 +156,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         name: _results(runs[name], files[name], captions[name], timing)
         for name, timing in zip(files, timings, strict=True)
     }
-    sheet = options.folder / "sheet.png"
-    _draw_sheet(sheet, records, captions["sparse"], results["sparse"])
+    _draw_sheet(options.folder / _SHEET, records, captions["sparse"], results["sparse"])
     atomic_write(options.folder / "results.json", json.dumps(results, indent=1) + "\n")
-    console.print()
-    console.print(_table(results))
-    console.print(
-        "A caption is correct if it equals one of the image's five references. Only the decoder is pruned,"
-        " and only its weights are counted; the files contain the encoder too. Latencies on phones differ."
-    )
-    console.print(f"\nCaptioned images: [bold]{sheet}[/]   ({time.monotonic() - start:.0f} s in total)")
-    console.print(
-        f"Caption one yourself: python -m tfsparsecap.caption {files['sparse']} {records[0].image}",
-        soft_wrap=True,
-    )
-    if _SHIPPED.is_file():
-        console.rule(f"[bold]{steps} of {steps}: captioning photographs", align="left")
-        _caption_photographs(options.folder, console)
+    return results, records[0].image
 
 
 def _config(name: str, settings: list[str]):
@@ -195,22 +227,30 @@ def _results(run: Path, file: Path, captions: list, timing: dict) -> dict:
     }
 
 
-def _table(results: dict[str, dict]):
-    """Compares dense and sparse, one row per result."""
+def _table(results: Sequence[dict[str, dict]]):
+    """Compares dense and sparse, one row per result: mean and standard deviation over the seeds."""
     from rich.table import Table
 
-    dense, sparse = results["dense"], results["sparse"]
-    table = Table(
-        title=f"{sparse['images']} held-out images, captioned by LiteRT on one thread", title_justify="left"
-    )
+    title = f"{results[0]['sparse']['images']} held-out images, captioned by LiteRT on one thread"
+    if len(results) > 1:
+        title += f"; mean and standard deviation of {len(results)} seeds"
+    table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in ("dense", "sparse", "ratio"):
         table.add_column(name, justify="right")
     for key, title, shown, ratio in _ROWS:
-        if key in dense and key in sparse:  # a single image has no CIDEr
-            divided = f"{dense[key] / sparse[key]:.1f}{ratio}" if ratio else ""
-            table.add_row(title, shown.format(dense[key]), shown.format(sparse[key]), divided)
+        if all(key in one[name] for one in results for name in _MODELS):  # a single image has no CIDEr
+            dense, sparse = ([one[name][key] for one in results] for name in _MODELS)
+            divided = f"{statistics.fmean(dense) / statistics.fmean(sparse):.1f}{ratio}" if ratio else ""
+            table.add_row(title, _mean(dense, shown), _mean(sparse, shown), divided)
     return table
+
+
+def _mean(values: Sequence[float], shown: str) -> str:
+    """The mean and, if there are different values, their standard deviation."""
+    mean = statistics.fmean(values) if len(set(values)) > 1 else values[0]
+    text = shown.format(round(mean) if isinstance(values[0], int) else mean)
+    return text + (f" ± {shown.format(statistics.stdev(values))}" if len(set(values)) > 1 else "")
 
 
 def _caption_photographs(folder: Path, console) -> None:
