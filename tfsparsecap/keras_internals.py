@@ -217,6 +217,11 @@ def model_optimization() -> tuple[ModuleType, ModuleType]:
             os.environ[_LEGACY] = before
 
 
+def conversion_error() -> type[Exception]:
+    """Returns what TensorFlow raises if a model contains operations that TensorFlow Lite lacks."""
+    return importlib.import_module("tensorflow.lite.python.convert_phase").ConverterError
+
+
 def functional_of(model: Any) -> Any | None:
     """Returns a functional model itself, the functional model inside a `Sequential`, or None."""
     if isinstance(model, keras.Sequential):

@@ -16,12 +16,14 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfsparsecap.data.images import read_view
+from tfsparsecap.data.litert_encoder import litert_encoder
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, atomic_path, make_folder, remove_leftovers
 
 # Part of every key: increase it when read_image or the file format changes.
 _FORMAT = 2
+_MANY_IMAGES = 500
 
 
 @dataclass(frozen=True)
@@ -179,10 +181,13 @@ def _encode(
             return error
 
     @tf.function(reduce_retracing=True)
-    def encode(batch: tf.Tensor) -> tf.Tensor:
-        return tf.cast(encoder(tf.cast(batch, tf.float32), training=False), tf.float16)
+    def with_tensorflow(batch: tf.Tensor) -> tf.Tensor:
+        return encoder(tf.cast(batch, tf.float32), training=False)
 
     names = list(images)
+    # The conversion takes as long as some hundred images.
+    converted = litert_encoder(encoder, image_size) if len(names) >= _MANY_IMAGES else None
+    encode = converted or (lambda batch: with_tensorflow(batch).numpy())
     batches = [names[start : start + batch_size] for start in range(0, len(names), batch_size)]
     with (
         ThreadPoolExecutor(os.cpu_count()) as threads,
@@ -205,7 +210,9 @@ def _encode(
                 else:
                     readable[name] = result
             if readable:
-                yield list(readable), encode(np.stack(list(readable.values()))).numpy()
+                features = encode(np.stack(list(readable.values())))
+                with np.errstate(over="ignore"):  # the caller checks that they are finite
+                    yield list(readable), features.astype(np.float16)
             bar.update(len(batch))
 
 
