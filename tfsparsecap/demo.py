@@ -247,10 +247,11 @@ def _table(results: Sequence[dict[str, dict]]):
 
 
 def _mean(values: Sequence[float], shown: str) -> str:
-    """The mean and, if there are different values, their standard deviation."""
-    mean = statistics.fmean(values) if len(set(values)) > 1 else values[0]
-    text = shown.format(round(mean) if isinstance(values[0], int) else mean)
-    return text + (f" ± {shown.format(statistics.stdev(values))}" if len(set(values)) > 1 else "")
+    """The mean and, if it is not printed as 0, the standard deviation."""
+    kind = type(values[0])  # a number of weights stays whole
+    mean, deviation = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+    text, spread, none = (shown.format(kind(number)) for number in (mean, deviation, 0))
+    return text if spread == none else f"{text} ± {spread}"
 
 
 def _caption_photographs(folder: Path, console) -> None:
