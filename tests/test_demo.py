@@ -88,7 +88,6 @@ def test_output_ends_with_a_table_and_the_sheet(finished):
     assert "sheet.png" in table
 
 
-@pytest.mark.slow
 def test_the_table_of_several_seeds_has_means_and_standard_deviations():
     def results(correct):
         common = {"images": 400, "exact_match": correct, "sparsity": 0.5, "kilobytes": 200.0, "ms": 1.0}
@@ -102,6 +101,7 @@ def test_the_table_of_several_seeds_has_means_and_standard_deviations():
     assert not any("CIDEr" in line for line in lines) and sum("±" in line for line in lines) == 1
 
 
+@pytest.mark.slow
 def test_runs_files_results_and_sheet_are_written(finished):
     _, folder = finished
     for name in ("dense", "sparse"):

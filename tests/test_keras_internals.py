@@ -24,6 +24,16 @@ def model():
     return model
 
 
+def built_with_averages(model):
+    optimizer = keras.optimizers.Adam(use_ema=True)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def test_the_error_of_a_failed_conversion_is_an_exception():
+    assert issubclass(keras_internals.conversion_error(), Exception)
+
+
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
@@ -53,6 +63,7 @@ def model():
         (lambda model: keras_internals.global_state, "get_global_attribute"),
         (lambda model: keras.layers.LSTMCell(2), "get_dropout_mask"),
         (lambda model: keras_internals.ConvLSTMCell, "get_dropout_mask"),
+        (lambda model: built_with_averages(model), "_model_variables_moving_average"),
         (lambda model: tf.__internal__, "FuncGraph"),
         (lambda model: keras_internals.model_optimization()[0], "PolynomialDecay"),
         (lambda model: keras_internals.model_optimization()[0], "ConstantSparsity"),

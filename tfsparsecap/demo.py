@@ -43,7 +43,7 @@ _MODELS = {
 _ROWS = (
     ("CIDEr", "CIDEr", "{:.3f}", ""),
     ("exact_match", "correct captions", "{:.1%}", ""),
-    ("nonzero_weights", "non-zero weights", "{:,}", "x fewer"),
+    ("nonzero_weights", "non-zero weights", "{:,.0f}", "x fewer"),
     ("sparsity", "sparsity", "{:.2%}", ""),
     ("kilobytes", "file, KB", "{:,.0f}", "x smaller"),
     ("ms", "ms per caption", "{:.2f}", "x faster"),
@@ -98,8 +98,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     steps = 5 if _SHIPPED.is_file() else 4
     results, image = [], Path()
     for folder, seed in repeats:
-        given = argparse.Namespace(**{**vars(options), "folder": folder})
-        found, image = _train_and_export(given, _configs([*options.settings, *seed]), console, steps)
+        changes = {"folder": folder, "settings": [*options.settings, *seed]}
+        given = argparse.Namespace(**{**vars(options), **changes})
+        found, image = _train_and_export(given, console, steps)
         results.append(found)
     console.print()
     console.print(_table(results))
@@ -124,13 +125,11 @@ def _configs(settings: list[str]) -> dict[str, Any]:
     return {name: _config(name, settings) for name in _MODELS}
 
 
-def _train_and_export(
-    options: argparse.Namespace, configs: dict[str, Any], console: Any, steps: int
-) -> tuple[dict[str, dict], Path]:
+def _train_and_export(options: argparse.Namespace, console: Any, steps: int) -> tuple[dict[str, dict], Path]:
     """Trains both captioners in `options.folder`, exports and compares them; returns results and an image."""
     from tfsparsecap.settings.build import load_data
 
-    runs, files = {}, {}
+    configs, runs, files = _configs(options.settings), {}, {}
     for number, (name, config) in enumerate(configs.items(), 1):
         console.rule(f"[bold]{number} of {steps}: training the {name} captioner", align="left")
         runs[name] = _train(config, options, console)
@@ -248,10 +247,9 @@ def _table(results: Sequence[dict[str, dict]]):
 
 def _mean(values: Sequence[float], shown: str) -> str:
     """The mean and, if it is not printed as 0, the standard deviation."""
-    kind = type(values[0])  # a number of weights stays whole
-    mean, deviation = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-    text, spread, none = (shown.format(kind(number)) for number in (mean, deviation, 0))
-    return text if spread == none else f"{text} ± {spread}"
+    text = shown.format(statistics.fmean(values))
+    spread = shown.format(statistics.stdev(values) if len(values) > 1 else 0)
+    return text if spread == shown.format(0) else f"{text} ± {spread}"
 
 
 def _caption_photographs(folder: Path, console) -> None:

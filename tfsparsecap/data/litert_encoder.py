@@ -36,8 +36,6 @@ def litert_encoder(encoder: keras.Layer, image_size: int) -> Callable[[np.ndarra
         return None
     if importlib.util.find_spec(_RUNTIME) is None:
         return None
-    from ai_edge_litert.interpreter import Interpreter
-
     # LiteRT gets constants, not variables.
     constants = [(variable, keras.ops.convert_to_numpy(variable)) for variable in encoder.variables]
 
@@ -48,13 +46,24 @@ def litert_encoder(encoder: keras.Layer, image_size: int) -> Callable[[np.ndarra
             return encoder(image, training=False)
 
     concrete = features_of.get_concrete_function(tf.TensorSpec([1, image_size, image_size, 3], tf.float32))
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], tf.Module())
+    sample = np.random.default_rng(0).integers(0, 256, (1, image_size, image_size, 3), np.uint8)
+    expected = keras.ops.convert_to_numpy(concrete(tf.cast(sample, tf.float32)))
     try:
-        content = converter.convert()
-    except conversion_error():
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], tf.Module())
+        encode = _function_of(converter.convert())
+        close = np.abs(encode(sample) - expected).max() <= _TOLERANCE * np.abs(expected).max()
+    except (conversion_error(), RuntimeError, ValueError):  # an operation is missing, or a limit exceeded
         return None
-    threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or os.cpu_count()
-    interpreter = Interpreter(model_content=content, num_threads=threads)
+    return encode if close else None
+
+
+def _function_of(content: bytes) -> Callable[[np.ndarray], np.ndarray]:
+    """The function that a converted encoder computes."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    wanted = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    threads = int(wanted) if wanted.isdigit() else 0
+    interpreter = Interpreter(model_content=content, num_threads=threads or os.cpu_count())
     interpreter.allocate_tensors()
     given, returned = (
         details[0]["index"] for details in (interpreter.get_input_details(), interpreter.get_output_details())
@@ -68,7 +77,4 @@ def litert_encoder(encoder: keras.Layer, image_size: int) -> Callable[[np.ndarra
             features.append(interpreter.get_tensor(returned)[0])
         return np.stack(features)
 
-    sample = np.random.default_rng(0).integers(0, 256, (1, image_size, image_size, 3), np.uint8)
-    expected = keras.ops.convert_to_numpy(concrete(tf.cast(sample, tf.float32)))
-    close = np.abs(encode(sample) - expected).max() <= _TOLERANCE * np.abs(expected).max()
-    return encode if close else None
+    return encode
