@@ -29,7 +29,7 @@ def eager():
 def slim_settings(tiny_settings):
     more = ["name=slim", "model.encoder.layer=conv_pw_2_relu", "model.encoder.width=0.5"]
     more += ["training.slim.iterations=2", "training.epochs=3", "training.average_decay=0.9"]
-    return [*tiny_settings, *more, "data.train=10", "pruning.sparsity=0.5", "training.restore_best=true"]
+    return [*tiny_settings, *more, "training.batch_size=50", "pruning.sparsity=0.5", "training.restore_best=true"]
 
 
 def width(encoder):
