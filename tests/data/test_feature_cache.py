@@ -1,8 +1,11 @@
 """Cached features: computed once, never stale, and no partial files after a failure."""
 
+import dataclasses
 import errno
 import json
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import keras
@@ -15,6 +18,7 @@ from tfsparsecap.data.feature_cache import cached_features
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
+from tfsparsecap.locks import lock_file
 
 SIZE = 16
 
@@ -117,10 +121,44 @@ def test_any_change_of_encoder_or_images_recomputes_features(records, tmp_path):
     assert is_new(records, cache, Means()) and is_new(records, cache, Means(scale=2.0)), "configuration"
     assert is_new(records[:-1], cache), "fewer images"
     os.utime(records[0].image, ns=(1, 1))
-    assert is_new(records, cache), "time of change"
+    assert not is_new(records, cache), "only the time of change"
+    content = bytearray(records[0].image.read_bytes())
+    content[len(content) // 2] ^= 1
+    records[0].image.write_bytes(content)
+    assert is_new(records, cache), "content of the same size"
     Image.new("RGB", (9, 9)).save(records[0].image)
     assert is_new(records, cache), "content"
     assert cached_features(records, convolution(size=24), 24, cache, progress=False).path not in paths
+
+
+def test_images_may_be_copied_to_another_folder(records, tmp_path):
+    first = load(records, tmp_path / "cache")
+    copies = shutil.copytree(records[0].image.parent, tmp_path / "copies", copy_function=shutil.copyfile)
+    moved = [dataclasses.replace(record, image=copies / record.image_id) for record in records]
+    assert load(moved, tmp_path / "cache").path == first.path
+
+
+def test_two_processes_compute_the_same_features_once(records, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(feature_cache, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    first = load(records, tmp_path / "first", Means())
+    second = tmp_path / "second"
+    second.mkdir()
+    descriptor = lock_file(second / f"{first.path.stem}.lock")
+
+    def finish():
+        for suffix in (".npy", ".json"):
+            shutil.copy(first.path.with_suffix(suffix), second)
+        os.close(descriptor)
+
+    timer = threading.Timer(0.1, finish)
+    timer.start()
+    encoder = Means()
+    cache = cached_features(records, encoder, SIZE, second)
+    timer.join()
+    assert encoder.calls == 1, "only to determine the shape"
+    np.testing.assert_array_equal(cache.features, first.features)
+    assert f"computes the same features in {second}" in capsys.readouterr().out
+    assert len(list(second.iterdir())) == 2
 
 
 def test_unreadable_images_are_skipped_or_raise(records, tmp_path):

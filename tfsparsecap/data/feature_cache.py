@@ -1,9 +1,12 @@
 """Features of a frozen encoder, computed once and reused until encoder or images change."""
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,10 +23,15 @@ from tfsparsecap.data.litert_encoder import litert_encoder
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, atomic_path, make_folder, remove_leftovers
+from tfsparsecap.locks import NO_LOCKS, is_at, lock_file
 
-# Part of every key: increase it when read_image or the file format changes.
-_FORMAT = 2
+# Part of every key: increase it when read_image, the file format or the key changes.
+_FORMAT = 3
 _MANY_IMAGES = 500
+# Bytes of an image that its key depends on: at its start, middle and end.
+_PIECE = 4096
+_READERS = 16
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +79,9 @@ def cached_features(
     """Features of the records' images, from the cache in `folder` or computed and stored there.
 
     The file's name is a digest of everything the features depend on: the encoder's class, configuration and
-    weights, the image size, and path, size and modification time of every image. One folder can have caches
-    of several encoders; old ones are not deleted.
+    weights, the image size, and name, size and content of every image (4096 bytes at its start, middle and
+    end), so it stays valid when the images are copied or moved. One folder can have caches of several
+    encoders; old ones are not deleted. If another process computes the same features, this one waits for it.
 
     Args:
         records: the records, in any order.
@@ -107,22 +116,43 @@ def cached_features(
     array_file, index_file = (folder / f"features-{digest[:24]}{suffix}" for suffix in (".npy", ".json"))
 
     remove_leftovers(folder)  # also if nothing is written: they may have hundreds of megabytes
+    shape = tuple(probe.shape[1:])
+    cache = _open(array_file, index_file, digest, shape)
+    if cache is None:
+        with _alone(folder / f"features-{digest[:24]}.lock", progress):
+            # Another process may have computed them in the meantime.
+            cache = _open(array_file, index_file, digest, shape)
+            if cache is None:
+                _check_space(folder, len(images) * int(np.prod(shape)) * np.dtype(np.float16).itemsize)
+                bad = BadRecords(on_bad_record)
+                batches = _encode(images, encoder, image_size, view, batch_size, bad, progress)
+                _write(array_file, index_file, digest, shape, batches, bad)
+                cache = _open(array_file, index_file, digest, shape)
+    if cache is None:
+        raise InputError(f"{array_file} was changed while it was written: run this again")
     bad = BadRecords(on_bad_record)
-    cache = _open(array_file, index_file, digest, tuple(probe.shape[1:]))
-    if cache is not None:
-        for skipped in cache.skipped:
-            bad.add(skipped.where, skipped.why)
-        return cache
+    for skipped in cache.skipped:
+        bad.add(skipped.where, skipped.why)
+    return cache
 
-    _check_space(folder, len(images) * int(np.prod(probe.shape[1:])) * np.dtype(np.float16).itemsize)
+
+def _write(
+    array_file: Path,
+    index_file: Path,
+    digest: str,
+    shape: tuple[int, ...],
+    batches: Iterator[tuple[list[str], np.ndarray]],
+    bad: BadRecords,
+) -> None:
+    """Writes the features of all batches, and what their rows are."""
     names: list[str] = []
     with (
         atomic_path(index_file) as index_temporary,
         atomic_path(array_file) as array_temporary,
         array_temporary.open("wb") as file,
     ):
-        _write_header(file, 0, probe.shape[1:])
-        for batch_names, features in _encode(images, encoder, image_size, view, batch_size, bad, progress):
+        _write_header(file, 0, shape)
+        for batch_names, features in batches:
             if not np.isfinite(features).all():
                 raise InputError(
                     f"features of {batch_names[0]} or one of the {len(batch_names) - 1} images after it "
@@ -132,17 +162,41 @@ def cached_features(
             # Not through a memory map, which would crash the process if the disk is full.
             file.write(np.ascontiguousarray(features).data)
         if not names:
-            raise InputError(f"none of the {len(images)} images can be read; {bad.skipped[0].why}")
+            raise InputError(f"none of the {len(bad.skipped)} images can be read; {bad.skipped[0].why}")
         file.seek(0)
-        _write_header(file, len(names), probe.shape[1:])
+        _write_header(file, len(names), shape)
         reasons = [[entry.where, entry.why] for entry in bad.skipped]
         index_temporary.write_text(
             json.dumps({"digest": digest, "images": names, "skipped": reasons}), encoding="utf-8"
         )
-    cache = _open(array_file, index_file, digest, tuple(probe.shape[1:]))
-    if cache is None:
-        raise InputError(f"{array_file} was changed while it was written: run this again")
-    return cache
+
+
+@contextlib.contextmanager
+def _alone(lock: Path, progress: bool) -> Iterator[None]:
+    """Runs the block while no other process runs it with the same lock file, which is deleted at the end."""
+    make_folder(lock.parent)
+    descriptor, told = None, False
+    while descriptor is None:
+        try:
+            descriptor = lock_file(lock)
+        except OSError as error:
+            # If the folder is not writable, the first write reports it.
+            if error.errno in (*NO_LOCKS, errno.EACCES, errno.EPERM, errno.EROFS):
+                break
+            raise InputError(f"cannot lock {lock}: {error.strerror}; remove it") from error
+        if descriptor is None:
+            if progress and not told:
+                tqdm.write(f"waiting for another process, which computes the same features in {lock.parent}")
+            told = True
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                if is_at(descriptor, lock):
+                    lock.unlink()
+            os.close(descriptor)
 
 
 def _open(array_file: Path, index_file: Path, digest: str, shape: tuple[int, ...]) -> FeatureCache | None:
@@ -232,15 +286,25 @@ def _check_space(folder: Path, needed: int) -> None:
         )
 
 
+def _fingerprint(path: Path) -> list[Any] | None:
+    """Size of a file, and a digest of pieces of it; None if it cannot be read."""
+    try:
+        size = path.stat().st_size
+        pieces = hashlib.sha256()
+        with path.open("rb") as file:
+            for start in sorted({0, size // 2, max(0, size - _PIECE)}):
+                file.seek(start)
+                pieces.update(file.read(_PIECE))
+    except OSError:
+        return None
+    return [size, pieces.hexdigest()]
+
+
 def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int, view: int) -> str:
     """A digest of everything that the features depend on."""
-    files = []
-    for name, path in sorted(images.items()):
-        try:
-            stat = path.stat()
-            files.append([name, os.path.realpath(path), stat.st_size, stat.st_mtime_ns])
-        except OSError:
-            files.append([name, os.path.realpath(path), None, None])
+    with ThreadPoolExecutor(_READERS) as threads:
+        names = sorted(images)
+        files = list(zip(names, threads.map(_fingerprint, map(images.get, names)), strict=True))
     weights = hashlib.sha256()
     for variable in encoder.weights:
         value = np.asarray(variable)
