@@ -83,3 +83,14 @@ def test_the_remaining_time_is_reported_from_the_second_epoch_on(monkeypatch):
     for epoch in (2, 3, 4):
         callback.on_epoch_begin(epoch)
     assert messages == ["3 of 5 epochs done, about 4 min left", "4 of 5 epochs done, about 3 min left"]
+
+
+def test_the_remaining_time_includes_epochs_of_later_iterations(monkeypatch):
+    messages = []
+    callback = TimeLeft(messages.append, more_epochs=3)
+    callback.set_params({"epochs": 5})
+    clock = iter([100.0, 220.0])
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: next(clock))
+    for epoch in (3, 4):
+        callback.on_epoch_begin(epoch)
+    assert messages == ["4 of 8 epochs done, about 8 min left"]

@@ -28,8 +28,13 @@ def eager():
 @pytest.fixture
 def slim_settings(tiny_settings):
     more = ["name=slim", "model.encoder.layer=conv_pw_2_relu", "model.encoder.width=0.5"]
-    more += ["training.slim.iterations=2", "training.epochs=3", "training.average_decay=0.9"]
-    return [*tiny_settings, *more, "training.batch_size=50", "pruning.sparsity=0.5", "training.restore_best=true"]
+    more += [
+        "training.batch_size=50",
+        "training.slim.iterations=2",
+        "training.epochs=3",
+        "training.average_decay=0.9",
+    ]
+    return [*tiny_settings, *more, "pruning.sparsity=0.5", "training.restore_best=true"]
 
 
 def width(encoder):

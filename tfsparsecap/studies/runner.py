@@ -115,6 +115,7 @@ def run_study(
     make_folder(logs)
     failed: dict[str, str] = {}
     running: list[_Process] = []
+    shown: tuple[int, str] | None = None
     epochs = sum(map(_epochs, runs)), sum(_finished_epochs(run, study_folder) for run in runs)
     bar = tqdm(total=epochs[0], initial=epochs[1], unit="epoch", disable=not progress, file=sys.stderr)
     with _sigterm_raises(), bar:
@@ -130,8 +131,12 @@ def run_study(
                     waiting.remove(run)
                     slot = min(set(range(allowed)) - {process.slot for process in running})
                     running.append(_Process(run, study_folder, logs, allowed, slot))
-                bar.n = sum(_finished_epochs(run, study_folder) for run in runs)
-                bar.set_postfix_str(", ".join(process.run.name for process in running))
+                names = ", ".join(process.run.name for process in running)
+                finished = sum(_finished_epochs(run, study_folder) for run in runs)
+                # In a terminal, the time is updated each second; a log file gets no line without news.
+                if sys.stderr.isatty() or (finished, names) != shown:
+                    bar.n, shown = finished, (finished, names)
+                    bar.set_postfix_str(names)
                 for process in [process for process in running if process.poll() is not None]:
                     running.remove(process)
                     if process.poll() or read_result(process.run, study_folder) is None:

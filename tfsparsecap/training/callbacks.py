@@ -132,16 +132,17 @@ class TimeLeft(keras.callbacks.Callback):
 
     Args:
         report: called with the message.
+        more_epochs: epochs that will follow with other calls of `fit`.
     """
 
-    def __init__(self, report: Callable[[str], None]):
+    def __init__(self, report: Callable[[str], None], more_epochs: int = 0):
         super().__init__()
-        self.report = report
+        self.report, self.more_epochs = report, more_epochs
         self.began: float | None = None
 
     def on_epoch_begin(self, epoch, logs=None):
         # Measured here, so that the time includes validation and checkpoint of the previous epoch.
-        now, epochs = time.monotonic(), self.params["epochs"]
+        now, epochs = time.monotonic(), self.params["epochs"] + self.more_epochs
         if self.began is not None:
             minutes = (now - self.began) * (epochs - epoch) / 60
             self.report(f"{epoch} of {epochs} epochs done, about {duration(minutes)} left")

@@ -369,7 +369,9 @@ class _Run:
         return phases_differ(self.config) or self.slimming is not None
 
     def _callbacks(self, phase: Phase, *, resumed: bool) -> list[keras.callbacks.Callback]:
-        config, callbacks = self.config, [TimeLeft(self.report)]
+        config, same_kind = self.config, [other for other in self.phases if other.kind == phase.kind]
+        more_epochs = sum(other.epochs for other in same_kind if other.iteration > phase.iteration)
+        callbacks: list[keras.callbacks.Callback] = [TimeLeft(self.report, more_epochs)]
         if config.training.average_decay is not None:
             # Comes first, so that validation and checkpoints find the averages in the model.
             callbacks.append(swap_averages(in_model=resumed))
