@@ -66,14 +66,14 @@ def training_calls(monkeypatch):
 
 
 def train(name: str, options) -> Path:
-    return demo._train(demo._config(name, SMALL), options, Console(quiet=True))
+    return demo._train(demo._config(name, SMALL, options.folder), options, Console(quiet=True))
 
 
 def make_run(options, name: str, *settings: str, scored: bool) -> Path:
     """The files of a run that the demo checks."""
     folder = options.folder / name
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / "config.yaml").write_text(save_config(demo._config(name, [*SMALL, *settings])))
+    (folder / "config.yaml").write_text(save_config(demo._config(name, [*SMALL, *settings], options.folder)))
     if scored:
         (folder / "scores_test.json").write_text("{}")
     return folder
@@ -162,11 +162,15 @@ def test_other_folders_are_not_deleted(options):
     assert (options.folder / "dense" / "thesis.tex").exists()
 
 
-def test_dense_and_sparse_settings_differ_only_in_pruning():
-    dense, sparse = (demo._config(name, []) for name in ("dense", "sparse"))
+def test_dense_and_sparse_settings_differ_only_in_pruning_and_the_teacher(tmp_path):
+    folder = tmp_path / "a: [folder] é"
+    dense, sparse = (demo._config(name, [], folder) for name in ("dense", "sparse"))
     assert dense.pruning is None
     assert sparse.pruning.sparsity == 0.9 and sparse.pruning.block_shape == (16, 1)
-    assert dense.model_copy(update={"pruning": sparse.pruning, "name": "sparse"}) == sparse
+    assert sparse.training.teacher == [str(folder / "dense")]
+    training = dense.training.model_copy(update={"teacher": sparse.training.teacher})
+    changes = {"pruning": sparse.pruning, "training": training, "name": "sparse"}
+    assert dense.model_copy(update=changes) == sparse
 
 
 def test_commands_print_json(tmp_path, monkeypatch):

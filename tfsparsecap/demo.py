@@ -34,7 +34,8 @@ from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.files import atomic_write
 
-# Name of the run and the file, changes to the quickstart, and format of the export.
+# Name of the run and the file, changes to the quickstart, and format of the export. The sparse captioner also
+# learns from the dense one, see `_changes`.
 _MODELS = {
     "dense": (["pruning=null"], "dense"),
     "sparse": (["pruning.sparsity=0.9", "pruning.block_shape=[16,1]"], "auto"),
@@ -88,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         (options.folder / f"seed_{number}", [f"seed={number}"]) for number in range(1, options.seeds + 1)
     ]
     repeats = several if options.seeds > 1 else [(options.folder, [])]
-    for _, seed in repeats:
-        _configs([*options.settings, *seed])
+    for folder, seed in repeats:
+        _configs([*options.settings, *seed], folder)
     start_tensorflow()
     from rich.console import Console
 
@@ -121,15 +122,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         _caption_photographs(options.folder, console)
 
 
-def _configs(settings: list[str]) -> dict[str, Any]:
-    return {name: _config(name, settings) for name in _MODELS}
+def _configs(settings: list[str], folder: Path) -> dict[str, Any]:
+    return {name: _config(name, settings, folder) for name in _MODELS}
 
 
 def _train_and_export(options: argparse.Namespace, console: Any, steps: int) -> tuple[dict[str, dict], Path]:
     """Trains both captioners in `options.folder`, exports and compares them; returns results and an image."""
     from tfsparsecap.settings.build import load_data
 
-    configs, runs, files = _configs(options.settings), {}, {}
+    configs, runs, files = _configs(options.settings, options.folder), {}, {}
     for number, (name, config) in enumerate(configs.items(), 1):
         console.rule(f"[bold]{number} of {steps}: training the {name} captioner", align="left")
         runs[name] = _train(config, options, console)
@@ -160,11 +161,17 @@ def _train_and_export(options: argparse.Namespace, console: Any, steps: int) -> 
     return results, records[0].image
 
 
-def _config(name: str, settings: list[str]):
+def _config(name: str, settings: list[str], folder: Path):
     """The quickstart with the user's changes and those of the model."""
     from tfsparsecap.settings.files import load_config
 
-    return load_config(None, [*settings, *_MODELS[name][0], f"name={name}"])
+    return load_config(None, [*settings, *_changes(name, folder), f"name={name}"])
+
+
+def _changes(name: str, folder: Path) -> list[str]:
+    """Changes to the quickstart that make a model."""
+    teacher = f"training.teacher={json.dumps(str(folder / 'dense'))}"
+    return [*_MODELS[name][0], *([teacher] if name == "sparse" else [])]
 
 
 def _train(config, options: argparse.Namespace, console) -> Path:
@@ -172,7 +179,7 @@ def _train(config, options: argparse.Namespace, console) -> Path:
     from tfsparsecap.runs.run_folder import RunFolder
     from tfsparsecap.training.run import train_run
 
-    settings = shlex.join([*options.settings, *_MODELS[config.name][0]])
+    settings = shlex.join([*options.settings, *_changes(config.name, options.folder)])
     console.print(f"same as: python -m tfsparsecap.train {settings}", soft_wrap=True)
     folder = RunFolder(options.folder / config.name)
     resume = folder.config_file.is_file() and not options.again
