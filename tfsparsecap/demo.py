@@ -2,9 +2,9 @@
 
 Generates images of coloured shapes, trains a dense and a sparse captioner on them, exports both, and
 captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and a sheet of
-captioned images. Except for pruning, both captioners are trained as in the quickstart (python -m
-tfsparsecap.train). In a clone of the project, the captioner of the Android app, trained on Flickr8k, then
-captions three photographs.
+captioned images. Both captioners are trained as in the quickstart (python -m tfsparsecap.train); the sparse
+one is pruned, and also learns from the dense one (training.teacher). In a clone of the project, the
+captioner of the Android app, trained on Flickr8k, then captions three photographs.
 
 examples:
   python -m tfsparsecap.demo
