@@ -35,7 +35,7 @@ help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
 	@echo
 	@echo "Start with 'make demo': it installs everything into $(VENV), draws images, trains on them,"
-	@echo "and captions new images with a dense and a 90 % sparse captioner (about six minutes)."
+	@echo "and captions new images with a dense and a 90 % sparse captioner (about seven minutes)."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
