@@ -17,6 +17,7 @@ MAVEN_ARGS ?=
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on
 SOURCES := tfsparsecap export benchmarks tests
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 APP := android_demo
@@ -123,10 +124,11 @@ clean: ## Remove what was built and cached; .venv and runs stay
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment without its stamp is incomplete, and pip mistakes half-unpacked packages for installed ones, so
-# start over. With an old stamp only the differences are installed.
+# start over. With an old stamp only the differences are installed. uv takes a fifth of the time of pip.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "tfsparsecap needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is none of them: run 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'" >&2; exit 2; }
 	@test -e $@ || { echo "Setting up $(VENV): one to two minutes, once"; $(PYTHON) -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e '.[dev]'
+	@$(PIP) --quiet -c constraints.txt uv && $(BIN)/uv pip install --python $(BIN)/python -c constraints.txt -e '.[dev]' || \
+	  { echo "uv failed (it ignores the settings of pip): installing with pip"; $(PIP) -c constraints.txt -e '.[dev]'; }
 	@touch $@
