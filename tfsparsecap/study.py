@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.dry_run:
             print(f"{len(runs)} runs in {folder}:")
             for one in runs:
-                print(one.name + (f" (after {one.start_from})" if one.start_from else ""))
+                print(one.name + (f" (after {' and '.join(one.needs)})" if one.needs else ""))
             return 0
         failed: dict[str, str] = {}
         if not given.tables:

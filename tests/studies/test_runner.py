@@ -98,7 +98,7 @@ def test_failed_runs_are_reported_and_others_continue(fake, tmp_path):
     failed = run_study(runs_of(tmp_path, methods), tmp_path / "runs" / "s", **quiet)
     assert set(failed) == {f"{name}-{at}-s1" for name in ("broken", "after") for at in (0.8, 0.9)}
     assert failed["broken-0.8-s1"].startswith("the loss became nan: lower training.learning_rate (exit")
-    assert failed["after-0.9-s1"] == "it starts from broken-0.9-s1, which failed"
+    assert failed["after-0.9-s1"] == "it needs broken-0.9-s1, which failed"
 
 
 def test_interrupted_runs_are_resumed(fake, tmp_path):

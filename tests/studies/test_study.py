@@ -61,6 +61,21 @@ def test_runs_start_from_the_run_with_the_same_sparsity():
         grid(study(methods=methods), "s.yaml")
 
 
+def test_runs_come_after_their_teachers():
+    methods = {
+        "Taught": {"teacher": "Dense", "start_from": "Gradual"},
+        "Gradual": {"settings": {"pruning.method": "gradual"}},
+        "Dense": {"settings": {"pruning": None}},
+    }
+    runs = grid(study(methods=methods, seeds=[2]), "s.yaml", "elsewhere")
+    names = [run.name for run in runs]
+    assert names.index("dense-s2") < names.index("taught-0.95-s2") > names.index("gradual-0.95-s2")
+    taught = next(run for run in runs if run.name == "taught-0.95-s2")
+    assert taught.needs == ("gradual-0.95-s2", "dense-s2")
+    assert taught.config.training.teacher == ["elsewhere/s/dense-s2"]
+    assert taught.config.training.start_from == "elsewhere/s/gradual-0.95-s2"
+
+
 def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_path):
     (tmp_path / "base.yaml").write_text("training: {epochs: 9, batch_size: 9, warmup_steps: 9}\nseed: 9\n")
     one = study(
@@ -82,9 +97,11 @@ def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_pa
     ("changed", "message"),
     [
         ({"methods": {"A": {"start_from": "B"}}}, "start_from of method 'A': there is no label 'B'"),
+        ({"methods": {"A": {"teacher": "B"}}}, "teacher of method 'A': there is no label 'B'"),
+        ({"methods": {"A": {"teacher": "A"}}}, "A -> A start or learn from each other"),
         (
             {"methods": {"A": {"start_from": "B"}, "B": {"start_from": "A"}}},
-            "A -> B -> A start from each other",
+            "A -> B -> A start or learn from each other",
         ),
         ({"methods": {"a b": {}, "A-B": {}}}, "two runs have the same folder name a_b-0.8-s1"),
         ({"settings": {"training.epoch": 3}}, r"unknown key training\.epoch in s\.yaml, method 'Dense'"),

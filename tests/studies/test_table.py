@@ -46,7 +46,7 @@ STUDY = [
 
 def missing(captioner, method, sparsity, seed, variant=""):
     """An unfinished run."""
-    return GridRun(captioner, method, variant, sparsity, seed, None, Config())
+    return GridRun(captioner, method, variant, sparsity, seed, None, None, Config())
 
 
 def tables(text):

@@ -98,11 +98,11 @@ def run_study(
         after_each: called whenever a run has finished, for example to update the tables.
 
     Returns:
-        The failed runs by name, each with its error message; runs that start from a failed one fail, too.
+        The failed runs by name, each with its error message; runs that need a failed one fail, too.
 
     Raises:
         InputError: a folder holds a run with other settings, a run would be trained again although others
-            started from it, or the data is missing or has no test split.
+            needed it, or the data is missing or has no test split.
     """
     if jobs < 1:
         raise InputError(f"--jobs is {jobs}: give 1 or more")
@@ -121,12 +121,13 @@ def run_study(
     with _sigterm_raises(), bar:
         try:
             while waiting or running:
-                for run in [run for run in waiting if run.start_from in failed]:
-                    waiting.remove(run)
-                    failed[run.name] = f"it starts from {run.start_from}, which failed"
+                for run in list(waiting):
+                    if lost := [name for name in run.needs if name in failed]:
+                        waiting.remove(run)
+                        failed[run.name] = f"it needs {lost[0]}, which failed"
                 # The first run fills the cache of features that the others read.
                 allowed = jobs if done else 1
-                ready = [run for run in waiting if run.start_from is None or run.start_from in done]
+                ready = [run for run in waiting if done.issuperset(run.needs)]
                 for run in ready[: max(0, allowed - len(running))]:
                     waiting.remove(run)
                     slot = min(set(range(allowed)) - {process.slot for process in running})
@@ -177,16 +178,16 @@ def check_data(configs: Iterable[Config]) -> None:
 
 
 def _check_starts(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path) -> None:
-    """Raises InputError if a run that others started from would be trained again."""
+    """Raises InputError if a run that others needed would be trained again."""
     for run in waiting:
         after = [
             str(study_folder / other.name)
             for other in runs
-            if other.start_from == run.name and RunFolder(study_folder / other.name).config_file.is_file()
+            if run.name in other.needs and RunFolder(study_folder / other.name).config_file.is_file()
         ]
         if after:
             raise InputError(
-                f"{study_folder / run.name} is not finished, but {', '.join(after)} started from it: restore"
+                f"{study_folder / run.name} is not finished, but {', '.join(after)} needed it: restore"
                 " it, or remove these folders as well"
             )
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -27,6 +27,7 @@ _RESERVED = {
     "seed": "seeds",
     "pruning.sparsity": "sparsities",
     "training.start_from": "start_from",
+    "training.teacher": "teacher",
 }
 
 
@@ -70,6 +71,7 @@ class Method(_Section):
         settings: what its runs change, `section.key: value`; `pruning: null` trains a dense model.
         start_from: label of another method; each run starts from that method's finished run with the same
             captioner, variant and seed (and sparsity, unless that one is dense).
+        teacher: label of another method, whose finished run is, in the same way, the teacher of each run.
         captioners: labels of the captioners that it is run on; null is all.
         sparsities: instead of the study's.
     """
@@ -77,6 +79,7 @@ class Method(_Section):
     config: str | None = None
     settings: Settings = {}
     start_from: str | None = None
+    teacher: str | None = None
     captioners: Items[str] | None = None
     sparsities: Items[Share] | None = None
 
@@ -102,7 +105,8 @@ class Study(_Section):
         score: shown in table and plot.
         config: a configuration file of `python -m tfsparsecap.train` for all runs, relative to the file that
             names it; null is the quickstart.
-        settings: what all runs change in it. The study sets name, seed, sparsity and start_from itself.
+        settings: what all runs change in it. The study sets name, seed, sparsity, start_from and teacher
+            itself.
         captioners: label -> captioner.
         methods: label -> method. Methods without pruning are run once for each seed, not for each sparsity.
         variants: label -> settings, for studies that compare something other than methods, such as initial
@@ -132,6 +136,7 @@ class GridRun:
     Attributes:
         sparsity: target sparsity; None for a dense model.
         start_from: name of the run that it starts from.
+        teacher: name of the run that is its teacher.
         config: all its settings; `config.name` is its folder inside the study's.
     """
 
@@ -141,11 +146,17 @@ class GridRun:
     sparsity: float | None
     seed: int
     start_from: str | None
+    teacher: str | None
     config: Config
 
     @property
     def name(self) -> str:
         return self.config.name
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the runs that must be finished first."""
+        return tuple(dict.fromkeys(name for name in (self.start_from, self.teacher) if name is not None))
 
 
 def load_study(path: str | Path) -> Study:
@@ -182,7 +193,7 @@ def _with_absolute_paths(content: dict[str, Any], folder: Path) -> dict[str, Any
 def grid(
     study: Study, source: str | Path, runs: str | Path = "runs", overrides: Sequence[str] = ()
 ) -> list[GridRun]:
-    """All runs of a study; runs that others start from come first.
+    """All runs of a study; runs that others start from or learn from come first.
 
     Args:
         source: the study's file; `config` is relative to its folder.
@@ -190,8 +201,8 @@ def grid(
         overrides: `section.key=value` for all runs, with priority over the file.
 
     Raises:
-        InputError: a setting is unknown or reserved for the study; `captioners` or `start_from` name
-            something that does not exist; or methods start from each other in a circle.
+        InputError: a setting is unknown or reserved for the study; `captioners`, `start_from` or `teacher`
+            name something that does not exist; or methods need each other in a circle.
 
     Examples:
         >>> study = Study(name="s", methods={"Dense": {"settings": {"pruning": None}}, "SMP": {}})
@@ -234,24 +245,33 @@ def grid(
             config.name, config.seed = _slug(captioner, label, variant, sparsity, seed), seed
             if config.pruning is not None and sparsity is not None:
                 config.pruning.sparsity = sparsity
-            start = None
+            run = GridRun(captioner, label, variant, sparsity, seed, None, None, config)
             if method.start_from is not None:
-                same = (captioner, variant, seed, method.start_from)
-                start = found.get((*same, sparsity)) or found.get((*same, None))
-                if start is None:
-                    raise InputError(
-                        f"method {label!r} at sparsity {sparsity} starts from {method.start_from!r}, which is"
-                        " not run at that sparsity: add the sparsity there"
-                    )
-                config.training.start_from = (Path(runs) / study.name / start.name).as_posix()
-            found[captioner, variant, seed, label, sparsity] = GridRun(
-                captioner, label, variant, sparsity, seed, start.name if start else None, config
-            )
+                start = _needed(run, "starts from", method.start_from, found)
+                config.training.start_from = (Path(runs) / study.name / start).as_posix()
+                run = replace(run, start_from=start)
+            if method.teacher is not None:
+                teacher = _needed(run, "learns from", method.teacher, found)
+                config.training.teacher = [(Path(runs) / study.name / teacher).as_posix()]
+                run = replace(run, teacher=teacher)
+            found[captioner, variant, seed, label, sparsity] = run
     names = [run.name for run in found.values()]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{source}: two runs have the same folder name {name}: change a label")
     return list(found.values())
+
+
+def _needed(run: GridRun, verb: str, label: str, found: dict[tuple, GridRun]) -> str:
+    """Name of the run of method `label` with the same captioner, variant, seed and sparsity."""
+    same = (run.captioner, run.variant, run.seed, label)
+    needed = found.get((*same, run.sparsity)) or found.get((*same, None))
+    if needed is None:
+        raise InputError(
+            f"method {run.method!r} at sparsity {run.sparsity} {verb} {label!r}, which is not run at that"
+            " sparsity: add the sparsity there"
+        )
+    return needed.name
 
 
 def _check_label(labels: Iterable[str], known: Collection[str], where: str) -> None:
@@ -262,18 +282,20 @@ def _check_label(labels: Iterable[str], known: Collection[str], where: str) -> N
 
 
 def _in_order(methods: dict[str, Method]) -> list[str]:
-    """Labels in the order of the file, but each after the one that it starts from."""
+    """Labels in the order of the file, but each after those that it starts from and learns from."""
     order: dict[str, None] = {}
 
     def visit(label: str, path: tuple[str, ...]) -> None:
         if label in path:
             raise InputError(
-                f"methods {' -> '.join((*path, label))} start from each other: remove one start_from"
+                f"methods {' -> '.join((*path, label))} start or learn from each other: remove one start_from"
+                " or teacher"
             )
-        start = methods[label].start_from
-        if start is not None:
-            _check_label([start], methods, f"start_from of method {label!r}")
-            visit(start, (*path, label))
+        for key in ("start_from", "teacher"):
+            needed = getattr(methods[label], key)
+            if needed is not None:
+                _check_label([needed], methods, f"{key} of method {label!r}")
+                visit(needed, (*path, label))
         order[label] = None
 
     for label in methods:
