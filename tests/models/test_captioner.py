@@ -115,6 +115,12 @@ def test_masked_cross_entropy_equals_keras_without_the_padding():
         found = masked_cross_entropy(logits, targets, 0, smoothing)
         assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
+        probabilities = random.dirichlet(np.ones(12), (2, 4)).astype("float32")
+        of_teacher = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+        expected = 0.7 * expected + 0.3 * of_teacher(probabilities[tokens], logits[tokens])
+        found = masked_cross_entropy(logits, targets, 0, smoothing, probabilities, 0.3)
+        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
 
 def test_fit_minimises_the_masked_cross_entropy_unless_a_loss_is_given():
     inputs = {"features": np.ones((2, 1, 1)), "tokens": np.array([[1, 3, 2], [1, 2, 0]], "int32")}

@@ -196,11 +196,8 @@ class Captioner(keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is not None:
             raise InputError("the loss of a captioner has no sample weights: leave sample_weight out")
-        loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing)
-        if isinstance(x, dict) and "teacher_probabilities" in x:
-            losses = tf.nn.softmax_cross_entropy_with_logits(x["teacher_probabilities"], y_pred)
-            of_teachers = tf.reduce_sum(tf.where(y == self.pad_id, 0.0, losses))
-            loss = (1.0 - self.teacher_weight) * loss + self.teacher_weight * of_teachers
+        taught = x.get("teacher_probabilities") if isinstance(x, dict) else None
+        loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing, taught, self.teacher_weight)
         return loss / words_of_all_replicas(y, self.pad_id) + self.regularization_loss()
 
     def regularization_loss(self) -> tf.Tensor | float:
@@ -234,17 +231,25 @@ def words_of_all_replicas(targets: tf.Tensor, pad_id: int) -> tf.Tensor:
 
 
 def masked_cross_entropy(
-    logits: tf.Tensor, targets: tf.Tensor, pad_id: int, label_smoothing: float = 0.0
+    logits: tf.Tensor,
+    targets: tf.Tensor,
+    pad_id: int,
+    label_smoothing: float = 0.0,
+    taught: tf.Tensor | None = None,
+    teacher_weight: float = 0.0,
 ) -> tf.Tensor:
     """Cross-entropy in nats, summed over all tokens except padding.
 
     With smoothing e the target distribution is (1 - e) on the target token plus e / V on each of V tokens.
+    With teacher weight w, it is (1 - w) of that plus w of the teachers' probabilities.
 
     Args:
         logits: float [B, T, V].
         targets: int32 [B, T].
         pad_id: id of the padding, which is ignored.
         label_smoothing: e, in [0, 1).
+        taught: probabilities of teachers, float32 [B, T, V].
+        teacher_weight: w, in [0, 1]; without effect if `taught` is None.
 
     Returns:
         float32 scalar.
@@ -255,12 +260,13 @@ def masked_cross_entropy(
         1.386
     """
     logits = tf.cast(logits, tf.float32)
-    if label_smoothing:
+    if label_smoothing or taught is not None:
         # One operation with a gradient of its own: half of the time of a sum of two losses.
-        size = logits.shape[-1]
-        every = label_smoothing / size
-        smooth = tf.one_hot(targets, size, 1.0 - label_smoothing + every, every)
-        losses = tf.nn.softmax_cross_entropy_with_logits(smooth, logits)
+        size, share = logits.shape[-1], 1.0 if taught is None else 1.0 - teacher_weight
+        every = share * label_smoothing / size
+        wanted = tf.one_hot(targets, size, share * (1.0 - label_smoothing) + every, every)
+        wanted = wanted if taught is None else wanted + teacher_weight * taught
+        losses = tf.nn.softmax_cross_entropy_with_logits(wanted, logits)
     else:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
     return tf.reduce_sum(tf.where(targets == pad_id, 0.0, losses))
