@@ -72,6 +72,7 @@ def encode_file(
         The bytes of the new file, and a report on each constant. The same input gives the same bytes.
     """
     model, costs = flatfile.read_model(dense), costs or Costs()
+    sparse.separate_shapes(model)
 
     def source_of(weight):
         unknown = Source(weight.name, weight.values.size)

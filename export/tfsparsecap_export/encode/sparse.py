@@ -76,6 +76,30 @@ def change(weight: Weight, encoding: str, values: np.ndarray | None = None) -> C
     return Change(weight, encoding, encode(encoding, values, table=weight.role == TABLE))
 
 
+def separate_shapes(model: schema.ModelT) -> None:
+    """Gives constants of different shapes buffers of their own, in place.
+
+    The converter stores equal bytes once: two kernels without non-zero weights share a buffer if one has the
+    transposed shape of the other, as in a feed-forward network.
+    """
+    buffers: dict[tuple[int, tuple[int, ...]], int] = {}
+    shared: set[int] = set()
+    for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
+        data = model.buffers[tensor.buffer].data
+        if data is None or not len(data):
+            continue
+        key = tensor.buffer, tuple(map(int, tensor.shape))
+        if key not in buffers:
+            buffers[key] = tensor.buffer
+            if tensor.buffer in shared:
+                copy = schema.BufferT()
+                copy.data = data
+                buffers[key] = len(model.buffers)
+                model.buffers.append(copy)
+            shared.add(tensor.buffer)
+        tensor.buffer = buffers[key]
+
+
 def find_weights(model: schema.ModelT) -> list[Weight]:
     """The constants of a dense model that `rewrite` can store in another encoding, ordered by buffer.
 

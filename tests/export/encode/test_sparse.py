@@ -6,6 +6,7 @@ import pytest
 from tfsparsecap_export import exporter
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, sparse
+from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
@@ -126,6 +127,27 @@ def test_a_constant_with_two_roles_is_not_encoded():
         if tensor.buffer == layer.buffer:
             tensor.buffer = table.buffer
     assert sparse.find_weights(model) == []
+
+
+@pytest.mark.parametrize("format", ["auto", "fast", "compact"])
+def test_layers_without_any_weight_left_take_no_space(interpreter, format):
+    # The kernels of a feed-forward network: equal bytes, which the converter stores once, in two shapes.
+    keras.utils.set_random_seed(0)
+    x = keras.Input((64,))
+    sizes = {"bias_initializer": "normal", "kernel_initializer": "zeros"}
+    inner = keras.layers.Dense(160, "relu", name="inner", **sizes)(x)
+    outer = keras.layers.Dense(64, name="outer", **sizes)(inner)
+    model = keras.Model(x, keras.layers.Dense(8)(keras.layers.Add()([x, outer])))
+    content, layers = encode_file(graph.model_graph(model), format, sources=graph.weight_sources(model))
+    empty = [layer for layer in layers if not layer.nonzeros]
+    assert sorted(layer.shape for layer in empty) == [(64, 160), (160, 64)]
+    assert all(layer.bytes < 1000 for layer in empty) and len(content) < 12_000 < 4 * 64 * 160
+    inputs = np.random.default_rng(0).normal(size=(1, 64)).astype(np.float32)
+    expected = np.asarray(model(inputs))
+    for delegate in (True, False):
+        run = interpreter(content, delegate)
+        (outputs,) = run(**{next(iter(run.get_input_details())): inputs}).values()
+        np.testing.assert_allclose(outputs, expected, atol=0.02 * np.abs(expected).max())
 
 
 def test_constants_are_aligned_to_16_bytes(layer):
