@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a fresh clone, Python 3.11 to 3.13 and `make demo` are enough.
-# Installing takes one to two minutes and happens once; `touch pyproject.toml` makes the next target repeat it.
+# Installing takes half a minute to two minutes and happens once; `touch pyproject.toml` makes the next target repeat it.
 
 # Python 3.12 and later measure the coverage of the tests almost for free; see pyproject.toml.
 PYENV_PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12)
@@ -128,7 +128,7 @@ clean: ## Remove what was built and cached; .venv and runs stay
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "tfsparsecap needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is none of them: run 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'" >&2; exit 2; }
-	@test -e $@ || { echo "Setting up $(VENV): one to two minutes, once"; $(PYTHON) -m venv --clear $(VENV); }
+	@test -e $@ || { echo "Setting up $(VENV): half a minute to two minutes, once"; $(PYTHON) -m venv --clear $(VENV); }
 	@$(PIP) --quiet -c constraints.txt uv && $(BIN)/uv pip install --python $(BIN)/python -c constraints.txt -e '.[dev]' || \
 	  { echo "uv failed (it ignores the settings of pip): installing with pip"; $(PIP) -c constraints.txt -e '.[dev]'; }
 	@touch $@

@@ -11,9 +11,6 @@ from filelock import FileLock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in the commands
-if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: more threads only wait for each other
-    for variable in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -67,7 +67,9 @@ def test_runs_come_after_their_teachers():
         "Gradual": {"settings": {"pruning.method": "gradual"}},
         "Dense": {"settings": {"pruning": None}},
     }
-    runs = grid(study(methods=methods, seeds=[2]), "s.yaml", "elsewhere")
+    given = study(methods=methods, seeds=[2], settings={"training.teacher": "runs/large"})
+    runs = grid(given, "s.yaml", "elsewhere")
+    assert runs[0].config.training.teacher == ["runs/large"]
     names = [run.name for run in runs]
     assert names.index("dense-s2") < names.index("taught-0.95-s2") > names.index("gradual-0.95-s2")
     taught = next(run for run in runs if run.name == "taught-0.95-s2")

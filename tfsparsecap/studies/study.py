@@ -27,7 +27,6 @@ _RESERVED = {
     "seed": "seeds",
     "pruning.sparsity": "sparsities",
     "training.start_from": "start_from",
-    "training.teacher": "teacher",
 }
 
 
@@ -71,7 +70,8 @@ class Method(_Section):
         settings: what its runs change, `section.key: value`; `pruning: null` trains a dense model.
         start_from: label of another method; each run starts from that method's finished run with the same
             captioner, variant and seed (and sparsity, unless that one is dense).
-        teacher: label of another method, whose finished run is, in the same way, the teacher of each run.
+        teacher: label of another method, whose finished run is, in the same way, the teacher of each run;
+            a teacher that is not part of the study is a setting, `training.teacher`.
         captioners: labels of the captioners that it is run on; null is all.
         sparsities: instead of the study's.
     """
@@ -105,8 +105,7 @@ class Study(_Section):
         score: shown in table and plot.
         config: a configuration file of `python -m tfsparsecap.train` for all runs, relative to the file that
             names it; null is the quickstart.
-        settings: what all runs change in it. The study sets name, seed, sparsity, start_from and teacher
-            itself.
+        settings: what all runs change in it. The study sets name, seed, sparsity and start_from itself.
         captioners: label -> captioner.
         methods: label -> method. Methods without pruning are run once for each seed, not for each sparsity.
         variants: label -> settings, for studies that compare something other than methods, such as initial

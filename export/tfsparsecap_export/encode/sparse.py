@@ -82,22 +82,15 @@ def separate_shapes(model: schema.ModelT) -> None:
     The converter stores equal bytes once: two kernels without non-zero weights share a buffer if one has the
     transposed shape of the other, as in a feed-forward network.
     """
-    buffers: dict[tuple[int, tuple[int, ...]], int] = {}
-    shared: set[int] = set()
+    buffers: dict[int, dict[tuple[int, ...], int]] = collections.defaultdict(dict)
     for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
         data = model.buffers[tensor.buffer].data
         if data is None or not len(data):
             continue
-        key = tensor.buffer, tuple(map(int, tensor.shape))
-        if key not in buffers:
-            buffers[key] = tensor.buffer
-            if tensor.buffer in shared:
-                copy = schema.BufferT()
-                copy.data = data
-                buffers[key] = len(model.buffers)
-                model.buffers.append(copy)
-            shared.add(tensor.buffer)
-        tensor.buffer = buffers[key]
+        by_shape, shape = buffers[tensor.buffer], tuple(map(int, tensor.shape))
+        if shape not in by_shape:
+            by_shape[shape] = flatfile.add_buffer(model, data) if by_shape else tensor.buffer
+        tensor.buffer = by_shape[shape]
 
 
 def find_weights(model: schema.ModelT) -> list[Weight]:

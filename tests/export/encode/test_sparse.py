@@ -134,9 +134,9 @@ def test_layers_without_any_weight_left_take_no_space(interpreter, format):
     # The kernels of a feed-forward network: equal bytes, which the converter stores once, in two shapes.
     keras.utils.set_random_seed(0)
     x = keras.Input((64,))
-    sizes = {"bias_initializer": "normal", "kernel_initializer": "zeros"}
-    inner = keras.layers.Dense(160, "relu", name="inner", **sizes)(x)
-    outer = keras.layers.Dense(64, name="outer", **sizes)(inner)
+    start = {"bias_initializer": "normal", "kernel_initializer": "zeros"}
+    inner = keras.layers.Dense(160, "relu", name="inner", **start)(x)
+    outer = keras.layers.Dense(64, name="outer", **start)(inner)
     model = keras.Model(x, keras.layers.Dense(8)(keras.layers.Add()([x, outer])))
     content, layers = encode_file(graph.model_graph(model), format, sources=graph.weight_sources(model))
     empty = [layer for layer in layers if not layer.nonzeros]
