@@ -28,6 +28,9 @@ APK_MADE_WITH := $(APP)/build/made_with.txt
 APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/pom.xml \
   $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
 
+# Without compiled files, each process takes 9 seconds to import TensorFlow instead of 3.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-fast fuzz lint types docs format wheel apk test-android clean FORCE

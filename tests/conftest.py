@@ -1,5 +1,6 @@
 """Shared fixtures: the folder of shared data, and runs that are small enough for tests."""
 
+import gc
 import os
 import shutil
 import sys
@@ -11,6 +12,13 @@ from filelock import FileLock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in the commands
+
+
+def pytest_collection_finish() -> None:
+    """Makes garbage collection rarer and leaves out modules, which saves a tenth of the time of the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)
