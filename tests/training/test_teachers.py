@@ -1,11 +1,17 @@
 """Knowledge distillation in whole runs, and teachers that do not fit."""
 
+import csv
+import json
+import shutil
+
 import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.settings.build import load_data
 
-from .training_runs import arrays, history, resume_last_epoch, train
+from .training_runs import arrays, assert_same_arrays, history, resume_last_epoch, train
 
 FROZEN = ["model.encoder.trainable=false", "pruning=null"]
 
@@ -28,6 +34,38 @@ def test_a_run_learns_from_teachers_with_other_sizes_and_resumes(tiny_settings, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_captions_of_teachers_are_learned_besides_the_references(tiny_settings, tmp_path):
+    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}"]
+    teacher, _, _ = train(tmp_path, [*settings, "name=teacher", "training.epochs=1"])
+    taught = [*settings, f"training.teacher={teacher.path}", f"training.start_from={teacher.path}"]
+    taught.append("training.teacher_captions=2")
+    folder, _, _ = train(tmp_path, taught)
+
+    captions = json.loads(folder.teacher_captions.read_text(encoding="utf-8"))
+    records = load_data(folder.load_config()).split("train")
+    images = [str(record.image) for record in records]
+    found = FinishedRun.load(teacher.path).generate(images, beam=2)
+    expected = [[str(caption) for caption in best if str(caption)] for best in found]
+    assert [captions[record.image_id] for record in records] == expected
+    assert any(expected)
+
+    # The same training with a table in which they are references.
+    table = tmp_path / "data"
+    shutil.copytree(folder.load_config().data.folder, table)
+    with (table / "captions.csv").open("a", encoding="utf-8", newline="") as file:
+        for record in records:
+            csv.writer(file).writerows([record.image_id, text, "train"] for text in captions[record.image_id])
+    of_scenes = ("data.train", "data.validation", "data.test", "data.image_size", "data.folder")
+    others = [setting for setting in taught if not setting.startswith(of_scenes)]
+    more = ["name=table", "data.kind=table", f"data.folder={table}", "training.teacher_captions=0"]
+    by_hand, _, _ = train(tmp_path, [*others, *more])
+    assert_same_arrays(arrays(by_hand.checkpoint_files()[-1]), arrays(folder.checkpoint_files()[-1]))
+
+    resume_last_epoch(folder, folder.load_config())
+
+
+@pytest.mark.slow
 def test_a_teacher_that_does_not_fit_is_rejected(tiny_settings, tiny_run, tmp_path):
     for wrong, message in (
         (
@@ -35,8 +73,13 @@ def test_a_teacher_that_does_not_fit_is_rejected(tiny_settings, tiny_run, tmp_pa
             r"training\.teacher: .* has data\.max_length=\d+, this one 9: set the same value",
         ),
         ("data.vocabulary_size=10", r"training\.teacher: .* has another vocabulary"),
+        (
+            ["training.teacher=[]", "training.teacher_captions=3"],
+            r"training\.teacher_captions is 3, but there is no teacher",
+        ),
         (f"training.teacher={tmp_path / 'absent'}", r"training\.teacher: .*absent"),
     ):
         with pytest.raises(InputError, match=message):
-            train(tmp_path, [*tiny_settings, f"training.teacher={tiny_run}", wrong])
+            wrong = wrong if isinstance(wrong, list) else [wrong]
+            train(tmp_path, [*tiny_settings, f"training.teacher={tiny_run}", *wrong])
     assert not list(tmp_path.iterdir())

@@ -58,7 +58,7 @@ def caption_records(
     words = tokenizer.words
     began = time.perf_counter()
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
-        for batch in _readable(batches):
+        for batch in readable(batches):
             traces = decoder.traces
             token_ids, scores = decoder(batch)
             word_ids = tokenizer.to_words(token_ids[:, 0]).numpy()
@@ -79,7 +79,8 @@ def caption_records(
     return captions, 1000 * seconds / max(1, timed)
 
 
-def _readable(batches: "tf.data.Dataset") -> Iterator[dict]:
+def readable(batches: "tf.data.Dataset") -> Iterator[dict]:
+    """The batches of a data set. Raises InputError if an image cannot be read."""
     from tfsparsecap.data.pipeline import unwrap_input_errors
 
     iterator = iter(batches)

@@ -1,7 +1,7 @@
 """Batches of a run's data set, for training and for decoding."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import keras
@@ -34,6 +34,7 @@ class RunData:
         encoder: of the captioner, if it has one.
         progress: show progress bars.
         teachers: the inputs of the run's teachers, for training.
+        more_captions: captions of training images besides the references, by image.
         frozen: the encoder does not change any more.
     """
 
@@ -43,6 +44,7 @@ class RunData:
     encoder: keras.Layer | None
     progress: bool = True
     teachers: Sequence["RunData"] = ()
+    more_captions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     frozen: bool = False
     _sources: list[ImageSource] = field(default_factory=list)
     _cached_part: keras.Layer | None = None
@@ -76,9 +78,13 @@ class RunData:
         if self.teachers:
             theirs = [teacher.images(records, from_images=False, views=views) for teacher in self.teachers]
             images = TeacherSource(images, theirs)
+        more = self.more_captions
         return training_batches(
             images,
-            records,
+            [
+                replace(record, captions=(*record.captions, *more.get(record.image_id, ())))
+                for record in records
+            ],
             self.tokenizer,
             batch_size=batch_size,
             max_length=data.max_length,

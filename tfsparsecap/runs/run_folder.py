@@ -33,8 +33,8 @@ KEPT_CHECKPOINTS = 2
 
 
 class RunFolder:
-    """A run's `config.yaml`, `vocabulary.txt`, `checkpoints/`, `history.csv`, `logs/`, `model.keras`, scores
-    and, if its encoder is slim, `encoder.keras`.
+    """A run's `config.yaml`, `vocabulary.txt`, `checkpoints/`, `history.csv`, `logs/`, `model.keras`, scores;
+    if its encoder is slim, `encoder.keras`; if teachers wrote captions, `teacher_captions.json`.
 
     Args:
         path: the folder; it need not exist yet.
@@ -55,6 +55,7 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.model = self.path / "model.keras"
         self.encoder = self.path / "encoder.keras"
+        self.teacher_captions = self.path / "teacher_captions.json"
         self._lock = self.path / ".lock"
         self._created = False
 

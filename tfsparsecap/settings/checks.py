@@ -97,6 +97,16 @@ def _check_losses(config: Config) -> None:
             f" are {len(training.teacher)} teachers and model.kind={config.model.kind}: set"
             " training.teacher=runs/NAME and model.kind=transformer, or training.teacher_loss=words"
         )
+    if training.teacher_captions and not training.teacher:
+        raise InputError(
+            f"training.teacher_captions is {training.teacher_captions}, but there is no teacher to write"
+            " them: set training.teacher=runs/NAME, or training.teacher_captions=0"
+        )
+    if training.teacher_captions and training.distribution == "multi_worker":
+        raise InputError(
+            "training.teacher_captions needs the same captions in all processes, which"
+            " training.distribution=multi_worker does not ensure: set training.teacher_captions=0"
+        )
     encoder = config.model.encoder
     trained = encoder is not None and encoder.trainable
     if training.feature_weight and not (trained and training.teacher and training.teacher_loss == "words"):

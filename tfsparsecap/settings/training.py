@@ -108,6 +108,9 @@ class Training(_Section):
             reference captions (knowledge distillation). They may have other encoders and sizes, but need the
             same vocabulary.
         teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
+        teacher_captions: number of captions that each teacher writes for each training image, with a beam
+            search, and that are learned besides the reference captions (sequence-level knowledge
+            distillation, Kim and Rush 2016). The run keeps them in `teacher_captions.json`.
         teacher_loss: what a captioner learns from `teacher`: its word distributions (`words`), or, for
             transformers, the hidden states of one teacher's decoder: of all layers, without reference
             captions (`hidden`, RTIC's equation 6), or of all but the last, with reference captions
@@ -155,6 +158,7 @@ class Training(_Section):
     label_smoothing: Share = 0.0
     teacher: Texts = []
     teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
+    teacher_captions: Count = 0
     teacher_loss: Literal["words", "hidden", "proposed"] = "words"
     feature_weight: NotNegative = 0.0
     hidden_weight: Rate = 0.01

@@ -47,7 +47,7 @@ from tfsparsecap.training.start import (
     newest_checkpoint,
     start_at_frequencies,
 )
-from tfsparsecap.training.teachers import load_teachers, teacher_data
+from tfsparsecap.training.teachers import load_teachers, teacher_captions, teacher_data
 from tfsparsecap.training.workers import Alone
 
 Report = Callable[[str], None]
@@ -73,9 +73,8 @@ def train_run(
         cluster: the processes of `training.distribution=multi_worker`. Only the chief writes and evaluates.
 
     Returns:
-        The path of the run folder as `run`, and the scores on the test split, see `FinishedRun.evaluate`. If
-        there is no readable test split, or this process is not the chief, the last row of `history.csv`
-        instead of the scores.
+        The run folder's path as `run`, and the scores on the test split, see `FinishedRun.evaluate`; without
+        a readable test split, or in a process that is not the chief, the last row of `history.csv` instead.
 
     Raises:
         InputError: settings, data or folder are invalid, another process is training in the folder, or the
@@ -108,6 +107,8 @@ def train_run(
             folder.save_config(config)  # paths may have changed
         elif is_chief:
             folder.create(config, run.run_data.tokenizer, run.initial)
+        if is_chief and run.run_data.more_captions:
+            folder.write_json(folder.teacher_captions.stem, run.run_data.more_captions)
         if is_chief:
             run.write_skipped()
         run.train()
@@ -159,6 +160,7 @@ class _Run:
             progress=verbose == 1,
             teachers=[teacher_data(run, config, data, progress=verbose == 1) for run in self.teachers],
         )
+        self.run_data.more_captions = teacher_captions(self.teachers, self.run_data, folder.teacher_captions)
         if config.model.encoder is None and data.split("test"):
             self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
         self.batches = self._training_batches(self.phases[0])

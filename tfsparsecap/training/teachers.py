@@ -1,9 +1,17 @@
 """Teachers: finished runs whose words or hidden states a captioner learns, `training.teacher`."""
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
 from tfsparsecap.data.records import CaptionData
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_json
 from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.inference.splits import readable
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.runs.run_data import RunData
@@ -78,6 +86,62 @@ def teacher_data(teacher: FinishedRun, config: Config, data: CaptionData, *, pro
     settings = config.data.model_copy(update={"features": own.data.features})
     own = own.model_copy(update={"data": settings, "pruning": None})
     return RunData(own, data, teacher.tokenizer, teacher.captioner.encoder, progress)
+
+
+def teacher_captions(
+    teachers: Sequence[FinishedRun], run_data: RunData, written: Path
+) -> dict[str, list[str]]:
+    """The captions of `training.teacher_captions`: the best ones of each teacher's beam search.
+
+    Args:
+        teachers: the teachers.
+        run_data: the data of the run that is taught.
+        written: the file of the run. If it exists, the run is resumed and continues with its captions.
+
+    Returns:
+        `image_id -> captions` of the training images; unreadable images have none.
+
+    Raises:
+        InputError: an image cannot be read, or the file is damaged.
+    """
+    if written.is_file():
+        return _read_captions(written)
+    count = run_data.config.training.teacher_captions
+    captions: dict[str, list[str]] = {}
+    if not count:
+        return captions
+    for teacher, data in zip(teachers, run_data.teachers, strict=True):
+        for image_id, texts in _best_captions(teacher, data, count):
+            captions.setdefault(image_id, []).extend(texts)
+    return captions
+
+
+def _best_captions(teacher: FinishedRun, data: RunData, count: int) -> Iterator[tuple[str, list[str]]]:
+    """Each training image with the `count` best captions of a teacher."""
+    records, tokenizer = data.data.split("train"), teacher.tokenizer
+    decoder = teacher.decoder(max(count, teacher.config.decoding.beam))
+    batches = readable(data.image_batches(records, from_images=False))
+    with tqdm(total=len(records), unit="image", desc="teacher's captions", disable=not data.progress) as bar:
+        for batch in batches:
+            token_ids, scores = decoder(batch)
+            word_ids = tokenizer.to_words(token_ids[:, :count]).numpy()
+            found = np.isfinite(scores[:, :count])
+            for index, ids, usable in zip(batch["index"].numpy(), word_ids, found, strict=True):
+                texts = [tokenizer.words.decode(row) for row in ids[usable]]
+                yield records[index].image_id, [text for text in texts if text]
+            bar.update(len(found))
+
+
+def _read_captions(path: Path) -> dict[str, list[str]]:
+    remedy = "delete it, and the teachers write their captions again"
+    captions = read_json(path, remedy)
+    valid = isinstance(captions, dict) and all(
+        isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        for texts in captions.values()
+    )
+    if not valid:
+        raise InputError(f"{path} does not contain captions of images: {remedy}")
+    return captions
 
 
 def _tokens(tokenizer: Tokenizer) -> tuple:
