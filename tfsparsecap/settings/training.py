@@ -109,7 +109,7 @@ class Training(_Section):
             same vocabulary.
         teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
         teacher_captions: number of captions that each teacher writes for each training image, with a beam
-            search, and that are learned besides the reference captions (sequence-level knowledge
+            search, and that are learned instead of the reference captions (sequence-level knowledge
             distillation, Kim and Rush 2016). The run keeps them in `teacher_captions.json`.
         teacher_loss: what a captioner learns from `teacher`: its word distributions (`words`), or, for
             transformers, the hidden states of one teacher's decoder: of all layers, without reference

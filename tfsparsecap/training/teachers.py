@@ -18,6 +18,9 @@ from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.settings.schema import Config, TransformerModel
 from tfsparsecap.training.feature_relations import is_grid
 
+# Width of the search for the captions of teachers, at least.
+_LEAST_BEAM = 5
+
 
 def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
     """The runs in `training.teacher`, which may have other encoders and sizes than the run they teach.
@@ -99,7 +102,7 @@ def teacher_captions(
         written: the file of the run. If it exists, the run is resumed and continues with its captions.
 
     Returns:
-        `image_id -> captions` of the training images; unreadable images have none.
+        `image_id -> captions` of the training images for which the teachers have captions.
 
     Raises:
         InputError: an image cannot be read, or the file is damaged.
@@ -113,13 +116,13 @@ def teacher_captions(
     for teacher, data in zip(teachers, run_data.teachers, strict=True):
         for image_id, texts in _best_captions(teacher, data, count):
             captions.setdefault(image_id, []).extend(texts)
-    return captions
+    return {image_id: texts for image_id, texts in captions.items() if texts}
 
 
 def _best_captions(teacher: FinishedRun, data: RunData, count: int) -> Iterator[tuple[str, list[str]]]:
     """Each training image with the `count` best captions of a teacher."""
     records, tokenizer = data.data.split("train"), teacher.tokenizer
-    decoder = teacher.decoder(max(count, teacher.config.decoding.beam))
+    decoder = teacher.decoder(max(count, teacher.config.decoding.beam, _LEAST_BEAM))
     batches = readable(data.image_batches(records, from_images=False))
     with tqdm(total=len(records), unit="image", desc="teacher's captions", disable=not data.progress) as bar:
         for batch in batches:
