@@ -19,7 +19,9 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on
 SOURCES := tfsparsecap export benchmarks tests
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+# One more than cores, because some tests wait for other processes.
+WORKERS := $(shell nproc | awk '{ print $$1 < 4 ? $$1 + 1 : 4 }')
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 APP := android_demo
 APK := $(APP)/build/tfsparsecap.apk
 APK_WANTED := $(APP)/build/wanted.txt
