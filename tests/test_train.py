@@ -94,7 +94,7 @@ def test_of_runs_that_start_at_the_same_time_under_one_name_one_wins(tmp_path, m
         initial: ClassVar = {}
 
         def __init__(self, config, *arguments):
-            self.run_data = SimpleNamespace(tokenizer=words[config.seed])
+            self.run_data = SimpleNamespace(tokenizer=words[config.seed], taught={})
 
         def write_skipped(self):
             pass

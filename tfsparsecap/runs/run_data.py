@@ -34,7 +34,7 @@ class RunData:
         encoder: of the captioner, if it has one.
         progress: show progress bars.
         teachers: the inputs of the run's teachers, for training.
-        taught_captions: captions to train on instead of an image's references, by image.
+        taught: captions to train on instead of an image's references, by image.
         frozen: the encoder does not change any more.
     """
 
@@ -44,7 +44,7 @@ class RunData:
     encoder: keras.Layer | None
     progress: bool = True
     teachers: Sequence["RunData"] = ()
-    taught_captions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    taught: Mapping[str, Sequence[str]] = field(default_factory=dict)
     frozen: bool = False
     _sources: list[ImageSource] = field(default_factory=list)
     _cached_part: keras.Layer | None = None
@@ -78,11 +78,10 @@ class RunData:
         if self.teachers:
             theirs = [teacher.images(records, from_images=False, views=views) for teacher in self.teachers]
             images = TeacherSource(images, theirs)
-        taught = self.taught_captions
         return training_batches(
             images,
             [
-                replace(record, captions=tuple(taught.get(record.image_id, record.captions)))
+                replace(record, captions=tuple(self.taught.get(record.image_id, record.captions)))
                 for record in records
             ],
             self.tokenizer,

@@ -107,8 +107,8 @@ def train_run(
             folder.save_config(config)  # paths may have changed
         elif is_chief:
             folder.create(config, run.run_data.tokenizer, run.initial)
-        if is_chief and run.run_data.taught_captions:
-            folder.write_json(folder.teacher_captions.stem, run.run_data.taught_captions)
+        if is_chief and run.run_data.taught:
+            folder.write_json(folder.teacher_captions.stem, run.run_data.taught)
         if is_chief:
             run.write_skipped()
         run.train()
@@ -160,9 +160,7 @@ class _Run:
             progress=verbose == 1,
             teachers=[teacher_data(run, config, data, progress=verbose == 1) for run in self.teachers],
         )
-        self.run_data.taught_captions = teacher_captions(
-            self.teachers, self.run_data, folder.teacher_captions
-        )
+        self.run_data.taught = teacher_captions(self.teachers, self.run_data, folder.teacher_captions)
         if config.model.encoder is None and data.split("test"):
             self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
         self.batches = self._training_batches(self.phases[0])
