@@ -66,6 +66,11 @@ def test_captions_of_teachers_are_learned_instead_of_the_references(tiny_setting
     assert_same_arrays(arrays(by_hand.checkpoint_files()[-1]), arrays(folder.checkpoint_files()[-1]))
 
     resume_last_epoch(folder, folder.load_config())
+    folder.teacher_captions.write_text('{"a.jpg": "a dog"}', encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"teacher_captions\.json does not contain captions of images: delete it"
+    ):
+        train(tmp_path, folder.load_config(), resume=True)
 
 
 @pytest.mark.slow
