@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.text import folded
 
 #: Memory of the search grows with the beam.
 LARGEST_BEAM = 1000
@@ -50,3 +51,4 @@ class SearchOptions:
             raise InputError(f"no_repeat_ngram is {self.no_repeat_ngram}: give a length, or 0 for none")
         if not 0 <= self.length_penalty <= 10:
             raise InputError(f"length_penalty is {self.length_penalty}: give an exponent from 0 to 10")
+        object.__setattr__(self, "function_words", tuple(map(folded, self.function_words)))

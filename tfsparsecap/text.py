@@ -1,6 +1,9 @@
-"""Formatting of numbers and names for tables, reports and figures."""
+"""Formatting of numbers and names for tables, reports and figures, and comparison of words."""
 
 import re
+import unicodedata
+
+_PUNCTUATION = str.maketrans("\u2018\u2019\u02bc\u2010\u2011", "'''--")
 
 
 def percent(fraction: float) -> str:
@@ -29,3 +32,13 @@ def escaped(text: str) -> str:
         SMP \\| 16x1
     """
     return re.sub(r"([\\`*_{}\[\]<>#|~&$])", r"\\\1", one_line(text))
+
+
+def folded(text: str) -> str:
+    """Text in which equal words are equal strings: NFKC and case folding, ASCII apostrophes and hyphens.
+
+    Examples:
+        >>> folded("Stra\u00dfe") == folded("STRASSE")
+        True
+    """
+    return unicodedata.normalize("NFKC", text).casefold().translate(_PUNCTUATION)

@@ -35,6 +35,14 @@ def test_reasons_quote_files_and_are_still_one_line_that_can_be_written():
     assert text.startswith("captions.jsonl line 1: the split '? xxx") and len(text.encode()) < 700
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 11])
+@pytest.mark.parametrize("fractions", [(0, 0.5, 0.5), (0.1, 0.45, 0.45), (0.9, 0.05, 0.05)])
+def test_seeded_splits_contain_each_image_once(count, fractions):
+    names = [str(number) for number in range(count)]
+    splits, _ = seeded_splits(names, 0, "captions.csv", fractions=fractions)
+    assert sorted(splits) == sorted(names)
+
+
 def test_seeded_splits_depend_on_names_and_seed_only():
     names = [f"{n}.jpg" for n in range(200)]
     splits, note = seeded_splits(names, 3, "captions.csv")

@@ -192,8 +192,12 @@ def test_missing_folders_and_other_data_are_rejected(tmp_path):
     ids = make(tmp_path, [2])
     with pytest.raises(InputError, match=r"no folder .*nowhere/cocobu_att with files ID\.npy"):
         opened(tmp_path / "nowhere", ids)
-    with pytest.raises(InputError, match=r"no folder .*/boxes with files .* float \[regions, 4\]"):
-        opened(tmp_path, ids, box="boxes")
+    (tmp_path / "cocobu_box_relative").rename(tmp_path / "boxes")
+    with pytest.raises(
+        InputError, match=r"no folder .*/cocobu_box_relative with files .* float \[regions, 4\]"
+    ):
+        opened(tmp_path, ids)
+    (tmp_path / "boxes").rename(tmp_path / "cocobu_box_relative")
     with pytest.raises(
         InputError, match=r"none of the 1 images: .*the first: dog\.jpg: there is no .*/dog\.npy"
     ):

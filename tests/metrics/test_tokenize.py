@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.tokenize import light_tokenize, ptb_tokenize
 
@@ -25,6 +26,29 @@ ORDINARY = [
 
 def test_light_tokenize_by_hand():
     assert light_tokenize("A dog's ball ; isn't RED.") == "a dog 's ball is n't red"
+
+
+@pytest.mark.parametrize(
+    ("caption", "words"),
+    [
+        ("Zwei Kinder auf der Straße.", "zwei kinder auf der strasse"),
+        ("Une fille nai\u0308ve, un cafe\u0301", "une fille naïve un café"),
+        ("एक लड़का दौड़ता है।", "एक लड\u093cका दौड\u093cता है"),
+        ("Das ist O\u2019Neills T\u2011Shirt", "das ist o neills t-shirt"),
+    ],
+)
+def test_light_tokenize_keeps_the_words_of_all_languages(caption, words):
+    assert light_tokenize(caption) == words
+
+
+@pytest.mark.parametrize(
+    "caption", ["Eine Straße im Süden", "une fille nai\u0308ve", "एक लड़का किताब पढ़ता है", "ผู้ชายกำลังขี่ม้า"]
+)
+def test_a_generated_caption_can_equal_its_reference(caption):
+    tokenizer = WordTokenizer.from_captions([caption])
+    generated = tokenizer.decode(tokenizer.encode([caption])[0])
+    assert light_tokenize(generated) == light_tokenize(caption)
+    assert len(light_tokenize(caption).split()) == len(caption.split())
 
 
 def test_ptb_equals_pycocoevalcap(with_java):

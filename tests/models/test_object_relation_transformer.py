@@ -196,6 +196,12 @@ def test_normalisation_uses_the_unbiased_deviation():
     x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
     expected = (x - x.mean(1, keepdims=True)) / (x.std(1, ddof=1, keepdims=True) + 1e-6)
     np.testing.assert_allclose(DeviationNorm()(x), expected, atol=1e-5)
+    # The sum of squares is beyond float16's largest number.
+    wide = np.random.default_rng(0).normal(0, 50, (2, 512)).astype("float16")
+    expected = (wide - wide.mean(-1, keepdims=True, dtype=float)) / wide.std(
+        -1, ddof=1, keepdims=True, dtype=float
+    )
+    np.testing.assert_allclose(DeviationNorm(dtype="mixed_float16")(wide), expected, rtol=0.01, atol=0.002)
 
 
 @pytest.mark.parametrize(

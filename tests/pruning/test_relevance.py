@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
+from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance, prune, strip_pruning
 
 RANDOM = np.random.default_rng(0)
@@ -327,7 +328,35 @@ def test_a_resumed_training_gives_the_same_weights(tmp_path, cut):
         np.testing.assert_allclose(own, value, rtol=1e-5, atol=1e-6)
     # The first two prunings were kept, the third was undone.
     assert float(again.pruning.current_sparsity()) == pytest.approx(0.51, abs=0.01)
-    assert all(gate.logits.shape for gate in gates(again))
+    for own, other in zip(gates(again), gates(whole), strict=True):
+        np.testing.assert_array_equal(own.logits > 0, other.logits > 0)
+
+
+def test_averages_of_weights_start_again_from_a_restored_state():
+    model = prune(
+        keras.Sequential([keras.Input((8,)), keras.layers.Dense(6), keras.layers.Dense(3)]),
+        Relevance(lower_bound=0.5, metric="val_score", patience=1, weight_decay=0.0),
+    )
+    averaged = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.5)
+    model.compile(averaged, "mse", run_eagerly=True)
+    scores, states = iter([0.6, 0.4, 0.4]), {}
+
+    def score(epoch, logs):
+        logs["val_score"] = next(scores)
+        states[epoch] = [layer.stored_weight("kernel").numpy() for layer in model.layers]
+
+    def check(epoch, logs):
+        if epoch == 2:  # the state after epoch 0 was restored
+            assert_equal([layer.stored_weight("kernel") for layer in model.layers], states[0])
+
+    random = np.random.default_rng(0)
+    inputs, outputs = random.normal(size=(16, 8)), random.normal(size=(16, 3))
+    callbacks = [
+        swap_averages(False),
+        keras.callbacks.LambdaCallback(on_epoch_begin=check, on_epoch_end=score),
+    ]
+    model.fit(inputs, outputs, epochs=3, batch_size=4, verbose=0, callbacks=callbacks)
+    assert len(states) == 3 and not np.allclose(states[0][0], states[1][0])
 
 
 @pytest.mark.filterwarnings("error::UserWarning")

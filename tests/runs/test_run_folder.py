@@ -80,6 +80,25 @@ def test_a_moved_start_run_is_accepted(tmp_path):
         folder.check(load_config(None, ["training.start_from=runs/other"]), resume=True)
 
 
+@pytest.mark.parametrize(
+    ("setting", "before", "now", "other"),
+    [
+        ("training.teacher", "[runs/a,runs/b]", "[/moved/a,/moved/b]", "[runs/b,runs/a]"),
+        ("model.encoder.weights", "tiny.safetensors", "/moved/tiny.safetensors", "/moved/large.safetensors"),
+        ("model.encoder.slimmed", "runs/a/encoder.keras", "/moved/a/encoder.keras", "runs/b/encoder.keras"),
+    ],
+)
+def test_moved_files_are_accepted(setting, before, now, other, tmp_path):
+    def config(value):
+        return load_config(None, ["model.encoder.network=tiny_vit_5m", f"{setting}={value}"])
+
+    folder = RunFolder(tmp_path / "run")
+    folder.create(config(before), tokenizer())
+    folder.check(config(now), resume=True)
+    with pytest.raises(InputError, match=f"has {setting}="):
+        folder.check(config(other), resume=True)
+
+
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     folder = RunFolder(tmp_path)
     with folder.locked():

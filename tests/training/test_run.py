@@ -58,7 +58,7 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
     settings = [*tiny_settings, *STATEFUL, f"data.cache_folder={tmp_path / 'cache'}"]
     whole, scores, messages = train(tmp_path / "whole", settings)
     assert any(text.startswith("the encoder has random weights") for text in messages)
-    save = SaveEpoch.on_epoch_end
+    save, cached = SaveEpoch.on_epoch_end, set((tmp_path / "cache").iterdir())
 
     def save_and_stop(self, epoch, logs=None):
         save(self, epoch, logs)
@@ -72,6 +72,7 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
                 train(tmp_path / "stopped", settings, resume=epoch > 0)
     stopped, resumed, messages = train(tmp_path / "stopped", settings, resume=True)
     assert "resuming after epoch 3" in messages
+    assert set((tmp_path / "cache").iterdir()) == cached  # fine-tuning needs no features
     assert_same_arrays(arrays(stopped.checkpoint(4)), arrays(whole.checkpoint(4)))
     assert resumed["CIDEr"] == scores["CIDEr"]
     assert resumed["sparsity"] == scores["sparsity"] == pytest.approx(0.8, abs=0.001)
@@ -165,6 +166,75 @@ def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp
     best = [array for key, array in arrays(folder.checkpoint(2)).items() if key.startswith("model/")]
     for kept in FinishedRun.load(folder.path).captioner.get_weights():
         assert any(np.array_equal(kept, array) for array in best)
+
+
+#: Training on rewards after the training.
+REWARDS = ["training.scst.epochs=1", "training.scst.batch_size=10", "training.scst.samples=2"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.filterwarnings("ignore:nothing was pruned", "ignore:.* never met")
+def test_a_run_that_pruned_nothing_can_be_trained_on_rewards(tiny_settings, tmp_path):
+    more = ["pruning.method=relevance", "pruning.metric=validation_CIDEr", "pruning.lower_bound=99"]
+    settings = [*tiny_settings, *more, *REWARDS, "training.epochs=1", "training.validation_images=2"]
+    folder, result, _ = train(tmp_path, settings)
+    assert result["sparsity"] == 0 and history(folder)[-1]["phase"] == "scst"
+    resume_last_epoch(folder, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("schemed", [False, True])
+def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
+    schemed, tiny_settings, tmp_path, monkeypatch
+):
+    scores = [0.1, 0.9, 0.2]
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = scores[epoch]
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    more = ["pruning.method=magnitude", "pruning.allocation=uniform", "pruning.sparsity=0.5"]
+    if schemed:
+        more += ["pruning.encoder=B", "training.epochs=1", "training.fine_tune.epochs=1", "data.max_length=4"]
+        more += ["model.encoder.trainable=false", "training.batch_size=50"]
+    else:
+        more += ["pruning.encoder=true", "pruning.begin=0.5", "training.epochs=2"]
+        more += ["model.encoder.trainable=true", "training.restore_best=true"]
+    settings = [*tiny_settings, *more, *REWARDS]
+    folder, _, messages = train(tmp_path, settings)
+    assert ("restoring the weights of epoch 2, the best on validation" in messages) != schemed
+    kernel = np.asarray(FinishedRun.load(folder.path).captioner.encoder.convolution.kernel)
+    assert np.mean(kernel == 0) == pytest.approx(0.5, abs=0.01)
+    resume_last_epoch(folder, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_a_checkpoint_that_is_gone_is_not_restored(tiny_settings, tmp_path, monkeypatch):
+    scores = [0.9, 0.5, 0.3]
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = scores[epoch]
+        (tmp_path / "tiny" / "checkpoints" / "epoch-0001.npz").unlink(missing_ok=True)
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    more = ["pruning=null", "training.restore_best=true", "training.epochs=3", "training.batch_size=50"]
+    _, _, messages = train(tmp_path, [*tiny_settings, *more])
+    assert "restoring the weights of epoch 2, the best on validation" in messages
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_unreadable_validation_images_do_not_stop_a_run(tiny_settings, tmp_path, shared_folder):
+    data = tmp_path / "scenes"
+    shutil.copytree(shared_folder / "scenes", data)
+    settings = [*tiny_settings, "pruning=null", "training.validation_images=1", f"data.folder={data}"]
+    load_data(load_config(None, settings)).split("validation")[0].image.write_bytes(b"broken")
+    with pytest.warns(UserWarning, match="there are no validation scores: there are no images to score"):
+        folder, _, _ = train(tmp_path / "runs", [*settings, "training.epochs=1"])
+    assert "validation_CIDEr" not in history(folder)[0]
 
 
 @pytest.mark.slow

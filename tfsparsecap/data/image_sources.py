@@ -63,7 +63,13 @@ class ImageFileSource:
         on_bad_record: see `BadRecords`.
     """
 
-    def __init__(self, records: Sequence[Record], image_size: int, on_bad_record: OnBadRecord = "skip"):
+    def __init__(
+        self,
+        records: Sequence[Record],
+        image_size: int,
+        on_bad_record: OnBadRecord = "skip",
+        progress: bool = True,
+    ):
         self.views = 1
         shape = (image_size, image_size, 3)
         self.specs = {"image": tf.TensorSpec(shape, tf.uint8)}
@@ -76,7 +82,15 @@ class ImageFileSource:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             results = threads.map(self._try, range(len(records)))
             # The progress bar appears after three seconds.
-            results = tqdm(results, total=len(records), desc="reading", unit="image", delay=3, leave=False)
+            results = tqdm(
+                results,
+                total=len(records),
+                desc="reading",
+                unit="image",
+                delay=3,
+                leave=False,
+                disable=not progress,
+            )
             for index, (record, error) in enumerate(zip(records, results, strict=True)):
                 self.usable[index] = error is None
                 if error is not None:

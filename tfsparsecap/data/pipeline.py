@@ -67,14 +67,11 @@ class TrainingBatches:
         groups = np.maximum(captions[captions > 0] // self.captions_per_image, 1).sum()
         return int(groups) * self.captions_per_image // self.batch_size
 
-    def epoch(
-        self, number: int, skip_steps: int = 0, context: tf.distribute.InputContext | None = None
-    ) -> tf.data.Dataset:
+    def epoch(self, number: int, context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
         """The batches of one epoch; every call returns the same ones.
 
         Args:
             number: number of the epoch, from 0.
-            skip_steps: steps to skip, for resuming in the middle of an epoch.
             context: from `strategy.distribute_datasets_from_function`; this process gets its part of every
                 batch.
 
@@ -83,7 +80,7 @@ class TrainingBatches:
             [B / k, N, D], "tokens": int32 [B, T]}`, targets int32 [B, T], with k captions per image.
         """
         rows, views, lengths = self._order(number)
-        here, part = 1, 0
+        part = 0
         if context is not None:
             share = context.get_per_replica_batch_size(self.batch_size)
             if share % self.captions_per_image:
@@ -98,13 +95,10 @@ class TrainingBatches:
                 for values, size in ((rows, share), (views, share // self.captions_per_image))
             )
             lengths = lengths.repeat(here)
-        # Augmentation draws random numbers batch by batch, so skipped batches must be augmented, too.
-        late = skip_steps * here if self.augment is not None else 0
-        early = skip_steps * here - late
-        dataset = tf.data.Dataset.from_tensor_slices((rows[early:], views[early:], lengths[early:]))
+        dataset = tf.data.Dataset.from_tensor_slices((rows, views, lengths))
         dataset = dataset.map(self._gather, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         if self.augment is not None:
-            dataset = self.augment.apply(dataset, [self.seed, number, part]).skip(late)
+            dataset = self.augment.apply(dataset, [self.seed, number, part])
         return dataset.prefetch(4)
 
     def _order(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -163,6 +163,7 @@ def seeded_splits(
     order = np.random.default_rng(seed).permutation(len(ids))
     least = 1 if len(ids) >= 3 else 0
     validation, test = (max(least, round(share * len(ids))) if share else 0 for share in fractions[1:])
+    test = min(test, len(ids) - validation)  # both may have been rounded up
     names = ["validation"] * validation + ["test"] * test + ["train"] * (len(ids) - validation - test)
     shares = "/".join(f"{100 * share:g}" for share in fractions)
     note = f"{source} has no splits: {len(ids)} images were split {shares} at random with seed {seed}"

@@ -74,14 +74,12 @@ class RegionFeatures:
         image_ids: Sequence[str],
         *,
         feature_size: int | None = None,
-        att: str = "cocobu_att",
-        fc: str = "cocobu_fc",
-        box: str = "cocobu_box_relative",
         buckets: Sequence[int] = (36, 50, 75, 100),
         max_regions: int = 100,
         on_bad_record: OnBadRecord = "skip",
         need_boxes: bool,
         need_pooled: bool,
+        progress: bool = True,
     ):
         self.image_ids = list(image_ids)
         self.max_regions = max_regions
@@ -89,11 +87,10 @@ class RegionFeatures:
         self.need_boxes, self.need_pooled = need_boxes, need_pooled
         if not self.image_ids:
             raise InputError(f"there are no images for the features in {folder}: use data with images")
-        self._att = _Files(Path(folder) / att, self.image_ids, "[regions, D]", max_regions)
-        self._box = (
-            _Files(Path(folder) / box, self.image_ids, "[regions, 4]", max_regions) if need_boxes else None
-        )
-        self._fc = _Files(Path(folder) / fc, self.image_ids, "[D]") if need_pooled else None
+        att, box, fc = (Path(folder) / name for name in ("cocobu_att", "cocobu_box_relative", "cocobu_fc"))
+        self._att = _Files(att, self.image_ids, "[regions, D]", max_regions)
+        self._box = _Files(box, self.image_ids, "[regions, 4]", max_regions) if need_boxes else None
+        self._fc = _Files(fc, self.image_ids, "[D]") if need_pooled else None
         self._expected = f"feature_size is {feature_size}"
         self.feature_size = feature_size or self._first_width()
         bad = BadRecords(on_bad_record)
@@ -101,7 +98,15 @@ class RegionFeatures:
         # The progress bar is shown after three seconds.
         with contextlib.closing(self._check_all()) as checks:
             total = len(self.image_ids)
-            bar = tqdm(checks, total=total, desc="indexing", unit="image", delay=3, leave=False)
+            bar = tqdm(
+                checks,
+                total=total,
+                desc="indexing",
+                unit="image",
+                delay=3,
+                leave=False,
+                disable=not progress,
+            )
             for index, result in enumerate(bar):
                 if isinstance(result, int):
                     self.regions[index] = result

@@ -14,6 +14,7 @@ from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, e
 from tfsparsecap.metrics.sentence_faults import fault_statistics, text_faults
 from tfsparsecap.metrics.tokenize import light_tokenize
 from tfsparsecap.search_options import SearchOptions
+from tfsparsecap.text import folded
 
 # Ids that every programming language can read as an integer.
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -119,13 +120,17 @@ def all_scores_of(
 def _by_image(
     captions: Iterable[ImageCaption],
 ) -> tuple[dict[str, Sequence[str]], dict[str, str], list[str]]:
-    """References and captions of the images with a word in a reference, and the ids of the others."""
+    """References and captions of the images with a word in a reference, and the ids of the others.
+
+    Both are normalised as the vocabulary is: the PTB tokenizer does not do it.
+    """
     references: dict[str, Sequence[str]] = {}
     texts: dict[str, str] = {}
     without: list[str] = []
     for one in captions:
         if any(map(light_tokenize, one.references)):
-            references[one.image_id], texts[one.image_id] = one.references, one.caption
+            references[one.image_id] = [folded(text) for text in one.references]
+            texts[one.image_id] = folded(one.caption)
         else:
             without.append(one.image_id)
     if not texts:

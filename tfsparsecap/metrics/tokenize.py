@@ -1,7 +1,9 @@
 """Tokenisation for scores: the PTB tokenizer, as in the COCO evaluation, or a light one without Java."""
 
+import functools
 import re
 import tempfile
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,19 +11,31 @@ from pycocoevalcap.tokenizer import ptbtokenizer
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.java import run_java
+from tfsparsecap.text import folded
 
 # Tokens that the COCO evaluation removes.
 _PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 
 # Tags such as <unk>, numbers with separators, words with inner hyphens and full stops, symbols. As in the
 # Penn Treebank "isn't" is two words (is, n't), and so are "dog's" (dog, 's) and "cannot" (can, not).
-_TOKENS = re.compile(
-    r"<\w+>|n't\b|'(?:s|re|ve|ll|d|m)\b|\d+(?:[.,:]\d+)+|can(?=not\b)|\w+?(?=n't\b)|\w+(?:[-.]\w+)*|[&#%$@+*=]"
+_PATTERN = (
+    r"<\w+>|n't\b|'(?:s|re|ve|ll|d|m)\b|\d+(?:[.,:]\d+)+|can(?=not\b)|\w+?(?=n't\b)|\w+(?:[-.]\w+)*"
+    r"|[&#%$@+*=]"
 )
+_TOKENS = re.compile(_PATTERN)
+
+
+@functools.cache
+def _tokens_with_marks() -> re.Pattern[str]:
+    """`_TOKENS` for words with combining marks, such as Hindi's vowels, which are not in `\\w`; slower."""
+    marks = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M")
+    return re.compile(_PATTERN.replace(r"\w", rf"[\w{marks}]").replace(r"\b", rf"(?![\w{marks}])"))
 
 
 def light_tokenize(caption: str) -> str:
-    """The words of a caption in lower case, separated by spaces, without punctuation; does not need Java.
+    """The words of a caption, separated by spaces, without case and punctuation; does not need Java.
+
+    Letters are normalised as in vocabularies (`text.folded`): a generated caption can equal a reference.
 
     Agrees with `ptb_tokenize` on 40 434 of Flickr8k's 40 455 captions; differs on abbreviations ("Jr.") and
     on brackets, which `ptb_tokenize` turns into words ("-lrb-").
@@ -30,7 +44,8 @@ def light_tokenize(caption: str) -> str:
         >>> light_tokenize('Two dogs , one of them the man\\'s, play in "the snow".')
         "two dogs one of them the man 's play in the snow"
     """
-    return " ".join(_TOKENS.findall(caption.lower().replace("\u2019", "'")))
+    words = folded(caption)
+    return " ".join((_TOKENS if words.isascii() else _tokens_with_marks()).findall(words))
 
 
 def ptb_tokenize(captions: Iterable[str]) -> list[str]:

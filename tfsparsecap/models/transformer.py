@@ -34,10 +34,10 @@ class DeviationNorm(keras.layers.Layer):
         self.offset = self.add_weight(name="offset", shape=(size,), initializer="zeros")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        count = x.shape[-1]
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        count, wide = x.shape[-1], ops.cast(x, "float32")  # the sum of squares may overflow in float16
+        centred = wide - ops.mean(wide, axis=-1, keepdims=True)
         deviation = ops.sqrt(ops.sum(ops.square(centred), axis=-1, keepdims=True) / (count - 1))
-        return self.scale * centred / (deviation + self.epsilon) + self.offset
+        return self.scale * ops.cast(centred / (deviation + self.epsilon), x.dtype) + self.offset
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")

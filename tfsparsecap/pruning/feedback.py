@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.keras_internals import restart_averages
 
 #: Keras's callbacks that save the training state; the method must get the epoch's logs before them.
 _SAVING = tuple(
@@ -26,6 +27,8 @@ class ValidationDriven:
 
     #: Name of the score in an epoch's logs.
     metric: str
+    #: Whether the last `on_validation_end` has changed weights; averages of the weights then start again.
+    changed_weights: bool = False
 
     @property
     def finished(self) -> bool:
@@ -94,6 +97,8 @@ class Feedback(keras.callbacks.Callback):
             self._check(logs)
         if self.method.on_validation_end(logs):
             self.model.stop_training = True
+        if self.method.changed_weights:
+            restart_averages(self.model.optimizer)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self.check_later:

@@ -115,6 +115,8 @@ class FrozenMask(FixedMask):
     ) -> None:
         super().__init__(sparsity or 0.0, total_steps, block_shape=block_shape)
         self.requested = sparsity
+        #: Whether a model without zeros is accepted; its gates then all stay open.
+        self.accept_dense = False
         #: Whether the mask is loaded from a file, together with the weights.
         self.restored = False
 
@@ -124,7 +126,7 @@ class FrozenMask(FixedMask):
             return
         self.close([size > 0.0 for size in self.magnitudes()])
         found = float(self.current_sparsity())
-        if found == 0.0:
+        if found == 0.0 and not self.accept_dense:
             raise InputError(
                 f"{model.name} has no zero weights, so there is no mask to keep: give a pruned model"
                 " (training.start_from in a configuration)"

@@ -201,6 +201,7 @@ class Relevance(ValidationDriven, FixedMask):
         return _value(self._phase) == _FINISHED
 
     def on_validation_end(self, logs: Mapping[str, float]) -> bool:
+        self.changed_weights = False
         if self.finished or self.metric not in logs:
             return False
         score = self.sign * float(logs[self.metric])
@@ -278,6 +279,7 @@ class Relevance(ValidationDriven, FixedMask):
         self._best_score.assign(score)
 
     def _restore_best(self) -> None:
+        self.changed_weights = True
         for best, weight in zip(self._best_values, self._all_weights, strict=True):
             weight.assign(best)
         self.close([tf.convert_to_tensor(mask) for mask in self._best_masks])

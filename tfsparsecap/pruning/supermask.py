@@ -21,9 +21,9 @@ class Supermask(PruningMethod):
     As in the papers, the importance of a gate is learned from its straight-through gradient; a schedule
     decides when gates close. With `z` the state of a gate (`W' = W * z`), closing an open gate changes the
     loss to second order by `E[(dL/dz)^2] / 2` (the Fisher estimate of the curvature), so each gate keeps an
-    exponential moving average of its squared gradient. At each update of the schedule, the gates of the whole
-    model are ranked by importance per weight, and the least important are closed to reach the scheduled
-    sparsity.
+    exponential moving average of its squared gradient. (It is the gradient of a batch's mean loss, not of
+    single examples.) At each update of the schedule, the gates of the whole model are ranked by importance
+    per weight, and the least important are closed to reach the scheduled sparsity.
 
     Weights behind closed gates keep learning from the straight-through gradient: a gate that was closed too
     early gains importance and opens again. After the last update the gates are frozen and the remaining

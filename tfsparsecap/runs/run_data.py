@@ -46,7 +46,7 @@ class RunData:
     teachers: Sequence["RunData"] = ()
     taught: Mapping[str, Sequence[str]] = field(default_factory=dict)
     frozen: bool = False
-    _sources: list[ImageSource] = field(default_factory=list)
+    _skipped: list[list[Skipped]] = field(default_factory=list)
     _cached_part: keras.Layer | None = None
     _caches: list[FeatureCache] = field(default_factory=list)
 
@@ -110,19 +110,20 @@ class RunData:
         features = [] if from_images else self.features(records, views)
         source: ImageSource
         if encoder is None:
-            source = RegionFeatureSource(region_features(self.config, records), settings.on_bad_record)
+            features_of = region_features(self.config, records, progress=self.progress)
+            source = RegionFeatureSource(features_of, settings.on_bad_record)
         elif features:
             whole = self._cached_part is self.encoder
             source = FeatureCacheSource(records, *features, name="features" if whole else "frozen_features")
         else:
-            source = ImageFileSource(records, encoder.image_size, settings.on_bad_record)
-        self._sources.append(source)
+            source = ImageFileSource(records, encoder.image_size, settings.on_bad_record, self.progress)
+        self._skipped.append(source.skipped)  # grows when files are read again
         return source
 
     @property
     def skipped(self) -> list[Skipped]:
         """Records whose image could not be read, among those read so far."""
-        return list(dict.fromkeys(entry for source in self._sources for entry in source.skipped))
+        return list(dict.fromkeys(entry for skipped in self._skipped for entry in skipped))
 
     def features(self, records: Sequence[Record], views: int = 1) -> list[FeatureCache]:
         """Features of each view: of the images of all splits, then of these records.

@@ -29,6 +29,14 @@ MAY_CHANGE = (
     "data.cache_folder",
     "training.validation_images",
 )
+# Paths that may change when a run is resumed, if their last parts stay: files and folders that were moved, or
+# are seen from another folder. (The file of a slim encoder has the same name in all runs.)
+_MAY_MOVE = {
+    "training.start_from": 1,
+    "training.teacher": 1,
+    "model.encoder.weights": 1,
+    "model.encoder.slimmed": 2,
+}
 KEPT_CHECKPOINTS = 2
 
 
@@ -93,7 +101,7 @@ class RunFolder:
         return [
             (key, before, now)
             for key, before, now in differences(self.load_config(), config)
-            if key not in MAY_CHANGE and not (key == "training.start_from" and _same_name(before, now))
+            if key not in MAY_CHANGE and not _has_moved(key, before, now)
         ]
 
     def _is_incomplete(self) -> bool:
@@ -276,13 +284,17 @@ def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | N
 
 
 def of_phase(history: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:
-    """The epochs of one phase: `train` or `fine_tune`."""
+    """The epochs of one phase, by its name."""
     return [row for row in history if row["phase"] == phase]
 
 
-def _same_name(before: Any, now: Any) -> bool:
-    """Whether two paths may name the same run, moved or seen from another folder."""
-    return isinstance(before, str) and isinstance(now, str) and Path(before).name == Path(now).name
+def _has_moved(key: str, before: Any, now: Any) -> bool:
+    """Whether the values of a setting are paths that may name the same file or folder."""
+    parts = _MAY_MOVE.get(key)
+    if parts is None or before is None or now is None:
+        return False
+    old, new = ([value] if isinstance(value, str) else value for value in (before, now))
+    return [Path(path).parts[-parts:] for path in old] == [Path(path).parts[-parts:] for path in new]
 
 
 def _shown(value: Any) -> str:

@@ -132,7 +132,7 @@ def _whole_encoder(settings: Encoder, policy: str, weights: bool) -> Any:
         return models.ApplicationsEncoder(network, **arguments)
 
 
-def region_features(config: Config, records: Sequence[Record]) -> RegionFeatures:
+def region_features(config: Config, records: Sequence[Record], *, progress: bool = True) -> RegionFeatures:
     """Index of the records' files in `data.features`.
 
     Raises:
@@ -155,4 +155,5 @@ def region_features(config: Config, records: Sequence[Record]) -> RegionFeatures
         need_boxes=config.model.kind == "object_relation_transformer",
         # Without this folder, the feature of the whole image is the mean of its region features.
         need_pooled=config.model.kind == "up_down" and (folder / "cocobu_fc").is_dir(),
+        progress=progress,
     )

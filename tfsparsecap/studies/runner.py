@@ -259,7 +259,8 @@ class _Process:
 
 
 def _epochs(run: GridRun) -> int:
-    return run.config.training.epochs + run.config.training.fine_tune.epochs
+    training = run.config.training
+    return training.epochs + training.fine_tune.epochs + (training.scst.epochs if training.scst else 0)
 
 
 def _finished_epochs(run: GridRun, study_folder: Path) -> int:

@@ -1,6 +1,7 @@
 """Callbacks of a run: validation by decoding, checkpoints and history, time left."""
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,8 +11,10 @@ import tensorflow as tf
 from tfsparsecap.data.records import Record
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
+from tfsparsecap.errors import InputError
 from tfsparsecap.inference.scoring import scores_of
 from tfsparsecap.inference.splits import caption_records
+from tfsparsecap.pruning.feedback import ValidationDriven
 from tfsparsecap.runs.checkpoints import save_checkpoint
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.training.workers import Alone
@@ -33,6 +36,21 @@ class Validation(keras.callbacks.Callback):
     #: The scores, and how many images each needs: CIDEr weighs words by the number of images they occur in.
     SCORES: ClassVar = {"validation_CIDEr": 2, "validation_BLEU-4": 1}
 
+    @classmethod
+    def check_metric(cls, method: ValidationDriven, images: int) -> None:
+        """Checks that a validation computes the score that a pruning method follows.
+
+        Raises:
+            InputError: it does not.
+        """
+        names = [name for name, fewest in cls.SCORES.items() if images >= fewest]
+        if method.metric in cls.SCORES and method.metric not in names:
+            raise InputError(
+                f"{type(method).__name__} needs {method.metric}, but there are {images} validation images:"
+                " set training.validation_images higher, and give data with a validation split"
+            )
+        method.check_metric(["loss", *names])
+
     def __init__(
         self,
         captioner: keras.Model,
@@ -47,7 +65,11 @@ class Validation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         captions, _ = caption_records(self.decoder, self.records, self.batches, self.tokenizer)
-        scores = {f"validation_{name}": score for name, score in scores_of(captions).items()}
+        try:
+            scores = {f"validation_{name}": score for name, score in scores_of(captions).items()}
+        except InputError as error:  # no image can be read, or no caption has a word
+            warnings.warn(f"there are no validation scores: {error}", stacklevel=2)
+            return
         logs.update((name, scores[name]) for name in self.SCORES if name in scores)
 
 
@@ -78,7 +100,7 @@ class SaveEpoch(keras.callbacks.Callback):
     Args:
         folder: of the run.
         history: rows of previous epochs; this callback appends the new ones.
-        phase: `"train"` or `"fine_tune"`.
+        phase: name of the phase.
         sparsity: returns the final sparsity of a pruned model, or None: only epochs with that sparsity can
             be the best. It is called after each epoch, because some methods know it only at the end.
         patience: stop after this many epochs without a better validation CIDEr; None never stops.
@@ -132,7 +154,7 @@ class TimeLeft(keras.callbacks.Callback):
 
     Args:
         report: called with the message.
-        more_epochs: epochs that will follow with other calls of `fit`.
+        more_epochs: epochs of later iterations of `training.slim`.
     """
 
     def __init__(self, report: Callable[[str], None], more_epochs: int = 0):

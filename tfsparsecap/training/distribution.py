@@ -23,7 +23,13 @@ from tfsparsecap.training.phases import Phase
 from tfsparsecap.training.workers import Alone, Team
 
 #: Settings that may differ among the workers: locations.
-_OWN = (*MAY_CHANGE, "training.start_from", "training.teacher", "model.encoder.weights")
+_OWN = (
+    *MAY_CHANGE,
+    "training.start_from",
+    "training.teacher",
+    "model.encoder.weights",
+    "model.encoder.slimmed",
+)
 _PROBLEMS = {
     "version": "has another version of tfsparsecap, TensorFlow, Keras or NumPy than the chief: install it",
     "workers": "has another list of workers than the chief: give all the same list in the same order",

@@ -7,6 +7,7 @@ import numpy as np
 
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import error_prefix
+from tfsparsecap.gates import gates
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import FrozenMask, PruningMethod, fix_zeros, prune, registry, strip_pruning
 from tfsparsecap.settings.build import make_captioner
@@ -86,14 +87,18 @@ def gate_for_fine_tuning(
 
 
 def keep_masks(captioner: Captioner, block_shape: tuple[int, int], *, restored: bool) -> None:
-    """Fixes all masks of a captioner that has been pruned.
+    """Fixes all masks of a captioner that has been pruned; call it before its encoder is frozen.
+
+    A method that follows a score may have pruned nothing: then all gates stay open.
 
     Args: see `gate_captioner`.
     """
+    encoder = captioner.encoder
+    dense_encoder = encoder is not None and not gates(encoder)
     _strip(captioner, restored)
     mask = FrozenMask(block_shape=block_shape)
-    mask.restored = restored
-    prune(captioner, mask)
+    mask.restored, mask.accept_dense = restored, True
+    prune(captioner, mask, skip=encoder.name if dense_encoder else ())
 
 
 def _strip(captioner: Captioner, restored: bool) -> None:

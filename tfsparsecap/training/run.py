@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,8 @@ class _Run:
         self.run_data.taught = teacher_captions(self.teachers, self.run_data, folder.teacher_captions)
         if config.model.encoder is None and data.split("test"):
             self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
-        self.batches = self._training_batches(self.phases[0])
+        reached = self._reached
+        self.batches = self._training_batches(reached if reached.kind == "fine_tune" else self.phases[0])
         if checkpoint is None and config.training.start_from is None:
             start_at_frequencies(self.captioner, self.batches.targets)
         self.initial = named_weights(self.captioner) if config.training.keep_initial else {}
@@ -185,21 +187,29 @@ class _Run:
         # With scheme B, nothing is pruned before fine-tuning; none of these epochs can be the best.
         return self.config.pruning.sparsity if self.config.pruning else None
 
+    @property
+    def _reached(self) -> Phase:
+        """The phase of the checkpoint, or the first one."""
+        name = read_notes(self.checkpoint)["phase"] if self.checkpoint else self.phases[0].name
+        return next(phase for phase in self.phases if phase.name == name)
+
     def train(self) -> None:
         """Runs all phases, starting from the checkpoint if there is one."""
-        names = [phase.name for phase in self.phases]
-        reached = read_notes(self.checkpoint)["phase"] if self.checkpoint else names[0]
+        reached, at = self._reached, self.phases.index(self._reached)
         if self.checkpoint is not None and self.slimming is not None:
-            iteration = self.phases[names.index(reached)].iteration or self.slimming.settings.iterations
-            self.slimming.load(self.folder.slim_encoder(iteration))
-        for phase in self.phases[names.index(reached) :]:
-            self._train_phase(phase, self.checkpoint if phase.name == reached else None)
+            self.slimming.load(
+                self.folder.slim_encoder(reached.iteration or self.slimming.settings.iterations)
+            )
+        for phase in self.phases[:at]:
+            self._gate(phase, restored=True)
+        for phase in self.phases[at:]:
+            self._train_phase(phase, self.checkpoint if phase is reached else None)
 
     def finish(self) -> dict[str, Any]:
         """Writes the final model, evaluates it and writes the scores."""
         config, folder, data = self.config, self.folder, self.run_data.data
-        rows = self.history
-        last = of_phase(rows, rows[-1]["phase"])
+        rows = [row for row in self.history if folder.checkpoint(row["epoch"]).is_file()]
+        last = of_phase(rows, self.history[-1]["phase"])
         best = best_epoch(last if self._phases_differ else rows, self.target)
         if config.training.restore_best and best is not None:
             self.report(f"restoring the weights of epoch {best}, the best on validation")
@@ -214,7 +224,7 @@ class _Run:
                 f"runs that start from this one need model.encoder.slimmed={folder.encoder} and"
                 " training.slim=null"
             )
-        result = rows[-1]
+        result = self.history[-1]
         try:
             if not data.split("test"):
                 raise InputError(f"{data.name} has no test split")
@@ -246,7 +256,8 @@ class _Run:
         else:
             tokenizer = make_tokenizer(config, data)
         with self.strategy.scope():
-            self.captioner = make_captioner(config, tokenizer, weights=start is None)
+            published = start is None and self.checkpoint is None  # otherwise replaced soon
+            self.captioner = make_captioner(config, tokenizer, weights=published)
         if self.strategy.num_replicas_in_sync > 1:
             distribution.synchronize_batch_normalization(self.captioner)
         if start is not None and where is not None:
@@ -262,15 +273,10 @@ class _Run:
 
     def _training_batches(self, phase: Phase):
         if phase.kind == "scst":
-            self._freeze_encoder()
             self.run_data.freeze_encoder()
         return self.run_data.training_batches(
             from_images=phase.from_images, batch_size=phase.batch_size, rewards=phase.kind == "scst"
         )
-
-    def _freeze_encoder(self) -> None:
-        if self.captioner.encoder is not None:
-            self.captioner.encoder.trainable = False
 
     def _prune(self) -> None:
         initial = None
@@ -284,26 +290,13 @@ class _Run:
                 initial_weights=initial,
                 restored=self.checkpoint is not None,
             )
-        self._check_metric()
+        if isinstance(self.pruning, ValidationDriven):
+            Validation.check_metric(self.pruning, len(self._validation_records()))
         self._report_gates()
 
     def _report_gates(self) -> None:
         if self.pruning is not None:
             self.report(self.pruning.describe())
-
-    def _check_metric(self) -> None:
-        """Checks that validation computes the score that the pruning method follows, if any."""
-        if not isinstance(self.pruning, ValidationDriven):
-            return
-        images = len(self._validation_records())
-        names = [name for name, fewest in Validation.SCORES.items() if images >= fewest]
-        if self.pruning.metric in Validation.SCORES and self.pruning.metric not in names:
-            raise InputError(
-                f"pruning.method={self.config.pruning.method} needs {self.pruning.metric}, but there are"
-                f" {images} validation images: set training.validation_images higher, and give data with a"
-                " validation split"
-            )
-        self.pruning.check_metric(["loss", *names])
 
     def _validation_records(self) -> list:
         return self.run_data.data.split("validation")[: self.config.training.validation_images]
@@ -315,19 +308,11 @@ class _Run:
         with self.strategy.scope():
             if removes and self.slimming is not None:
                 self.report(self.slimming.begin(phase.iteration, self.folder))
-            if phase.kind == "fine_tune":
-                self.captioner.encoder.trainable = True
-                self.batches = self._training_batches(phase)
-                restored = checkpoint is not None
-                gate_for_fine_tuning(self.captioner, self.config, self._steps(phase), restored=restored)
-            elif later:
-                self._freeze_encoder()  # it gets no gates
-                if self.pruning is not None:
-                    keep_masks(self.captioner, self.pruning.block_shape, restored=checkpoint is not None)
+            if later:
+                self._gate(phase, restored=checkpoint is not None)
                 if checkpoint is not None:
                     load_checkpoint(checkpoint, self.captioner)  # features depend on the encoder's weights
                 self.batches = self._training_batches(phase)
-            if later:
                 self._report_gates()
             steps, encoder = self._steps(phase), self.captioner.encoder
             own_rate = phase.kind == "train" and encoder is not None
@@ -360,10 +345,22 @@ class _Run:
             verbose=self.verbose,
         )
 
+    def _gate(self, phase: Phase, *, restored: bool) -> None:
+        """Changes the gates at the beginning of fine-tuning or of the training on rewards."""
+        encoder = self.captioner.encoder
+        if phase.kind == "fine_tune":
+            encoder.trainable = True
+            gate_for_fine_tuning(self.captioner, self.config, self._steps(phase), restored=restored)
+        elif phase.kind == "scst":
+            if self.pruning is not None:
+                keep_masks(self.captioner, self.pruning.block_shape, restored=restored)
+            if encoder is not None:
+                encoder.trainable = False
+
     def _steps(self, phase: Phase) -> int:
         """Steps of all phases of a kind, which share a schedule."""
         epochs = sum(other.epochs for other in self.phases if other.kind == phase.kind)
-        return epochs * self.batches.steps_per_epoch
+        return epochs * replace(self.batches, batch_size=phase.batch_size).steps_per_epoch
 
     @property
     def _phases_differ(self) -> bool:

@@ -175,40 +175,40 @@ class Team(Alone):
         connection = Connection(connected)
         try:
             greeting = connection.receive(GREETING)
-            index, answer = self._judged(greeting or {})
-            if answer:
-                connection.send({"rejected": answer})
-                connection.close()
-                return
             with self._changed:
+                index, answer = self._check_greeting(greeting or {})
+                if answer:
+                    connection.send({"rejected": answer})
+                    connection.close()
+                    return
                 before, self._others[index] = self._others.get(index), connection
                 connection.send({"welcome": True})
                 self._changed.notify_all()
             if before is not None:  # killed and started again, or started twice
                 name = self.cluster.name(index)
-                before.send({"rejected": f"{name} was started a second time: start each worker once"})
+                with contextlib.suppress(OSError):  # killed
+                    before.send({"rejected": f"{name} was started a second time: start each worker once"})
                 before.close()
         except (OSError, BadMessage):
             connection.close()
         finally:
             greetings.release()
 
-    def _judged(self, greeting: dict[str, Any]) -> tuple[int, str]:
+    def _check_greeting(self, greeting: dict[str, Any]) -> tuple[int, str]:
         """The worker that greets, and why it is rejected; empty if it is welcome."""
         index, facts = greeting.get("worker"), greeting.get("facts")
         if type(index) is not int or not 0 < index < self.size or not isinstance(facts, dict):
             return 0, "the chief does not understand this worker: start the same version everywhere"
         name = self.cluster.name(index)
         different = [key for key in (*self.facts, *facts) if self.facts.get(key) != facts.get(key)]
-        with self._changed:
-            if different and different[0] in self.facts:
-                reason = self.problem(different[0])
-            elif different:
-                reason = "has other settings than the chief: start all workers with the same version"
-            elif self._started:
-                reason = "is late: the training is running without it; stop all workers and start them again"
-            else:
-                return index, ""
+        if different and different[0] in self.facts:
+            reason = self.problem(different[0])
+        elif different:
+            reason = "has other settings than the chief: start all workers with the same version"
+        elif self._started:
+            reason = "is late: the training is running without it; stop all workers and start them again"
+        else:
+            return index, ""
         self.report(f"{name} was rejected: it {reason}")
         return index, f"{name} {reason}"
 
