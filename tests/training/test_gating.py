@@ -180,6 +180,7 @@ def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(m
     captioner.encoder.trainable = True
     gate_for_fine_tuning(captioner, config, STEPS)
     trainer(captioner)(2)
+    assert len(gates(captioner.encoder)) == 9
     for part, mask in zip(masks(captioner), chosen, strict=True):
         assert_equal(part, mask)
     assert_trained(encoder, values(captioner)[1], chosen[1])

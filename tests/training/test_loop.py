@@ -102,6 +102,36 @@ def test_the_loss_with_teachers_is_the_mean_of_both_cross_entropies(monkeypatch)
     assert float(found) == pytest.approx(0.3 * hard + 0.7 * soft, rel=1e-5)
 
 
+def test_the_loss_with_features_of_teachers_adds_the_difference_of_similarities(monkeypatch):
+    monkeypatch.setattr(tf, "function", lambda step, **_: step)
+    keras.utils.set_random_seed(3)
+    layers = [keras.Input((8, 8, 3)), keras.layers.Conv2D(5, 4, 4), keras.layers.Reshape((-1, 5))]
+    model = SoftAttention(
+        WORDS, encoder=keras.Sequential(layers), embedding_size=6, rnn_size=8, attention_size=5
+    )
+    model.compile(keras.optimizers.SGD(0.01))
+    inputs, targets = next(iter(batches()))
+    random = np.random.default_rng(5)
+    images, theirs = random.normal(size=(4, 8, 8, 3)), random.normal(size=(4, 4, 7)).astype("float32")
+    inputs = {"image": tf.constant(images, tf.float32), "tokens": inputs["tokens"]}
+    with_features = {**inputs, "teacher_feature_maps": [theirs]}
+    found = float(Loop(model, feature_weight=0.7)._loss(with_features, targets))
+
+    def similarities(vectors):
+        centred = vectors - vectors.mean(axis=-2, keepdims=True)
+        unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True)
+        return unit @ np.swapaxes(unit, -1, -2)
+
+    own, logits = model.encoder(inputs["image"]).numpy(), model(inputs).numpy()
+    words = targets.numpy() != 0
+    cross_entropy = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
+        logits, targets.numpy()[..., None], axis=-1
+    ).squeeze(-1)
+    difference = np.square(similarities(own) - similarities(theirs)).mean()
+    difference += np.square(similarities(own.mean(1)) - similarities(theirs.mean(1))).mean()
+    assert found == pytest.approx(cross_entropy[words].mean() + 0.7 * difference, rel=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sparsity", [None, 0.5])
 def test_the_loop_and_fit_take_the_same_steps(sparsity):

@@ -31,7 +31,7 @@ _MANY_IMAGES = 500
 # Bytes of an image that its key depends on: at its start, middle and end.
 _PIECE = 4096
 _READERS = 16
-_SECONDS_BETWEEN_LOOKS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def cached_features(
     shape = tuple(probe.shape[1:])
     cache = _open(array_file, index_file, digest, shape)
     if cache is None:
-        with _alone(folder / f"features-{digest[:24]}.lock", progress):
+        with _exclusive(folder / f"features-{digest[:24]}.lock", progress):
             # Another process may have computed them in the meantime.
             cache = _open(array_file, index_file, digest, shape)
             if cache is None:
@@ -172,10 +172,10 @@ def _write(
 
 
 @contextlib.contextmanager
-def _alone(lock: Path, progress: bool) -> Iterator[None]:
+def _exclusive(lock: Path, progress: bool) -> Iterator[None]:
     """Runs the block while no other process runs it with the same lock file, which is deleted at the end."""
     make_folder(lock.parent)
-    descriptor, told = None, False
+    descriptor, reported = None, False
     while descriptor is None:
         try:
             descriptor = lock_file(lock)
@@ -185,10 +185,10 @@ def _alone(lock: Path, progress: bool) -> Iterator[None]:
                 break
             raise InputError(f"cannot lock {lock}: {error.strerror}; remove it") from error
         if descriptor is None:
-            if progress and not told:
+            if progress and not reported:
                 tqdm.write(f"waiting for another process, which computes the same features in {lock.parent}")
-            told = True
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            reported = True
+            time.sleep(_POLL_SECONDS)
     try:
         yield
     finally:

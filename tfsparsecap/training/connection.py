@@ -6,6 +6,8 @@ import socket
 import threading
 from typing import Any
 
+from tfsparsecap.text import one_line
+
 #: Largest message in bytes, and characters of a text in one that is shown to the user.
 LARGEST, LONGEST_TEXT = 1 << 20, 500
 
@@ -88,7 +90,4 @@ def text_of(value: Any) -> str:
         >>> text_of("no space\\nleft"), text_of(None)
         ('no space left', '')
     """
-    if not isinstance(value, str):
-        return ""
-    shown = "".join(character if character.isprintable() else " " for character in value[:LONGEST_TEXT])
-    return " ".join(shown.split())
+    return one_line(value[:LONGEST_TEXT]) if isinstance(value, str) else ""

@@ -103,7 +103,7 @@ class Team(Alone):
         except BaseException:
             self._close()
             raise
-        threading.Thread(target=self._live, daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
         for index, connection in self._others.items():
             threading.Thread(target=self._listen, args=(index, connection), daemon=True).start()
 
@@ -117,8 +117,8 @@ class Team(Alone):
         if error is None:
             self._send_all({"done": True})
         elif not lost:
-            said = str(error) if isinstance(error, InputError) else f"{type(error).__name__} {error}"
-            self._send_all({"failed": said[:LONGEST_TEXT]})
+            reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__} {error}"
+            self._send_all({"failed": reason[:LONGEST_TEXT]})
         self._close()
         if lost and not isinstance(error, WorkerLost | KeyboardInterrupt | None):
             raise WorkerLost(lost) from error
@@ -238,12 +238,12 @@ class Team(Alone):
                 f"{chief} stopped before the training began ({error}): start it again"
             ) from error
         if message is None or "start" not in message:
-            said = text_of((message or {}).get("rejected")) or text_of((message or {}).get("failed"))
-            raise InputError(said or f"{chief} stopped before the training began: start it again")
+            reason = text_of((message or {}).get("rejected")) or text_of((message or {}).get("failed"))
+            raise InputError(reason or f"{chief} stopped before the training began: start it again")
 
     # The training.
 
-    def _live(self) -> None:
+    def _send_heartbeats(self) -> None:
         while not self._closed:
             self._send_all({"alive": True})
             time.sleep(SIGN)
