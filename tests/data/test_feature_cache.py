@@ -139,7 +139,7 @@ def test_images_may_be_copied_to_another_folder(records, tmp_path):
 
 
 def test_two_processes_compute_the_same_features_once(records, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(feature_cache, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(feature_cache, "_POLL_SECONDS", 0.01)
     first = load(records, tmp_path / "first", Means())
     second = tmp_path / "second"
     second.mkdir()
