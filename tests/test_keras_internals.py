@@ -61,6 +61,7 @@ def test_the_error_of_a_failed_conversion_is_an_exception():
         (lambda model: keras.callbacks.SwapEMAWeights(), "_ema_weights_in_model"),
         (lambda model: keras.callbacks.SwapEMAWeights(), "_apply_to_ema_optimizers"),
         (lambda model: keras_internals.global_state, "get_global_attribute"),
+        (lambda model: keras.layers.Lambda(abs), "_output_shape"),
         (lambda model: keras.layers.LSTMCell(2), "get_dropout_mask"),
         (lambda model: keras_internals.ConvLSTMCell, "get_dropout_mask"),
         (lambda model: built_with_averages(model), "_model_variables_moving_average"),
@@ -221,6 +222,30 @@ def test_the_error_for_missing_tfmot_explains_how_to_install_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(InputError, match=r"pip install 'tfsparsecap\[baselines\]'"):
         keras_internals.model_optimization()
+
+
+def test_reads_of_variables_outside_of_layers_are_recorded(model):
+    kernel, outside = model.layers[0].kernel, keras.Variable([1.0])
+    with keras_internals.recorded_reads() as found:
+        model.layers[0](np.ones((2, 3), "float32"))
+        keras.ops.transpose(kernel)
+        thread = threading.Thread(target=lambda: outside.value)
+        thread.start()
+        thread.join()
+    assert [id(one) for one in found] == [id(kernel)]
+    keras.ops.transpose(kernel)
+    assert len(found) == 1
+
+
+def test_seeds_do_not_change_while_they_are_fixed():
+    generator = keras.random.SeedGenerator(3)
+    before = np.array(generator.state)
+    with keras_internals.fixed_seeds():
+        first, second = (keras.random.uniform((2,), seed=generator) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(generator.state, before)
+    np.testing.assert_array_equal(first, keras.random.uniform((2,), seed=generator))
+    assert not np.array_equal(generator.state, before)
 
 
 def test_a_thread_creates_no_more_weights_than_allowed():

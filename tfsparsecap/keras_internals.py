@@ -22,7 +22,7 @@ from keras.src.models.functional import Functional
 from tfsparsecap.errors import InputError
 
 # One thread at a time replaces a method of Keras; it may do so again inside.
-_LIMITING = threading.RLock()
+_REPLACING = threading.RLock()
 _LEGACY = "TF_USE_LEGACY_KERAS"
 _TFMOT = "tensorflow_model_optimization.python.core.sparsity.keras"
 
@@ -84,7 +84,7 @@ def untrack(layer: keras.Layer, value: Any) -> None:
 @contextlib.contextmanager
 def limited_weights(size: int) -> Iterator[None]:
     """Raises MemoryError in the block before this thread creates variables of more than `size` bytes."""
-    with _LIMITING:
+    with _REPLACING:
         create, thread, left = keras.Variable._initialize_with_initializer, threading.get_ident(), size
 
         def initialize(self: keras.Variable, initializer: Any) -> None:
@@ -100,6 +100,53 @@ def limited_weights(size: int) -> Iterator[None]:
             yield
         finally:
             keras.Variable._initialize_with_initializer = create
+
+
+@contextlib.contextmanager
+def recorded_reads() -> Iterator[list[keras.Variable]]:
+    """Lists the variables whose values this thread reads in the block outside of any layer call."""
+    with _REPLACING:
+        getter, thread = keras.Variable.value.fget, threading.get_ident()
+        found: list[keras.Variable] = []
+
+        def value(self: keras.Variable) -> Any:
+            if threading.get_ident() == thread and call_context() is None:
+                found.append(self)
+            return getter(self)
+
+        keras.Variable.value = property(value)
+        try:
+            yield found
+        finally:
+            del keras.Variable.value  # a base class defines it
+
+
+@contextlib.contextmanager
+def fixed_seeds() -> Iterator[None]:
+    """Lets this thread draw random numbers in the block without changing the state of a `SeedGenerator`."""
+    with _REPLACING:
+        draw, thread = keras.random.SeedGenerator.next, threading.get_ident()
+
+        def next_seed(self: keras.random.SeedGenerator, ordered: bool = True) -> Any:
+            return self.state.value * 1 if threading.get_ident() == thread else draw(self, ordered)
+
+        keras.random.SeedGenerator.next = next_seed
+        try:
+            yield
+        finally:
+            keras.random.SeedGenerator.next = draw
+
+
+def copy_of_lambda(layer: keras.layers.Lambda, name: str) -> keras.layers.Lambda:
+    """Returns a `Lambda` layer with the same function and another name."""
+    return keras.layers.Lambda(
+        layer.function,
+        output_shape=layer._output_shape,
+        mask=layer.mask,
+        arguments=layer.arguments,
+        name=name,
+        dtype=layer.dtype_policy,
+    )
 
 
 def uncast_value(variable: keras.Variable) -> tf.Tensor | tf.Variable:

@@ -171,5 +171,8 @@ def _values(name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator
         patches = Image.fromarray(rng.integers(0, 256, (6, 6, 3), np.uint8))
         return np.asarray(patches.resize((shape[2], shape[1]), Image.Resampling.BICUBIC))[None]
     if np.issubdtype(dtype, np.integer):
-        return rng.integers(0, 2, shape).astype(dtype)
+        values = rng.integers(0, 2, shape).astype(dtype)
+        if values.ndim > 1:
+            values[:, 0] = 1  # a sequence that a mask would hide completely has no mean
+        return values
     return np.abs(rng.normal(size=shape)).astype(dtype)

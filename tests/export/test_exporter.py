@@ -306,6 +306,32 @@ def test_recurrent_layers_need_a_fixed_batch_size(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: keras.layers.LSTM(8, dropout=0.1, recurrent_dropout=0.1),
+        lambda: keras.layers.Bidirectional(keras.layers.GRU(8, dropout=0.1)),
+        lambda: keras.layers.SimpleRNN(8, recurrent_dropout=0.1),
+    ],
+)
+def test_recurrent_layers_with_dropout(layer, tmp_path, interpreter):
+    model = keras.Sequential([keras.Input((6, 4)), layer(), keras.layers.Dense(2)])
+    export_model(model, tmp_path / "model.tflite", format="dense")
+    x = np.random.default_rng(0).normal(size=(1, 6, 4)).astype("float32")
+    run = interpreter((tmp_path / "model.tflite").read_bytes())
+    (found,) = run(**dict.fromkeys(run.get_input_details(), x)).values()
+    np.testing.assert_allclose(found, model(x), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_short_texts_of_which_a_mask_hides_some_words(tmp_path):
+    embedding = keras.layers.Embedding(100, 16, mask_zero=True)
+    layers = [keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), embedding, *layers])
+    assert export_model(model, tmp_path / "model.tflite").verification.error < 0.01
+
+
+@pytest.mark.slow
 def test_mixed_precision_is_exported_in_float32_and_restored(tmp_path):
     model = SoftAttention(
         40, embedding_size=16, rnn_size=32, attention_size=16, feature_size=24, dtype="mixed_bfloat16"

@@ -48,6 +48,23 @@ def test_a_constant_before_padding_is_only_exact_if_it_is_zero():
     np.testing.assert_array_equal(np.flatnonzero(exact), [0, 1])
 
 
+@pytest.mark.parametrize(("fill", "exact"), [(0.0, [0]), (0.5, [])])
+def test_a_constant_is_not_exact_next_to_a_border_with_another_value(fill, exact):
+    inputs = keras.Input((8, 16, 3))
+    convolution = layers.Conv2D(16, 1)
+    x = layers.Resizing(8, 8, pad_to_aspect_ratio=True, fill_value=fill)(convolution(inputs))
+    model = keras.Model(inputs, layers.Conv2D(4, 1)(x))
+    kernel, bias = convolution.get_weights()
+    kernel[..., :2], bias[:2] = 0, [0, 0.5]
+    convolution.set_weights([kernel, bias])
+    analysis = Analysis(trace(model))
+    (group,) = analysis.groups
+    found = dead(analysis, Propagation(analysis))[group.classes]
+    np.testing.assert_array_equal(np.flatnonzero(found), exact)
+    x = np.random.default_rng(0).random((2, 8, 16, 3), "float32")
+    np.testing.assert_allclose(slim(model, None, multiple=1)(x), model(x), atol=1e-6)
+
+
 def test_the_constant_moves_into_the_moving_mean_or_a_new_bias():
     inputs = keras.Input((6,))
     x = layers.BatchNormalization(name="first")(layers.Dense(16, use_bias=False)(inputs))

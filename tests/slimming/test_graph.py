@@ -53,6 +53,31 @@ def test_subclassed_models_of_keras_layers_are_traced():
     assert [type(node.operation).__name__ for node in trace(model).nodes] == ["Dense", "Tanh", "Dense"]
 
 
+class WithPositions(Traceable):
+    def __init__(self):
+        super().__init__()
+        self.positions = self.add_weight(shape=(16,), name="positions")
+
+    def call(self, inputs):
+        return self.second(self.first(inputs) + self.positions)
+
+
+class Tied(Traceable):
+    def call(self, inputs):
+        return (
+            ops.matmul(self.first(inputs), ops.transpose(self.first.kernel))
+            + self.second(self.first(inputs))[:, :1]
+        )
+
+
+@pytest.mark.parametrize(("cls", "weight"), [(WithPositions, "positions"), (Tied, "first/kernel")])
+def test_a_subclassed_model_that_uses_weights_outside_of_layers_is_refused(cls, weight):
+    model = cls()
+    model(np.zeros((1, 6), "float32"))
+    with pytest.raises(InputError, match=f"call method of subclassed uses the weight subclassed/{weight}"):
+        trace(model)
+
+
 def test_a_subclassed_model_that_calls_tensorflow_is_refused():
     model = Untraceable()
     model(np.zeros((1, 6), "float32"))

@@ -42,6 +42,14 @@ def test_notes_name_layers_without_rules():
     assert plan.whole["held"] == "sort (Sort) has no rule"
 
 
+def test_the_reason_of_a_layer_that_is_added_to_an_input_is_not_a_constant():
+    inputs = keras.Input((16,))
+    hidden = layers.Dense(16, name="held")(layers.Dense(32)(inputs))
+    added = layers.Add(name="sum")([inputs, hidden])
+    plan = sc.slim_plan(keras.Model(inputs, layers.Dense(2)(added)), 0.5)
+    assert plan.whole["held"] == "sum combines it with channels that stay"
+
+
 @pytest.mark.parametrize(
     ("hidden", "message"),
     [

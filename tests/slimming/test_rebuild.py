@@ -124,12 +124,83 @@ def test_names_structures_and_frozen_layers_are_kept():
     assert {slim.get_layer(name).trainable for name in ("a", "a_2")} == {False, True}
 
 
-def test_a_lambda_that_cannot_be_copied_is_named():
+class Shifted(layers.Layer):
+    """A layer without a configuration: its argument has no default, and is not stored."""
+
+    def __init__(self, offset):
+        super().__init__(name="shifted")
+        self.offset = offset + 0.0
+
+    def call(self, inputs):
+        return inputs + self.offset
+
+
+def test_a_layer_that_cannot_be_copied_is_named():
     inputs = keras.Input((4,))
-    x = layers.Lambda(lambda x: x + 1, name="more")(layers.Dense(8)(inputs))
-    analysis = Analysis(trace(keras.Model(inputs, layers.Dense(2)(x), name="with_lambda")))
-    with pytest.raises(InputError, match=r"more of with_lambda, a Lambda, cannot be copied: use keras.ops"):
+    x = Shifted(np.ones(8))(layers.Dense(8)(inputs))
+    analysis = Analysis(trace(keras.Model(inputs, layers.Dense(2)(x), name="shifting")))
+    with pytest.raises(InputError, match=r"shifted of shifting, a Shifted, cannot be copied: use keras.ops"):
         rebuild(analysis, analysis.alive(np.array([], int)))
+
+
+def test_lambdas_and_layers_that_do_not_store_their_name_are_copied():
+    offset = 3.0
+
+    class Halved(layers.Layer):
+        def get_config(self):
+            return {}
+
+        def call(self, inputs):
+            return inputs / 2
+
+    inputs = keras.Input((4,))
+    x = layers.Lambda(lambda x: x + offset, name="more")(layers.Dense(8)(inputs))
+    model = keras.Model(inputs, layers.Dense(2)(Halved()(x)))
+    analysis = Analysis(trace(model))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+    np.testing.assert_array_equal(copy(x), model(x))
+    assert copy.get_layer("more") is not model.get_layer("more")
+
+
+def shared(as_dictionary):
+    base = keras.Sequential([keras.Input((16,)), layers.Dense(32, "relu"), layers.Dense(4)], name="base")
+    left, right = keras.Input((16,)), keras.Input((16,))
+    outputs = {"left": base(left), "right": base(right)} if as_dictionary else [base(left), base(right)]
+    return keras.Model([left, right], outputs)
+
+
+def averaged():
+    """Two networks whose layers have the same names, as if they had been loaded from two files."""
+    members = []
+    for name in "ab":
+        keras.backend.clear_session()
+        hidden = [layers.Dense(32, "relu"), layers.Dense(32, "relu"), layers.Dense(16)]
+        members.append(keras.Sequential([keras.Input((16,)), *hidden], name=name))
+    inputs = keras.Input((16,))
+    return keras.Model(inputs, layers.Average()([member(inputs) for member in members]))
+
+
+def named_like_its_layer():
+    head = [layers.Dense(32, "relu", name="head"), layers.Dense(4)]
+    inputs = keras.Input((16,))
+    return keras.Model(inputs, keras.Sequential([keras.Input((16,)), *head], name="head")(inputs))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: shared(False), lambda: shared(True), averaged, named_like_its_layer]
+)
+def test_names_that_occur_twice_become_free_names(make):
+    model = make()
+    analysis = Analysis(trace(model))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    x = [np.random.default_rng(0).normal(size=(3, 16)).astype("float32") for _ in model.inputs]
+    x = x if len(x) > 1 else x[0]
+    for own, expected in zip(keras.tree.flatten(copy(x)), keras.tree.flatten(model(x)), strict=True):
+        np.testing.assert_array_equal(own, expected)
+    assert copy.output_names == model.output_names
+    half_of_it = rebuild(analysis, half(analysis))
+    assert half_of_it.count_params() < model.count_params()
 
 
 @pytest.mark.parametrize("first", [layers.Embedding(50, 8, mask_zero=True), layers.Masking()])

@@ -30,6 +30,52 @@ def test_a_network_stays_closer_to_its_outputs(networks, batch):
     assert errors[0] < 0.9 * errors[1]
 
 
+def two_inputs():
+    query, document = keras.Input((16,), name="query"), keras.Input((16,), name="document")
+    hidden = [layers.Dense(32, "relu")(query), layers.Dense(32, "relu")(document)]
+    return keras.Model([query, document], layers.Dense(2)(layers.Concatenate()(hidden)))
+
+
+def test_samples_are_matched_with_inputs_as_by_keras():
+    keras.utils.set_random_seed(0)
+    model, rng = two_inputs(), np.random.default_rng(0)
+    query = rng.normal(0, 1, (64, 16)).astype("float32")
+    document = rng.normal(3, 0.1, (64, 16)).astype("float32")
+    outputs = [
+        slim(model, 0.5, samples=[batch])([query, document]).numpy()
+        for batch in (
+            {"query": query, "document": document},
+            ({"document": document, "query": query}, np.zeros((64, 2))),
+            ([query, document], np.zeros((64, 2))),
+            [query, document],
+            (query, document),
+        )
+    ]
+    for other in outputs[1:]:
+        np.testing.assert_array_equal(outputs[0], other)
+
+
+def test_samples_get_the_type_and_rank_of_the_input():
+    model = keras.Sequential([keras.Input((1,)), layers.Dense(32, "relu"), layers.Dense(2)])
+    numbers = np.arange(8)
+    small = [slim(model, 0.5, samples=[x]) for x in (numbers, numbers[:, None].astype("float32"))]
+    np.testing.assert_array_equal(small[0](numbers[:, None]), small[1](numbers[:, None]))
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (np.zeros((4, 16), "float32"), r"has 1 arrays, but functional.* has 2 inputs"),
+        ([np.zeros((4, 16), "float32")], r"has 1 arrays, but functional.* has 2 inputs"),
+        ([{"query": np.zeros((4, 16)), "text": np.zeros((4, 16))}], r"contain query, text, but the inputs"),
+        ([[np.zeros((4, 16)), np.zeros((4, 15))]], r"have shape \(4, 15\) for the input document"),
+    ],
+)
+def test_samples_that_are_not_the_inputs_are_refused(samples, message):
+    with pytest.raises(InputError, match=message):
+        slim(two_inputs(), 0.5, samples=samples)
+
+
 def test_empty_samples_are_refused(networks):
     with pytest.raises(InputError, match="samples are empty: give at least one batch"):
         slim(networks["residual"](), 0.5, samples=[])

@@ -70,6 +70,16 @@ class Graph:
         """The layers and operations, each once."""
         return list({id(node.operation): node.operation for node in self.nodes}.values())
 
+    def renamed_outputs(self) -> list[str]:
+        """Names of outputs that the operation which returns them does not have: those of nested models."""
+        producers = {index: node.operation.name for node in self.nodes for index in node.outputs}
+        refs = keras.tree.flatten(self.outputs)
+        return [
+            name
+            for name, ref in zip(self.output_names, refs, strict=True)
+            if producers.get(ref.index, name) != name
+        ]
+
     def consumers(self) -> dict[int, list[Node]]:
         """Tensor -> calls that take it."""
         found: dict[int, list[Node]] = {index: [] for index in range(len(self.shapes))}
@@ -182,14 +192,25 @@ def _traced(model: keras.Model) -> Any:
     try:
         inputs = keras.tree.map_shape_structure(lambda one: keras.Input(tuple(one)[1:]), shape)
         # A call of `call` itself, instead of the model, records the calls of the layers inside.
-        outputs = model.call(inputs)
-        return keras.Model(inputs, outputs, name=model.name)
+        with keras_internals.recorded_reads() as read:
+            outputs = model.call(inputs)
+        functional = keras.Model(inputs, outputs, name=model.name)
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"{model.name}, a subclassed {type(model).__name__}, cannot be traced ({first}): use Keras layers"
             " and keras.ops in its call method, or build it as a functional model"
         ) from error
+    nodes = keras_internals.functional_nodes(functional)
+    arguments = [(node.arguments.args, node.arguments.kwargs) for node in nodes]
+    read += [leaf for leaf in keras.tree.flatten(arguments) if isinstance(leaf, keras.Variable)]
+    own = next((one for one in model.weights if any(one is other for other in read)), None)
+    if own is not None:
+        raise InputError(
+            f"the call method of {model.name} uses the weight {own.path} outside of any layer, so it would be"
+            " missing in a copy: use it in the call method of a layer (keras.layers.Layer with add_weight)"
+        )
+    return functional
 
 
 def _infer_shapes(graph: Graph, originals: list[Any]) -> None:

@@ -73,7 +73,7 @@ def rebuild_pairs(
     def count(axis: np.ndarray) -> int:
         return int(alive[axis].sum())
 
-    names: dict[str, int] = {}
+    names = {*graph.renamed_outputs(), *(layer.name for layer in graph.input_layers.values())}
     copies = {id(one): _copy(analysis, one, count, changes, names) for one in graph.operations()}
     tensors: dict[int, Any] = {}
     for index, layer in graph.input_layers.items():
@@ -117,10 +117,11 @@ def _connect(
     model = keras.Model(inputs, outputs, name=graph.name)
     if tuple(model.output_names) == graph.output_names:
         return model
-    # The outputs of a nested model have its name.
+    # The outputs of a nested model have its name, also if it is called several times.
+    renamed = {name: keras.layers.Identity(name=name) for name in graph.renamed_outputs()}
     flat = [
-        one if name == old else keras.layers.Identity(name=name)(one)
-        for one, name, old in zip(model.outputs, graph.output_names, model.output_names, strict=True)
+        renamed[name](one) if name in renamed else one
+        for one, name in zip(model.outputs, graph.output_names, strict=True)
     ]
     return keras.Model(inputs, keras.tree.pack_sequence_as(outputs, flat), name=graph.name)
 
@@ -137,16 +138,22 @@ def _check_outputs(analysis: Analysis, model: keras.Model) -> None:
             )
 
 
-def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, names: dict[str, int]) -> Any:
-    info = analysis.info(operation)
+def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, names: set[str]) -> Any:
+    """A copy with sizes for the channels that stay, and a name that is not in `names`, which gets it, too."""
+    info, name, number = analysis.info(operation), operation.name, 1
+    while name in names:
+        number += 1
+        name = f"{operation.name}_{number}"
+    names.add(name)
+    if type(operation) is keras.layers.Lambda:  # its function cannot be stored in a configuration
+        return keras_internals.copy_of_lambda(operation, name)
     try:
         config = operation.get_config()
         config |= {key: new(count) for key, new in info.sizes.items()}
         if id(operation) in changes.biases:
             config["use_bias"] = True
-        number = names[config["name"]] = names.get(config["name"], 0) + 1
-        if number > 1:
-            config["name"] = f"{config['name']}_{number}"
+        if "name" in config:
+            config["name"] = name
         return type(operation).from_config(config)
     except (TypeError, ValueError, NotImplementedError, KeyError) as error:
         raise InputError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.graph import replace_refs
+from tfsparsecap.slimming.graph import Graph, replace_refs
 from tfsparsecap.slimming.groups import Analysis
 
 #: Positions sampled of each tensor, largest number of its channels, ridge relative to their variance.
@@ -35,10 +35,11 @@ def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -
     Args:
         analysis: of the model.
         alive: whether each label stays, bool [labels].
-        samples: batches of inputs, or tuples that start with them.
+        samples: batches of inputs, or tuples that start with them. Dictionaries are matched by the names of
+            the inputs.
 
     Raises:
-        InputError: there are no samples.
+        InputError: there are no samples, or they are not the inputs of the model.
     """
     wanted = {}
     for info in analysis.infos.values():
@@ -59,6 +60,49 @@ def _fit(rows: np.ndarray, alive: np.ndarray) -> Prediction:
     return Prediction(weights, mean[~alive] - mean[alive] @ weights)
 
 
+def _inputs(graph: Graph, batch: Any) -> dict[int, Any]:
+    """Tensor -> its value, for the inputs of the model in a batch."""
+    refs = [ref.index for ref in keras.tree.flatten(graph.inputs)]
+    given = batch
+    if isinstance(batch, (tuple, list)) and (len(refs) == 1 or not _is_array(batch[0])):
+        given = batch[0]  # the rest are targets
+    if isinstance(given, dict) and not isinstance(graph.inputs, dict):
+        names = [graph.input_layers[index].name for index in refs]
+        if sorted(given) != sorted(names):
+            raise InputError(
+                f"samples contain {', '.join(map(str, given))}, but the inputs of {graph.name} are"
+                f" {', '.join(names)}: use their names"
+            )
+        given = [given[name] for name in names]
+    values = keras.tree.flatten(given)
+    if len(values) != len(refs):
+        raise InputError(
+            f"a batch of samples has {len(values)} arrays, but {graph.name} has {len(refs)} inputs: give a"
+            " list of batches, each with one array for each input"
+        )
+    return {index: _as_input(graph, index, one) for index, one in zip(refs, values, strict=True)}
+
+
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, (tuple, list, dict))
+
+
+def _as_input(graph: Graph, index: int, value: Any) -> Any:
+    """An array as a tensor of the type and rank of an input."""
+    layer = graph.input_layers[index]
+    expected = tuple(layer.batch_shape)
+    tensor = keras.ops.convert_to_tensor(value, layer.dtype)
+    if len(tensor.shape) == len(expected) - 1 and expected[-1] == 1:
+        tensor = keras.ops.expand_dims(tensor, -1)
+    sizes = zip(tensor.shape[1:], expected[1:], strict=False)
+    if len(tensor.shape) != len(expected) or any(b is not None and a != b for a, b in sizes):
+        raise InputError(
+            f"samples have shape {tuple(tensor.shape)} for the input {layer.name} of {graph.name}, which"
+            f" takes {expected}: give a list of batches"
+        )
+    return tensor
+
+
 def _collect(
     analysis: Analysis, wanted: dict[int, np.ndarray], samples: Iterable[Any]
 ) -> dict[int, np.ndarray]:
@@ -66,8 +110,7 @@ def _collect(
     graph, rng = analysis.graph, np.random.default_rng(0)
     parts: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
     for batch in samples:
-        given = keras.tree.flatten(batch[0] if isinstance(batch, (tuple, list)) else batch)
-        tensors = {ref.index: one for ref, one in zip(keras.tree.flatten(graph.inputs), given, strict=True)}
+        tensors = _inputs(graph, batch)
         for node in graph.nodes:
             args, kwargs = replace_refs((node.args, node.kwargs), tensors.__getitem__)
             if isinstance(node.operation, keras.Layer) and keras_internals.takes_training(node.operation):

@@ -179,18 +179,19 @@ class Scope:
         rank = max(map(len, shapes))
         result: Axes = [None] * rank
         for back in range(1, rank + 1):
-            present = []
+            present, why = [], f"{self.operation.name} combines it with channels that stay"
             for one, shape in zip(tensors, shapes, strict=True):
                 if back > len(shape):
                     continue
                 axis = self.axes(one.index)[-back] if isinstance(one, Ref) else None
-                if shape[-back] == 1:  # one channel for all of the other tensor
-                    self.freeze([axis], reason)
+                if shape[-back] == 1:
+                    self.freeze([axis], f"{self.operation.name} combines it with all channels")
                 else:
                     present.append(axis)
+                    why = why if isinstance(one, Ref) else reason
             labelled = [axis for axis in present if axis is not None]
             if len(labelled) != len(present):
-                self.freeze(labelled, reason)
+                self.freeze(labelled, why)
                 continue
             for axis in labelled[1:]:
                 self.labels.unite(labelled[0], axis)

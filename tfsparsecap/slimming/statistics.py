@@ -347,8 +347,12 @@ def _padding(propagation: Propagation, node: Node, labels: np.ndarray) -> Statis
 
 
 def _spatial(propagation: Propagation, node: Node, labels: np.ndarray) -> Statistics | None:
-    if isinstance(node.operation, (layers.ZeroPadding1D, layers.ZeroPadding2D, layers.ZeroPadding3D)):
+    layer = node.operation
+    if isinstance(layer, (layers.ZeroPadding1D, layers.ZeroPadding2D, layers.ZeroPadding3D)):
         return _padding(propagation, node, labels)
+    if getattr(layer, "pad_to_aspect_ratio", False):
+        zeros = layer.fill_mode == "constant" and layer.fill_value == 0
+        return _padding(propagation, node, labels) if zeros else None
     return propagation._moved(node, labels)
 
 

@@ -41,7 +41,7 @@ def round_weights(weights: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarr
     damped = covariance + damping[:, None, None] * np.eye(covariance.shape[-1])
     damped = np.take_along_axis(np.take_along_axis(damped, order[:, :, None], 1), order[:, None], 2)
     # The upper factor U of the inverse, whose U.T @ U is the inverse, is the inverse of a factor.
-    lower = np.linalg.cholesky(damped[:, ::-1, ::-1])
+    lower = _cholesky(damped[:, ::-1, ::-1])
     inverse = _inverse_of_lower(lower)[:, ::-1, ::-1]
     sorted_weights = np.take_along_axis(weights, order[:, None], 2)
     remaining, values = sorted_weights.astype(np.float64), np.zeros(weights.shape, np.int8)
@@ -63,6 +63,17 @@ def round_to_nearest(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Like `round_weights` for inputs that are not known: each weight becomes the nearest value."""
     scales = _scales(weights)
     return np.clip(np.round(weights / scales[..., None]), -127, 127).astype(np.int8), scales
+
+
+def _cholesky(matrices: np.ndarray) -> np.ndarray:
+    """Lower factors. Matrices that are not positive definite, such as rounding noise, are damped first."""
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        size = np.abs(matrices).sum(axis=-1).max(axis=-1)  # no eigenvalue is larger
+        lowest = np.linalg.eigvalsh(matrices)[:, 0]
+        damping = np.where(lowest <= 1e-6 * size, 2 * size, 0.0)
+        return np.linalg.cholesky(matrices + damping[:, None, None] * np.eye(matrices.shape[-1]))
 
 
 def _inverse_of_lower(matrices: np.ndarray) -> np.ndarray:

@@ -62,3 +62,12 @@ def test_groups_are_independent_of_each_other(correlated):
 def test_inputs_that_never_vary_and_outputs_without_weights_are_rounded_too():
     values, scales = round_weights(np.array([[[0.5, -0.25], [0, 0]]]), np.zeros((1, 2, 2)))
     np.testing.assert_allclose(values * scales[..., None], [[[0.5, -0.25], [0, 0]]], atol=0.01)
+
+
+def test_a_covariance_of_rounding_noise_rounds_to_the_nearest_values():
+    random = np.random.default_rng(0)
+    weights, noise = random.normal(size=(1, 3, 9)), random.normal(0, 1e-7, (1, 9, 9))
+    noise += noise.swapaxes(1, 2)
+    assert np.linalg.eigvalsh(noise).min() < 0
+    values, scales = round_weights(weights, noise)
+    np.testing.assert_allclose(values * scales[..., None], weights, atol=0.6 * scales.max())
