@@ -40,6 +40,21 @@ def test_csv_with_splits(folder):
     assert data.skipped == [] and data.notes == []
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_tables_of_spreadsheets(folder, delimiter):
+    rows = [
+        ("Image", " Caption", "Split"),
+        ("a.png", "a dog, running", "train"),
+        ("sub\\d.png", "a cat", "test"),
+    ]
+    write(folder, "\ufeff" + "".join(delimiter.join(row) + "\r\n" for row in rows))
+    data = table.load(folder)
+    assert [(r.image, r.captions, r.split) for r in data.records] == [
+        (folder / "a.png", ("a dog, running",), "train"),
+        (folder / "sub" / "d.png", ("a cat",), "test"),
+    ]
+
+
 def test_column_names_can_be_configured(folder):
     write(folder, "id,file,text,part\n1,a.png,x,train\n", "mine.csv")
     data = table.load(folder, "mine.csv", image_column="file", caption_column="text", split_column="part")
@@ -149,7 +164,7 @@ def test_other_files_are_rejected(folder):
     with pytest.raises(InputError, match="no data folder"):
         table.load(folder / "nowhere")
     write(folder, "")
-    with pytest.raises(InputError, match="no column 'image' but nothing"):
+    with pytest.raises(InputError, match="captions.csv is empty: give a table"):
         table.load(folder)
     write(folder, "image;caption\na.png;x\n")
     with pytest.raises(InputError, match="'image;caption'"):

@@ -121,10 +121,11 @@ def _table(folder: Path, table: str | os.PathLike | None) -> Path:
 
 
 def _image(folder: Path, name: str) -> Path | None:
-    for place in (folder, folder / "Images", folder / "images"):
-        # Unlike Path.is_file, False for a path that no file can have: a caption in the column of images.
-        if os.path.isfile(place / name):
-            return place / name
+    for path in dict.fromkeys((name, name.replace("\\", "/"))):  # a path of Windows
+        for place in (folder, folder / "Images", folder / "images"):
+            # Unlike Path.is_file, False for a path that no file can have: a caption in the column of images.
+            if os.path.isfile(place / path):
+                return place / path
     return None
 
 
@@ -135,11 +136,11 @@ Row = tuple[str, str, list[str], str]
 def csv_rows(
     table: Path, columns: tuple[str, str, str], bad: BadRecords, advice: str = _CSV_ADVICE
 ) -> Iterator[Row]:
-    """Rows of a CSV file.
+    """Rows of a CSV file, whose fields are separated by commas, semicolons or tabs.
 
     Args:
         table: the file.
-        columns: names of the columns of images, captions and splits.
+        columns: names of the columns of images, captions and splits; case does not matter.
         bad: rows that cannot be used are added to it.
         advice: end of the message if a column is missing.
 
@@ -148,14 +149,20 @@ def csv_rows(
     """
     image_column, caption_column, split_column = columns
     csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.DictReader(f"{line}\n" for line in read_text(table).split("\n"))
+    lines = read_text(table).split("\n")
+    delimiter = next((one for one in ",;\t" if one in lines[0]), ",")
+    reader = csv.DictReader((f"{line}\n" for line in lines), delimiter=delimiter)
     try:
-        header = reader.fieldnames or []
+        header = list(reader.fieldnames or [])
     except csv.Error as error:
         raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL") from error
+    spelled = {column.casefold(): column for column in columns if column not in header}
+    reader.fieldnames = header = [spelled.get(name.strip().casefold(), name) for name in header]
+    if header == []:
+        raise InputError(f"{table} is empty: give a table with images and captions")
     for column in (image_column, caption_column):
         if column not in header:
-            columns_there = ", ".join(map(repr, header)) or "nothing"
+            columns_there = ", ".join(map(repr, header))
             raise InputError(f"{table} has no column {column!r} but {columns_there}: {advice}")
     while True:
         where = f"{table} line {reader.line_num + 1}"
@@ -173,7 +180,7 @@ def csv_rows(
         surplus = row.pop(None, [])
         if surplus and caption_column == header[-1]:
             # A caption with commas but without quotes is still the rest of its line.
-            row[caption_column] = ",".join([row[caption_column], *surplus])
+            row[caption_column] = delimiter.join([row[caption_column], *surplus])
         elif surplus:
             bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
             continue
