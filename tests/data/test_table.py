@@ -166,8 +166,8 @@ def test_other_files_are_rejected(folder):
     write(folder, "")
     with pytest.raises(InputError, match="captions.csv is empty: give a table"):
         table.load(folder)
-    write(folder, "image;caption\na.png;x\n")
-    with pytest.raises(InputError, match="'image;caption'"):
+    write(folder, "image|caption\na.png|x\n")
+    with pytest.raises(InputError, match=r"'image\|caption'"):
         table.load(folder)
     write(folder, "image,caption\ngone.png,x\n")
     with pytest.raises(InputError, match=r"no row with an image.*gone\.png is missing"):
