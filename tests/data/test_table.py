@@ -164,7 +164,7 @@ def test_other_files_are_rejected(folder):
     with pytest.raises(InputError, match="no data folder"):
         table.load(folder / "nowhere")
     write(folder, "")
-    with pytest.raises(InputError, match="captions.csv is empty: give a table"):
+    with pytest.raises(InputError, match=r"captions\.csv is empty: give a table"):
         table.load(folder)
     write(folder, "image|caption\na.png|x\n")
     with pytest.raises(InputError, match=r"'image\|caption'"):
