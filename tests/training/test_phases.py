@@ -1,0 +1,81 @@
+"""Phases that follow each other in a run, and checkpoints and validation images that are missing."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.settings.build import load_data
+from tfsparsecap.settings.files import load_config
+from tfsparsecap.training.callbacks import Validation
+
+from .training_runs import history, resume_last_epoch, train
+
+#: Training on rewards after the training.
+REWARDS = ["training.scst.epochs=1", "training.scst.batch_size=10", "training.scst.samples=2"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.filterwarnings("ignore:nothing was pruned", "ignore:.* never met")
+def test_a_run_that_pruned_nothing_can_be_trained_on_rewards(tiny_settings, tmp_path):
+    more = ["pruning.method=relevance", "pruning.metric=validation_CIDEr", "pruning.lower_bound=99"]
+    settings = [*tiny_settings, *more, *REWARDS, "training.epochs=1", "training.validation_images=2"]
+    folder, result, _ = train(tmp_path, settings)
+    assert result["sparsity"] == 0 and history(folder)[-1]["phase"] == "scst"
+    resume_last_epoch(folder, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("schemed", [False, True])
+def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
+    schemed, tiny_settings, tmp_path, monkeypatch
+):
+    scores = [0.1, 0.9, 0.2]
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = scores[epoch]
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    more = ["pruning.method=magnitude", "pruning.allocation=uniform", "pruning.sparsity=0.5"]
+    if schemed:
+        more += ["pruning.encoder=B", "training.epochs=1", "training.fine_tune.epochs=1", "data.max_length=4"]
+        more += ["model.encoder.trainable=false", "training.batch_size=50"]
+    else:
+        more += ["pruning.encoder=true", "pruning.begin=0.5", "training.epochs=2"]
+        more += ["model.encoder.trainable=true", "training.restore_best=true"]
+    settings = [*tiny_settings, *more, *REWARDS]
+    folder, _, messages = train(tmp_path, settings)
+    assert ("restoring the weights of epoch 2, the best on validation" in messages) != schemed
+    kernel = np.asarray(FinishedRun.load(folder.path).captioner.encoder.convolution.kernel)
+    assert np.mean(kernel == 0) == pytest.approx(0.5, abs=0.01)
+    resume_last_epoch(folder, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_a_checkpoint_that_is_gone_is_not_restored(tiny_settings, tmp_path, monkeypatch):
+    scores = [0.9, 0.5, 0.3]
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = scores[epoch]
+        (tmp_path / "tiny" / "checkpoints" / "epoch-0001.npz").unlink(missing_ok=True)
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    more = ["pruning=null", "training.restore_best=true", "training.epochs=3", "training.batch_size=50"]
+    _, _, messages = train(tmp_path, [*tiny_settings, *more])
+    assert "restoring the weights of epoch 2, the best on validation" in messages
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_unreadable_validation_images_do_not_stop_a_run(tiny_settings, tmp_path, shared_folder):
+    data = tmp_path / "scenes"
+    shutil.copytree(shared_folder / "scenes", data)
+    settings = [*tiny_settings, "pruning=null", "training.validation_images=1", f"data.folder={data}"]
+    load_data(load_config(None, settings)).split("validation")[0].image.write_bytes(b"broken")
+    with pytest.warns(UserWarning, match="there are no validation scores: there are no images to score"):
+        folder, _, _ = train(tmp_path / "runs", [*settings, "training.epochs=1"])
+    assert "validation_CIDEr" not in history(folder)[0]
