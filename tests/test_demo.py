@@ -148,10 +148,11 @@ def test_interrupted_runs_are_resumed(options, training_calls):
     assert folder.exists()
 
 
-def test_runs_with_other_settings_are_trained_again(options, training_calls):
-    make_run(options, "dense", "training.epochs=7", scored=True)
-    train("dense", options)
-    assert training_calls == [("dense", False)]
+def test_runs_with_other_settings_are_kept(options, training_calls):
+    folder = make_run(options, "dense", "training.epochs=7", scored=True)
+    with pytest.raises(InputError, match="is a run with other settings: give another --folder, or --again"):
+        train("dense", options)
+    assert folder.exists() and training_calls == []
 
 
 def test_other_folders_are_not_deleted(options):

@@ -186,9 +186,10 @@ def _train(config, options: argparse.Namespace, console) -> Path:
     if resume:
         try:
             folder.check(config, resume=True)
-        except InputError:
-            console.print(f"{folder.path} was trained with other settings: training again")
-            resume = False
+        except InputError as error:
+            raise InputError(
+                f"{folder.path} is a run with other settings: give another --folder, or --again to replace it"
+            ) from error
     if resume and (folder.path / "scores_test.json").is_file():
         console.print(f"{folder.path} is already finished; --again trains it again")
         return folder.path
