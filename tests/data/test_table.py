@@ -87,6 +87,11 @@ def test_jsonl_with_one_or_many_captions(folder):
     ]
     with pytest.raises(InputError, match="line 4"):
         table.load(folder, on_bad_record="fail")
+    write(folder, json.dumps(rows, indent=2), "captions.json")
+    again = table.load(folder, "captions.json")
+    assert again.records == data.records and str(again.skipped[0]).startswith(
+        f"{folder}/captions.json item 4"
+    )
 
 
 def test_rows_of_strange_files_are_listed(folder):
@@ -146,6 +151,36 @@ def test_bad_rows_are_listed(folder):
         table.load(folder, on_bad_record="fail")
 
 
+QUOTES = 'it has a quotation mark (") without its partner: remove it, or write it twice'
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        'a.png,"a dog,train',  # closed by nothing, or by a mark in a later row
+        '"a.png,a dog,train',
+        'a.png,"a dog""two"",train',
+        'a.png,"a man, a dog,train',
+    ],
+)
+@pytest.mark.parametrize("last", ["e.png,last,test", 'e.png,"last",test', 'e.png,l"ast,test'])
+def test_a_quotation_mark_without_partner_costs_one_row(folder, stray, last):
+    write(folder, f'image,caption,split\n{stray}\nsub/d.png,"a ""red"" cat",train\n\n{last}\n')
+    data = table.load(folder)
+    assert [record.image_id for record in data.records] == ["sub/d.png", "e.png"]
+    assert data.records[0].captions == ('a "red" cat',)
+    assert [str(entry) for entry in data.skipped] == [f"{folder}/captions.csv line 2: {QUOTES}"]
+    with pytest.raises(InputError, match=r"line 2: it has a quotation mark"):
+        table.load(folder, on_bad_record="fail")
+
+
+def test_captions_of_several_lines(folder):
+    write(folder, 'image,caption,split\na.png,"a dog, that\nruns, in the\n\npark",train\ne.png,last,test\n')
+    data = table.load(folder)
+    assert [record.captions for record in data.records] == [("a dog, that runs, in the park",), ("last",)]
+    assert data.skipped == []
+
+
 def test_commas_without_quotes_in_the_last_column(folder):
     write(folder, "image,caption\na.png,a man , a dog\n")
     assert table.load(folder).records[0].captions == ("a man , a dog",)
@@ -174,4 +209,7 @@ def test_other_files_are_rejected(folder):
         table.load(folder)
     write(folder, "image,caption,split\na.png,x,train\na.png,y,test\n")
     with pytest.raises(InputError, match=r"line 3: a\.png is in split test here and in train before"):
+        table.load(folder)
+    write(folder, "a.png,a dog\ne.png,a cat\n")
+    with pytest.raises(InputError, match=r"its first line must contain the names .*, image,caption,split$"):
         table.load(folder)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfsparsecap.data.records import (
+    IMAGE_SUFFIXES,
     BadRecords,
     CaptionData,
     OnBadRecord,
@@ -42,7 +43,6 @@ SPLIT_FILES = {
     "validation": ("Flickr_8k.devImages.txt", "val.txt", "dev.txt"),
     "test": ("Flickr_8k.testImages.txt", "test.txt"),
 }
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 
 # The lines of .token files, and of results.csv, which has a row with a bar missing: `name| 4   A dog runs .`
 _TOKENS = re.compile(r"([^\t]+)#\s*\d+\s*\t(.*)")
@@ -123,7 +123,7 @@ def _images(folder: Path) -> dict[str, Path]:
                 # Archives made on a Mac spell accents in two code points, the caption files in one.
                 unicodedata.normalize("NFC", path.name): path
                 for path in sorted(place.iterdir())
-                if path.suffix.lower() in SUFFIXES
+                if path.suffix.lower() in IMAGE_SUFFIXES
             }
             if found:
                 return found

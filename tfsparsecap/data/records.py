@@ -22,6 +22,12 @@ SPLIT_NAMES = {
     "test": "test",
 }
 
+#: Suffixes of images, in lower case: those that can be read, and formats that must be converted first.
+IMAGE_SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".jp2", ".ppm")
+)
+OTHER_IMAGE_SUFFIXES = frozenset((".heic", ".heif", ".jxl", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw"))
+
 #: Fractions of train, validation and test if a data set has no splits.
 FRACTIONS = (0.90, 0.05, 0.05)
 

@@ -10,8 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from tfsparsecap.data.array_files import ENDINGS, ArrayFile, open_array
-from tfsparsecap.data.flickr import SUFFIXES
-from tfsparsecap.data.records import BadRecords, OnBadRecord
+from tfsparsecap.data.records import IMAGE_SUFFIXES, BadRecords, OnBadRecord
 from tfsparsecap.errors import InputError
 
 #: How far boxes may exceed the image, as a fraction of its side, because detectors round to pixels.
@@ -307,7 +306,7 @@ def _listing(folder: Path) -> set[str]:
 def _names(image_id: str) -> list[str]:
     """Possible file names of an image's array, in order of preference."""
     stem, suffix = os.path.splitext(image_id)
-    stems = (image_id, stem) if suffix.lower() in SUFFIXES else (image_id,)
+    stems = (image_id, stem) if suffix.lower() in IMAGE_SUFFIXES else (image_id,)
     return [one + ending for one in stems for ending in ENDINGS]
 
 

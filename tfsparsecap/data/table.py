@@ -1,5 +1,6 @@
 """A folder of images with a table of captions, CSV or JSONL: the format for your own data."""
 
+import contextlib
 import csv
 import json
 import os
@@ -9,6 +10,7 @@ from typing import Any
 
 from tfsparsecap.data.records import (
     FRACTIONS,
+    IMAGE_SUFFIXES,
     SPLIT_NAMES,
     BadRecords,
     CaptionData,
@@ -26,6 +28,7 @@ TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
 
 # Longer than any caption: Python's default stops at 131072 characters.
 _LONGEST_FIELD = 1 << 24
+_STRAY_QUOTATION_MARK = 'it has a quotation mark (") without its partner: remove it, or write it twice'
 _CSV_ADVICE = "set data.image_column or data.caption_column"
 
 
@@ -44,8 +47,9 @@ def load(
 
     A row of the table contains an image's path, one caption, and optionally its split (`train`, `validation`
     or `test`; also `val`, `dev` and `restval`). An image may have any number of rows. In JSONL every line is
-    an object, and `captions` may contain a list instead of `caption`. If the split column is missing or
-    empty, the images are split at random by `fractions` and `seed`, and `notes` mentions it.
+    an object, or the file is one list of objects; `captions` may contain a list instead of `caption`. If the
+    split column is missing or empty, the images are split at random by `fractions` and `seed`, and `notes`
+    mentions it.
 
     Args:
         folder: paths in the table are relative to it, or to `Images/` or `images/` in it.
@@ -149,55 +153,90 @@ def csv_rows(
     """
     image_column, caption_column, split_column = columns
     csv.field_size_limit(_LONGEST_FIELD)
-    lines = read_text(table).split("\n")
+    lines = [f"{line}\n" for line in read_text(table).split("\n")]
     delimiter = next((one for one in ",;\t" if one in lines[0]), ",")
-    reader = csv.DictReader((f"{line}\n" for line in lines), delimiter=delimiter)
-    try:
-        header = list(reader.fieldnames or [])
-    except csv.Error as error:
-        raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL") from error
+    records = _csv_records(lines, delimiter)
+    _, header, error = next(records, (0, [], ""))
+    if error:
+        raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL")
     spelled = {column.casefold(): column for column in columns if column not in header}
-    reader.fieldnames = header = [spelled.get(name.strip().casefold(), name) for name in header]
-    if header == []:
+    header = [spelled.get(name.strip().casefold(), name) for name in header]
+    if not header:
         raise InputError(f"{table} is empty: give a table with images and captions")
     for column in (image_column, caption_column):
         if column not in header:
             columns_there = ", ".join(map(repr, header))
-            raise InputError(f"{table} has no column {column!r} but {columns_there}: {advice}")
-    while True:
-        where = f"{table} line {reader.line_num + 1}"
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            bad.add(where, f"it is not CSV ({error})")
+            if _is_image(header[0]):
+                names = ",".join(filter(None, columns))
+                advice = f"its first line must contain the names of its columns, {names}"
+            raise InputError(f"{table} has no column {column!r} but {columns_there:.200}: {advice}")
+    for number, fields, error in records:
+        where = f"{table} line {number}"
+        if error:
+            bad.add(where, error)
             continue
-        name = (row[image_column] or "").strip()
+        row = dict.fromkeys(header, "") | dict(zip(header, fields, strict=False))
+        name = row[image_column].strip()
         if not name:
             bad.add(where, "it has no image name")
             continue
-        surplus = row.pop(None, [])
+        surplus = fields[len(header) :]
         if surplus and caption_column == header[-1]:
             # A caption with commas but without quotes is still the rest of its line.
             row[caption_column] = delimiter.join([row[caption_column], *surplus])
         elif surplus:
             bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
             continue
-        yield where, name, [row[caption_column] or ""], (row.get(split_column) or "").strip()
+        yield where, name, [row[caption_column]], row.get(split_column, "").strip()
+
+
+def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str], str]]:
+    """Line numbers and fields of the records of a CSV file that are not empty, and what is wrong with them.
+
+    A quotation mark without its partner would make a field of all lines up to the next one. Such a line is
+    wrong; the lines after it are read.
+    """
+    position = 0
+
+    def rest() -> Iterator[str]:
+        nonlocal position
+        while position < len(lines):
+            position += 1
+            yield lines[position - 1]
+
+    reader = csv.reader(rest(), delimiter=delimiter)
+    while True:
+        start, error = position, ""
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as found:
+            fields, error = [], f"it is not CSV ({found})"
+        if position > start + 1 and _runs_on(lines[start:position], delimiter):
+            position = start + 1
+            reader = csv.reader(rest(), delimiter=delimiter)
+            fields, error = [], _STRAY_QUOTATION_MARK
+        if fields or error:
+            yield start + 1, fields, error
+
+
+def _runs_on(lines: Sequence[str], delimiter: str) -> bool:
+    """Whether a field that extends over these lines has been closed by mistake, or not at all."""
+    try:
+        list(csv.reader(lines, delimiter=delimiter, strict=True))
+    except csv.Error:
+        return True
+    return any(_is_image(field) for line in lines[1:] for field in line.split(delimiter)[:-1])
+
+
+def _is_image(field: str) -> bool:
+    return Path(field.strip()).suffix.lower() in IMAGE_SUFFIXES
 
 
 def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[Row]:
     image_column, caption_column, split_column = columns
-    for number, line in enumerate(read_text(table).split("\n"), 1):
-        where = f"{table} line {number}"
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            bad.add(where, f"it is not a JSON object ({error})")
-            continue
+    for where, row in _json_records(table, bad):
         if not isinstance(row, dict) or not isinstance(row.get(image_column), str):
             bad.add(where, f"it has no {image_column!r} with the name of an image")
             continue
@@ -213,3 +252,25 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
             bad.add(where, f"{split_column!r} of {shown([row[image_column]])} is not a string")
         else:
             yield where, row[image_column].strip(), texts, split.strip()
+
+
+def _json_records(table: Path, bad: BadRecords) -> Iterator[tuple[str, Any]]:
+    """Where a value is, and the value: each on a line, or all in one list."""
+    text = read_text(table)
+    if text.lstrip().startswith("["):
+        rows = None
+        with contextlib.suppress(ValueError, RecursionError):
+            rows = json.loads(text)
+        if rows is not None:
+            yield from ((f"{table} item {number}", row) for number, row in enumerate(rows, 1))
+            return
+    for number, line in enumerate(text.split("\n"), 1):
+        where = f"{table} line {number}"
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            bad.add(where, f"it is not a JSON object ({error})")
+            continue
+        yield where, row

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from tfsparsecap.data.flickr import SUFFIXES
 from tfsparsecap.data.images import read_image, resize_image
-from tfsparsecap.data.records import REMEDY
+from tfsparsecap.data.records import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, REMEDY
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 
@@ -218,7 +217,8 @@ class CaptionGenerator(ABC):
         for image in [images] if isinstance(images, str | os.PathLike) else images:
             files = [image]
             if isinstance(image, str | os.PathLike) and os.path.isdir(image):
-                files = sorted(file for file in Path(image).iterdir() if file.suffix.lower() in SUFFIXES)
+                suffixes = IMAGE_SUFFIXES | OTHER_IMAGE_SUFFIXES  # why the others cannot be read is reported
+                files = sorted(file for file in Path(image).iterdir() if file.suffix.lower() in suffixes)
                 if not files:
                     yield str(image), InputError(f"there are no images in the folder {image}")
             for file in files:
