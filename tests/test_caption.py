@@ -127,7 +127,7 @@ def test_a_run_folder_captions_with_its_model(capsys, photos, tiny_run):
 
 def test_the_search_of_a_file_cannot_be_changed(capsys, photos, exported):
     assert exit_code(exported, photos / "a.jpg", "--no-repeat-ngram", "2") == 2
-    assert "has a fixed search: leave out no_repeat_ngram" in capsys.readouterr().err
+    assert "has a fixed search: leave out the option no-repeat-ngram" in capsys.readouterr().err
 
 
 def test_wrong_options_are_reported_before_the_captioner_is_loaded(capsys, photos):

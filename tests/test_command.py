@@ -105,7 +105,7 @@ COMMANDS = [
     *("tfsparsecap.train", "tfsparsecap.evaluate", "tfsparsecap.caption", "tfsparsecap.report"),
     *("tfsparsecap.encoders", "tfsparsecap.study", "tfsparsecap.convert", "tfsparsecap.demo"),
     *("tfsparsecap_export.__main__", "tfsparsecap_export.benchmark", "tfsparsecap_export.inspect"),
-    "tfsparsecap_export.android",
+    *("tfsparsecap_export.android", "tfsparsecap.slim"),
 ]
 # One process for all of them. With this name, the package leaves out TensorFlow.
 HELP = """
@@ -129,6 +129,32 @@ def helps() -> dict[str, str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return dict(zip(COMMANDS, done.stdout.split("COMMAND\n")[1:], strict=True))
+
+
+# The same after `pip install tfsparsecap`, which installs no extra.
+BASE_INSTALLATION = """
+import importlib, sys
+names, sys.argv = sys.argv[1:], ["tfsparsecap-export", "--help"]
+from tfsparsecap.command import run
+extras = "PIL ai_edge_litert matplotlib omegaconf pycocoevalcap pydantic tensorflow_text tqdm yaml".split()
+sys.modules.update(dict.fromkeys(extras))
+def main(name):
+    module = importlib.import_module(name)
+    return (getattr(module, "export", None) or module.main)()
+for name in names:
+    try:
+        run(lambda: main(name))
+    except SystemExit as end:
+        assert end.code in (0, 2), (name, end.code)
+"""
+
+
+def test_commands_name_missing_packages():
+    command = [sys.executable, "-c", BASE_INSTALLATION, *COMMANDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.count("usage:") >= 10, done.stderr
+    errors = done.stderr.splitlines()
+    assert all("is not installed: pip install 'tfsparsecap[all]'" in line for line in errors), errors
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -77,6 +77,8 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
     elsewhere = shutil.copy(copied_run / "x.tflite", tmp_path / "x.tflite")
     assert exit_code(elsewhere) == 2
     assert "give --config with the settings of its run" in capsys.readouterr().err
+    assert exit_code(elsewhere, "--config", tmp_path / "absent.yaml") == 2
+    assert "there is no file" in capsys.readouterr().err
     settings = ["--config", copied_run / "config.yaml", "--output", tmp_path / "out", "--threads", "3"]
     assert exit_code(elsewhere, *settings, *QUICK) == 0
     assert "on one of 3 threads" in printed(capsys)

@@ -40,7 +40,6 @@ from tfsparsecap.command import (
 )
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, make_folder, read_json
-from tfsparsecap.metrics.scores import METRICS, check_metrics
 
 if TYPE_CHECKING:
     from tfsparsecap.data.records import CaptionData
@@ -56,6 +55,8 @@ _PRINTED_ONLY = ("seconds", "images_per_second", "threads")
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
+    from tfsparsecap.metrics.scores import METRICS
+
     options = parser(__doc__)
     options.add_argument(
         "captioner", nargs="?", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
@@ -123,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(given: argparse.Namespace) -> None:
     """Checks the options before anything is captioned."""
+    from tfsparsecap.metrics.scores import METRICS, check_metrics
+
     changes = search_options(given)
     for name in ("beam", "threads"):
         if getattr(given, name) is not None and getattr(given, name) < 1:
@@ -151,6 +154,7 @@ def _scorer(
 ) -> Callable[[list], dict]:
     """Computes the chosen scores of captions."""
     from tfsparsecap.inference.scoring import all_scores_of
+    from tfsparsecap.metrics.scores import METRICS
 
     return functools.partial(
         all_scores_of,
@@ -187,7 +191,7 @@ def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"
     captioner.check_beam(given.beam)
     captioner.change_search(**search_options(given))
     settings = Path(given.config or path.parent / "config.yaml")
-    if not settings.is_file():
+    if given.config is None and not settings.is_file():
         raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
     start_tensorflow()
     from tfsparsecap.inference.splits import evaluate_file

@@ -41,10 +41,11 @@ from tfsparsecap.command import (
     start_tensorflow,
 )
 from tfsparsecap.errors import InputError
-from tfsparsecap_export.encode.formats import FORMATS, check_format
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    from tfsparsecap_export.encode.formats import FORMATS
+
     options = parser(__doc__)
 
     def add(name, help, **settings):
@@ -167,6 +168,8 @@ def export(argv: Sequence[str] | None = None) -> None:
         InputError: an argument or the run cannot be used; nothing was written.
     """
     options = _arguments(argv)
+    from tfsparsecap_export.encode.formats import check_format
+
     check_format(options.format)
     search_options(options)
     for name in ("beam", "max_length", "samples", "regions"):
@@ -193,14 +196,11 @@ def export(argv: Sequence[str] | None = None) -> None:
         json.dump(report.as_dict(), sys.stdout, indent=1, ensure_ascii=False)
         print()
         return
-    from rich.console import Console
+    from tfsparsecap_export.tables import console
 
-    console = Console()
-    if not console.is_terminal:  # a log file has no width
-        console = Console(width=140)
-    console.print(report.table())
+    console().print(report.table())
     for sentence in report.sentences():
-        console.print(sentence, highlight=False)
+        console().print(sentence)
 
 
 def _export(options: argparse.Namespace, output: Path):

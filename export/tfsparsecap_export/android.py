@@ -18,9 +18,6 @@ import numpy as np
 
 from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner
-from tfsparsecap_export.flatbuffer.contents import read_contents
-from tfsparsecap_export.verify.portability import warnings
 
 
 def check_bundle(path: str | os.PathLike) -> list[str]:
@@ -40,6 +37,10 @@ def check_bundle(path: str | os.PathLike) -> list[str]:
         >>> check_bundle("runs/scenes/model.tflite")
         []
     """
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap_export.flatbuffer.contents import read_contents
+    from tfsparsecap_export.verify.portability import warnings
+
     captioner = TFLiteCaptioner(path)
     if captioner.image_size is None:
         raise InputError(

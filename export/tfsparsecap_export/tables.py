@@ -4,9 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED
+
+
+def console() -> Console:
+    """What prints tables: as wide as the terminal, and wide in a log file, which has no width."""
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=140)
 
 
 def new_table(title: str | None, *headings: str) -> Table:

@@ -212,6 +212,7 @@ def test_files_that_are_not_images_are_rejected(tmp_path):
             read_image(tmp_path / name, 16)
         assert name in str(caught.value), name
         assert "\n" not in str(caught.value)
+        assert ("is an empty file: copy it again" in str(caught.value)) == (name == "empty.jpg")
 
 
 def test_missing_files_and_folders_are_rejected(tmp_path):

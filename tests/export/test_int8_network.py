@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import export_model, exporter, inspect, int8_network
+from tfsparsecap_export import contents_tables, export_model, exporter, int8_network
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.verify.outputs import OutputsDiffer
@@ -128,7 +128,7 @@ def test_convolutional_networks_become_int8_with_samples(
     assert encodings_of(full) == [encodings.INT8, encodings.INT8, encodings.SPARSE_INT8]
     assert not full.notes and all("int8 activations" in layer.reason for layer in full.layers)
     assert full.verification.rms_error < 0.1 and full.bytes < 0.3 * dense.bytes
-    shown = inspect.as_dict(read_contents(path))
+    shown = contents_tables.as_dict(read_contents(path))
     assert not shown["warnings"]
     stored = [(layer["role"], layer["stored"], layer["behind"]) for layer in shown["layers"]]
     assert sorted(stored) == [
@@ -149,7 +149,7 @@ def test_convolutional_networks_become_int8_with_samples(
         expected = np.asarray(model(samples[1]["image"]))
         given = run(**samples[1])["output_0"]
         np.testing.assert_allclose(given, expected, atol=0.03 * np.abs(expected).max())
-    shown = inspect.as_dict(read_contents(path))
+    shown = contents_tables.as_dict(read_contents(path))
     assert not shown["warnings"]
     stored = [(layer["role"], layer["stored"], layer["behind"]) for layer in shown["layers"]]
     assert sorted(stored) == [

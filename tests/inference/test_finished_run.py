@@ -51,7 +51,7 @@ def test_incomplete_and_damaged_folders_are_refused(tiny_run, tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*model\.keras"):
         FinishedRun.load(copy)
     (copy / "model.keras").unlink()
-    with pytest.raises(InputError, match=r"has no model\.keras yet: finish it with --resume"):
+    with pytest.raises(InputError, match=r"has no model\.keras yet: finish it with python -m .* --resume"):
         FinishedRun.load(copy)
 
 

@@ -80,6 +80,19 @@ def test_a_folder_is_captioned_in_batches_in_order_of_names(photos):
     assert len(captioner.generate([photos, photos / "a.jpg"])) == 4
 
 
+def test_images_of_unsupported_formats_in_a_folder_are_reported(tmp_path):
+    for name in ("a.jpg", "b.JFIF"):
+        Image.new("RGB", (9, 9)).save(tmp_path / name, "JPEG")
+    (tmp_path / "c.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    (tmp_path / "notes.txt").write_text("not an image")
+    found = list(Inspect().stream(tmp_path))
+    assert [captions.image for captions in found] == [
+        str(tmp_path / n) for n in ("a.jpg", "b.JFIF", "c.HEIC")
+    ]
+    assert [captions.error is None for captions in found] == [True, True, False]
+    assert "is not an image in a supported format" in str(found[2].error)
+
+
 def test_unreadable_images_stop_generate_but_not_stream(photos):
     images = [photos / "a.jpg", photos / "notes.txt", photos / "b.png"]
     with pytest.raises(InputError, match=r"notes\.txt is (no|not an) image"):

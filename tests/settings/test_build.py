@@ -36,6 +36,16 @@ def test_an_empty_vocabulary_is_rejected(tiny_settings):
         make_tokenizer(config, load_data(config))
 
 
+def test_data_without_training_images_are_rejected(tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    (tmp_path / "captions.csv").write_text("image,caption,split\na.jpg,a dog,test\n")
+    config = load_config(None, ["data.kind=table", f"data.folder={tmp_path}"])
+    with pytest.raises(InputError, match="has no image in the split train"):
+        make_tokenizer(config, load_data(config))
+
+
 @pytest.mark.slow
 def test_encoders_are_built_from_their_settings():
     inception = {"network": "inception_v1", "layer": "Mixed_3b", "image_size": 32}

@@ -99,6 +99,8 @@ def test_files_without_settings_are_rejected(tmp_path):
     (tmp_path / "large.yaml").write_text("[" * 100_000)
     assert "too large for settings" in sentence(path=tmp_path / "large.yaml")
     assert "nested too deeply" in sentence(["name=" + "[" * 2000 + "]" * 2000])
+    study = "configs/studies/flickr8k.yaml"
+    assert sentence(path=study).endswith(f"run it with python -m tfsparsecap.study --config {study}")
     text = sentence(path=tmp_path / "brokn.yaml")
     assert text.startswith("there is no file") and "did you mean" in text
 
@@ -235,6 +237,7 @@ def test_differences_contain_key_and_both_values():
         ("pruning.block_shape=16", r"pruning.block_shape .* is 16: it should be a list in brackets"),
         ("data.batch_lengths=12", r"data.batch_lengths .* is 12: it should be a list in brackets"),
         ("name=a/b", r"name .* is 'a/b': it should be letters, digits"),
+        ("training.learning_rate=1e400", r"training.learning_rate .* is inf: it should be a finite number"),
     ],
 )
 def test_values_with_the_wrong_structure_are_reported_in_terms_of_yaml(setting, message):

@@ -66,6 +66,8 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
     except IsADirectoryError as error:
         raise InputError(f"{os.fspath(path)} is a folder: give an image file") from error
     except Image.UnidentifiedImageError as error:
+        if os.path.getsize(path) == 0:
+            raise InputError(f"the image {os.fspath(path)} is an empty file: copy it again") from error
         raise InputError(
             f"{os.fspath(path)} is not an image in a supported format ({', '.join(FORMATS)}): "
             "convert it or leave it out"

@@ -179,7 +179,10 @@ def seeded_splits(
 def check_folder(folder: Path, expected: str) -> None:
     """Raises InputError if a data folder is missing or empty; `expected` describes what it should contain."""
     if not folder.exists():
-        raise InputError(f"there is no data folder {folder}: set the path to a folder with {expected}")
+        where = "" if folder.is_absolute() else f" in {Path.cwd()}"
+        raise InputError(
+            f"there is no data folder {folder}{where}: give the path of a folder with {expected}"
+        )
     if not folder.is_dir():
         raise InputError(f"the data folder {folder} is a file: set the path to a folder with {expected}")
     try:

@@ -60,7 +60,11 @@ class FinishedRun(CaptionGenerator):
         folder = RunFolder(path)
         config = folder.load_config()
         if not folder.model.is_file():
-            raise InputError(f"the run in {path} has no model.keras yet: finish it with --resume")
+            options = f"--config {folder.config_file} --runs {folder.path.parent} --resume"
+            raise InputError(
+                f"the run in {path} has no model.keras yet: finish it with"
+                f" python -m tfsparsecap.train {options}"
+            )
         tokenizer = folder.load_tokenizer(config.data.radix_base)
         captioner = load_model(folder.model, "train the run again")
         differs = _difference(captioner, tokenizer, config)

@@ -106,8 +106,9 @@ class CaptionGenerator(ABC):
             InputError: there are options, and the search cannot be changed.
         """
         if options:
+            names = " and ".join(name.replace("_", "-") for name in options)
             raise InputError(
-                f"{self.label} has a fixed search: leave out {' and '.join(options)}, or export the run again"
+                f"{self.label} has a fixed search: leave out the option {names}, or export it again"
             )
 
     def generate(

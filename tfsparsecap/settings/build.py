@@ -47,7 +47,12 @@ def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
     if settings.sentencepiece is not None:
         tokenizer = SentencePieceTokenizer.load(Path(settings.sentencepiece).expanduser())
     else:
-        captions = [caption for record in data.split("train") for caption in record.captions]
+        records = data.split("train")
+        if not records:
+            raise InputError(
+                f"{data.name} has no image in the split train: assign images to it, or give no splits"
+            )
+        captions = [caption for record in records for caption in record.captions]
         tokenizer = WordTokenizer.from_captions(captions, settings.minimum_count, settings.vocabulary_size)
     if settings.radix_base is None:
         return tokenizer

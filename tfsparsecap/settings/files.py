@@ -56,6 +56,9 @@ def load_config(
             " value, or a section its keys, but not both"
         ) from error
 
+    if {"methods", "captioners"} <= content.keys():
+        raise InputError(f"{path} describes a study: run it with python -m tfsparsecap.study --config {path}")
+
     beyond = " or what it extends" if path is not None and "extends" in _loaded(path) else ""
 
     def where(key: str) -> str:

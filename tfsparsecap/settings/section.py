@@ -18,7 +18,7 @@ Sizes = Annotated[list[Size], BeforeValidator(lambda given: [given] if isinstanc
 class Section(BaseModel):
     """A section without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=True)
+    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 class OpenSection(Section):

@@ -86,8 +86,9 @@ def measure(
         >>> sparse.speedup
         4.2
     """
-    if threads < 1 or runs < 1:
-        raise InputError(f"threads is {threads} and runs {runs}: both must be at least 1")
+    for name, value in (("threads", threads), ("runs", runs)):
+        if value < 1:
+            raise InputError(f"{name} is {value}: it must be at least 1")
     same_inputs(paths)
     rounds = range(-len(samples), runs)
     outputs: list[list[Sample]] = [[] for _ in paths]
