@@ -34,6 +34,14 @@ def test_help_shows_examples(capsys):
     assert "examples:" in shown and "--resume" in shown and "pruning=null" in shown
 
 
+def test_settings_are_listed(capsys):
+    assert train.main(["--list-settings", "decoding"]) == 0
+    assert capsys.readouterr().out.startswith("decoding: ")
+    assert "no section of settings 'decodin': did you mean decoding?" in failing(
+        capsys, "--list-settings", "decodin"
+    )
+
+
 def test_settings_may_be_anywhere_on_the_command_line():
     given = train.arguments(["a.b=1", "--resume", "--config", "x.yaml", "c.d=2"])
     assert given.settings == ["a.b=1", "c.d=2"] and given.resume and given.config == "x.yaml"

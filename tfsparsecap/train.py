@@ -1,7 +1,7 @@
 r"""python -m tfsparsecap.train: trains a captioner, and prunes it during training.
 
-Writes settings, vocabulary, checkpoints, history, model.keras and test scores to runs/NAME. All settings
-are documented in schema.py, training.py and decoding.py in tfsparsecap/settings/.
+Writes settings, vocabulary, checkpoints, history, model.keras and test scores to runs/NAME.
+--list-settings shows all settings, with their defaults and meanings.
 
 examples:
   python -m tfsparsecap.train
@@ -12,6 +12,8 @@ examples:
   python -m tfsparsecap.train --config configs/flickr8k_soft_attention_lstm.yaml \
       data.folder=~/flickr8k pruning.sparsity=0.9 'pruning.block_shape=[16,1]' name=blocks
       the same with other settings, in another run folder
+  python -m tfsparsecap.train --list-settings training
+      the settings of a section
   python -m tfsparsecap.train name=dense pruning=null
       without pruning
   python -m tfsparsecap.train --workers 10.0.0.1:2222,10.0.0.2:2222 --worker 0
@@ -36,6 +38,13 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "settings", nargs="*", metavar="section.key=value", help="settings that override the file"
     )
     options.add_argument(
+        "--list-settings",
+        nargs="?",
+        const="",
+        metavar="SECTION",
+        help="show all settings, or those of a section such as training, and train nothing",
+    )
+    options.add_argument(
         "--resume", action="store_true", help="resume the run in runs/NAME from its last checkpoint"
     )
     options.add_argument(
@@ -52,7 +61,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument(
         "--json", action="store_true", help="print the scores as JSON, everything else to standard error"
     )
-    options.add_argument("--quiet", action="store_true", help="no progress bars")
+    options.add_argument("--quiet", action="store_true", help="no progress bars and no lines for epochs")
     return options.parse_intermixed_args(argv)
 
 
@@ -63,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         InputError: a setting or what it refers to is invalid.
     """
     given = arguments(argv)
+    if given.list_settings is not None:
+        from tfsparsecap.settings.listing import listing
+
+        print(listing(given.list_settings))
+        return 0
     with only_json_on_stdout(given.json):
         # Misspelt settings are reported before TensorFlow is imported, which takes seconds.
         from tfsparsecap.settings.files import load_config
