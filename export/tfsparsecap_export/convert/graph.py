@@ -157,6 +157,8 @@ def weight_sources(model: keras.Model) -> dict[bytes, Source]:
     """The sources of constants, by the `content_key` of their values in TFLite's layout."""
     found: dict[bytes, Source] = {}
     for weight in model.weights:
+        if len(weight.shape) < 2:  # a bias of zeros would be mistaken for a kernel of zeros
+            continue
         values = np.asarray(weight, np.float32)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
             found.setdefault(content_key(layout), Source(weight.path, values.size))

@@ -104,3 +104,10 @@ def test_sources_of_constants_are_found_by_their_values(captioner):
     assert names[graph.content_key(transposed)].name.endswith("output/kernel")
     table = np.asarray(captioner.embedding.embeddings)
     assert names[graph.content_key(table)].name.endswith("embedding/embeddings")
+
+
+def test_a_kernel_of_zeros_is_not_mistaken_for_a_bias():
+    inputs = keras.Input((8,))
+    outputs = keras.layers.Dense(1, kernel_initializer="zeros", name="score")(keras.layers.Dense(8)(inputs))
+    names = graph.weight_sources(keras.Model(inputs, outputs))
+    assert names[graph.content_key(np.zeros((1, 8), np.float32))].name == "score/kernel"
