@@ -57,6 +57,18 @@ def short_line(text: str) -> str:
     return f"{text[:_FIRST]} … {text[len(text) - (_LONGEST - _FIRST - 3) :]}"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type if it has none: a reason for a message.
+
+    Examples:
+        >>> first_line(ValueError("no such axis\\n\\nArguments received: …"))
+        'no such axis'
+        >>> first_line(MemoryError())
+        'MemoryError'
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
 class WorkerLost(RuntimeError):
     """Another process of a training on several machines has ended or does not answer. The message is one
     sentence.

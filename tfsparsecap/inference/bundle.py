@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.files import DAMAGE
 from tfsparsecap.inference.confidence import Calibration, caption_length
 from tfsparsecap.inference.description import DESCRIPTION, JOINS, check_description
@@ -28,8 +28,9 @@ VOCABULARY = "vocabulary.txt"
 FORMAT_VERSION = 1
 SIGNATURE = "caption"
 
-# The score of a beam without a caption is minus infinity, which the converter turns into the lowest float32.
-_NO_CAPTION = -1e30
+#: Scores of beams without a caption are not above it: minus infinity, which JSON does not have, becomes the
+#: lowest float32 in a file.
+NO_CAPTION = -1e30
 _OUTPUTS = {"token_ids", "scores"}
 _IDENTIFIER = b"TFL3"
 # Limits far above any real file: they keep a malicious archive from filling the memory.
@@ -169,7 +170,7 @@ class TFLiteCaptioner(CaptionGenerator):
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"the runtime cannot load {path} ({_first_line(error)}): export the run again"
+                f"the runtime cannot load {path} ({first_line(error)}): export the run again"
             ) from error
         missing = _OUTPUTS - outputs
         if missing:
@@ -241,7 +242,7 @@ class TFLiteCaptioner(CaptionGenerator):
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"the runtime cannot run {self.path} ({_first_line(error)}): export the run again"
+                f"the runtime cannot run {self.path} ({first_line(error)}): export the run again"
             ) from error
         token_ids, scores = outputs["token_ids"], outputs["scores"]
         if token_ids.ndim != 2 or token_ids.dtype.kind not in "iu" or scores.shape != token_ids.shape[:1]:
@@ -260,7 +261,7 @@ class TFLiteCaptioner(CaptionGenerator):
         return [
             self._caption(row, float(score))
             for row, score in zip(token_ids, scores, strict=True)
-            if _NO_CAPTION < score < math.inf
+            if NO_CAPTION < score < math.inf
         ]
 
     def _caption(self, token_ids: np.ndarray, score: float) -> Caption:
@@ -312,10 +313,6 @@ def _load(content: bytes, label: str, threads: int) -> _Loaded:
 def _load_isolated(content: bytes, label: str, threads: int) -> _Loaded:
     run = IsolatedRunner(content, label, SIGNATURE, threads)
     return run, run.inputs, run.outputs
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def open_archive(file: BinaryIO) -> zipfile.ZipFile:

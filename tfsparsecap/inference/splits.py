@@ -12,7 +12,7 @@ from tfsparsecap.data.images import read_image
 from tfsparsecap.data.records import CaptionData, Record
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner
+from tfsparsecap.inference.bundle import NO_CAPTION, TFLiteCaptioner
 from tfsparsecap.inference.generate import Caption
 from tfsparsecap.inference.scoring import ImageCaption
 from tfsparsecap.metrics.sentence_faults import token_faults
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from tfsparsecap.data.tokenizers import Tokenizer
     from tfsparsecap.decoding import Decoder
-
-# Score of an image without a caption; JSON has no minus infinity.
-_NO_CAPTION = -1e30
 
 
 def records_of(data: CaptionData, split: str) -> list[Record]:
@@ -129,7 +126,7 @@ def caption_with_file(
         found = captioner.caption(**inputs)
         seconds = time.perf_counter() - began
         if not found:  # an empty caption counts
-            found = [Caption("", _NO_CAPTION, confidence=None if captioner.calibration is None else 0.0)]
+            found = [Caption("", NO_CAPTION, confidence=None if captioner.calibration is None else 0.0)]
         text, score, faults, confidence = found[0]
         return ImageCaption(record.image_id, text, score, record.captions, faults, confidence), seconds
 

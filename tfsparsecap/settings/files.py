@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.files import check_input_file
 from tfsparsecap.settings.plain_yaml import EVALUATION_ERRORS, check_plain
 from tfsparsecap.settings.schema import MODELS, Config
@@ -52,7 +52,7 @@ def load_config(
         raise
     except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
         raise InputError(
-            f"{file} and {' '.join(overrides):.500} cannot be combined ({_short(error)}): give each key a"
+            f"{file} and {' '.join(overrides):.500} cannot be combined ({first_line(error)}): give each key a"
             " value, or a section its keys, but not both"
         ) from error
 
@@ -158,10 +158,6 @@ def _plain(settings: Any) -> dict[str, Any]:
     return content
 
 
-def _short(error: Exception) -> str:
-    return (str(error).partition("\n")[0] or type(error).__name__)[:200]
-
-
 def _loaded(path: str | Path) -> Any:
     try:
         check_input_file(path)
@@ -189,7 +185,8 @@ def _loaded(path: str | Path) -> Any:
         raise InputError(f"{path} is not a YAML file: give a file such as one of configs/") from error
     except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
         raise InputError(
-            f"{path} cannot be evaluated ({_short(error)}): give plain values, as in the files of configs/"
+            f"{path} cannot be evaluated ({first_line(error)}): give plain values, as in the files of"
+            " configs/"
         ) from error
     if not OmegaConf.is_dict(loaded):
         raise InputError(f"{path} has no settings: write keys and values as in the files of configs/")
@@ -216,7 +213,7 @@ def _checked_override(text: str) -> str:
         ) from error
     except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
         raise InputError(
-            f"{text!r:.200} on the command line cannot be evaluated ({_short(error)}): write"
+            f"{text!r:.200} on the command line cannot be evaluated ({first_line(error)}): write"
             " section.key=value with a plain value"
         ) from error
     return name.strip()

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 
 #: Length that stands for an unknown length of an input: of an image, or of a sequence.
 IMAGE, SEQUENCE = 224, 32
@@ -196,10 +196,9 @@ def _traced(model: keras.Model) -> Any:
             outputs = model.call(inputs)
         functional = keras.Model(inputs, outputs, name=model.name)
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"{model.name}, a subclassed {type(model).__name__}, cannot be traced ({first}): use Keras layers"
-            " and keras.ops in its call method, or build it as a functional model"
+            f"{model.name}, a subclassed {type(model).__name__}, cannot be traced ({first_line(error)}):"
+            " use Keras layers and keras.ops in its call method, or build it as a functional model"
         ) from error
     nodes = keras_internals.functional_nodes(functional)
     arguments = [(node.arguments.args, node.arguments.kwargs) for node in nodes]

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.decoding import Decoder
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS
@@ -294,7 +294,7 @@ def _runners(content: bytes, signature: str) -> list:
         ]
     except (ValueError, RuntimeError) as error:
         raise InputError(
-            f"the runtime does not load the exported file ({str(error).strip().splitlines()[0]}):"
+            f"the runtime does not load the exported file ({first_line(error)}):"
             " nothing was written; try another --format"
         ) from error
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 
 _COMMAND = (sys.executable, "-m", "tfsparsecap_export.verify.probe")
 
@@ -88,8 +88,7 @@ def main(path: str, threads: str) -> None:
                 interpreter.set_tensor(detail["index"], np.zeros(detail["shape"], detail["dtype"]))
             interpreter.invoke()
     except (RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        json.dump({"doing": doing, "error": reason}, sys.stdout)
+        json.dump({"doing": doing, "error": first_line(error)}, sys.stdout)
         return
     after = _memory("VmHWM")
     peak = None if before is None or after is None else max(0, after - before)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError, unknown_name
+from tfsparsecap.errors import InputError, first_line, unknown_name
 from tfsparsecap.models.encoders.encoder import Encoder
 from tfsparsecap.models.encoders.published_weights import load_weights
 
@@ -154,14 +154,14 @@ def _create(
             input_shape=(image_size, image_size, 3), weights=weights, include_top=False, **options
         )
     except ValueError as error:  # Keras's check of its arguments
-        raise InputError(f"{title} cannot be created: {_first_line(error)}") from error
+        raise InputError(f"{title} cannot be created: {first_line(error)}") from error
     except Exception as error:
         # Keras raises a bare Exception if a download fails; without weights nothing is downloaded.
         if weights is None:
             raise
         raise InputError(
             f"the ImageNet weights of {title} for {image_size} pixels are not in Keras's cache and could not"
-            f" be downloaded ({_first_line(error)}): set KERAS_HOME to a folder that has them before Python"
+            f" be downloaded ({first_line(error)}): set KERAS_HOME to a folder that has them before Python"
             " starts, or use random weights (null)"
         ) from error
     finally:
@@ -172,7 +172,3 @@ def _preprocess_input(function: Any) -> Any:
     """The function of Keras that prepares images for a network, which is in the module of the network."""
     module: Any = inspect.getmodule(function)
     return module.preprocess_input
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

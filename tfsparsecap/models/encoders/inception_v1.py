@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.models.encoders.encoder import Encoder
 
 #: Channels of each mixed block (GoogLeNet paper, table 1): 1x1; 1x1 and the following 3x3; 1x1 and the
@@ -231,9 +231,8 @@ def _reading_errors(path: str | Path) -> Iterator[None]:
         yield
     # The reader raises a different exception for each kind of damage.
     except (tf.errors.OpError, ValueError, RuntimeError, LookupError, TypeError, MemoryError) as error:
-        reason = str(error).strip().partition("\n")[0][:200]
         raise InputError(
-            f"the checkpoint {path} cannot be read ({reason}): download and unpack it again"
+            f"the checkpoint {path} cannot be read ({first_line(error)}): download and unpack it again"
         ) from error
 
 
