@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tfsparsecap_export import android
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.verify import portability
 from tfsparsecap_export.write import make_bundle
 
 from tfsparsecap import command
@@ -32,7 +33,7 @@ def test_a_captioner_of_images_can_be_used(path, capsys):
 
 
 def test_warnings_are_printed_but_are_not_errors(path, capsys, monkeypatch):
-    monkeypatch.setattr(android, "warnings", lambda contents: [f"{contents.bytes} bytes"])
+    monkeypatch.setattr(portability, "warnings", lambda contents: [f"{contents.bytes} bytes"])
     assert ended(path) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed == [f"{path}: the app can use it", f"{path}: {path.stat().st_size} bytes"]
