@@ -8,7 +8,7 @@ from keras import layers
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.schedule import Slim, regularize_gammas
+from tfsparsecap.slimming.schedule import Slim, first_epochs, regularize_gammas
 
 X = np.random.default_rng(0).random((32, 8)).astype("float32")
 Y = (X.sum(1) > 4).astype("int32")
@@ -41,6 +41,14 @@ def test_each_iteration_removes_the_same_amount(model):
     assert [plan.after.channels for plan in schedule.plans] == [80, 64, 48]
     assert sum(units(small)[:2]) == 48 and len(schedule.history["loss"]) == 4
     assert int(small.optimizer.iterations) == 4
+
+
+@pytest.mark.parametrize(
+    ("epochs", "iterations", "first"),
+    [(1, 1, [0]), (8, 1, [0]), (3, 3, [0, 1, 2]), (8, 3, [0, 2, 4]), (10, 5, [0, 1, 2, 3, 5])],
+)
+def test_the_last_iteration_gets_half_of_the_epochs(epochs, iterations, first):
+    assert first_epochs(epochs, iterations) == first
 
 
 def test_the_optimizer_keeps_its_state_of_the_channels_that_stay(model):

@@ -28,7 +28,7 @@ class FineTune(_Section):
 class Slim(_Section):
     """Structured pruning of an image encoder that is trained: its least important channels are removed.
 
-    The channels are removed in several iterations, each of which has its part of the epochs for fine-tuning
+    The channels are removed in several iterations in the first half of the epochs, with fine-tuning after each
     (RTIC, iterative channel pruning). Momenta and step count of the optimizer carry over.
 
     Attributes:

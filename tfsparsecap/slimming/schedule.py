@@ -72,6 +72,23 @@ def next_plan(
     return slim_plan(model, share, budget=budget, **options) if share > 0 else None
 
 
+def first_epochs(epochs: int, iterations: int) -> list[int]:
+    """Returns the epoch, from 0, at which each iteration of a schedule begins.
+
+    The channels are gone after half of the epochs, so that the final network is trained for the other half;
+    with fewer than `2 * (iterations - 1)` epochs, after one epoch for each iteration.
+
+    Args:
+        epochs: of all iterations together, `iterations` or more.
+        iterations: their number, 1 or more.
+
+    Examples:
+        >>> first_epochs(16, 5), first_epochs(6, 5), first_epochs(3, 1)
+        ([0, 2, 4, 6, 8], [0, 1, 2, 3, 4], [0])
+    """
+    return [max(number, number * epochs // (2 * max(1, iterations - 1))) for number in range(iterations)]
+
+
 class Slim:
     """Removes channels in several iterations and fine-tunes after each (RTIC, iterative channel pruning).
 
@@ -122,7 +139,8 @@ class Slim:
         Args:
             model: a compiled model. It is left untouched: its first iteration works on a smaller copy.
             *data: as in Keras's `fit`: a data set, or inputs and targets.
-            epochs: of all iterations together, at least one for each; later iterations get the rest.
+            epochs: of all iterations together, at least one for each. The last iteration gets half of them,
+                or more, see `first_epochs`.
             folder: where the state is saved after each epoch. If it contains one, training continues there.
             callbacks: creates callbacks for each iteration.
             **arguments: others of Keras's `fit`.
@@ -142,6 +160,7 @@ class Slim:
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
             )
         saved = None if folder is None else _Saved(Path(folder), self, epochs)
+        borders = [*first_epochs(epochs, self.iterations), epochs]
         whole, done, started = None, 0, False
         if saved is not None and saved.state is not None:
             model, (done, whole, self.history) = saved.model(), saved.state
@@ -151,10 +170,10 @@ class Slim:
                 whole, model = self._remove(model, done + 1, whole)
                 if saved is not None:
                     saved.save(model, done, whole, self.history)
-            first, last = (epochs * number // self.iterations for number in (done, done + 1))
             mine = [] if callbacks is None else callbacks()
             if saved is not None:
                 mine.append(keras.callbacks.BackupAndRestore(str(saved.backup)))
+            first, last = borders[done : done + 2]
             logs = model.fit(*data, initial_epoch=first, epochs=last, callbacks=mine, **arguments).history
             for name, values in logs.items():
                 self.history.setdefault(name, []).extend(float(value) for value in values)

@@ -1,9 +1,11 @@
 """The phases of a run: training, fine-tuning of the encoder, and training on rewards."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tfsparsecap.runs.run_data import caches_features
 from tfsparsecap.settings.schema import Config
+from tfsparsecap.slimming.schedule import first_epochs
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,10 @@ def phases(config: Config) -> list[Phase]:
     if training.epochs:
         rate, from_images = training.learning_rate, not caches_features(config)
         options = training.batch_size, rate, training.schedule, from_images
-        iterations = training.slim.iterations if training.slim is not None else 1
-        for number in range(1, iterations + 1):
-            epochs = training.epochs * number // iterations - training.epochs * (number - 1) // iterations
-            found.append(Phase("train", epochs, *options, number if training.slim is not None else 0))
+        slim = training.slim
+        borders = [*first_epochs(training.epochs, slim.iterations if slim else 1), training.epochs]
+        for number, (first, last) in enumerate(pairwise(borders), 1):
+            found.append(Phase("train", last - first, *options, number if slim else 0))
     if tuning.epochs:
         size = tuning.batch_size or training.batch_size
         assert config.model.encoder is not None  # `Config` has checked it

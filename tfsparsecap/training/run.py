@@ -138,6 +138,8 @@ class _Run:
         self.strategy = distribution.make_strategy(config.training.distribution, team.cluster)
         distribution.check_shares(self.phases, self.strategy.num_replicas_in_sync)
         tokenizer = self._make_captioner(data, resume)
+        if not data.split("validation"):
+            report(f"{data.name} has no validation split: no epoch is scored, and the last one is kept")
         settings = config.model.encoder
         if settings and not (settings.weights or settings.trainable or config.training.start_from):
             report(
