@@ -132,7 +132,9 @@ class Runs:
         # With momentum 0.9, Keras's weight decay of 5e-3 is an L2 penalty of 5e-4.
         optimizer = keras.optimizers.SGD(rates, momentum=0.9, nesterov=True, weight_decay=5e-3)
         loss, metrics = "sparse_categorical_crossentropy", ["accuracy"]
-        model.compile(optimizer, loss, metrics=metrics, steps_per_execution=min(50, max(1, self._steps() // _PARTS)))
+        model.compile(
+            optimizer, loss, metrics=metrics, steps_per_execution=min(50, max(1, self._steps() // _PARTS))
+        )
 
     def _steps(self) -> int:
         return max(1, len(self.splits[0][0]) // _BATCH)

@@ -61,6 +61,17 @@ def variable_index(optimizer: keras.Optimizer, variable: keras.Variable | tf.Var
     return optimizer._get_variable_index(variable)
 
 
+class DecayInUpdate(keras.optimizers.Adam):
+    """Adam whose `update_step` must decay the variables that `decays`: Keras decays all with one rate."""
+
+    def _apply_weight_decay(self, variables: Any) -> None:
+        pass
+
+    def decays(self, variable: keras.Variable | tf.Variable) -> bool:
+        """Whether weight decay applies to a variable."""
+        return self.weight_decay is not None and self._use_weight_decay(variable)
+
+
 def is_rematerialized(layer: keras.Layer) -> bool:
     """Whether `layer` was created under `keras.RematScope`."""
     return layer._remat_mode is not None
@@ -293,6 +304,11 @@ def functional_structure(functional: Any) -> tuple[Any, Any]:
 def producer(symbolic: keras.KerasTensor) -> Any:
     """Returns the layer or operation that returned a symbolic tensor."""
     return symbolic._keras_history.operation
+
+
+def mask_of(symbolic: keras.KerasTensor) -> keras.KerasTensor | None:
+    """Returns the mask that a layer attached to its symbolic output, or None."""
+    return getattr(symbolic, "_keras_mask", None)
 
 
 def takes_training(layer: keras.Layer) -> bool:

@@ -49,7 +49,8 @@ class CaptionOptions:
         tokenizer: tokenizer that the captioner was trained with.
         vocabulary: token strings in the order of their ids, if there is no tokenizer.
         search: options of the search for complete sentences; None is the plain search.
-        description: additional entries of `captioner.json`, such as `trained_on` and `scores`.
+        description: additional entries of `captioner.json`, such as `trained_on` and `scores`, which are
+            those of the trained model, before rounding.
         tolerance: fraction of the captions that may differ from the Keras model's. By default 0 for a file
             with float weights only, and 1 for a file with int8 weights, whose scores are checked in any case.
 

@@ -30,7 +30,8 @@ class Run:
         model: model without gates.
         tokenizer: tokenizer of the run, or None for a single model file.
         config: settings of the run, or None for a single model file.
-        description: facts about the training for `captioner.json`.
+        description: facts about the training for `captioner.json`. Its `scores` are those of the Keras
+            model on the test split, before rounding.
     """
 
     model: keras.Model
@@ -126,4 +127,5 @@ def _validation_samples(
     if not samples:
         raise InputError("no validation image can be read")
     assert run.tokenizer is not None  # it comes with the configuration
-    return CaptionedSamples(samples, references, run.tokenizer.words.decode)
+    words = config.decoding.rules().function_words  # also if the search is plain
+    return CaptionedSamples(samples, references, run.tokenizer.words.decode, words)

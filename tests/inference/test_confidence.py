@@ -95,6 +95,14 @@ def test_good_captions_name_what_people_name(caption, good):
     assert is_good(caption, ["A brown DOG runs over sand.", "the dog is running on it"]) == good
 
 
+def test_function_words_of_another_language_do_not_count():
+    references = ["Der Hund spielt auf einer Wiese."]
+    assert is_good("ein Hund mit einem Ball", references, ["ein", "einem", "mit"])  # one of two
+    assert not is_good("ein Hund mit einem Ball", references)  # one of five
+    assert not is_good("ein Mann auf der Bank", references, ["ein", "auf", "der"])
+    assert is_good("ein Mann auf der Bank", ["ein Hund auf der Wiese"], [])  # ein, auf and der
+
+
 def test_reliability_equals_scikit_learn():
     random = np.random.default_rng(3)
     confidences = random.random(500)

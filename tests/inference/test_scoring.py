@@ -14,6 +14,7 @@ from tfsparsecap.inference.scoring import (
     scores_of,
     scores_table,
 )
+from tfsparsecap.search_options import SearchOptions
 
 REFERENCES = {
     "images": [{"id": 1}, {"id": 2}],
@@ -105,6 +106,10 @@ def test_confidence_is_compared_with_the_captions():
     )
     assert table["confidence, share of good captions"] == "25% 0%, 75% 100%"
     assert "confidence" not in all_scores_of([replace(captions[0], confidence=None)], ["BLEU"])
+    german = [ImageCaption("a", "ein Mann auf der Bank", -1.0, ("ein Hund auf der Wiese",), (), 0.75)]
+    assert all_scores_of(german, ["BLEU"])["confidence"]["good"] == 1  # ein, auf and der
+    rules = SearchOptions(function_words=["ein", "auf", "der"])
+    assert all_scores_of(german, ["BLEU"], rules=rules)["confidence"]["good"] == 0
 
 
 def test_quick_scores_start_no_java_and_list_images_without_references(commands):

@@ -8,6 +8,7 @@ from tfsparsecap.settings.files import load_config
 
 FROZEN = ["model.encoder.trainable=false", "training.fine_tune.epochs=2"]
 INCEPTION = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
+TAUGHT = ["model.encoder.trainable=true", "training.teacher=runs/teacher"]
 SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
 
 
@@ -17,6 +18,8 @@ SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
         ["pruning.begin=0.2"],
         [*INCEPTION, "model.encoder.weights=a.ckpt"],
         [*FROZEN, "pruning.encoder=B"],
+        [*TAUGHT, "training.feature_weight=1"],
+        [*TAUGHT, "data.augmentation=[RandomFlip]"],
         [*SCST, "training.scst.samples=1", "training.scst.baseline=greedy"],
         [*SCST, "training.scst.cider_d=0", "training.scst.bleu_4=1"],
         ["data.kind=flickr", "data.folder=x", "pruning=null"],
@@ -40,6 +43,10 @@ def test_valid_settings_pass(settings):
             "need images, but there is no encoder",
         ),
         (["training.feature_weight=1"], "no trained encoder to learn features, or no teacher of words"),
+        (
+            [*TAUGHT, "training.feature_weight=1", "data.augmentation=[RandomFlip]"],
+            r"without data\.augmentation: set data\.augmentation=\[\] or training\.feature_weight=0",
+        ),
         (["training.clip_value=1"], "both set: set one of them to null"),
         (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
         (["pruning.ema=0.9"], r"unknown key pruning\.ema .* did you mean pruning\.ema_decay\?"),

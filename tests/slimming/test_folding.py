@@ -65,19 +65,55 @@ def test_a_constant_is_not_exact_next_to_a_border_with_another_value(fill, exact
     np.testing.assert_allclose(slim(model, None, multiple=1)(x), model(x), atol=1e-6)
 
 
+def make_half_constant(normalization):
+    normalization.gamma.assign(np.repeat([0.0, 1.0], 8))
+    normalization.beta.assign(np.linspace(-1, 1, 16))
+
+
 def test_the_constant_moves_into_the_moving_mean_or_a_new_bias():
     inputs = keras.Input((6,))
     x = layers.BatchNormalization(name="first")(layers.Dense(16, use_bias=False)(inputs))
     with_mean = layers.BatchNormalization(name="second")(layers.Dense(8, use_bias=False, name="linear")(x))
     new_bias = layers.Dense(8, use_bias=False, name="active", activation="relu")(x)
     model = keras.Model(inputs, layers.Dense(2)(layers.Concatenate()([with_mean, new_bias])))
-    first = model.get_layer("first")
-    first.gamma.assign(np.repeat([0.0, 1.0], 8))
-    first.beta.assign(np.linspace(-1, 1, 16))
+    make_half_constant(model.get_layer("first"))
     smaller = slim(model, None)
     assert smaller.get_layer("active").use_bias and not smaller.get_layer("linear").use_bias
     assert np.abs(smaller.get_layer("second").moving_mean).max() > 0
     x = np.random.default_rng(0).random((5, 6), "float32")
+    np.testing.assert_allclose(smaller(x), model(x), atol=1e-5)
+
+
+def test_an_output_of_the_model_is_no_place_for_a_constant_of_the_normalisation_after_it():
+    inputs = keras.Input((6, 6, 3))
+    x = layers.BatchNormalization(name="first")(layers.Conv2D(16, 1)(inputs))
+    x = layers.Conv2D(5, 3, use_bias=False, name="returned")(x)
+    model = keras.Model(inputs, [x, layers.BatchNormalization(name="second")(x)])
+    make_half_constant(model.get_layer("first"))
+    smaller = slim(model, None)
+    assert smaller.get_layer("first").gamma.shape == (8,) and smaller.get_layer("returned").use_bias
+    x = np.random.default_rng(0).random((2, 6, 6, 3), "float32")
+    for own, expected in zip(smaller(x), model(x), strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "channels"),
+    [
+        (lambda x: layers.TimeDistributed(layers.Dense(4, use_bias=False))(x), 8),
+        (lambda x: layers.TimeDistributed(layers.Dense(4, "relu", use_bias=False))(x), 16),
+        (lambda x: layers.MultiHeadAttention(2, 4, use_bias=False, output_shape=4)(x, x), 16),
+        (lambda x: layers.EinsumDense("abc,cd->adb", (4, 6))(x), 16),
+    ],
+)
+def test_the_next_moving_mean_takes_a_constant_only_from_its_own_channels(make, channels):
+    inputs = keras.Input((6, 4))
+    x = layers.BatchNormalization(name="first")(layers.Dense(16)(inputs))
+    model = keras.Model(inputs, layers.BatchNormalization()(make(x)))
+    make_half_constant(model.get_layer("first"))
+    smaller = slim(model, None)
+    assert smaller.get_layer("first").gamma.shape == (channels,)
+    x = np.random.default_rng(0).random((2, 6, 4), "float32")
     np.testing.assert_allclose(smaller(x), model(x), atol=1e-5)
 
 

@@ -7,6 +7,8 @@ from keras import layers, ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.rebuild import rebuild
 
 
 class Traceable(keras.Model):
@@ -47,10 +49,81 @@ def test_nested_models_are_flattened_and_their_training_argument_is_kept():
     assert graph.output_names == ("base",)
 
 
+def query_and_document(structure):
+    """A nested model whose inputs are not in the order of their names."""
+    query, document = keras.Input((4,), name="query"), keras.Input((4,), name="document")
+    given = {"query": query, "document": document} if structure is dict else [query, document]
+    hidden = [layers.Dense(3, name="of_query")(query), layers.Dense(3, name="of_document")(document)]
+    return keras.Model(given, layers.Concatenate()(hidden), name="inner")
+
+
+@pytest.mark.parametrize("structure", [list, dict])
+def test_a_nested_model_takes_a_dictionary_by_the_names_of_its_inputs(structure):
+    inner = query_and_document(structure)
+    q, d = keras.Input((4,), name="q"), keras.Input((4,), name="d")
+    model = keras.Model([q, d], inner({"query": q, "document": d}))
+    graph = trace(model)
+    taken = {node.operation.name: graph.input_layers[node.inputs[0]].name for node in graph.nodes[:2]}
+    assert taken == {"of_query": "q", "of_document": "d"}
+    x = list(np.random.default_rng(0).random((2, 3, 4), "float32"))
+    analysis = Analysis(graph)
+    np.testing.assert_array_equal(rebuild(analysis, analysis.alive(np.array([], int)))(x), model(x))
+
+
+def test_a_nested_model_finds_the_mask_of_its_input():
+    words = keras.Input((6,), dtype="int32")
+    hidden = [layers.Dropout(0.1), layers.LSTM(4, return_sequences=True)]
+    inner = keras.Sequential([keras.Input((6, 8)), *hidden], name="inner")
+    embedding = layers.Embedding(9, 8, mask_zero=True)
+    model = keras.Model(words, layers.GRU(3)(inner(embedding(words))))
+    x = np.random.default_rng(0).integers(1, 9, (4, 6))
+    x[:, 4:] = 0
+    analysis = Analysis(trace(model))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    np.testing.assert_array_equal(copy(x), model(x))
+    copied = copy.get_layer(embedding.name).embeddings
+    copied.assign(copied + (np.arange(9) == 0)[:, None])  # of masked words only
+    np.testing.assert_array_equal(copy(x), model(x))
+
+
+def test_a_mask_that_a_copy_would_lose_is_refused():
+    inputs, mask = keras.Input((6, 8)), keras.Input((6,), dtype="bool")
+    inner = keras.Sequential([keras.Input((6, 8)), layers.LSTM(4)], name="inner")
+    model = keras.Model([inputs, mask], inner(inputs, mask=mask), name="outer")
+    with pytest.raises(InputError, match=r"^outer calls the nested model inner with mask=, which the slim"):
+        trace(model)
+
+
 def test_subclassed_models_of_keras_layers_are_traced():
     model = Traceable()
     model(np.zeros((1, 6), "float32"))
     assert [type(node.operation).__name__ for node in trace(model).nodes] == ["Dense", "Tanh", "Dense"]
+
+
+class Words(keras.Model):
+    """Embeds the first two numbers of its input, in the model itself or in a nested one."""
+
+    def __init__(self, is_nested=False, scaled=False):
+        super().__init__()
+        embedding = layers.Embedding(9, 16, mask_zero=True)
+        self.embedding = keras.Sequential([keras.Input((2,)), embedding]) if is_nested else embedding
+        self.gru, self.last, self.scaled = layers.GRU(8), layers.Dense(3), scaled
+
+    def call(self, inputs):
+        x = self.last(self.gru(self.embedding(inputs[:, :2])))
+        return x * inputs[:, 2:] if self.scaled else x
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype"), [({}, "int32"), ({"is_nested": True}, "int32"), ({"scaled": True}, "float32")]
+)
+def test_a_subclassed_model_that_only_looks_up_its_input_takes_whole_numbers(options, dtype):
+    model, x = Words(**options), np.array([[3, 1, 2], [8, 0, 5]], dtype)
+    model(x)
+    analysis = Analysis(trace(model))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    assert copy.inputs[0].dtype == dtype
+    np.testing.assert_array_equal(copy(x), model(x))
 
 
 class WithPositions(Traceable):

@@ -2,7 +2,7 @@
 
 import keras
 import pytest
-from keras import layers
+from keras import layers, ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.graph import trace
@@ -88,6 +88,45 @@ def test_a_layer_without_rule_keeps_what_is_coupled_to_it():
     assert analysis.unknown == {"odd": "Odd"}
     assert [group.name for group in analysis.groups] == ["free"]
     assert analysis.reasons()["beside"] == "odd (Odd) has no rule"
+
+
+def with_scores(x):
+    return layers.MultiHeadAttention(2, 4)(x, x, return_attention_scores=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (with_scores, "MultiHeadAttention"),
+        (lambda x: layers.GRU(16)(x, initial_state=x[:, 0]), "GRU"),
+        (lambda x: layers.LSTM(16)(x, initial_state=[x[:, 0], x[:, 1]]), "LSTM"),
+        (lambda x: layers.LayerNormalization(axis=(1, 2))(x), "LayerNormalization"),
+        (lambda x: layers.GroupNormalization(2, axis=1)(x), "GroupNormalization"),
+        (lambda x: layers.MaxPooling1D(data_format="channels_first")(x), "MaxPooling1D"),
+        (lambda x: layers.GlobalAveragePooling1D(data_format="channels_first")(x), "GlobalAveragePooling1D"),
+        (lambda x: layers.TimeDistributed(layers.LayerNormalization())(x), "TimeDistributed"),
+        (lambda x: ops.einsum("...a,...a->...a", x, x), "Einsum"),
+        (lambda x: ops.squeeze(x[:, :1]), "Squeeze"),
+    ],
+)
+def test_a_layer_whose_rule_does_not_fit_is_named(make, kind):
+    inputs = keras.Input((6, 4), batch_size=2)
+    x = make(layers.Dense(16, name="before")(inputs))
+    analysis = Analysis(trace(keras.Model(inputs, layers.Dense(2, name="after")(layers.Dense(8)(x)))))
+    assert list(analysis.unknown.values()) == [kind]
+    assert "has no rule" in analysis.reasons()["before"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_layer_keeps_its_channels_if_one_of_its_calls_has_no_rule(first):
+    inputs = keras.Input((6, 4))
+    gru, state = layers.GRU(16, name="shared"), layers.Dense(16, name="state")(inputs[:, 0])
+    calls = [lambda: gru(inputs), lambda: gru(inputs, initial_state=state)]
+    parts = [layers.Dense(8)(call()) for call in (calls if first else calls[::-1])]
+    model = keras.Model(inputs, layers.Dense(2)(layers.Concatenate()(parts)))
+    analysis = Analysis(trace(model))
+    assert analysis.unknown == {"shared": "GRU"}
+    assert {group.name for group in analysis.groups}.isdisjoint({"shared", "state"})
 
 
 def test_a_shared_layer_couples_its_inputs():

@@ -62,6 +62,15 @@ def test_taylor_is_the_squared_change_of_the_loss(model):
     np.testing.assert_allclose(scores[2:4], np.square(change), rtol=1e-4)
 
 
+def test_frozen_layers_have_a_taylor_importance_too(model):
+    x, y = np.array([[1.0, 2.0]], "float32"), np.array([[1.0]], "float32")
+    expected = importance(Analysis(trace(model)), "taylor", model, [(x, y)], "mse")
+    model.get_layer("b").trainable = False
+    np.testing.assert_array_equal(
+        importance(Analysis(trace(model)), "taylor", model, [(x, y)], "mse"), expected
+    )
+
+
 def test_bad_criteria_and_samples_are_refused(model):
     analysis = Analysis(trace(model))
     with pytest.raises(InputError, match="there is no importance criterion 'l3'"):

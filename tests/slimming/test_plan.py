@@ -63,6 +63,27 @@ def test_a_model_without_removable_channels_is_refused_with_fitting_advice(hidde
         sc.slim(model, 0.5)
 
 
+def test_skip_takes_layers_without_weights_and_nested_models():
+    inner = keras.Sequential(
+        [keras.Input((32,)), layers.Dense(24, name="a"), layers.Dense(24, name="b")], name="inner"
+    )
+    inputs = keras.Input((8,))
+    x = layers.Activation("relu", name="activation")(layers.Dense(32, name="first")(inputs))
+    model = keras.Model(inputs, layers.Dense(2, name="last")(inner(x)))
+    for skip in ("inner", inner, ["inner"]):
+        assert sc.slim_plan(model, 0.3, skip=skip).whole.keys() == {"a", "b", "last"}
+    assert sc.slim_plan(model, 0.3, skip=["activation"]).whole.keys() == {"first", "last"}
+
+
+def test_channels_of_a_sum_with_fewer_channels_count_once():
+    inputs = keras.Input((8, 8, 3))
+    narrow = layers.Conv2D(16, 3, padding="same")(inputs)
+    wide = layers.Conv2D(32, 3, padding="same")(narrow)
+    x = wide + keras.ops.pad(narrow, [(0, 0), (0, 0), (0, 0), (8, 8)])
+    plan = sc.slim_plan(keras.Model(inputs, layers.Dense(2)(layers.GlobalAveragePooling2D()(x))), 0.5)
+    assert plan.before.channels == 16 + 32
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -64,35 +64,79 @@ def test_the_optimizer_keeps_its_state_of_the_channels_that_stay(model):
 
 
 @pytest.mark.slow
-def test_a_killed_schedule_continues_where_it_was(model, tmp_path):
+def test_a_schedule_that_is_killed_in_each_epoch_ends_with_the_same_weights(model, tmp_path):
     class Killed(keras.callbacks.Callback):
+        """Stops in the middle of its epoch, or after the epoch before was saved."""
+
+        def __init__(self, epoch, step):
+            super().__init__()
+            self.at = epoch, step
+
         def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 3:
+            self.epoch = epoch
+
+        def on_train_batch_begin(self, batch, logs=None):
+            if (self.epoch, batch) == self.at:
                 raise KeyboardInterrupt
 
-    def fit(callbacks=None, epochs=6):
-        return Slim(0.5, iterations=3).fit(
-            model, X, Y, epochs=epochs, folder=tmp_path, callbacks=callbacks, shuffle=False, verbose=0
-        )
+    def fit(folder, callbacks=(), epochs=8):
+        schedule = Slim(0.5, iterations=3)
+        arguments = {"batch_size": 16, "shuffle": False, "verbose": 0}
+        small = schedule.fit(model, X, Y, epochs=epochs, folder=folder, callbacks=callbacks, **arguments)
+        return small, schedule
 
-    with pytest.raises(KeyboardInterrupt):
-        fit(lambda: [Killed()])
-    small = fit()
-    assert sum(units(small)[:2]) == 48 and int(small.optimizer.iterations) == 6
-    whole = Slim(0.5, iterations=3).fit(model, X, Y, epochs=6, shuffle=False, verbose=0)
+    whole, uninterrupted = fit(None)
+    assert len(uninterrupted.history["loss"]) == 8 and len(uninterrupted.plans) == 3
+    for epoch in range(8):
+        with pytest.raises(KeyboardInterrupt):
+            fit(tmp_path, [Killed(epoch, epoch % 2)])
+    small, schedule = fit(tmp_path)
+    assert sum(units(small)[:2]) == 48 and int(small.optimizer.iterations) == 16
     np.testing.assert_allclose(small(X), whole(X), atol=1e-5)
-    np.testing.assert_allclose(fit()(X), small(X), atol=1e-6)  # a finished one is loaded
+    assert schedule.history["loss"] == pytest.approx(uninterrupted.history["loss"], abs=1e-5)
+    again, _ = fit(tmp_path)  # a finished one is loaded
+    np.testing.assert_allclose(again(X), small(X), atol=1e-6)
+    again.fit(X, Y, epochs=1, verbose=0)
+    assert int(again.optimizer.iterations) == 17
     with pytest.raises(InputError, match="contains another schedule"):
-        fit(epochs=7)
+        fit(tmp_path, epochs=7)
     (saved,) = tmp_path.glob("*.keras")
     content = bytearray(saved.read_bytes())
     content[len(content) // 2] ^= 8
     saved.write_bytes(content)
     with pytest.raises(InputError, match=r"cannot read .*keras .*: delete .*, or give another folder"):
-        fit()
+        fit(tmp_path)
     (tmp_path / "schedule.json").write_bytes(b'{"about"')
     with pytest.raises(InputError, match=r"schedule\.json is damaged"):
-        fit()
+        fit(tmp_path)
+
+
+def test_skipped_layers_may_be_objects_and_callbacks_may_be_created_for_each_iteration(model):
+    created = []
+
+    def callbacks():
+        created.append(keras.callbacks.TerminateOnNaN())
+        return created[-1:]
+
+    schedule = Slim(0.3, iterations=2, multiple=1, skip=[model.layers[0]])
+    small = schedule.fit(model, X, Y, epochs=2, callbacks=callbacks, verbose=0)
+    assert units(small) == [64, 22, 2] and len(created) == 2
+
+
+def test_a_group_keeps_its_share_of_the_channels_before_the_first_iteration(model):
+    model.layers[1].gamma.assign(np.repeat([1e-3, 1.0], [40, 24]))
+    model.compile(keras.optimizers.SGD(0.0), "sparse_categorical_crossentropy")
+    small = Slim(0.4, iterations=4, multiple=1, keep=0.5).fit(model, X, Y, epochs=4, verbose=0)
+    assert units(small) == [32, 26, 2]
+
+
+def test_a_measured_latency_is_compared_with_that_of_the_whole_model(model):
+    def latency(network):
+        return 10.0 + sum(units(network)[:2])  # the estimate has another ratio
+
+    schedule = Slim(0.3, iterations=3, multiple=1, budget="latency", latency=latency)
+    small = schedule.fit(model, X, Y, epochs=3, verbose=0)
+    assert sum(units(small)[:2]) == 64 and len(schedule.plans) == 3  # 74.2 = 0.7 * 106 at most
 
 
 def test_bad_schedules_are_refused_before_any_training(model):
@@ -100,6 +144,8 @@ def test_bad_schedules_are_refused_before_any_training(model):
         Slim(1)
     with pytest.raises(InputError, match="iterations is 0"):
         Slim(0.5, 0)
+    with pytest.raises(InputError, match="there is no option of Slim 'budgets': did you mean budget"):
+        Slim(0.5, budgets="flops")
     with pytest.raises(InputError, match="epochs is 2, fewer than the 5 iterations"):
         Slim(0.5).fit(model, X, Y, epochs=2)
     with pytest.raises(InputError, match="can lose at most"):

@@ -71,6 +71,11 @@ def test_what_cannot_be_reached_is_refused(analysis):
         choose(analysis, Costs(analysis), scores, 0.5, "flop", 8, 0.1)
 
 
+def test_a_ratio_nearer_to_nothing_is_refused(analysis):
+    with pytest.raises(InputError, match=r"two can lose 8% of its channels or none, and 3% is"):
+        choose(analysis, Costs(analysis), np.zeros(analysis.labels.size), 0.03, "channels", 8, 0.1)
+
+
 def test_unused_channels_go_in_whole_blocks(analysis):
     unused = np.zeros(analysis.labels.size, bool)
     unused[5:19] = unused[20:52] = True

@@ -128,7 +128,8 @@ def test_a_run_in_bfloat16_is_saved_in_float32_and_kept_if_it_cannot_be_evaluate
     monkeypatch.setattr(FinishedRun, "evaluate", evaluate)
     settings = [*tiny_settings, "pruning=null", "training.epochs=1", "training.precision=mixed_bfloat16"]
     settings += ["training.clip_value=1.0", "training.clip_norm=null", "training.weight_decay=0.01"]
-    folder, row, messages = train(tmp_path, [*settings, "data.validation=0"])
+    settings += ["data.validation=0", f"data.folder={tmp_path / 'scenes'}"]
+    folder, row, messages = train(tmp_path, settings)
     assert any("has no validation split: no epoch is scored" in message for message in messages)
     assert row["epoch"] == 1 and messages[-1].endswith("was not evaluated: no image can be read")
     assert messages[0].startswith("scenes: train 20 images, 100 captions")

@@ -127,17 +127,22 @@ def caption_length(token_ids: Sequence[int] | np.ndarray, end_id: int) -> int:
     return ids.index(end_id) + 1 if end_id in ids else max(1, len(ids))
 
 
-def is_good(caption: str, references: Sequence[str]) -> bool:
+def is_good(caption: str, references: Sequence[str], function_words: Sequence[str] = FUNCTION_WORDS) -> bool:
     """Whether people named at least half of what a caption names.
 
-    That is: at least half of its different content words (all but `FUNCTION_WORDS`) are in the references. A
-    caption without content words is not good.
+    That is: at least half of its different content words (all but the function words) are in the references.
+    A caption without content words is not good.
+
+    Args:
+        caption: a generated caption.
+        references: captions of the same image by people.
+        function_words: of their language, see `SearchOptions`; English by default.
 
     Examples:
         >>> is_good("a dog runs on the beach", ["A brown dog runs over sand.", "the dog is running"])
         True
     """
-    named = set(light_tokenize(caption).split()) - set(FUNCTION_WORDS)
+    named = set(light_tokenize(caption).split()) - set(function_words)
     known = {word for reference in references for word in light_tokenize(reference).split()}
     return bool(named) and 2 * len(named & known) >= len(named)
 

@@ -99,7 +99,8 @@ def all_scores_of(
     statistics: dict[str, Any] = caption_statistics(texts.values(), training_captions)
     known = [(one.confidence, one) for one in captions if one.confidence is not None]
     if known:
-        good = [is_good(one.caption, one.references) for _, one in known]
+        words = (rules or SearchOptions()).function_words
+        good = [is_good(one.caption, one.references, words) for _, one in known]
         statistics["confidence"] = reliability([confidence for confidence, _ in known], good)
     not_computed = dict(found.not_computed)
     if "uniqueness" not in statistics:

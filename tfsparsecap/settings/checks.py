@@ -115,6 +115,12 @@ def _check_losses(config: Config) -> None:
             " features, or no teacher of words: set model.encoder.trainable=true,"
             " training.teacher=runs/NAME and training.teacher_loss=words, or training.feature_weight=0"
         )
+    if training.feature_weight and config.data.augmentation:
+        raise InputError(
+            f"training.feature_weight is {training.feature_weight}, which compares positions with a teacher"
+            " that sees images without data.augmentation: set data.augmentation=[] or"
+            " training.feature_weight=0"
+        )
     if training.encoder_l2 and not transformer:
         raise InputError(
             f"training.encoder_l2 is {training.encoder_l2}, but model.kind={config.model.kind} has no"

@@ -28,8 +28,8 @@ class FineTune(_Section):
 class Slim(_Section):
     """Structured pruning of an image encoder that is trained: its least important channels are removed.
 
-    The channels are removed in several iterations in the first half of the epochs, with fine-tuning after each
-    (RTIC, iterative channel pruning). Momenta and step count of the optimizer carry over.
+    The channels are removed in several iterations in the first half of the epochs, with fine-tuning after
+    each (RTIC, iterative channel pruning). Momenta and step count of the optimizer carry over.
 
     Attributes:
         ratio: share of the budget to remove in total.
@@ -106,7 +106,7 @@ class Training(_Section):
         label_smoothing: fraction of the target probability that is spread evenly over all tokens.
         teacher: folders of finished runs whose word distributions, averaged, are targets besides the
             reference captions (knowledge distillation). They may have other encoders and sizes, but need the
-            same vocabulary.
+            same vocabulary. They see images without `data.augmentation`.
         teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
         teacher_captions: number of captions that each teacher writes for each training image, with a beam
             search, and that are learned instead of the reference captions (sequence-level knowledge
@@ -116,7 +116,8 @@ class Training(_Section):
             captions (`hidden`, RTIC's equation 6), or of all but the last, with reference captions
             (`proposed`, its equations 7 to 9).
         feature_weight: weight of the difference between the similarities of the encoder's features and those
-            of the teachers' features, of positions and of images; for encoders that are trained.
+            of the teachers' features, of positions and of images; for encoders that are trained, without
+            `data.augmentation`.
         hidden_weight: weight of the squared difference of hidden states (lambda_2 of equation 9).
         encoder_l2: weight of the sum of all squared weights in the matrices of a transformer's encoder
             (lambda_1 of RTIC's equation 4, 0.01 there), so that heads and units can be removed afterwards.

@@ -57,11 +57,8 @@ class Costs:
         self._parameters: list[_Term] = []
         self._products: list[_Term] = []
         self._seconds: list[_Term] = []
-        self._channels = [
-            np.arange(source.first, source.first + source.count)
-            for group in analysis.groups
-            for source in group.sources
-        ]
+        sources = dict.fromkeys(source for group in analysis.groups for source in group.sources)
+        self._channels = [np.arange(one.first, one.first + one.count) for one in sources]
         #: Names of layers whose multiply-adds are not known.
         self.uncounted: list[str] = []
         for operation in analysis.graph.operations():

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.labels import Axis
-from tfsparsecap.slimming.rebuild import Changes
+from tfsparsecap.slimming.rebuild import Bias, Changes
 from tfsparsecap.slimming.regression import Prediction
 from tfsparsecap.slimming.scope import Fold, Info
 from tfsparsecap.slimming.statistics import Propagation, Statistics, contributions, into_kernel, is_unused
@@ -35,7 +35,7 @@ def fold_means(
     analysis: Analysis,
     propagation: Propagation,
     alive: np.ndarray,
-    predicted: dict[int, Prediction] | None = None,
+    predicted: dict[tuple[int, int], Prediction] | None = None,
 ) -> Changes:
     """Returns the biases that take over the means of the channels that go.
 
@@ -51,7 +51,7 @@ def fold_means(
             if not gone.any() or _is_shared(analysis, info.operation):
                 continue
             statistics = into_kernel(propagation, fold, len(labels))
-            prediction = (predicted or {}).get(fold.tensor)
+            prediction = (predicted or {}).get((fold.tensor, fold.position))
             if prediction is not None and len(prediction.offset) == gone.sum() and fold.through is None:
                 _take_over(changes, fold, gone, prediction)
                 mean = np.zeros(len(labels))
@@ -64,16 +64,15 @@ def fold_means(
 
 
 def _add(analysis: Analysis, info: Info, fold: Fold, added: np.ndarray, changes: Changes) -> None:
-    bias = operator.attrgetter(fold.bias)(info.operation)
+    bias = _bias(info, fold)
     if bias is not None:
-        if np.prod(bias.shape) == added.size:
-            _change(changes, bias, added.reshape(bias.shape))
+        _change(changes, bias, added.reshape(bias.shape))
         return
-    normalization = _next_normalization(analysis, info.operation)
+    normalization = _next_normalization(analysis, info, fold)
     if normalization is not None:
         _change(changes, normalization.moving_mean, -added)
-    elif fold.can_add and added.ndim == 1:
-        changes.biases[id(info.operation)] = (added, _created(info, fold))
+    elif fold.new_bias is not None:
+        changes.biases[id(info.operation)] = Bias(added, _created(info, fold), fold.new_bias)
 
 
 def _take_over(changes: Changes, fold: Fold, gone: np.ndarray, prediction: Prediction) -> None:
@@ -90,30 +89,42 @@ def _change(changes: Changes, variable: Any, added: np.ndarray) -> None:
     changes.values[id(variable)] = value + added
 
 
-def _created(info: Info, fold: Fold) -> Axis:
-    """Labels of the channels that a kernel creates."""
-    axes = info.slots[id(fold.kernel)]
-    return axes[next(axis for variable, axis in info.kernels if variable == id(fold.kernel))]
+def _created(info: Info, fold: Fold) -> tuple[Axis, ...]:
+    """Labels of the axes of what a kernel makes of one channel: those that `contributions` returns."""
+    axes = enumerate(info.slots[id(fold.kernel)])
+    return tuple(axis for place, axis in axes if place >= fold.spatial and place != fold.axis)
+
+
+def _bias(info: Info, fold: Fold) -> Any:
+    return None if fold.bias is None else operator.attrgetter(fold.bias)(info.operation)
 
 
 def _has_target(analysis: Analysis, info: Info, fold: Fold) -> bool:
-    bias = operator.attrgetter(fold.bias)(info.operation)
-    return bias is not None or fold.can_add or _next_normalization(analysis, info.operation) is not None
+    if _bias(info, fold) is not None or fold.new_bias is not None:
+        return True
+    return _next_normalization(analysis, info, fold) is not None
 
 
-def _next_normalization(analysis: Analysis, layer: Any) -> keras.layers.BatchNormalization | None:
-    """The only layer that takes the output of a linear layer, if it is a batch normalisation."""
+def _next_normalization(analysis: Analysis, info: Info, fold: Fold) -> keras.layers.BatchNormalization | None:
+    """What alone takes the output of a linear layer, if it normalises the axis that the kernel creates."""
+    owner = (fold.bias or "").rpartition(".")[0]
+    layer = operator.attrgetter(owner)(info.operation) if owner else info.operation
     if getattr(layer, "activation", None) not in (None, keras.activations.linear):
         return None
-    nodes = [node for node in analysis.graph.nodes if node.operation is layer]
-    if len(nodes) != 1:
+    outputs = [node.outputs for node in analysis.graph.nodes if node.operation is info.operation]
+    if len(outputs) != 1 or len(outputs[0]) != 1:
         return None
-    after = analysis.consumers[nodes[0].outputs[0]]
-    if len(after) != 1 or type(after[0].operation) is not keras.layers.BatchNormalization:
+    output, created = outputs[0][0], _created(info, fold)
+    last = analysis.axes[output][-1]
+    if last is None or len(created) != 1 or created[0] is None or not np.array_equal(last, created[0]):
+        return None
+    after = analysis.consumers[output]
+    is_returned = any(leaf.index == output for leaf in keras.tree.flatten(analysis.graph.outputs))
+    if is_returned or len(after) != 1 or type(after[0].operation) is not keras.layers.BatchNormalization:
         return None
     following = after[0].operation
-    last = following.axis in (-1, len(analysis.graph.shapes[nodes[0].outputs[0]]) - 1)
-    return following if last and not _is_shared(analysis, following) else None
+    same = following.axis in (-1, len(analysis.axes[output]) - 1)
+    return following if same and not _is_shared(analysis, following) else None
 
 
 def _is_shared(analysis: Analysis, layer: Any) -> bool:

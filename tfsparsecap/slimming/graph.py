@@ -12,6 +12,10 @@ from tfsparsecap.errors import InputError, first_line
 #: Length that stands for an unknown length of an input: of an image, or of a sequence.
 IMAGE, SEQUENCE = 224, 32
 
+#: Operations that move elements, and those that take whole numbers as well as others, by their classes.
+_MOVES = {"Concatenate", "ExpandDims", "GetItem", "Reshape", "Split", "Squeeze", "Stack", "Transpose"}
+_TAKES_INTEGERS = {"Cast", "Equal", "Greater", "GreaterEqual", "Less", "NotEqual", "OnesLike", "ZerosLike"}
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -155,13 +159,31 @@ def _add(
             graph.nodes.append(Node(operation, args, kwargs, outputs))
             continue
         has_nested = True
-        given = arguments.kwargs.get("training", more.get("training"))
-        mapping = dict(zip(map(id, inner.inputs), map(tensor, arguments.keras_tensors), strict=True))
+        training = arguments.kwargs.get("training", more.get("training"))
+        given = _given(graph.name, operation, inner, arguments)
+        mapping = dict(zip(map(id, inner.inputs), map(tensor, given), strict=True))
         inside = _Nested(mapping, tensor)
-        _add(graph, inner, mapping, inside, {} if given is None else {"training": given})
+        _add(graph, inner, mapping, inside, {} if training is None else {"training": training})
         for outer, result in zip(symbolic_node.outputs, inner.outputs, strict=True):
             known[id(outer)] = inside(result)
     return has_nested
+
+
+def _given(name: str, model: keras.Model, inner: Any, arguments: Any) -> list[keras.KerasTensor]:
+    """The tensors that a nested model is called with, in the order of its inputs."""
+    given = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
+    structure, _ = keras_internals.functional_structure(inner)
+    if isinstance(given, dict) and not isinstance(structure, dict):
+        given = [given[one.name] for one in keras.tree.flatten(structure)]
+    flat = keras.tree.flatten(given)
+    mask = arguments.args[2] if len(arguments.args) > 2 else arguments.kwargs.get("mask")
+    own = [id(keras_internals.mask_of(one)) for one in flat]
+    if any(one is not None and id(one) not in own for one in keras.tree.flatten(mask)):
+        raise InputError(
+            f"{name} calls the nested model {model.name} with mask=, which the slim model would lose: pass"
+            " it to the layers inside, or let a layer such as keras.layers.Masking compute it"
+        )
+    return flat  # the layers inside find the masks of the tensors again
 
 
 class _Nested:
@@ -191,10 +213,14 @@ def _traced(model: keras.Model) -> Any:
         )
     try:
         inputs = keras.tree.map_shape_structure(lambda one: keras.Input(tuple(one)[1:]), shape)
-        # A call of `call` itself, instead of the model, records the calls of the layers inside.
-        with keras_internals.recorded_reads() as read:
-            outputs = model.call(inputs)
-        functional = keras.Model(inputs, outputs, name=model.name)
+        functional, read = _called(model, inputs)
+        tokens = [_are_tokens(functional, one) for one in keras.tree.flatten(inputs)]
+        if any(tokens):  # the shapes that the model was built with do not say so
+            types = keras.tree.pack_sequence_as(inputs, ["int32" if one else "float32" for one in tokens])
+            inputs = keras.tree.map_structure(
+                lambda one, dtype: keras.Input(one.shape[1:], dtype=dtype), inputs, types
+            )
+            functional, read = _called(model, inputs)
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:
         raise InputError(
             f"{model.name}, a subclassed {type(model).__name__}, cannot be traced ({first_line(error)}):"
@@ -210,6 +236,35 @@ def _traced(model: keras.Model) -> Any:
             " missing in a copy: use it in the call method of a layer (keras.layers.Layer with add_weight)"
         )
     return functional
+
+
+def _called(model: keras.Model, inputs: Any) -> tuple[Any, list[keras.Variable]]:
+    """A functional model of a call, and the variables that are read outside of the layers."""
+    # A call of `call` itself, instead of the model, records the calls of the layers inside.
+    with keras_internals.recorded_reads() as read:
+        outputs = model.call(inputs)
+    return keras.Model(inputs, outputs, name=model.name), read
+
+
+def _are_tokens(functional: Any, symbolic: keras.KerasTensor) -> bool:
+    """Whether embeddings look up an input, and nothing else computes with it."""
+    moved, looked_up = {id(symbolic)}, False
+    for node in keras_internals.functional_nodes(functional):
+        operation = node.operation
+        if not any(id(one) in moved for one in node.arguments.keras_tensors):
+            continue
+        if type(operation).__name__ in _MOVES:
+            moved |= {id(one) for one in node.outputs}
+        elif isinstance(operation, keras.layers.Embedding):
+            looked_up = True
+        elif (inner := keras_internals.functional_of(operation)) is not None:
+            given = zip(_given(functional.name, operation, inner, node.arguments), inner.inputs, strict=True)
+            if not all(_are_tokens(inner, own) for outer, own in given if id(outer) in moved):
+                return False
+            looked_up = True
+        elif type(operation).__name__ not in _TAKES_INTEGERS:
+            return False
+    return looked_up
 
 
 def _infer_shapes(graph: Graph, originals: list[Any]) -> None:

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.graph import Graph, Node
+from tfsparsecap.keras_internals import nested_layers
+from tfsparsecap.slimming.graph import Graph, Node, trace
 from tfsparsecap.slimming.labels import Labels, Source
 from tfsparsecap.slimming.layer_rules import unknown
 from tfsparsecap.slimming.rules import rule_of
@@ -44,9 +45,29 @@ class Group:
     def size(self) -> int:
         return len(self.classes)
 
+    @property
+    def key(self) -> str:
+        """What identifies the group in copies of the model that have lost some of its channels."""
+        return " ".join(f"{source.name}/{source.unit}" for source in self.sources)
+
     def block(self, multiple: int) -> int:
         """Channels that are removed at once, so that each layer keeps a multiple of `multiple`."""
         return 1 if self.unit == "heads" else multiple // int(np.gcd(multiple, self.width))
+
+
+def layers_of(
+    model: keras.Model, skip: str | keras.Layer | Iterable[str | keras.Layer]
+) -> list[str | keras.Layer]:
+    """Returns `skip`, with the layers inside nested models in the place of these models and their names."""
+    models = [one for one in nested_layers(model, include_self=False) if isinstance(one, keras.Model)]
+    found: list[str | keras.Layer] = []
+    for one in [skip] if isinstance(skip, (str, keras.Layer)) else skip:
+        named = [other for other in models if other is one or other.name == one]
+        for inner in named:
+            operations = trace(inner).operations()
+            found += [layer for layer in operations if isinstance(layer, keras.Layer)]
+        found += [] if named else [one]
+    return found
 
 
 class Analysis:
@@ -75,7 +96,7 @@ class Analysis:
             self._apply(node)
         for leaf in keras.tree.flatten(graph.outputs):
             self.labels.freeze(self.axes[leaf.index], "the model returns it")
-        self._skip((skip,) if isinstance(skip, (str, keras.Layer)) else tuple(skip))
+        self._skip([skip] if isinstance(skip, (str, keras.Layer)) else list(skip))
         self.classes = self.labels.classes()
         self.fixed = self._of_class(self.labels.frozen())
         #: Whether a class takes part in a statistic, such as a mean over channels: bool [labels].
@@ -88,13 +109,13 @@ class Analysis:
     def _apply(self, node: Node) -> None:
         info = self.infos.setdefault(id(node.operation), Info(node.operation))
         scope = Scope(node, self.graph, self.labels, self.axes, info)
-        rule = rule_of(node.operation)
+        rule = unknown if info.is_unknown else rule_of(node.operation)
         has_channels = any(axis is not None for index in node.inputs for axis in self.axes[index])
         rule(scope)
-        if rule is unknown and (has_channels or getattr(node.operation, "weights", None)):
+        if info.is_unknown and (has_channels or getattr(node.operation, "weights", None)):
             self.unknown[node.operation.name] = type(node.operation).__name__
 
-    def _skip(self, skip: tuple) -> None:
+    def _skip(self, skip: list) -> None:
         for one in skip:
             if isinstance(one, keras.Layer):
                 found = [info for info in self.infos.values() if info.operation is one]
@@ -107,7 +128,9 @@ class Analysis:
             for info in found:
                 own = [info.slots[variable][axis] for variable, axis in info.kernels]
                 every = [labels for axes in info.slots.values() for labels in axes]
-                self.labels.freeze(own or every, f"skip contains {name}")
+                calls = [node for node in self.graph.nodes if node.operation is info.operation]
+                given = [labels for node in calls for index in node.outputs for labels in self.axes[index]]
+                self.labels.freeze(own or every or given, f"skip contains {name}")
 
     def _of_class(self, marked: np.ndarray) -> np.ndarray:
         """Whether any label of the class of each label is marked."""

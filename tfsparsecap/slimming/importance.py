@@ -24,6 +24,13 @@ def importance(
     all kernels that create a channel, each divided by its mean in the layer. `taylor` is the sum over batches
     of the squared change of the loss to first order, `(w * dL/dw)^2` (https://arxiv.org/abs/1906.10771).
 
+    Args:
+        analysis: of `model`.
+        criterion: one of `CRITERIA`.
+        model: the model; only `taylor` calls it.
+        samples: for `taylor`: batches of (inputs, targets).
+        loss: for `taylor`: as in Keras's `compile`.
+
     Raises:
         InputError: the criterion is unknown, or `taylor` lacks samples or a loss.
     """
@@ -88,17 +95,17 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> 
         )
     compute: Callable = keras.losses.get(loss)
     kernels = list(_kernels(analysis))
-    trainable = [one for one in kernels if one[2].trainable]
-    sources = [variable.value for _, _, variable in trainable]
+    sources = [variable.value for _, _, variable in kernels]
     total = np.zeros(analysis.labels.size)
     batches = 0
     for batch in samples:
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
             raise InputError("samples of the criterion taylor must be batches of (inputs, targets)")
         with tf.GradientTape() as tape:
+            tape.watch(sources)  # frozen ones, too
             value = tf.reduce_mean(compute(batch[1], model(batch[0], training=False)))
         changes = np.zeros(analysis.labels.size)
-        for (labels, axis, variable), gradient in zip(trainable, tape.gradient(value, sources), strict=True):
+        for (labels, axis, variable), gradient in zip(kernels, tape.gradient(value, sources), strict=True):
             if gradient is None:
                 continue
             product = keras.ops.convert_to_numpy(gradient * variable.value).astype(np.float64)

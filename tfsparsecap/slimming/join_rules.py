@@ -41,6 +41,14 @@ def elementwise_of_several(scope: Scope) -> None:
     scope.emit(scope.broadcast(leaves, f"{scope.operation.name} combines it with a constant"))
 
 
+def dropping(scope: Scope) -> None:
+    """Stochastic depth: of one tensor, or in keras-cv's way of `[shortcut, residual]`, which it adds."""
+    tensors = refs(scope.node.args) or refs(scope.node.kwargs)
+    if len(tensors) == 1:
+        return scope.emit(scope.axes(scope.only))
+    scope.emit(scope.broadcast(list(tensors), f"{scope.operation.name} adds to it"))
+
+
 def rescaling(scope: Scope) -> None:
     constants = [scope.operation.scale, scope.operation.offset]
     tensor = Ref(scope.only)
@@ -97,6 +105,7 @@ def split(scope: Scope) -> None:
     lengths = [scope.shape(index)[along] for index in scope.node.outputs]
     starts = [sum(lengths[:one]) for one in range(len(lengths))]
     labels = axes[along]
+    scope.tie_calls([along])
     for position, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         part = None if labels is None else labels[start : start + length]
         scope.emit([part if one == along else axis for one, axis in enumerate(axes)], position)

@@ -1,6 +1,7 @@
 """How convolutions, dense layers, embeddings and normalisations create, pass on and couple channels."""
 
 import math
+import string
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,7 @@ def _check_activation(scope: Scope, created: list[Axis]) -> None:
 def _is_channels_first(scope: Scope) -> bool:
     if getattr(scope.operation, "data_format", "channels_last") != "channels_first":
         return False
+    scope.info.is_unknown = True
     scope.freeze_all(f"{scope.operation.name} has channels first")
     scope.emit([None] * len(scope.shape(scope.node.outputs[0])))
     return True
@@ -156,9 +158,12 @@ def einsum_dense(scope: Scope) -> None:
     layer, inputs = scope.operation, scope.axes(scope.only)
     operands, result = layer.equation.replace(" ", "").split("->")
     first, second = operands.split(",")
+    # The output shape does not contain the axes of an ellipsis at the end.
+    from_second_axis = first.endswith("...")
     if "..." in first:
         missing = len(inputs) - len(first.replace("...", ""))
-        extra = "".join(chr(ord("A") + one) for one in range(missing))
+        free = [letter for letter in string.ascii_letters if letter not in layer.equation]
+        extra = "".join(free[:missing])
         first, result = first.replace("...", extra), result.replace("...", extra)
     known = dict(zip(first, inputs, strict=True))
     sizes = dict(zip(second, layer.kernel.shape, strict=True))
@@ -171,19 +176,33 @@ def einsum_dense(scope: Scope) -> None:
     into = [letter for letter in second if letter in first]
     creates = tuple(second.index(letter) for letter in created)
     scope.kernel(layer.kernel, *(known[letter] for letter in second), creates=creates)
-    if layer.bias is not None:
+    summed = [known[letter] for letter in first if letter not in second and letter not in result]
+    scope.freeze(summed, f"{layer.name} sums the channels")
+    options: dict[str, Any] = {"bias": "bias", "new_bias": None}
+    if layer.bias is None:
+        if created and result.endswith("".join(created)):
+            options["new_bias"] = ("bias_axes", "".join(created))
+    else:
         letters = result[len(result) - len(layer.bias.shape) :]
-        lengths = zip(letters, layer.bias.shape, strict=True)
+        lengths = list(zip(letters, layer.bias.shape, strict=True))
         scope.slot(layer.bias, *(known[letter] if length > 1 else None for letter, length in lengths))
-    contracted = [letter for letter in into if letter not in result]
-    for letter in contracted:
+        if lengths != [(letter, sizes[letter]) for letter in created]:
+            options["bias"] = None
+        if layer.bias.shape[-1] == 1 and sum(length > 1 for _, length in lengths) == 1:
+            # keras.ops.add takes such a bias for one of another axis that happens to be as long.
+            scope.freeze([known[letter] for letter in result], f"{layer.name} has no bias in its last axis")
+    for letter in into:
+        if letter in result:
+            continue
         if len(into) == 1:
-            scope.fold(layer.kernel, second.index(letter), known[letter])
+            options["position"] = first.index(letter) - len(first)
+            scope.fold(layer.kernel, second.index(letter), known[letter], **options)
         else:
             scope.labels.mix(known[letter])
     shape = layer.get_config()["output_shape"]
     shape = [shape] if isinstance(shape, int) else list(shape)
-    of_shape = [known.get(letter) for letter in result[len(result) - len(shape) :]]
+    start = 1 if from_second_axis else len(result) - len(shape)
+    of_shape = [known.get(letter) for letter in result[start : start + len(shape)]]
     scope.info.sizes["output_shape"] = lambda count: [
         length if length is None or axis is None else count(axis)
         for length, axis in zip(shape, of_shape, strict=True)
@@ -271,9 +290,13 @@ def custom_scale(scope: Scope) -> None:
 
 
 def unknown(scope: Scope) -> None:
-    """A layer or operation without a rule keeps all channels that it takes."""
+    """A layer or operation without a rule keeps all channels that it takes, and those of its weights."""
     kind = type(scope.operation).__name__
-    scope.freeze_all(f"{scope.operation.name} ({kind}) has no rule")
+    reason = f"{scope.operation.name} ({kind}) has no rule"
+    scope.info.is_unknown = True
+    scope.freeze_all(reason)
+    # An earlier call may have had a rule.
+    scope.freeze([axis for axes in scope.info.slots.values() for axis in axes], reason)
     for position, index in enumerate(scope.node.outputs):
         scope.emit([None] * len(scope.shape(index)), position)
 

@@ -17,11 +17,11 @@ from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.cost import Cost, Costs
 from tfsparsecap.slimming.folding import dead, fold_means
 from tfsparsecap.slimming.graph import trace
-from tfsparsecap.slimming.groups import Analysis, Group
+from tfsparsecap.slimming.groups import Analysis, Group, layers_of
 from tfsparsecap.slimming.importance import importance
 from tfsparsecap.slimming.rebuild import Changes, Pair, rebuild, rebuild_pairs
 from tfsparsecap.slimming.regression import predictions
-from tfsparsecap.slimming.selection import Choice, choose, whole_blocks
+from tfsparsecap.slimming.selection import Choice, Whole, choose, whole_blocks
 from tfsparsecap.slimming.statistics import Propagation
 
 #: Width of the printed table in characters.
@@ -54,6 +54,7 @@ class SlimPlan:
         before, after: channels, parameters, multiply-adds, bytes and estimated latency of the model.
         whole: layers that stay whole -> the reason.
         notes: assumptions, as sentences.
+        analysis: of the model.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class SlimPlan:
         samples: Any = None,
     ) -> None:
         self._samples = samples
-        self._model, self._analysis, self._choice, self._fold = model, analysis, choice, fold
+        self._model, self.analysis, self._choice, self._fold = model, analysis, choice, fold
         self.before: Cost = choice.before
         self.after: Cost = choice.after
         removed = set(choice.removed.tolist())
@@ -85,6 +86,9 @@ class SlimPlan:
             keep_optimizer: compile it like the given model, with the optimizer's state of all channels that
                 stay.
 
+        Returns:
+            A model with the same inputs and outputs, `Sequential` if the given one is.
+
         Raises:
             InputError: a layer, or the loss or a metric with `keep_optimizer`, cannot be copied.
         """
@@ -99,12 +103,12 @@ class SlimPlan:
         Raises:
             InputError: a layer cannot be copied.
         """
-        alive = self._analysis.alive(self._choice.removed)
+        alive = self.analysis.alive(self._choice.removed)
         changes = Changes()
         if self._fold:
-            predicted = None if self._samples is None else predictions(self._analysis, alive, self._samples)
-            changes = fold_means(self._analysis, Propagation(self._analysis), alive, predicted)
-        return *rebuild_pairs(self._analysis, alive, changes), alive
+            predicted = None if self._samples is None else predictions(self.analysis, alive, self._samples)
+            changes = fold_means(self.analysis, Propagation(self.analysis), alive, predicted)
+        return *rebuild_pairs(self.analysis, alive, changes), alive
 
     def as_dict(self) -> dict:
         """Returns everything, ready for JSON."""
@@ -121,7 +125,7 @@ class SlimPlan:
         print_fn(str(self))
 
     def __str__(self) -> str:
-        groups = Table(title=f"{self._analysis.graph.name}: channels that are removed together")
+        groups = Table(title=f"{self.analysis.graph.name}: channels that are removed together")
         for heading, justify in (("group", "left"), ("of", "left"), ("before", "right"), ("after", "right")):
             groups.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
         for row in self.groups:
@@ -148,7 +152,7 @@ class SlimPlan:
 
     def __repr__(self) -> str:
         return (
-            f"<SlimPlan of {self._analysis.graph.name}: {self.after.channels} of {self.before.channels}"
+            f"<SlimPlan of {self.analysis.graph.name}: {self.after.channels} of {self.before.channels}"
             f" channels, {self.after.flops} of {self.before.flops} multiply-adds>"
         )
 
@@ -160,10 +164,55 @@ def _row(group: Group, removed: set[int]) -> GroupRow:
     return GroupRow(group.name, group.unit, names, group.size * width, (group.size - gone) * width)
 
 
-def cost_of(model: keras.Model, skip: str | keras.Layer | Iterable[str | keras.Layer] = ()) -> Cost:
-    """Returns the cost of a model as it is; channels of the layers `skip` do not count."""
-    analysis = Analysis(trace(model), skip)
+@dataclass(frozen=True)
+class Options:
+    """How channels are chosen and removed, see `slim`.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    budget: str = "channels"
+    criterion: str = "rtic"
+    multiple: int = 8
+    skip: str | keras.Layer | Iterable[str | keras.Layer] = ()
+    keep: float = 0.1
+    samples: Any = None
+    loss: Any = None
+    latency: Callable[[keras.Model], float] | None = None
+    fold: bool = True
+
+    def __post_init__(self) -> None:
+        check_number("multiple", self.multiple, whole=True, at_least=1)
+        check_number("keep", self.keep, at_least=0, below=1)
+
+
+def cost_of(model: keras.Model) -> Cost:
+    """Returns the cost of a model as it is.
+
+    Raises:
+        InputError: the model is not built, or cannot be traced.
+    """
+    analysis = Analysis(trace(model))
     return Costs(analysis)(analysis.alive(np.array([], np.int64)))
+
+
+def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
+    """Returns what the ratios of several removals are shares of.
+
+    Args:
+        model: before the first removal.
+        ratio: to be removed in the end.
+        options: of all removals.
+
+    Raises:
+        InputError: so much cannot be removed, as in `slim`.
+    """
+    plan = plan_removal(model, ratio, options)
+    assert plan is not None  # only a `Whole` can have lost enough
+    measured = options.latency if options.budget == "latency" else None
+    cost = getattr(plan.before, options.budget) if measured is None else measured(model)
+    return Whole(cost, {group.key: group.size for group in plan.analysis.groups})
 
 
 def slim_plan(
@@ -197,30 +246,52 @@ def slim_plan(
         >>> slim_plan(keras.Sequential(layers), 0.5)
         <SlimPlan of sequential: 32 of 64 channels, 320 of 640 multiply-adds>
     """
+    options = Options(budget, criterion, multiple, skip, keep, samples, loss, latency, fold)
+    plan = plan_removal(model, ratio, options)
+    assert plan is not None  # only a `Whole` can have lost enough
+    return plan
+
+
+def plan_removal(
+    model: keras.Model, ratio: float | None, options: Options, whole: Whole | None = None
+) -> SlimPlan | None:
+    """Plans one of several removals.
+
+    Args:
+        model: after the removals before.
+        ratio: share of `whole` that is to be gone after this one, or None, see `slim`.
+        options: see `slim`.
+        whole: by default, the model itself.
+
+    Returns:
+        None if nothing is left to remove from `whole`.
+
+    Raises:
+        InputError: as in `slim`.
+    """
     if ratio is not None:
         ratio = check_number("ratio", ratio, above=0, below=1)
-    multiple = check_number("multiple", multiple, whole=True, at_least=1)
-    keep = check_number("keep", keep, at_least=0, below=1)
     graph = trace(model)
     if gates(model):
         raise InputError(f"{model.name} has gates of sc.prune: call sc.strip_pruning before sc.slim")
-    analysis = Analysis(graph, skip)
+    analysis = Analysis(graph, layers_of(model, options.skip))
     costs = Costs(analysis)
     if ratio is None:
         unused = dead(analysis, Propagation(analysis))
-        removed = whole_blocks(analysis, unused, multiple)
+        removed = whole_blocks(analysis, unused, options.multiple)
         before = costs(analysis.alive(np.array([], np.int64)))
         choice = Choice(removed, before, costs(analysis.alive(removed)))
         return SlimPlan(model, analysis, choice, costs, fold=True)
-    scores = importance(analysis, criterion, model, samples, loss)
+    scores = importance(analysis, options.criterion, model, options.samples, options.loss)
+    latency, budget, multiple, keep = options.latency, options.budget, options.multiple, options.keep
 
     def measure(removed: np.ndarray) -> float:
         assert latency is not None
         return latency(rebuild(analysis, analysis.alive(removed)))
 
     measured = None if latency is None else measure
-    choice = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured)
-    return SlimPlan(model, analysis, choice, costs, fold, samples)
+    found = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
+    return None if found is None else SlimPlan(model, analysis, found, costs, options.fold, options.samples)
 
 
 def slim(
@@ -257,8 +328,9 @@ def slim(
         multiple: layers keep a multiple of so many channels.
         skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
         keep: smallest share of the channels of each group that stays.
-        samples: batches of inputs, read more than once: removed channels are predicted from those that stay,
-            by ridge regression, and the next kernels take them over. "taylor" needs (inputs, targets).
+        samples: batches of inputs as the model takes them, such as float32 [B, H, W, 3], read more than once:
+            removed channels are predicted from those that stay, by ridge regression, and the next kernels
+            take them over. "taylor" needs (inputs, targets).
         loss: for "taylor": as in `compile`.
         latency: for the budget "latency": a function that measures a model, such as
             `tfsparsecap_export.model_latency`; it is called about ten times. By default the latency is

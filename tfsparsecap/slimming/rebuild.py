@@ -14,17 +14,32 @@ from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.scope import Count
 
 
+@dataclass(frozen=True)
+class Bias:
+    """A bias for a layer without one.
+
+    Attributes:
+        value: for all channels of the whole model.
+        axes: labels of its axes.
+        option: key and value of the layer's configuration that create it.
+    """
+
+    value: np.ndarray
+    axes: tuple[Axis, ...]
+    option: tuple[str, Any]
+
+
 @dataclass
 class Changes:
     """New values of the whole model's weights, before they are cut.
 
     Attributes:
         values: id of a variable -> its new value.
-        biases: id of a layer without bias -> the bias that it gets, and its labels.
+        biases: id of a layer without bias -> the bias that it gets.
     """
 
     values: dict[int, np.ndarray] = field(default_factory=dict)
-    biases: dict[int, tuple[np.ndarray, Axis]] = field(default_factory=dict)
+    biases: dict[int, Bias] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,7 +166,7 @@ def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, na
         config = operation.get_config()
         config |= {key: new(count) for key, new in info.sizes.items()}
         if id(operation) in changes.biases:
-            config["use_bias"] = True
+            config |= dict([changes.biases[id(operation)].option])
         if "name" in config:
             config["name"] = name
         return type(operation).from_config(config)
@@ -167,9 +182,9 @@ def _fill(
 ) -> list[Pair]:
     info, targets = analysis.info(operation), list(copy.weights)
     if id(operation) in changes.biases:
-        bias, labels = changes.biases[id(operation)]
+        bias = changes.biases[id(operation)]
         targets = [one for one in targets if one is not copy.bias]
-        copy.bias.assign(cut(bias, (labels,), alive))
+        copy.bias.assign(cut(bias.value, bias.axes, alive).reshape(copy.bias.shape))
     pairs = []
     for old, new in zip(operation.weights, targets, strict=True):
         value = changes.values.get(id(old))

@@ -29,8 +29,12 @@ class Prediction:
     offset: np.ndarray
 
 
-def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -> dict[int, Prediction]:
-    """Returns tensor -> how the channels that go follow from those that stay.
+#: A tensor, and its axis, counted from the end, that holds the channels.
+Place = tuple[int, int]
+
+
+def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -> dict[Place, Prediction]:
+    """Returns tensor and axis -> how the channels that go follow from those that stay.
 
     Args:
         analysis: of the model.
@@ -41,14 +45,14 @@ def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -
     Raises:
         InputError: there are no samples, or they are not the inputs of the model.
     """
-    wanted = {}
+    wanted: dict[Place, np.ndarray] = {}
     for info in analysis.infos.values():
         for fold, labels in info.folds:
             plain = fold.through is None and fold.groups == 1 and len(labels) <= MOST_CHANNELS
             if plain and alive[labels].any() and not alive[labels].all():
-                wanted[fold.tensor] = labels
+                wanted[fold.tensor, fold.position] = labels
     rows = _collect(analysis, wanted, samples)
-    return {index: _fit(rows[index], alive[labels]) for index, labels in wanted.items()}
+    return {place: _fit(rows[place], alive[labels]) for place, labels in wanted.items()}
 
 
 def _fit(rows: np.ndarray, alive: np.ndarray) -> Prediction:
@@ -104,11 +108,11 @@ def _as_input(graph: Graph, index: int, value: Any) -> Any:
 
 
 def _collect(
-    analysis: Analysis, wanted: dict[int, np.ndarray], samples: Iterable[Any]
-) -> dict[int, np.ndarray]:
+    analysis: Analysis, wanted: dict[Place, np.ndarray], samples: Iterable[Any]
+) -> dict[Place, np.ndarray]:
     """Values of the wanted tensors at random positions: float64 [rows, channels]."""
     graph, rng = analysis.graph, np.random.default_rng(0)
-    parts: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
+    parts: dict[Place, list[np.ndarray]] = {place: [] for place in wanted}
     for batch in samples:
         tensors = _inputs(graph, batch)
         for node in graph.nodes:
@@ -117,15 +121,15 @@ def _collect(
                 kwargs = {**kwargs, "training": False}
             results = keras.tree.flatten(node.operation(*args, **kwargs))
             tensors.update(zip(node.outputs, results, strict=True))
-        for index in wanted:
-            values = keras.ops.convert_to_numpy(tensors[index])
+        for index, axis in wanted:
+            values = np.moveaxis(keras.ops.convert_to_numpy(tensors[index]), axis, -1)
             values = values.reshape(-1, values.shape[-1])
             chosen = rng.permutation(len(values))[:ROWS]
-            parts[index].append(values[chosen].astype(np.float64))
+            parts[index, axis].append(values[chosen].astype(np.float64))
     if wanted and not next(iter(parts.values())):
         raise InputError("samples are empty: give at least one batch of inputs, or leave samples= out")
     found = {}
-    for index, collected in parts.items():
+    for place, collected in parts.items():
         rows = np.concatenate(collected)
-        found[index] = rows[rng.permutation(len(rows))[: 4 * ROWS]]
+        found[place] = rows[rng.permutation(len(rows))[: 4 * ROWS]]
     return found

@@ -39,8 +39,8 @@ _OPERATIONS: dict[str, Rule] = {
     "Squeeze": shape_rules.squeeze,
     "Stack": join_rules.stack,
 }
-#: Layers of other packages that compute each element by itself, or drop whole examples.
-_ELEMENTWISE_NAMES = {"StochasticDepth", "DropPath", "DropBlock2D"}
+#: Layers of other packages that drop whole examples or regions.
+_DROPPING = {"StochasticDepth", "DropPath", "DropBlock2D"}
 
 
 def rule_of(operation: Any) -> Rule:
@@ -52,8 +52,8 @@ def rule_of(operation: Any) -> Rule:
     if isinstance(operation, keras.Layer):
         if getattr(operation, "lora_enabled", False) or operation.quantization_mode is not None:
             return unknown
-        if kind.__name__ in _ELEMENTWISE_NAMES:
-            return shape_rules.unchanged
+        if kind.__name__ in _DROPPING:
+            return join_rules.dropping
         if kind.__module__.startswith("keras.src.applications"):
             return layer_rules.BY_NAME.get(kind.__name__, unknown)
         return _LAYERS.get(kind, unknown)

@@ -1,18 +1,23 @@
 """Iterative slimming: remove some channels, fine-tune, repeat; and the regularizer that comes before."""
 
+import glob
 import json
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import keras
+from keras.callbacks import Callback
 
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, unknown_name
 from tfsparsecap.files import atomic_path, atomic_write, make_folder, read_text
 from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.saved_models import load_model
-from tfsparsecap.slimming.plan import SlimPlan, cost_of, slim_plan
+from tfsparsecap.slimming.groups import layers_of
+from tfsparsecap.slimming.plan import Options, SlimPlan, plan_removal, whole_of
+from tfsparsecap.slimming.selection import Whole
 
 
 def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model:
@@ -48,30 +53,6 @@ def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model
     return model
 
 
-def whole_cost(model: keras.Model, ratio: float, *, budget: str = "channels", **options: Any) -> float:
-    """Returns what `ratio` is a share of. Raises InputError if so much cannot be removed, as `slim` does."""
-    return getattr(slim_plan(model, ratio, budget=budget, **options).before, budget)
-
-
-def next_plan(
-    model: keras.Model, removed: float, whole: float, *, budget: str = "channels", **options: Any
-) -> SlimPlan | None:
-    """Plans the next iteration of a schedule.
-
-    Args:
-        model: after the iterations before.
-        removed: share of the whole model that is to be gone after this iteration.
-        whole: `whole_cost` of the model before the first iteration.
-        budget, options: of `slim_plan`.
-
-    Returns:
-        None if nothing is left to remove, because of multiples of channels.
-    """
-    now = getattr(cost_of(model, options.get("skip", ())), budget)
-    share = 1 - (1 - removed) * whole / now
-    return slim_plan(model, share, budget=budget, **options) if share > 0 else None
-
-
 def first_epochs(epochs: int, iterations: int) -> list[int]:
     """Returns the epoch, from 0, at which each iteration of a schedule begins.
 
@@ -99,14 +80,15 @@ class Slim:
     Args:
         ratio: share to remove in total.
         iterations: number T of iterations; each removes the same amount of the whole model.
-        **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, loss, fold.
+        **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, loss, latency,
+            fold. `keep` is a share of the channels before the first iteration.
 
     Attributes:
-        plans: what each iteration removed.
+        plans: what each iteration removed, without iterations of an interrupted call of `fit`.
         history: metric -> its value after each epoch.
 
     Raises:
-        InputError: `ratio` or `iterations` is out of range.
+        InputError: `ratio`, `iterations` or an option is out of range, or there is no such option.
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
@@ -121,7 +103,11 @@ class Slim:
     def __init__(self, ratio: float = 0.5, iterations: int = 5, **options: Any) -> None:
         self.ratio = check_number("ratio", ratio, above=0, below=1)
         self.iterations = check_number("iterations", iterations, whole=True, at_least=1)
-        self.options = options
+        names = [field.name for field in fields(Options)]
+        for name in options:
+            if name not in names:
+                raise unknown_name("option of Slim", name, names)
+        self.options = Options(**options)
         self.plans: list[SlimPlan] = []
         self.history: dict[str, list[float]] = {}
 
@@ -131,7 +117,7 @@ class Slim:
         *data: Any,
         epochs: int,
         folder: str | Path | None = None,
-        callbacks: Callable[[], list[keras.callbacks.Callback]] | None = None,
+        callbacks: Sequence[Callback] | Callable[[], Sequence[Callback]] | None = None,
         **arguments: Any,
     ) -> keras.Model:
         """Removes channels and fine-tunes, `iterations` times.
@@ -142,7 +128,7 @@ class Slim:
             epochs: of all iterations together, at least one for each. The last iteration gets half of them,
                 or more, see `first_epochs`.
             folder: where the state is saved after each epoch. If it contains one, training continues there.
-            callbacks: creates callbacks for each iteration.
+            callbacks: of each iteration, or a function that creates new ones for it.
             **arguments: others of Keras's `fit`.
 
         Returns:
@@ -159,79 +145,113 @@ class Slim:
             raise InputError(
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
             )
-        saved = None if folder is None else _Saved(Path(folder), self, epochs)
-        borders = [*first_epochs(epochs, self.iterations), epochs]
-        whole, done, started = None, 0, False
-        if saved is not None and saved.state is not None:
-            model, (done, whole, self.history) = saved.model(), saved.state
-            started = True
-        while done < self.iterations:
-            if not started:
-                whole, model = self._remove(model, done + 1, whole)
-                if saved is not None:
-                    saved.save(model, done, whole, self.history)
-            mine = [] if callbacks is None else callbacks()
-            if saved is not None:
-                mine.append(keras.callbacks.BackupAndRestore(str(saved.backup)))
-            first, last = borders[done : done + 2]
-            logs = model.fit(*data, initial_epoch=first, epochs=last, callbacks=mine, **arguments).history
-            for name, values in logs.items():
-                self.history.setdefault(name, []).extend(float(value) for value in values)
-            done, started = done + 1, False
-            if saved is not None and done == self.iterations:
-                saved.save(model, done, whole, self.history)
+        # By name, because the layers of the iterations' copies are others.
+        options = replace(self.options, skip=_names(model, self.options.skip))
+        about = {"ratio": self.ratio, "iterations": self.iterations, "epochs": epochs}
+        given = vars(options).items()
+        about |= {name: value for name, value in given if isinstance(value, str | int | float)}
+        about |= {"skip": list(options.skip)}
+        state = _State(Path(folder) if folder is not None else None, about)
+        if state.whole is None:
+            state.whole = whole_of(model, self.ratio, options)
+        else:
+            model = state.load()
+        self.history = state.history
+        for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
+            if state.removals == number:
+                share = self.ratio * (number + 1) / self.iterations
+                plan = plan_removal(model, share, options, state.whole)
+                if plan is not None:
+                    self.plans.append(plan)
+                    model = plan.apply(keep_optimizer=True)
+                state.removals = number + 1
+                state.save(model)
+            if state.epoch < last:
+                mine = [*(callbacks() if callable(callbacks) else callbacks or ()), _EachEpoch(state)]
+                start = max(first, state.epoch)
+                model.fit(*data, initial_epoch=start, epochs=last, callbacks=mine, **arguments)
+                state.epoch = last  # a callback may have stopped before
+        state.save(model)
         return model
 
-    def _remove(self, model: keras.Model, iteration: int, whole: float | None) -> tuple[float, keras.Model]:
-        """Removes what is left to remove until the end of an iteration."""
-        if whole is None:  # whether the last iteration can reach the ratio
-            whole = whole_cost(model, self.ratio, **self.options)
-        plan = next_plan(model, self.ratio * iteration / self.iterations, whole, **self.options)
-        if plan is None:
-            return whole, model
-        self.plans.append(plan)
-        return whole, plan.apply(keep_optimizer=True)
+
+def _names(model: keras.Model, skip: str | keras.Layer | Iterable[str | keras.Layer]) -> tuple[str, ...]:
+    """Patterns of the names of layers; objects that are no layers of the model are refused by name later."""
+    found = (one if isinstance(one, str) else glob.escape(one.name) for one in layers_of(model, skip))
+    return tuple(found)
 
 
-class _Saved:
-    """The state of a schedule in a folder: the model at the start of an iteration, and Keras's backup."""
+class _EachEpoch(Callback):
+    """Adds an epoch to the state and saves it."""
 
-    def __init__(self, folder: Path, schedule: Slim, epochs: int) -> None:
-        self.folder, self.backup = folder, folder / "backup"
-        options = {
-            key: value for key, value in schedule.options.items() if isinstance(value, (str, int, float))
-        }
-        self.about = {"ratio": schedule.ratio, "iterations": schedule.iterations, "epochs": epochs, **options}
+    def __init__(self, state: "_State") -> None:
+        super().__init__()
+        self.state = state
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        for name, value in (logs or {}).items():
+            self.state.history.setdefault(name, []).append(float(value))
+        self.state.epoch = epoch + 1
+        self.state.save(self.model)
+
+
+class _State:
+    """Where a schedule is, in memory and in a folder, if there is one.
+
+    Attributes:
+        epoch: finished epochs of all iterations.
+        removals: finished removals.
+        whole: the model before the first removal; None if there is nothing in the folder.
+        history: see `Slim`.
+    """
+
+    def __init__(self, folder: Path | None, about: dict[str, Any]) -> None:
+        self.folder, self.about = folder, about
+        self.epoch, self.removals = 0, 0
+        self.whole: Whole | None = None
+        self.history: dict[str, list[float]] = {}
+        if folder is None:
+            return
         make_folder(folder)
         self._remedy = f"delete {folder}, or give another folder, to start again"
-        self.state: tuple[int, float, dict] | None = None
         file = folder / "schedule.json"
-        if file.exists():
-            try:
-                content = json.loads(read_text(file))
-                self.state = content["iteration"], content["whole"], content["history"]
-                about = content["about"]
-            except (ValueError, TypeError, LookupError) as error:
-                raise InputError(f"{file} is damaged ({error}): {self._remedy}") from error
-            if about != self.about:
-                raise InputError(
-                    f"{folder} contains another schedule, {about}: give a new folder, or delete it"
-                )
+        if not file.exists():
+            return
+        try:
+            content = json.loads(read_text(file))
+            self.epoch, self.removals, self.history = (
+                content["epoch"],
+                content["removals"],
+                content["history"],
+            )
+            self.whole, found = Whole(**content["whole"]), content["about"]
+        except (ValueError, TypeError, LookupError) as error:
+            raise InputError(f"{file} is damaged ({error}): {self._remedy}") from error
+        if found != about:
+            raise InputError(f"{folder} contains another schedule, {found}: give a new folder, or delete it")
 
-    def model(self) -> keras.Model:
-        assert self.state is not None
-        return load_model(self._model_file(self.state[0]), self._remedy, compiled=True)
+    def load(self) -> keras.Model:
+        """The model, compiled.
 
-    def save(self, model: keras.Model, iteration: int, whole: float | None, history: dict) -> None:
-        """Saves the model before the training of an iteration, then what follows from it."""
-        with atomic_path(self._model_file(iteration)) as temporary:
+        Raises:
+            InputError: its file is missing or damaged.
+        """
+        return load_model(self._model_file, self._remedy, compiled=True)
+
+    def save(self, model: keras.Model) -> None:
+        """Saves the model, then what is known about it, then deletes older models."""
+        if self.folder is None or self.whole is None:
+            return
+        with atomic_path(self._model_file) as temporary:
             model.save(temporary)
-        if self.state is not None or iteration:
-            shutil.rmtree(self.backup, ignore_errors=True)
-        content = {"about": self.about, "iteration": iteration, "whole": whole, "history": history}
+        content = {"about": self.about, "epoch": self.epoch, "removals": self.removals}
+        content |= {"whole": asdict(self.whole), "history": self.history}
         atomic_write(self.folder / "schedule.json", json.dumps(content))
-        if iteration:
-            self._model_file(iteration - 1).unlink(missing_ok=True)
+        for file in self.folder.glob("epoch_*_removals_*.keras"):
+            if file != self._model_file:
+                file.unlink(missing_ok=True)
 
-    def _model_file(self, iteration: int) -> Path:
-        return self.folder / f"iteration_{iteration}.keras"
+    @property
+    def _model_file(self) -> Path:
+        assert self.folder is not None
+        return self.folder / f"epoch_{self.epoch}_removals_{self.removals}.keras"

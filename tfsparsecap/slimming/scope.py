@@ -23,26 +23,29 @@ class Fold:
     Attributes:
         kernel: the variable.
         axis: of the kernel, along its input channels.
-        bias: path of attributes from the layer to the bias.
+        bias: path of attributes from the layer to the bias; None: it lacks some of the kernel's outputs.
         is_exact: False if padding lets zeros take the place of the constant at borders.
         spatial: number of axes of the kernel, the first ones, that are summed.
         share: of these sums that reaches an output; less than 1 for transposed convolutions with strides.
         groups: number of groups of input channels that are convolved separately.
         through: a depthwise kernel that the channels pass before.
         tensor: the tensor that the kernel multiplies; -1: the first one of the call.
-        can_add: whether a layer without a bias can get one.
+        position: the axis of this tensor that holds the channels, counted from the end.
+        new_bias: key and value of the configuration that give a layer without a bias one; None: it cannot get
+            one.
     """
 
     kernel: Any
     axis: int
-    bias: str = "bias"
+    bias: str | None = "bias"
     is_exact: bool = True
     spatial: int = 0
     share: float = 1.0
     groups: int = 1
     through: Any = None
     tensor: int = -1
-    can_add: bool = True
+    position: int = -1
+    new_bias: tuple[str, Any] | None = ("use_bias", True)
 
 
 @dataclass(eq=False)
@@ -59,6 +62,7 @@ class Info:
         folds: its kernels.
         scale_query: MultiHeadAttention's labels of the key size, by whose root scores are divided.
         known: labels of earlier calls, by name.
+        is_unknown: whether no rule fits one of its calls.
     """
 
     operation: Any
@@ -70,6 +74,7 @@ class Info:
     folds: list[tuple[Fold, np.ndarray]] = field(default_factory=list)
     scale_query: np.ndarray | None = None
     known: dict[str, Axis] = field(default_factory=dict)
+    is_unknown: bool = False
 
 
 class Scope:
@@ -140,6 +145,17 @@ class Scope:
             return known
         self.labels.unite(known, axis)
         return known
+
+    def tie_calls(self, places: Iterable[int]) -> None:
+        """Couples these axes of what an operation takes in all its calls, which have the same sizes."""
+        first = next(node for node in self._graph.nodes if node.operation is self.operation)
+        before, now = self.axes(first.inputs[0]), self.axes(self.only)
+        for place in places if first is not self.node else ():
+            known, axis = (axes[place] if place < len(axes) else None for axes in (before, now))
+            if known is None or axis is None or len(known) != len(axis):
+                self.freeze([known, axis], f"{self.operation.name} is shared by different tensors")
+            else:
+                self.labels.unite(known, axis)
 
     def slot(self, variable: Any, *axes: Axis) -> None:
         """Notes the labels of the axes of a weight."""

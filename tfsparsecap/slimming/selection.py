@@ -1,6 +1,6 @@
 """Choice of the channels that go: the least important blocks, until the budget is met."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,26 @@ class Choice:
     after: Cost
 
 
-def blocks(analysis: Analysis, scores: np.ndarray, multiple: int, keep: float) -> list[np.ndarray]:
+@dataclass(frozen=True)
+class Whole:
+    """The model before the first of several removals.
+
+    Attributes:
+        cost: what ratios are shares of.
+        sizes: key of each group -> its channels.
+    """
+
+    cost: float
+    sizes: dict[str, int]
+
+
+def blocks(
+    analysis: Analysis,
+    scores: np.ndarray,
+    multiple: int,
+    keep: float,
+    sizes: Mapping[str, int] | None = None,
+) -> list[np.ndarray]:
     """Returns the classes that can go, a block of channels at a time, the least important block first.
 
     The blocks of equal importance are in turns from all groups, so that equal layers shrink equally.
@@ -35,12 +54,13 @@ def blocks(analysis: Analysis, scores: np.ndarray, multiple: int, keep: float) -
         scores: importance of each class, float64 [labels].
         multiple: channel counts stay multiples of it.
         keep: smallest share of each group that stays.
+        sizes: key of a group -> the channels that `keep` is a share of, by default those it has.
     """
     found: list[tuple[float, float, np.ndarray]] = []
     for group in analysis.groups:
         order = group.classes[np.argsort(scores[group.classes], kind="stable")]
         block, size = group.block(multiple), group.size
-        least = max(block, int(np.ceil(keep * size / block)) * block)
+        least = max(block, int(np.ceil(keep * (sizes or {}).get(group.key, size) / block)) * block)
         start = 0
         length = size % block or block
         while start + length <= size - least:
@@ -59,20 +79,25 @@ def choose(
     multiple: int,
     keep: float,
     measure: Callable[[np.ndarray], float] | None = None,
-) -> Choice:
+    whole: Whole | None = None,
+) -> Choice | None:
     """Chooses the channels to remove.
 
     Args:
         ratio: share of the budget to remove.
         budget: one of `BUDGETS`.
         measure: latency of the model without some classes; by default the estimate.
+        whole: what `ratio` and `keep` are shares of, by default the model as it is.
+
+    Returns:
+        None if enough has been removed from `whole` before.
 
     Raises:
         InputError: the ratio cannot be reached, or no channel can be removed.
     """
     if budget not in BUDGETS:
         raise unknown_name("budget", budget, BUDGETS)
-    parts = blocks(analysis, scores, multiple, keep)
+    parts = blocks(analysis, scores, multiple, keep, whole.sizes if whole else None)
     everything = analysis.alive(np.array([], np.int64))
     before = costs(everything)
     name = analysis.graph.name
@@ -80,13 +105,18 @@ def choose(
     def removed(number: int) -> np.ndarray:
         return np.concatenate([np.array([], np.int64), *parts[:number]])
 
-    def share(number: int) -> float:
+    def cost(number: int) -> float:
         if budget == "latency" and measure is not None:
-            return 1 - measure(removed(number)) / whole
-        after = costs(analysis.alive(removed(number)))
-        return 1 - getattr(after, budget) / max(getattr(before, budget), 1e-30)
+            return measure(removed(number))
+        return getattr(costs(analysis.alive(removed(number))), budget)
 
-    whole = measure(removed(0)) if budget == "latency" and measure is not None else 0.0
+    reference = max(whole.cost if whole else cost(0), 1e-30)
+
+    def share(number: int) -> float:
+        return 1 - cost(number) / reference
+
+    if whole and share(0) >= ratio:
+        return None
     if not parts:
         raise InputError(f"{name} has no channels to remove: {_why(analysis, multiple)}")
     most = share(len(parts))
@@ -101,6 +131,13 @@ def choose(
         low, high = (low, middle) if share(middle) >= ratio else (middle, high)
     if budget == "channels" and abs(share(low) - ratio) < abs(share(high) - ratio):
         high = low
+    if not high:
+        if whole:
+            return None
+        raise InputError(
+            f"{name} can lose {share(1):.0%} of its channels or none, and {ratio:.0%} is nearer to none: give"
+            f" a larger ratio, or a smaller multiple={multiple}"
+        )
     chosen = removed(high)
     return Choice(chosen, before, costs(analysis.alive(chosen)))
 

@@ -24,7 +24,7 @@ def _cell(scope: Scope, layer: Any, into: Axis, units: np.ndarray) -> None:
     if cell.bias is not None:
         scope.slot(cell.bias, *([None] * (len(cell.bias.shape) - 1)), columns)
     if layer is scope.operation and cell.bias is not None and len(cell.bias.shape) == 1:
-        scope.fold(cell.kernel, 0, into, bias="cell.bias", can_add=False)
+        scope.fold(cell.kernel, 0, into, bias="cell.bias", new_bias=None)
     else:
         scope.labels.mix(into)
 
@@ -85,9 +85,10 @@ def multi_head_attention(scope: Scope) -> None:
     key = scope.argument(2, "key") or value
     if any(not isinstance(one, Ref) for one in (query, key, value)) or config.get("use_gate"):
         return unknown(scope)
-    if len(scope.node.outputs) > 1:
-        return unknown(scope)
     parts = attention_parts(layer)
+    # The output kernel has one more axis for each further axis of `output_shape`.
+    if len(scope.node.outputs) > 1 or len(parts["output"].kernel.shape) != 3:
+        return unknown(scope)
     heads = scope.create("heads", config["num_heads"])
     keys = scope.create("key size", config["key_dim"])
     values = scope.create("value size", config["value_dim"])
@@ -97,11 +98,9 @@ def multi_head_attention(scope: Scope) -> None:
         scope.kernel(dense.kernel, into, heads, columns, creates=(1, 2))
         scope.slot(dense.bias, heads, columns)
         bias = f"{ATTENTION_PARTS[name]}.bias"
-        scope.fold(dense.kernel, 0, into, bias=bias, tensor=ref.index, can_add=False)
+        scope.fold(dense.kernel, 0, into, bias=bias, tensor=ref.index, new_bias=None)
     dense = parts["output"]
     created = scope.create("output", dense.kernel.shape[-1])
-    if len(dense.kernel.shape) != 3:
-        return unknown(scope)
     scope.kernel(dense.kernel, heads, values, created, creates=(2,))
     scope.slot(dense.bias, created)
     scope.labels.mix(heads)
@@ -166,7 +165,7 @@ def time_distributed(scope: Scope) -> None:
         scope.operation = outer
     into = scope.info.known["inputs"]
     scope.info.folds.clear()
-    scope.fold(inner.kernel, 0, into, bias="layer.bias", can_add=False)
+    scope.fold(inner.kernel, 0, into, bias="layer.bias", new_bias=None)
     units = scope.info.sizes.pop("units")
 
     def resized(count: Count) -> dict:

@@ -126,6 +126,7 @@ def reshape(scope: Scope) -> None:
                 )
 
             scope.info.sizes[key] = resized
+            scope.tie_calls(range(len(axes)))
     scope.emit(result)
 
 
@@ -188,12 +189,15 @@ def get_item(scope: Scope) -> None:
     key += [slice(None)] * (len(axes) - sum(one is not None for one in key))
     result: Axes = []
     cut: dict[int, tuple[np.ndarray, int, int]] = {}
+    sliced: list[int] = []
     position = 0
     for place, one in enumerate(key):
         if one is None:
             result.append(None)
             continue
         axis = axes[position]
+        if isinstance(one, slice) and one != slice(None):
+            sliced.append(position)
         if isinstance(one, int):
             scope.freeze([axis], f"{scope.operation.name} picks a channel")
         elif axis is None or one == slice(None):
@@ -206,6 +210,7 @@ def get_item(scope: Scope) -> None:
             result.append(axis[start:stop])
             cut[place] = (axis, start, stop)
         position += 1
+    scope.tie_calls(sliced)
     if cut:
 
         def moved(args: tuple, kwargs: dict, count: Count) -> tuple[tuple, dict]:
@@ -235,8 +240,7 @@ def pad(scope: Scope) -> None:
     if any(axis is not None and any(width) for axis, width in zip(axes[:-1], widths[:-1], strict=True)):
         return unknown(scope)
     if labels is not None and before + after:
-        left = scope.labels.create(operation.name, "zeros before", before)
-        right = scope.labels.create(operation.name, "zeros after", after)
+        left, right = scope.create("zeros before", before), scope.create("zeros after", after)
         axes[-1] = np.concatenate([left, labels, right])
         scope.info.sizes["pad_width"] = lambda count: [*widths[:-1], [count(left), count(right)]]
     scope.emit(axes)
@@ -251,6 +255,7 @@ def broadcast_to(scope: Scope) -> None:
         if axis is not None and len(axis) != target[place]:
             scope.freeze([axis], f"{scope.operation.name} repeats it")
             result[place] = None
+    scope.tie_calls(range(len(axes)))
     scope.info.sizes["shape"] = lambda count: tuple(
         length if axis is None else count(axis) for length, axis in zip(given, result, strict=True)
     )

@@ -235,6 +235,9 @@ def _depthwise(propagation: Propagation, node: Node, labels: np.ndarray) -> Stat
 
 def _batch_normalization(propagation: Propagation, node: Node, labels: np.ndarray) -> Statistics | None:
     layer, before = node.operation, propagation.at(node.inputs[0], len(labels))
+    axis = layer.axis if isinstance(layer.axis, int) else layer.axis[0]
+    if propagation.analysis.axes[node.inputs[0]][axis] is None:  # the labels are those of another axis
+        return None
     gamma = np.ones(len(labels)) if layer.gamma is None else _value(layer.gamma)
     beta = np.zeros(len(labels)) if layer.beta is None else _value(layer.beta)
     scale = gamma / np.sqrt(_value(layer.moving_variance) + layer.epsilon)
@@ -246,7 +249,7 @@ def _batch_normalization(propagation: Propagation, node: Node, labels: np.ndarra
 
 def _layer_normalization(propagation: Propagation, node: Node, labels: np.ndarray) -> Statistics | None:
     gamma = getattr(node.operation, "gamma", None)
-    if gamma is None:
+    if gamma is None or propagation.analysis.axes[node.inputs[0]][-1] is None:
         return None
     beta = getattr(node.operation, "beta", None)
     gamma, mean = _value(gamma), np.zeros(len(labels)) if beta is None else _value(beta)
@@ -294,6 +297,10 @@ def _several(propagation: Propagation, node: Node, labels: np.ndarray) -> Statis
         mean = np.where(constant, mean, np.nan)
         deviation = np.full(len(labels), np.nan)
     return Statistics(mean, np.where(constant, 0.0, deviation), constant)
+
+
+def _dropping(propagation: Propagation, node: Node, labels: np.ndarray) -> Statistics | None:
+    return (_elementwise if len(node.inputs) == 1 else _several)(propagation, node, labels)
 
 
 def _rescaling(propagation: Propagation, node: Node, labels: np.ndarray) -> Statistics | None:
@@ -382,6 +389,7 @@ _HANDLERS: dict[Any, Callable[[Propagation, Node, np.ndarray], Statistics | None
     shape_rules.activation: _elementwise,
     join_rules.elementwise_of_several: _several,
     join_rules.rescaling: _rescaling,
+    join_rules.dropping: _dropping,
     join_rules.concatenate: _concatenate,
     shape_rules.spatial: _spatial,
     shape_rules.pad: _padding,

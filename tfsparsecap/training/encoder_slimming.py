@@ -14,8 +14,8 @@ from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.saved_models import load_model
 from tfsparsecap.settings.training import Slim
 from tfsparsecap.slimming.compiled import carry_state
+from tfsparsecap.slimming.plan import Options, plan_removal, whole_of
 from tfsparsecap.slimming.rebuild import Pair
-from tfsparsecap.slimming.schedule import next_plan, whole_cost
 
 
 class EncoderSlimming:
@@ -33,7 +33,8 @@ class EncoderSlimming:
         self.settings, self.encoder = settings, encoder
         self._carried: tuple[list[Pair], np.ndarray] | None = None
         with error_prefix("training.slim"):
-            self._whole = whole_cost(encoder.backbone, settings.ratio, budget=settings.budget)
+            self._options = Options(settings.budget)
+            self._whole = whole_of(encoder.backbone, settings.ratio, self._options)
 
     def begin(self, iteration: int, folder: RunFolder) -> str:
         """Removes the channels of an iteration, counted from 1, and writes the network into the run's folder.
@@ -49,7 +50,7 @@ class EncoderSlimming:
 
     def _remove(self, iteration: int) -> str:
         ratio = self.settings.ratio * iteration / self.settings.iterations
-        plan = next_plan(self.encoder.backbone, ratio, self._whole, budget=self.settings.budget)
+        plan = plan_removal(self.encoder.backbone, ratio, self._options, self._whole)
         self._carried = None
         if plan is None:
             return f"iteration {iteration} of {self.settings.iterations}: the one before has removed enough"

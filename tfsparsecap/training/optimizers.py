@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.keras_internals import variable_index
+from tfsparsecap.keras_internals import DecayInUpdate, variable_index
 from tfsparsecap.settings.training import Training
 
 
@@ -58,8 +58,8 @@ def make_optimizer(
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
-class ScaledAdam(keras.optimizers.Adam):
-    """Adam that multiplies the learning rate of some variables by a factor.
+class ScaledAdam(DecayInUpdate):
+    """Adam that multiplies the learning rate, and so the weight decay, of some variables by a factor.
 
     With `use_ema` and `ema_momentum=d`, the decay of the average is `min(d, (1 + n) / (10 + n))` at step n,
     so that it forgets the initial weights also in a short training.
@@ -106,8 +106,10 @@ class ScaledAdam(keras.optimizers.Adam):
     def update_step(
         self, gradient: tf.Tensor, variable: keras.Variable | tf.Variable, learning_rate: tf.Tensor
     ) -> None:
-        factor = self._factors[variable_index(self, variable)]
-        super().update_step(gradient, variable, learning_rate * factor)
+        rate = tf.cast(learning_rate * self._factors[variable_index(self, variable)], variable.dtype)
+        if self.decays(variable):
+            self.assign_sub(variable, variable * self.weight_decay * rate)
+        super().update_step(gradient, variable, rate)
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")

@@ -8,6 +8,7 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.confidence import Calibration, caption_length, is_good
 from tfsparsecap.metrics.scores import cider_of_images
+from tfsparsecap.search_options import FUNCTION_WORDS
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.file import LayerReport, layer_name
 from tfsparsecap_export.samples import Sample
@@ -26,11 +27,13 @@ class CaptionedSamples:
         samples: inputs of the file, each with a first axis of 1.
         references: the reference captions of each input.
         to_text: token ids int32 [T] -> the caption in words.
+        function_words: of the captions' language, see `SearchOptions`.
     """
 
     samples: Sequence[Sample]
     references: Sequence[Sequence[str]]
     to_text: Callable[[np.ndarray], str]
+    function_words: Sequence[str] = FUNCTION_WORDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +97,7 @@ def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: i
     for (token_ids, score), references in zip(found, validation.references, strict=True):
         scores.append(score)
         lengths.append(caption_length(token_ids, end_id))
-        good.append(is_good(validation.to_text(token_ids), references))
+        good.append(is_good(validation.to_text(token_ids), references, validation.function_words))
     return Calibration.fit(scores, lengths, good)
 
 

@@ -57,6 +57,33 @@ def test_a_saved_encoder_needs_neither_preset_nor_network(preset, images, tmp_pa
     np.testing.assert_allclose(again(images), encoder(images), atol=1e-5)
 
 
+@pytest.mark.parametrize("change", [1.0, -1.0])
+@pytest.mark.parametrize("positions", [SIZE, 112])
+def test_trained_position_embeddings_are_saved_and_loaded(images, tmp_path, positions, change):
+    keras.utils.set_random_seed(1)
+    keras_hub.models.DINOV2Backbone(
+        patch_size=16,
+        num_layers=1,
+        hidden_dim=8,
+        num_heads=2,
+        intermediate_dim=16,
+        image_shape=(SIZE, SIZE, 3),
+        position_embedding_shape=(positions, positions, 3),
+    ).save_to_preset(str(tmp_path / "dino"))
+    keras_hub.layers.DINOV2ImageConverter(scale=1 / 128).save_to_preset(str(tmp_path / "dino"))
+    encoder = KerasHubEncoder(str(tmp_path / "dino"), image_size=SIZE, trainable=True)
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), encoder])
+    before = np.asarray(model(images))
+    (trained,) = [w for w in model.trainable_weights if w.name == "interpolated_position_embeddings"]
+    trained.assign(trained + change * np.random.default_rng(2).random(trained.shape))
+    features = np.asarray(model(images))
+    assert np.abs(features - before).max() > 0.1
+    model.save(tmp_path / "a.keras")
+    again = load_model(tmp_path / "a.keras", "save it again")
+    np.testing.assert_allclose(again(images), features, atol=1e-6)
+    np.testing.assert_array_equal(model(images), features)
+
+
 def test_a_frozen_encoder_has_no_trainable_weights(preset):
     assert not KerasHubEncoder(preset, image_size=SIZE).trainable_variables
     assert KerasHubEncoder(preset, image_size=SIZE, trainable=True).trainable_variables

@@ -1,5 +1,6 @@
 """Image backbones of KerasHub as encoders."""
 
+import types
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.models.encoders.encoder import Encoder
 
 #: What KerasHub raises if a preset does not exist, cannot be downloaded, or is damaged.
@@ -102,6 +104,18 @@ class KerasHubEncoder(Encoder):
                 " image_size, or choose an image backbone"
             )
         self.cut(backbone)
+
+    def _use(self, backbone: keras.Model) -> None:
+        super()._use(backbone)
+        # DINOv2 and SAM3 save position embeddings for another image size: trained ones would be interpolated,
+        # or lost if the sum of their changes is positive.
+        stock = keras.layers.Layer
+        for part in nested_layers(self.backbone):
+            kind = type(part)
+            of_hub = kind.__module__.startswith("keras_hub.")
+            if of_hub and kind.save_own_variables is not stock.save_own_variables:
+                part.save_own_variables = types.MethodType(stock.save_own_variables, part)
+                part.load_own_variables = types.MethodType(stock.load_own_variables, part)
 
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
         if self._scale is not None:

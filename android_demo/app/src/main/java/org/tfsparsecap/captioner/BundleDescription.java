@@ -111,8 +111,9 @@ public final class BundleDescription {
   }
 
   /**
-   * Test scores by name, such as {@code CIDEr}, or counts, such as {@code images}, in the order of
-   * the file. Unmodifiable; empty if the file has none.
+   * Test scores of the trained model, before its weights were rounded for the file, by name, such
+   * as {@code CIDEr}, or counts, such as {@code images}, in the order of the file. Unmodifiable;
+   * empty if the file has none.
    */
   public Map<String, Double> scores() {
     Map<String, Double> numbers = new LinkedHashMap<>();

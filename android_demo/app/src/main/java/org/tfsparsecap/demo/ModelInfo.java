@@ -54,7 +54,7 @@ final class ModelInfo {
     return zerosStored;
   }
 
-  /** Test scores by metric. */
+  /** Test scores of the trained model by metric, before rounding. */
   Map<String, Double> scores() {
     return scores;
   }

@@ -29,6 +29,7 @@ public final class AboutTest extends ScreenTest {
     assertTrue(model, model.contains("48 × 48 pixels"));
     assertTrue(model, model.contains("Trained on: scenes"));
     assertTrue(model, model.contains("Sparsity: 80% of its weights are zero"));
+    assertTrue(model, model.contains("\nScores of the trained model on test images: BLEU-1"));
     assertTrue(model, model.contains("BLEU-4 0.598, CIDEr 3.007"));
     assertFalse("counts are not scores", model.matches("(?s).*(images|beam) [0-9].*"));
     assertTrue(model, model.contains("Training run: standin"));

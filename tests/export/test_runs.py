@@ -1,0 +1,33 @@
+"""What the exporter reads from a run."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+from tfsparsecap_export.runs import Run, validation_samples
+from tfsparsecap_export.verify import quality
+
+from tfsparsecap.settings.decoding import Decoding
+from tfsparsecap.settings.schema import Config, Data
+
+
+def test_the_confidence_is_calibrated_with_the_function_words_of_the_run(tmp_path, monkeypatch):
+    rows = ["image,caption,split"]
+    for number, split in enumerate(["train", "validation", "test"]):
+        Image.new("RGB", (20, 20)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,Der Hund,{split}")
+    (tmp_path / "captions.csv").write_text("\n".join(rows) + "\n")
+    data = Data(kind="table", folder=str(tmp_path))
+    # "Die" is no English function word, and "der Hund" does not contain it.
+    tokenizer = SimpleNamespace(words=SimpleNamespace(decode=lambda ids: "die die auf hund"))
+    inputs = {"image": tf.TensorSpec((1, 16, 16, 3), tf.uint8)}
+    monkeypatch.setattr(
+        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0)] * len(samples)
+    )
+    for words, good in (("english", 0.0), (["Die", "auf"], 1.0)):
+        decoding = Decoding(plain=True, function_words=words)
+        run = Run(None, tokenizer, Config(data=data, decoding=decoding))
+        validation, source = validation_samples(run, inputs, 10)
+        assert source == "validation images" and len(validation.samples) == 1
+        assert quality.calibrate_confidence(b"", validation, end_id=2).good == good
