@@ -123,7 +123,7 @@ def test_an_installed_package_is_found(monkeypatch, tmp_path):
     (models / "a.pth").write_bytes(b"x")
     with pytest.raises(InputError, match=r"a\.pth is not a PyTorch checkpoint"):
         EfficientNetLiteEncoder(1, image_size=32)
-    with pytest.raises(InputError, match="no Python package has the weights of EfficientNet-Lite3"):
+    with pytest.raises(InputError, match="no Python package has float weights of EfficientNet-Lite3"):
         EfficientNetLiteEncoder(3, image_size=32)
 
 

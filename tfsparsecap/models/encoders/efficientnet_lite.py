@@ -164,7 +164,7 @@ def _installed_weights(variant: int) -> Path:
     """The .pth file in the package of a variant, which is not imported."""
     package = _PACKAGE.format(variant)
     if variant == 3:
-        raise InputError("no Python package has the weights of EfficientNet-Lite3: give the path of a file")
+        raise InputError("no Python package has float weights of EfficientNet-Lite3: give the path of a file")
     found = importlib.util.find_spec(package)
     folder = Path((found and found.origin) or "").parent / "models"
     files = sorted(folder.glob("*.pth")) if found else []
