@@ -47,6 +47,7 @@ def test_valid_settings_pass(settings):
             [*TAUGHT, "training.feature_weight=1", "data.augmentation=[RandomFlip]"],
             r"without data\.augmentation: set data\.augmentation=\[\] or training\.feature_weight=0",
         ),
+        (["training.gamma_l2=1", "model.encoder.trainable=false"], "but no image encoder is trained"),
         (["training.clip_value=1"], "both set: set one of them to null"),
         (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
         (["pruning.ema=0.9"], r"unknown key pruning\.ema .* did you mean pruning\.ema_decay\?"),

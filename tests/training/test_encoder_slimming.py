@@ -82,6 +82,18 @@ def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
     assert width(FinishedRun.load(following.path).captioner.encoder) == left
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_large_gammas_of_a_trained_encoder_are_penalised(slim_settings, tmp_path):
+    settings = [*slim_settings, "training.slim=null", "training.epochs=1", "pruning=null"]
+    losses = {}
+    for weight in (0, 0.1):
+        run, _, _ = train(tmp_path / str(weight), [*settings, f"training.gamma_l2={weight}"])
+        losses[weight] = float(history(run)[0]["loss"])
+    # The gammas of the blocks of 16, 32 and 64 channels start at one.
+    assert losses[0.1] - losses[0] == pytest.approx(0.1 * (16 + 16 + 32 + 32 + 64), rel=0.1)
+
+
 def test_the_optimizer_keeps_its_state_of_all_that_stays():
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
     slimming, head = EncoderSlimming(Slim(iterations=1), encoder), keras.layers.Dense(2)

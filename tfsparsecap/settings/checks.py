@@ -121,6 +121,11 @@ def _check_losses(config: Config) -> None:
             " that sees images without data.augmentation: set data.augmentation=[] or"
             " training.feature_weight=0"
         )
+    if training.gamma_l2 and not trained:
+        raise InputError(
+            f"training.gamma_l2 is {training.gamma_l2}, but no image encoder is trained: set"
+            " model.encoder.trainable=true, or training.gamma_l2=0"
+        )
     if training.encoder_l2 and not transformer:
         raise InputError(
             f"training.encoder_l2 is {training.encoder_l2}, but model.kind={config.model.kind} has no"

@@ -121,6 +121,8 @@ class Training(_Section):
         hidden_weight: weight of the squared difference of hidden states (lambda_2 of equation 9).
         encoder_l2: weight of the sum of all squared weights in the matrices of a transformer's encoder
             (lambda_1 of RTIC's equation 4, 0.01 there), so that heads and units can be removed afterwards.
+        gamma_l2: weight of the sum of gamma² of all batch normalisations of an image encoder that is trained
+            (RTIC), so that channels can be removed by their gammas, by `slim` or afterwards.
         average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
             checkpoints and the finished run use; null for none. It is lower in the first steps. Gates are not
             averaged.
@@ -164,6 +166,7 @@ class Training(_Section):
     feature_weight: NotNegative = 0.0
     hidden_weight: Rate = 0.01
     encoder_l2: NotNegative = 0.0
+    gamma_l2: NotNegative = 0.0
     average_decay: Share | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     distribution: Literal["default", "mirrored", "multi_worker"] = "default"

@@ -48,7 +48,7 @@ def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model
         if isinstance(layer, keras.layers.BatchNormalization) and gamma is not None:
             layer.gamma_regularizer = gamma.regularizer = regularizer
             found = True
-    if not found:
+    if strength and not found:
         raise InputError(f"{model.name} has no batch normalisation with a gamma to regularize")
     return model
 
