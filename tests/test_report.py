@@ -21,6 +21,7 @@ from PIL import Image
 
 from tfsparsecap import report
 from tfsparsecap.command import run
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import load_config, save_config
 
@@ -243,6 +244,14 @@ def test_scores_are_side_by_side_and_the_best_are_marked(page):
     assert (dense["incomplete"], pruned["incomplete"]) == ("25.0% (best)", "50.0%")
     assert pruned["sparsity"] == "90.00%" and pruned["non-zero weights"] == "500"
     assert dense["images, beam"] == "4, 1" and "METEOR" not in headings
+
+
+def test_sizes_of_encoder_and_decoder_are_shown(page, runs):
+    _, dense, pruned = page.cells("Sizes, and multiply-adds")
+    captioner = FinishedRun.load(runs[0]).captioner
+    encoder = captioner.encoder.backbone
+    assert pruned[1] == dense[1] == f"{encoder.count_params():,}"
+    assert dense[3] == f"{captioner.count_params() - encoder.count_params():,}"
 
 
 def test_incomplete_and_repetitive_captions_are_listed(runs, tmp_path):

@@ -19,6 +19,7 @@ from tfsparsecap.reports.runs import (
     scores_table,
     settings_table,
 )
+from tfsparsecap.reports.sizes import size_row, sizes_table
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.studies.layers import layerwise
 
@@ -51,7 +52,7 @@ def make_page(
         InputError: a file of a run is damaged.
     """
     messages = notes(runs)
-    layers, weights, shown, attended, exported = {}, {}, [], [], []
+    layers, weights, sizes, shown, attended, exported = {}, {}, [], [], [], []
     groups = group_by_data(runs)
     for number, group in enumerate(groups):
         # The images are divided among the data sets.
@@ -65,6 +66,7 @@ def make_page(
                 run = FinishedRun.load(one.folder.path)
                 with_encoder = bool(one.config.pruning and one.config.pruning.encoder)
                 layers[one.label] = layerwise(run.captioner, with_encoder)
+                sizes.append(size_row(one.label, run))
                 weights[one.label] = figures.nonzero_weights(run.captioner, with_encoder)
                 captioned = [key for key in readable[:attention] if key in one.captions]
                 of_group += attended_captions(run, one.label, captioned, paths)
@@ -84,6 +86,7 @@ def make_page(
         settings=settings_table(runs),
         scores=scores_table(runs),
         faults=faults_table(runs),
+        sizes=sizes_table(sizes),
         gallery=shown,
         not_logged=figures.not_logged(runs),
         files=files_table(exported, latency) if exported else None,
