@@ -133,10 +133,11 @@ def unlike_photographs(side):
 
 
 @pytest.mark.slow
-def test_the_app_is_not_sure_about_images_unlike_photographs(tmp_path, shared):
+@pytest.mark.parametrize("name", ["sparse", "small"])
+def test_the_app_is_not_sure_about_images_unlike_photographs(name, tmp_path, shared):
     with tarfile.open(MODELS) as archive:
         archive.extractall(tmp_path, filter="data")
-    captioner = TFLiteCaptioner(tmp_path / "sparse.tflite")
+    captioner = TFLiteCaptioner(tmp_path / f"{name}.tflite")
     side = captioner.image_size
     unlike = [captioner.caption(image)[0].confidence for image in unlike_photographs(side)]
     assert len(unlike) == 16 and sum(confidence < 0.5 for confidence in unlike) >= 14
