@@ -211,6 +211,9 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
         add(others, f"{len(others)} others", "", "", "", "")
     console = Console()
     console.print(table)
+    in_loop = sum(o.ms for o in profile.operations if o.in_loop)
+    if in_loop:
+        console.print(f"{profile.ms - in_loop:.2f} ms once for each input, {in_loop:.2f} ms for the words.")
     if profile.not_timed:
         console.print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
 
