@@ -25,10 +25,14 @@ SIZES += ["model.encoder_layers=1", "model.decoder_layers=3"]
 @pytest.fixture
 def whole(tiny_settings, tmp_path):
     """Folder of a finished run with a transformer with random weights."""
+    return finished(tiny_settings, tmp_path, *SIZES)
+
+
+def finished(tiny_settings, tmp_path, *more):
     settings = [one for one in tiny_settings if not one.startswith(("model.rnn", "model.emb", "model.att"))]
-    settings += [*SIZES, "pruning=null", "model.encoder.trainable=false", "name=whole"]
+    settings += ["pruning=null", "model.encoder.trainable=false", "name=whole"]
     settings += ["training.validation_images=0", "training.epochs=1"]
-    settings += ["training.batch_size=100"]
+    settings += ["training.batch_size=100", *more]
     config = load_config(None, [*settings, f"data.cache_folder={tmp_path / 'cache'}"])
     folder, tokenizer = RunFolder(tmp_path / "whole"), make_tokenizer(config, load_data(config))
     folder.create(config, tokenizer)
@@ -65,6 +69,31 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
     tuned = FinishedRun.load(tmp_path / "tuned").captioner
     first, last = (one.decoder_layers[0].attention.query.kernel for one in (small.captioner, tuned))
     assert 0 < np.abs(np.array(first) - np.array(last)).max() < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [f"model.share_{part}_layers=[0,0,0]" for part in ("encoder", "decoder")]
+        + [f"model.share_{part}_attention=kv" for part in ("encoder", "decoder")]
+        + ["data.radix_base=8", "data.max_length=12"],
+    ],
+)
+def test_an_object_relation_transformer_and_acort_are_slimmed(more, tiny_settings, tmp_path, capsys):
+    settings = ["model.kind=object_relation_transformer", *SIZES[1:-2], "model.layers=3", *more]
+    run = finished(tiny_settings, tmp_path, *settings)
+    output = tmp_path / "slim"
+    options = ["--encoder-width", "0.5", "--decoder-layers", "2", "--json"]
+    assert slim.main([str(run), "--output", str(output), *options]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["after"]["all"] < made["before"]["all"]
+    small = FinishedRun.load(output)
+    assert small.captioner.count_params() == made["after"]["all"]
+    assert small.captioner.depth == 2
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    assert small.generate(image)
 
 
 @pytest.mark.slow

@@ -151,7 +151,7 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [(name, f"not computed: {reason}") for name, reason in scores.get("not_computed", {}).items()]
     rows.append(("exact matches", f"{scores['exact_match']:.1%}"))
     if "uniqueness" in scores:
-        rows.append(("new captions", f"{scores['uniqueness']:.1%}"))
+        rows.append(("new captions, not in training", f"{scores['uniqueness']:.1%}"))
     if "distinct" in scores:
         words = f"{scores['mean_length']:.1f} per caption, {scores['vocabulary_used']} different ones"
         if "vocabulary_share" in scores:
