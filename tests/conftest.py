@@ -178,6 +178,7 @@ def quick_training(monkeypatch) -> Iterator[None]:
         """Features float32 [B, 4, 5] of images uint8 [B, 32, 32, 3]."""
 
         image_size, features_shape = 32, (4, 5)
+        backbone = property(lambda self: self.convolution)
 
         def __init__(self, **kwargs):
             super().__init__(**kwargs)

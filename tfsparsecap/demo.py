@@ -170,7 +170,7 @@ def _config(name: str, settings: list[str], folder: Path):
 
 def _changes(name: str, folder: Path) -> list[str]:
     """Changes to the quickstart that make a model."""
-    teacher = f"training.teacher={json.dumps(str(folder / 'dense'))}"
+    teacher = f"training.teacher={json.dumps(str(folder / 'dense'), ensure_ascii=False)}"
     return [*_MODELS[name][0], *([teacher] if name == "sparse" else [])]
 
 

@@ -147,6 +147,8 @@ class Gate(keras.layers.Layer):
         self.fixed = False
         #: Whether `trainable` is kept when the enclosing layer is frozen or unfrozen.
         self.independent = False
+        #: The pruning method that controls this gate; None if there is none.
+        self.owner: Any = None
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, weight_shape: tuple[int, ...], rows: int | None = None) -> None:

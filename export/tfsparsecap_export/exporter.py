@@ -19,7 +19,7 @@ from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export import int8_network
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.convert.model_call import model_call
+from tfsparsecap_export.convert.model_call import model_call, with_identifiers
 from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport, encode_file
@@ -27,7 +27,7 @@ from tfsparsecap_export.report import ExportReport
 from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs, quality
 from tfsparsecap_export.verify.quality import CaptionedSamples
-from tfsparsecap_export.write import make_bundle
+from tfsparsecap_export.write import check_output, make_bundle, plain_description
 
 #: Number of words per caption for which expected milliseconds are reported.
 REPORTED_WORDS = 10
@@ -55,7 +55,7 @@ class CaptionOptions:
             with float weights only, and 1 for a file with int8 weights, whose scores are checked in any case.
 
     Raises:
-        InputError: `tolerance` is not between 0 and 1.
+        InputError: `tolerance` is not between 0 and 1, or JSON has no values such as in `description`.
     """
 
     beam: int = 3
@@ -69,6 +69,7 @@ class CaptionOptions:
     def __post_init__(self) -> None:
         if self.tolerance is not None and not 0 <= self.tolerance <= 1:
             raise InputError(f"tolerance is {self.tolerance}: give a fraction from 0 to 1")
+        object.__setattr__(self, "description", plain_description(self.description))
 
 
 def export_model(
@@ -129,8 +130,7 @@ def export_model(
     """
     path = Path(path)
     formats.check_format(format)
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+    check_output(path)
     job: _CaptionerJob | _ModelJob
     if isinstance(model, Captioner):
         if batch != 1:
@@ -142,12 +142,11 @@ def export_model(
         job = _ModelJob(model, batch, inputs)
     given: Sequence[Sample] = job.examples
     if samples is not None:
-        given = samples = as_samples(samples, job.inputs)
-        if isinstance(job, _ModelJob):
-            check_samples(samples, job.inputs)
+        given = samples = as_samples(with_identifiers(samples, job.inputs), job.inputs)
     else:
         samples = job.examples or synthetic_samples(job.inputs, 8)
         sample_source = sample_source if job.examples else "synthetic inputs"
+    check_samples(given, job.inputs)
     with graph.float32_computation(model):
         graph.check_weights(model)
         outputs.check_deterministic(job.called, samples[0])
@@ -188,7 +187,7 @@ def export_model(
                 int8,
                 job.rounded,
                 encode=lambda network: encode_weights(network[0], keep_float=kept)[0],
-                verify=functools.partial(job.verify, samples=samples[1::2], all_float=False),
+                verify=functools.partial(job.verify, samples=samples, all_float=False),
                 calibration=calibration.some(calibrated),
                 held_out=samples[1],
                 activations=int8_network.ACTIVATIONS not in kept,

@@ -27,9 +27,10 @@ def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 
         seed: seed of the random numbers.
 
     Returns:
-        For each sample an array per input: uint8 [1, S, S, 3] is an image with smooth colours, other integers
+        For each sample an array per input: uint8 [B, S, S, 3] are images with smooth colours, other integers
         are 0 or 1, floats are absolute values of normal numbers (like features behind a ReLU), masks are
-        true, and `"boxes"` are boxes inside the image, x_min, y_min, x_max, y_max from 0 to 1.
+        true, and floats `"boxes"` [B, N, 4] are boxes inside the image, x_min, y_min, x_max, y_max from 0
+        to 1.
     """
     rng = np.random.default_rng(seed)
     return [
@@ -79,10 +80,10 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
     Args:
         samples: dictionaries of arrays by name, arrays if there is one input, or tuples that start with one
             of them, such as the batches (inputs, targets) of a data set: a list or any other iterable, which
-            is read once. One array [N, ...] contains N inputs.
+            is read once, up to `MOST_READ` samples. One array [N, ...] contains N inputs.
         inputs: names, shapes and dtypes of what is expected. Batches that are larger than the first axis are
-            split; the rows that remain are not used. If it can have any size, only one array [N, ...] is
-            split, into batches of 1.
+            split; the rows that remain are not used, nor are smaller batches behind the first sample. If it
+            can have any size, only one array [N, ...] is split, into batches of 1.
 
     Returns:
         A dictionary for each sample; `check_samples` checks their names, shapes and dtypes.
@@ -118,14 +119,16 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
         ranks = {name: spec.shape.rank for name, spec in inputs.items()}
         lengths = {len(x) if x.ndim and x.ndim == ranks.get(name) else 0 for name, x in arrays.items()}
         rows = lengths.pop() if len(lengths) == 1 else 0
-        if size is None or rows <= size:
+        if size is None or not rows or rows == size or (rows < size and not found):
             found.append(arrays)
-        else:
+        elif rows > size:
             starts = range(0, rows - size + 1, size)
             found += [{name: x[start : start + size] for name, x in arrays.items()} for start in starts]
+        if len(found) >= MOST_READ:  # a data set may be endless
+            break
     if not found:
         raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
-    return found
+    return found[:MOST_READ]
 
 
 def _is_array(given: Any) -> bool:
@@ -165,11 +168,12 @@ def check_samples(samples: Sequence[Sample], inputs: Mapping[str, tf.TensorSpec]
 def _values(name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator) -> np.ndarray:
     shape = tuple(batch if size is None else size for size in spec.shape)
     dtype = spec.dtype.as_numpy_dtype
-    if name == "boxes":
+    if name == "boxes" and spec.dtype.is_floating and len(shape) == 3 and shape[-1] == 4:
         return np.sort(rng.random((*shape[:2], 2, 2)), axis=2).reshape(shape).astype(dtype)
     if dtype == np.uint8 and len(shape) == 4 and shape[-1] == 3:
-        patches = Image.fromarray(rng.integers(0, 256, (6, 6, 3), np.uint8))
-        return np.asarray(patches.resize((shape[2], shape[1]), Image.Resampling.BICUBIC))[None]
+        patches = [Image.fromarray(rng.integers(0, 256, (6, 6, 3), np.uint8)) for _ in range(shape[0])]
+        size = (shape[2], shape[1])
+        return np.stack([np.asarray(patch.resize(size, Image.Resampling.BICUBIC)) for patch in patches])
     if np.issubdtype(dtype, np.integer):
         values = rng.integers(0, 2, shape).astype(dtype)
         if values.ndim > 1:

@@ -2,11 +2,52 @@
 
 import io
 import json
+import tempfile
 import zipfile
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import check_regular_file, write_errors
 from tfsparsecap.inference.bundle import VOCABULARY
 from tfsparsecap.inference.description import DESCRIPTION
 from tfsparsecap.inference.digests import DIGESTS, digests
+
+
+def check_output(path: Path) -> None:
+    """Raises InputError if no file can be written at `path`; what exists there is unchanged."""
+    with write_errors(path):
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+        check_regular_file(path)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+
+
+def plain_description(description: dict) -> dict:
+    """A description with Python's numbers and lists instead of NumPy's, as JSON has them.
+
+    Raises:
+        InputError: JSON has no such values.
+    """
+    plain = {}
+    for name, value in description.items():
+        try:
+            plain.update(json.loads(json.dumps({name: value}, default=_plain)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"the entry {name!r:.60} of description cannot be written as JSON ({error}): give numbers,"
+                " strings, lists and dictionaries"
+            ) from error
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"it contains {type(value).__name__}")
 
 
 def make_bundle(model: bytes, description: dict, vocabulary: list[str] | None) -> bytes:

@@ -75,6 +75,14 @@ def test_restval_can_be_skipped(fixture):
     ]
 
 
+@pytest.mark.parametrize("name", ["Screenshot 3.45\u202fPM.jpg", "\u5199\u771f\u30001.jpg"])
+def test_names_with_spaces_of_other_scripts_are_read(name):
+    assert coco._image_file({"file_name": name}, "file_name") == name
+    for wrong in ("a\0.jpg", "a\n.jpg", "\ud83d.jpg", " "):
+        with pytest.raises(coco._Unusable):
+            coco._image_file({"file_name": wrong}, "file_name")
+
+
 def test_images_of_flickr_in_karpathys_format_are_identified_by_file_names(tmp_path):
     names = [f"{number}_ab.jpg" for number in range(3)]
     photograph(tmp_path, *(f"Flicker8k_Dataset/{name}" for name in names))

@@ -1,6 +1,7 @@
 """Unusual images are read correctly, or rejected with a clear error."""
 
 import os
+import struct
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,25 @@ def test_exif_orientation_is_applied(tmp_path, orientation):
     exif[0x0112] = orientation
     stored.save(tmp_path / "turned.jpg", exif=exif, quality=95)
     assert corners(read_image(tmp_path / "turned.jpg", 32)) == ["red", "green", "blue", "white"]
+
+
+def test_an_image_is_turned_although_another_tag_has_a_wrong_type(tmp_path):
+    """Orientation 6, and tags whose values Pillow cannot write again."""
+    stored, upright = quarters().transpose(Image.Transpose.ROTATE_90), ["red", "green", "blue", "white"]
+    for tag, kind, value in ((0x011A, 2, b"72\0\0"), (0x010F, 11, struct.pack(">f", 1.5))):
+        entries = sorted([(0x0112, 3, struct.pack(">HH", 6, 0)), (tag, kind, value)])
+        fields = b"".join(struct.pack(">HHI", one, its_kind, 1) + data for one, its_kind, data in entries)
+        exif = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 2) + fields + bytes(4)
+        stored.save(tmp_path / "a.jpg", exif=exif, quality=95)
+        assert corners(read_image(tmp_path / "a.jpg", 32)) == upright, hex(tag)
+
+
+def test_transparent_16_bit_grey_is_white(tmp_path):
+    values = np.full((8, 8), 1000, np.uint16)
+    values[:4] = 60000
+    Image.fromarray(values).save(tmp_path / "a.png", transparency=1000)
+    grey = read_image(tmp_path / "a.png", 8)[:, 0, 0]
+    assert grey.tolist() == [233] * 4 + [255] * 4
 
 
 def test_broken_exif_is_ignored(tmp_path):

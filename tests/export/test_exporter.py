@@ -380,6 +380,28 @@ def test_unusable_arguments_are_rejected(tmp_path, blocks_captioner, export_opti
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_cannot_succeed_is_refused_before_the_conversion(tmp_path, blocks_captioner):
+    floats = [{"image": np.zeros((1, 16, 16, 3), np.float32)}]
+    small = [{"image": np.zeros((1, 8, 8, 3), np.uint8)}]
+    for options, message in (
+        ({"path": tmp_path}, r"it is a folder; choose another name"),
+        ({"samples": floats}, r"image of sample 0 is float32 \[1, 16, 16, 3\]: give uint8"),
+        ({"samples": small}, r"image of sample 0 is uint8 \[1, 8, 8, 3\]: give uint8 \[1, 16, 16, 3\]"),
+    ):
+        options = {"path": tmp_path / "a.tflite", "progress": pytest.fail, **options}
+        with pytest.raises(InputError, match=message):
+            export_model(blocks_captioner, **options)
+    with pytest.raises(InputError, match=r"the entry 'scores' of description"):
+        CaptionOptions(description={"scores": {1.5, 2.5}})
+    assert CaptionOptions(description={"scores": np.float32(0.5)}).description == {"scores": 0.5}
+
+
+def test_given_examples_must_be_finite(tmp_path):
+    model = keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(2)])
+    with pytest.raises(InputError, match=r"x of sample 0 contains NaN or infinity"):
+        export_model(model, tmp_path / "a.tflite", inputs=np.full((3, 4), np.nan, np.float32))
+
+
 def test_a_tolerance_is_a_fraction():
     with pytest.raises(InputError, match="from 0 to 1"):
         CaptionOptions(tolerance=20)

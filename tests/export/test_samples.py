@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export.samples import as_samples, check_samples
+from tfsparsecap_export.samples import MOST_READ, as_samples, check_samples, synthetic_samples
 
 from tfsparsecap.errors import InputError
 
@@ -43,3 +43,37 @@ def test_an_array_is_for_models_with_one_input():
     with pytest.raises(InputError, match=r"sample 0 is ndarray: give a dictionary .* \['left', 'right'\]"):
         as_samples(ROWS, inputs)
     assert len(as_samples([{"left": ROWS, "right": ROWS}], inputs)) == 5
+
+
+def test_an_endless_data_set_is_read_in_part():
+    inputs = {"x": tf.TensorSpec((1, 4))}
+    endless = (batch for _ in iter(int, 1) for batch in [ROWS])
+    assert len(as_samples(endless, inputs)) == MOST_READ
+    data = tf.data.Dataset.from_tensor_slices(ROWS).repeat().batch(2).take(2 * MOST_READ)
+    assert len(as_samples(data, inputs)) == MOST_READ
+
+
+def test_a_smaller_last_batch_is_not_used():
+    inputs = {"x": tf.TensorSpec((2, 4))}
+    found = as_samples(tf.data.Dataset.from_tensor_slices(ROWS).batch(2), inputs)
+    check_samples(found, inputs)
+    np.testing.assert_array_equal([sample["x"] for sample in found], ROWS[:4].reshape(2, 2, 4))
+    with pytest.raises(InputError, match=r"x of sample 0 is float32 \[1, 4\]"):
+        check_samples(as_samples([ROWS[:1]], inputs), inputs)
+
+
+def test_random_images_have_the_batch_size_of_the_file():
+    for size, batches in ((1, [1, 1]), (2, [2, 2]), (None, [1, 3])):
+        inputs = {"images": tf.TensorSpec((size, 8, 9, 3), tf.uint8)}
+        samples = synthetic_samples(inputs, 2)
+        check_samples(samples, inputs)
+        assert [len(sample["images"]) for sample in samples] == batches
+    assert (samples[1]["images"][0] != samples[1]["images"][1]).any()
+
+
+def test_only_floats_with_four_corners_are_boxes():
+    for shape, dtype in (((1, 4), "float32"), ((1, 5, 3), "float32"), ((1, 5, 4), "int32")):
+        inputs = {"boxes": tf.TensorSpec(shape, dtype)}
+        check_samples(synthetic_samples(inputs, 1), inputs)
+    boxes = synthetic_samples({"boxes": tf.TensorSpec((1, 5, 4))}, 1)[0]["boxes"]
+    assert (boxes[..., :2] <= boxes[..., 2:]).all() and boxes.max() <= 1

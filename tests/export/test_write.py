@@ -1,12 +1,14 @@
 """Bundles: the bytes of the archive, and what `TFLiteCaptioner` reads from them."""
 
+import json
 import shutil
 import subprocess
+import tempfile
 
 import numpy as np
 import pytest
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.write import make_bundle
+from tfsparsecap_export.write import check_output, make_bundle, plain_description
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner
@@ -60,6 +62,30 @@ def test_unzip_reads_the_archive(path, tmp_path):
 def test_the_bytes_of_the_model_do_not_move():
     model = b"\x1c\0\0\0TFL3" + bytes(range(200))
     assert make_bundle(model, {"a": 1}, ["é"]).startswith(model)
+
+
+def test_an_output_path_must_be_writable(tmp_path, monkeypatch):
+    check_output(tmp_path / "a.tflite")
+    for path, message in ((tmp_path, r"is a folder"), (tmp_path / "no" / "a", r"no does not exist")):
+        with pytest.raises(InputError, match=message):
+            check_output(path)
+
+    def refuse(**options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(InputError, match=r"cannot write .*a\.tflite: Permission denied; choose a folder"):
+        check_output(tmp_path / "a.tflite")
+    assert not list(tmp_path.iterdir())
+
+
+def test_descriptions_have_plain_numbers():
+    given = {"scores": {"CIDEr": np.float32(0.5), "all": np.arange(2)}, "name": "é"}
+    plain = {"scores": {"CIDEr": 0.5, "all": [0, 1]}, "name": "é"}
+    assert json.dumps(plain_description(given)) == json.dumps(plain)
+    for value in ({1, 2}, [b"x"], np.longdouble(1), {(1,): 2}, {"a": object()}):
+        with pytest.raises(InputError, match=r"the entry 'scores' of description cannot be written as JSON"):
+            plain_description({"scores": value})
 
 
 def test_a_damaged_model_and_a_short_vocabulary_are_reported(path, tmp_path, vocabulary):

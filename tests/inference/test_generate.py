@@ -138,6 +138,12 @@ def test_region_features_are_given_as_arrays_or_as_a_folder_and_ids(tmp_path):
         assert str(captioner.generate("7", features=folder)[0]) == expected
         found = list(captioner.stream(["8", "7", "x"], features=folder))
         assert [captions.error is None for captions in found] == [True, True, False]
+    for name in ("cocobu_att", "cocobu_box_relative"):
+        (tmp_path / name / "sub").mkdir()
+        np.save(tmp_path / name / "sub" / "7.npy", np.load(tmp_path / name / "8.npy"))
+    for given in ("sub/7", str(tmp_path / "cocobu_att" / "sub" / "7.npy")):
+        found = captioner.generate(given, features=tmp_path)[0]
+        assert str(found) == "{'features': (3, 5), 'boxes': (3, 4)}"
     with pytest.raises(InputError, match="there is no folder"):
         captioner.generate("7", features=tmp_path / "none")
 

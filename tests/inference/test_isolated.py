@@ -16,7 +16,7 @@ from tfsparsecap_export.write import make_bundle
 from tfsparsecap import caption
 from tfsparsecap.command import run
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference import isolated
+from tfsparsecap.inference import isolated, runtime_child
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.inference.isolated import IsolatedRunner
 
@@ -91,6 +91,16 @@ def test_files_without_a_digest_run_in_a_process_of_their_own_with_the_same_capt
     process = older._run._process.pid
     del older
     assert ended(process)
+
+
+def test_an_interrupted_call_does_not_leave_its_answer_to_the_next_one(without_digest, image, monkeypatch):
+    captioner = TFLiteCaptioner(without_digest)
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime_child, "receive", lambda stream: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            captioner.caption(image)
+    with pytest.raises(InputError, match="has ended: load the file again"):
+        captioner.caption(image)
 
 
 def test_what_the_runtime_refuses_is_one_sentence(with_digest, tmp_path, image):

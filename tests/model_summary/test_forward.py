@@ -9,6 +9,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.forward import forward
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
 from tfsparsecap.models.encoders import MobileNetV1Encoder
+from tfsparsecap.pruning import prune
 
 SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5}
 
@@ -45,7 +46,7 @@ def uses(model, layer, input_shapes=None, **search):
 def two():
     words, image = keras.Input((None, 4), name="words"), keras.Input((6,), name="image")
     dense = layers.Dense(3, name="dense")
-    total = layers.GlobalAveragePooling1D()(dense(words)) + layers.Dense(3)(image)
+    total = layers.GlobalAveragePooling1D()(dense(words)) + layers.Dense(3, name="other")(image)
     return keras.Model([words, image], total, name="two")
 
 
@@ -74,6 +75,13 @@ def test_subclassed_models_use_the_shapes_they_were_built_with():
 def test_inputs_of_subclassed_models_are_given_by_argument():
     model = Named()
     model(tf.ones([2, 3, 5]), tf.ones([2, 3, 4]))
+    assert uses(model, model.first, {"left": (6, 5), "right": (6, 4)}) == [6]
+
+
+def test_inputs_of_pruned_subclassed_models_are_given_by_argument():
+    model = Named()
+    model(tf.ones([2, 3, 5]), tf.ones([2, 3, 4]))
+    prune(model, "magnitude", sparsity=0.5)
     assert uses(model, model.first, {"left": (6, 5), "right": (6, 4)}) == [6]
 
 

@@ -252,6 +252,18 @@ def test_every_weight_counts_once_and_keras_agrees():
     assert [row.name for row in result.rows].count(shared.name) == 1
 
 
+def test_a_weight_that_a_wrapper_has_too_belongs_to_the_layer_that_can_be_pruned():
+    dense = layers.Dense(6, name="dense")
+    model = keras.Sequential([keras.Input((8,)), layers.SpectralNormalization(dense, name="norm")])
+    dense.kernel.assign(np.arange(48).reshape(8, 6) >= 12)
+    costs = summary(model, print_fn=str)
+    assert costs.totals["prunable weights"].weights == 48
+    assert costs.totals["prunable weights"].nonzeros == 36
+    assert [w.name for row in costs.rows for w in row.weights].count("kernel") == 1
+    sc.prune(model, "magnitude", sparsity=0.5)
+    assert summary(model, print_fn=str).totals["prunable weights"].weights == 48
+
+
 def test_biases_and_normalisation_are_shown_but_not_prunable():
     model = sequential(
         (8,), layers.Dense(16, name="a"), layers.BatchNormalization(name="b"), layers.Dense(4, name="c")

@@ -115,6 +115,29 @@ def test_the_state_of_the_method_is_saved_with_the_optimizer():
         np.testing.assert_array_equal(mine, theirs)
 
 
+def test_a_checkpoint_of_model_and_optimizer_contains_the_state_of_the_method(tmp_path):
+    def made():
+        model = prune(dense(), Supermask(0.5, total_steps=20))
+        return model, model.pruning.wrap(keras.optimizers.Adam())
+
+    def step(model, optimizer):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(X, training=True) - Y))
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
+
+    model, optimizer = made()
+    for _ in range(8):
+        step(model, optimizer)
+    path = tf.train.Checkpoint(model=model, optimizer=optimizer).save(tmp_path / "state")
+    again, resumed = made()
+    resumed.build(again.trainable_variables)
+    tf.train.Checkpoint(model=again, optimizer=resumed).restore(path).assert_consumed()
+    assert int(again.pruning.steps_done) == 8
+    for mine, theirs in zip(optimizer.variables, resumed.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
 def test_wrapping_twice_wraps_once_and_optimizers_of_other_models_are_rejected():
     model, other = prune(dense(), Still(0.5)), prune(dense(), Still(0.5))
     optimizer = model.pruning.wrap(keras.optimizers.Adam())

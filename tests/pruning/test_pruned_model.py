@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import keras
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap import Schedule, Supermask, SupermaskLoss, prune, strip_pruning
+from tfsparsecap import Magnitude, Schedule, Supermask, SupermaskLoss, prune, strip_pruning
+from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
+from tfsparsecap.layers import GatedDense
 from tfsparsecap.models import SoftAttention
 from tfsparsecap.pruning import PruningMethod
+from tfsparsecap.pruning.pruned_model import remembered_call
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 3, 8)).astype("float32")
@@ -305,6 +309,83 @@ def test_a_custom_compile_is_called_with_its_arguments():
     model.compile(keras.optimizers.SGD(0.1), second=2)
     assert model.second == 2
     assert model.fit(X, Y, batch_size=4, epochs=2, verbose=0).history["sparsity"][-1] > 0.7
+
+
+def test_a_subclassed_model_can_be_called_with_none():
+    class Optional(Unbuilt):
+        def call(self, x, context=None):
+            return super().call(x)
+
+    model = Optional()
+    model(X)
+    prune(model, Supermask(0.5, total_steps=10))
+    model(X, None)
+    assert model(X, context=None).shape == (16, 3)
+    (args, kwargs) = remembered_call(model)
+    assert [spec.shape for spec in args] == [(16, 3, 8)] and kwargs == {}
+
+
+def test_load_weights_restores_the_state_of_a_compiled_model(tmp_path):
+    model = trained(sequential(), Supermask(0.5, total_steps=16))
+    model.save_weights(tmp_path / "half.weights.h5")
+    again = prune(sequential(), Supermask(0.5, total_steps=16))
+    again.compile(keras.optimizers.AdamW(0.01), LOSS, metrics=["accuracy"])
+    again.load_weights(tmp_path / "half.weights.h5")
+    assert int(again.pruning.steps_done) == int(again.optimizer.iterations) == 8
+    for mine, theirs in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_pruned_model_with_lora_weights_is_saved_and_loaded(tmp_path):
+    model = trained(sequential(), Supermask(0.5, total_steps=8))
+    model.layers[1].enable_lora(2)
+    model.save(tmp_path / "adapted.keras")
+    again = keras.saving.load_model(tmp_path / "adapted.keras", compile=False)
+    np.testing.assert_allclose(again(X), model(X), atol=1e-6)
+    assert float(again.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_layer_that_another_model_prunes_is_rejected_until_that_model_is_stripped():
+    shared = keras.layers.Dense(8, name="shared")
+    one = keras.Sequential([keras.Input((8,)), shared, keras.layers.Dense(3)])
+    two = keras.Sequential([keras.Input((8,)), shared, keras.layers.Dense(4)], name="two")
+    prune(one, Magnitude(0.5))
+    with pytest.raises(InputError, match="shared of two is already pruned as a part of another model"):
+        prune(two, Supermask(0.5, total_steps=10))
+    assert type(two) is keras.Sequential and type(two.layers[1]) is keras.layers.Dense
+    strip_pruning(one)
+    assert len(prune(two, Supermask(0.5, total_steps=10)).pruning.gates) == 2
+
+
+def test_compiled_functions_of_inner_models_are_not_used_after_prune_and_strip(compiled):
+    inner = keras.Sequential([keras.Input((3, 8)), keras.layers.Dense(8, use_bias=False)])
+    before = inner.predict(X, verbose=0)
+    outer = keras.Sequential([keras.Input((3, 8)), inner, keras.layers.Dense(3)])
+    prune(outer, Supermask(0.5, total_steps=10))
+    (gate,) = gates(inner)
+    gate.logits.assign(-gate.logits)
+    assert np.any(before) and not np.any(inner.predict(X, verbose=0))
+    strip_pruning(outer)
+    inner.layers[0].kernel.assign(np.ones((8, 8)))
+    assert np.any(inner.predict(X, verbose=0))
+
+
+def test_stripping_warns_if_only_an_inner_model_was_pruned():
+    inner = keras.Sequential([keras.Input((3, 8)), keras.layers.Dense(8)], name="inner")
+    prune(inner, Supermask(0.5, total_steps=4))
+    outer = keras.Sequential([keras.Input((3, 8)), inner, keras.layers.Flatten(), keras.layers.Dense(3)])
+    outer.compile("adam", "mse")
+    outer.train_on_batch(X, np.ones((16, 3)))
+    with pytest.warns(UserWarning, match=r"inner: the model was not trained after prune"):
+        strip_pruning(outer)
+    layers = [keras.Input((8,)), GatedDense(4)]
+    with pytest.warns(UserWarning, match="gates in 1 weights that no pruning method controls"):
+        strip_pruning(keras.Sequential(layers))
+    model = prune(sequential(), Supermask(0.5, total_steps=4))
+    model.pruning.detach()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        strip_pruning(model)
 
 
 def test_gates_are_sampled_once_per_pass_in_loops_and_shared_layers():

@@ -62,6 +62,10 @@ def test_valid_settings_pass(settings):
             "needs an encoder that is frozen until",
         ),
         (["pruning.encoder=B", "model.encoder.trainable=false"], r"and training\.fine_tune\.epochs"),
+        (
+            [*FROZEN, "pruning.encoder=B", "training.epochs=0", "training.start_from=runs/dense"],
+            r"encoder=B needs training before fine-tuning, but training\.epochs is 0: set it to 1",
+        ),
         ([*INCEPTION, "model.encoder.width=0.5"], r"encoder\.width is 0\.5, but inception_v1 has no"),
         (
             [*INCEPTION, "model.encoder.weights=imagenet"],

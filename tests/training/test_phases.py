@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.model_summary.nonzeros import prunable_weights
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.callbacks import Validation
@@ -52,6 +53,52 @@ def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
     kernel = np.asarray(FinishedRun.load(folder.path).captioner.encoder.convolution.kernel)
     assert np.mean(kernel == 0) == pytest.approx(0.5, abs=0.01)
     resume_last_epoch(folder, settings)
+
+
+def start_and_continue(folder, settings, first, more):
+    """Trains a run and one that starts with it, and resumes that one; returns the kernels of both, first the
+    encoder's."""
+    shared = [one for one in settings if not one.startswith("training.epochs")]
+    shared += ["training.validation_images=0", "training.batch_size=50", f"data.cache_folder={folder / 'c'}"]
+    start, _, _ = train(folder, [*shared, "name=start", "training.epochs=1", *first])
+    continued = [*shared, f"training.start_from={start.path}", "training.epochs=0", *more]
+    run, _, _ = train(folder, continued)
+    resume_last_epoch(run, continued)
+    found = [FinishedRun.load(one.path).captioner for one in (start, run)]
+    kernels = [[np.asarray(weight.variable) for weight in prunable_weights(captioner)] for captioner in found]
+    assert kernels[0][0].ndim == kernels[1][0].ndim == 4
+    return kernels
+
+
+PRUNED = ["pruning.method=magnitude", "pruning.encoder=true", "pruning.allocation=distribution"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("method", ["frozen", "supermask"])
+def test_training_on_rewards_first_keeps_a_pruned_encoder(method, tiny_settings, tmp_path):
+    settings = [*tiny_settings, "pruning.sparsity=0.6"]
+    more = [*REWARDS, "training.scst.epochs=2", f"pruning.method={method}", "pruning.encoder=true"]
+    before, after = start_and_continue(tmp_path, settings, PRUNED, more)
+    assert 0.2 < np.mean(before[0] == 0) < 0.9
+    np.testing.assert_array_equal(after[0], before[0])
+    assert any((new != old).any() for new, old in zip(after, before, strict=True))
+    if method == "frozen":
+        assert not any(new[old == 0].any() for new, old in zip(after, before, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("pruned", [False, True])
+def test_fine_tuning_first_trains_the_encoder(pruned, tiny_settings, tmp_path):
+    settings = [*tiny_settings, "pruning.sparsity=0.6"]
+    more = ["training.fine_tune.epochs=2", "training.fine_tune.learning_rate=0.01"]
+    more += ["model.encoder.trainable=false"]
+    more += ["pruning.method=frozen", "pruning.encoder=true"] if pruned else ["pruning=null"]
+    first = PRUNED if pruned else ["pruning=null"]
+    before, after = start_and_continue(tmp_path, settings, first, more)
+    assert np.mean(after[0] != before[0]) > 0.05
+    assert not pruned or not after[0][before[0] == 0].any()
 
 
 @pytest.mark.slow

@@ -2,9 +2,10 @@
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from tfsparsecap.data import flickr
 from tfsparsecap.data.records import (
@@ -285,22 +286,31 @@ def _captions(texts: Iterable[tuple[int, Any]], where: str, bad: BadRecords) -> 
     return tuple(captions)
 
 
+def _is_text(value: Any) -> TypeGuard[str]:
+    """Whether it may be part of a file name: without control characters and halves of surrogate pairs.
+
+    Spaces of all kinds are allowed: macOS writes a narrow one into the names of screenshots.
+    """
+    return isinstance(value, str) and all(
+        one.isprintable() or unicodedata.category(one) == "Zs" for one in value
+    )
+
+
 def _number(entry: Any, key: str) -> str:
     value = entry.get(key) if isinstance(entry, dict) else None
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if isinstance(value, str) and value.strip() and value.isprintable():
+    if _is_text(value) and value.strip():
         return value.strip()
     raise _Unusable(f"it has no image number {key!r}")
 
 
 def _image_file(entry: Any, name_key: str, folder_key: str | None = None) -> str:
     name = entry.get(name_key) if isinstance(entry, dict) else None
-    # No file name contains unprintable characters (NUL, half a surrogate pair).
-    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+    if not _is_text(name) or not name.strip():
         raise _Unusable(f"it has no image name {name_key!r}")
     folder = entry.get(folder_key) or "" if folder_key else ""
-    if not isinstance(folder, str) or not folder.isprintable():
+    if not _is_text(folder):
         raise _Unusable(f"its {folder_key!r} is not a path")
     path = PurePosixPath(folder.strip(), name.strip())
     if path.is_absolute() or ".." in path.parts or not path.name:

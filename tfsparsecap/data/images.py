@@ -5,9 +5,10 @@ import os
 import threading
 import warnings
 import zlib
+from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, check_input_file
@@ -21,6 +22,16 @@ FORMATS = (
 _LARGE = 1 << 25
 _ONE_LARGE_IMAGE = threading.Lock()
 _STRIP = 256
+# What makes an image of each EXIF orientation upright.
+_TURNS: dict[Any, Image.Transpose] = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 # Pillow warns about broken EXIF and large images; both are read. Filtered once, because
 # `warnings.catch_warnings` affects the whole process and images are read by several threads.
@@ -72,7 +83,7 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
             f"{os.fspath(path)} is not an image in a supported format ({', '.join(FORMATS)}): "
             "convert it or leave it out"
         ) from error
-    except (*DAMAGE, Image.DecompressionBombError) as error:
+    except (AttributeError, ArithmeticError, *DAMAGE, Image.DecompressionBombError) as error:
         raise InputError(
             f"the image {os.fspath(path)} cannot be decoded ({error}): save it again or leave it out"
         ) from error
@@ -130,19 +141,22 @@ def resize_image(image: Image.Image, size: int) -> np.ndarray:
 
 
 def _upright(image: Image.Image) -> Image.Image:
+    # Not `ImageOps.exif_transpose`, which writes all other tags again and fails if one has a wrong type.
     try:
-        turned = image.getexif().get(ExifTags.Base.Orientation) in range(2, 9)
-        return ImageOps.exif_transpose(image) if turned else image
-    except DAMAGE:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+    except (AttributeError, *DAMAGE):
         return image  # the pixels are decoded already
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):
         # 16-bit grey: Pillow's own conversion clips at 255 instead of scaling.
         values = np.asarray(image).clip(0, 65535).astype(np.int32)
+        transparent = values == image.info.get("transparency", -1)
         values += 128
         values //= 257
+        values[transparent] = 255
         image = Image.fromarray(values.astype(np.uint8))
     elif image.mode == "F":
         raise ValueError("floating-point pixels have no defined white")

@@ -282,7 +282,7 @@ class CaptionGenerator(ABC):
         if not folder.is_dir():
             raise InputError(f"there is no folder {folder}: give the folder that contains cocobu_att/")
         names = [str(name) for name in ids]
-        ids = [Path(name).name.removesuffix(".npy").removesuffix(".npz") for name in names]
+        ids = [_feature_id(name, folder / "cocobu_att") for name in names]
         features_of = partial(
             RegionFeatures,
             folder,
@@ -346,6 +346,16 @@ def check_options(beam: int | None, samples: int | None, **sampling: Any) -> Non
 
 def _array(value: Any) -> np.ndarray | None:
     return np.asarray(value) if hasattr(value, "__array__") else None
+
+
+def _feature_id(name: str, folder: Path) -> str:
+    """The id of an image, given itself or as the path of its file of features in `folder`."""
+    path = Path(name)
+    if path.suffix in (".npy", ".npz"):
+        with suppress(ValueError):
+            path = path.resolve().relative_to(folder.resolve())
+        return path.with_suffix("").as_posix()
+    return name
 
 
 def _described(image: Any) -> str:

@@ -88,6 +88,9 @@ class IsolatedRunner:
             except (ValueError, TypeError, LookupError) as error:
                 self._close()
                 raise self._nonsense() from error
+            except BaseException:  # interrupted: its answer would be taken for that of the next input
+                self._close()
+                raise
         if "error" in header:
             raise RuntimeError(header["error"])
         return header, found

@@ -81,7 +81,11 @@ class GatedLayer(_MixedLayer):
         @functools.wraps(stock_build)
         def build(self: "GatedLayer", *args: Any, **kwargs: Any) -> None:
             stock_build(self, *args, **kwargs)
-            if not self.gate_of:
+            if self.gate_of:
+                return
+            # The stock layer enables LoRA while it is built, which locks the layer.
+            locked = getattr(self, "lora_enabled", False)
+            with keras_internals.unlocked(self) if locked else contextlib.nullcontext():
                 self.add_gates()
 
         cls.build = build
@@ -208,6 +212,7 @@ def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
         weight.assign(gate.call(tf.convert_to_tensor(weight), training=False) + 0.0)
     with keras_internals.unlocked(layer):
         for name, gate in layer.gate_of.items():
+            gate.owner = None
             delattr(layer, f"{name}_gate")
             keras_internals.untrack(layer, gate)
         del layer.block_shape

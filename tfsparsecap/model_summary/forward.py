@@ -237,7 +237,9 @@ def _example(model: keras.Layer, input_shapes: Any) -> tuple[tuple, dict]:
             )
         input_shapes = keras.tree.map_shape_structure(lambda shape: tuple(shape)[1:], shapes)
     specs = _specs(input_shapes, "input")
-    if isinstance(specs, dict) and set(specs) <= set(inspect.signature(model.call).parameters):
+    # A pruned model's own `call` takes any arguments.
+    call = getattr(type(model), "stock_class", type(model)).call
+    if isinstance(specs, dict) and set(specs) <= set(inspect.signature(call).parameters) - {"self"}:
         return (), specs
     return (specs,), {}
 

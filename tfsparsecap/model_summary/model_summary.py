@@ -106,10 +106,19 @@ def summary(
 
 
 def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
-    """Returns weights by id of their layer; a shared weight belongs to the first layer."""
+    """Returns weights by id of their layer; a shared weight belongs to the first layer that can be pruned.
+
+    A wrapper, such as `SpectralNormalization`, comes before its layer, but only the layer can be pruned.
+    """
+    all_weights = {id(layer): weights_of_layer(layer) for _, layer in layers}
+    prunable = {id(one.variable) for of_layer in all_weights.values() for one in of_layer if one.prunable}
     seen, found = set(), {}
     for _, layer in layers:
-        own = [weight for weight in weights_of_layer(layer) if id(weight.variable) not in seen]
+        own = [
+            weight
+            for weight in all_weights[id(layer)]
+            if id(weight.variable) not in seen and weight.prunable == (id(weight.variable) in prunable)
+        ]
         seen |= {id(weight.variable) for weight in own}
         found[id(layer)] = own
     return found

@@ -134,6 +134,9 @@ class PruningMethod:
 
     def detach(self) -> None:
         """Drops the gates and all state, as if `attach` had never been called."""
+        for gate in self.gates:
+            if gate.owner is self:
+                gate.owner = None
         self.gates, self.weights, self.variables = [], [], []
 
     def classes(self) -> list[tuple[str, int, tuple[int, int]]]:

@@ -36,6 +36,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner_optimizer
         self.method = method
+        #: The method's variables: `tf.train.Checkpoint` saves attributes of an optimizer, not of a method.
+        self.method_state = list(method.variables)
 
     def build(self, variables: list[keras.Variable]) -> None:
         weights, _ = self._split(variables, variables)

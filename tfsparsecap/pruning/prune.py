@@ -15,7 +15,13 @@ from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
 from tfsparsecap.pruning.method import PruningMethod
-from tfsparsecap.pruning.pruned_model import PrunedModel, attach, make_pruned, make_stock
+from tfsparsecap.pruning.pruned_model import (
+    PrunedModel,
+    attach,
+    forget_compiled_functions,
+    make_pruned,
+    make_stock,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,6 +47,9 @@ def prune(
     `model.pruning.wrap(optimizer)` returns), then call `strip_pruning`. A compiled model stays compiled, with
     a new optimizer of the same settings. Call `tfsparsecap.check_exportable`
     before, to know whether the model can be exported.
+
+    Prune the outermost model that is trained: if a pruned model is only a layer of it, nothing is pruned. To
+    prune a part only, name the other layers in `skip`.
 
     Args:
         model: a built Keras 3 model.
@@ -145,6 +154,7 @@ def fix_zeros(
                 size = gate.block_sum(tf.abs(tf.cast(layer.stored_weight(name), tf.float32)))
                 gate.logits.assign(tf.where(size > 0.0, INITIAL_LOGIT, -INITIAL_LOGIT))
                 gate.fix()
+    forget_compiled_functions(model)
     return model
 
 
@@ -169,12 +179,20 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         >>> type(model.layers[0]) is keras.layers.Dense
         True
     """
-    method = getattr(model, "pruning", None)
-    if isinstance(method, PruningMethod) and method.gates:
-        warning = method.finalize()
-        if warning is not None:
-            warn_caller(warning)
     parts = keras_internals.nested_layers(model)
+    for part in parts:
+        method = getattr(part, "pruning", None)
+        if isinstance(method, PruningMethod) and method.gates:
+            warning = method.finalize()
+            if warning is not None:
+                warn_caller(warning if part is model else f"{part.name}: {warning}")
+    unused = [gate for gate in gates(model) if gate.owner is None and not gate.fixed]
+    detached = any(isinstance(part, PrunedModel) for part in parts)  # a method was detached on purpose
+    if unused and not detached and all(float(gate.open_count()) == gate.size for gate in unused):
+        warn_caller(
+            f"{model.name} has gates in {len(unused)} weights that no pruning method controls and that are"
+            " all open, so these weights stay dense: call prune on the model before its training"
+        )
     for layer in gated_layers(model):
         ungate_in_place(layer)
     for part in parts:

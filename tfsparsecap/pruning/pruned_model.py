@@ -61,13 +61,25 @@ class PrunedModel(_MixedModel):
         if self.optimizer is not None:
             self.optimizer = self.pruning.wrap(self.optimizer)
 
+    def load_weights(self, *args: Any, **kwargs: Any) -> None:
+        # Keras skips the state of optimizers that are not built, and with it the method's state.
+        self._build_optimizer()
+        super().load_weights(*args, **kwargs)
+
+    def _build_optimizer(self) -> None:
+        optimizer = getattr(self, "optimizer", None)  # Keras sets it in `compile`
+        if self.built and optimizer is not None and not optimizer.built:
+            with self.distribute_strategy.scope():
+                optimizer.build(self.trainable_variables)
+
     def compile_from_config(self, config: dict) -> None:
         if type(self).stock_class.compile_from_config is not keras.Model.compile_from_config:
             super().compile_from_config(config)
+            self._build_optimizer()
             return
         # Keras does not support this for classes that override `compile`; the config has its arguments.
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+        self._build_optimizer()
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         if not isinstance(self.pruning, ValidationDriven):
@@ -143,15 +155,17 @@ def remembered_call(model: keras.Model) -> tuple[tuple, dict[str, Any]] | None:
 
     Returns:
         Positional and keyword arguments with a `tf.TensorSpec` for each tensor, with None for axes that were
-        not always of the same size; None if it was never called.
+        not always of the same size; arguments that were None are left out. None if it was never called.
     """
     return getattr(model, "called_with", None)
 
 
 def _remember_call(model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> None:
-    kept = {name: value for name, value in kwargs.items() if name not in ("training", "mask")}
-    given = [value for value in keras.tree.flatten((args, kept)) if value is not None]
-    if not all(tf.is_tensor(value) for value in given):
+    ignored = ("training", "mask")
+    kept = {name: value for name, value in kwargs.items() if name not in ignored and value is not None}
+    while args and args[-1] is None:
+        args = args[:-1]
+    if not all(tf.is_tensor(value) for value in keras.tree.flatten((args, kept))):
         return
     called = keras.tree.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), (args, kept))
     before = remembered_call(model)
@@ -178,8 +192,15 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
         frozen: frozen layers whose gates are trained, if the method trains gates.
 
     Raises:
-        InputError: the method cannot prune the model; it can then be used for another one.
+        InputError: the method cannot prune the model; it can then be used for another one. Or another
+            method prunes a layer of the model.
     """
+    for layer in gated_layers(model):
+        if any(gate.owner is not None and not gate.fixed for gate in layer.gate_of.values()):
+            raise InputError(
+                f"{layer.path or layer.name} of {model.name} is already pruned as a part of another model:"
+                " call strip_pruning on that model first, or prune one model that contains both"
+            )
     fresh = not method.gates
     independent = [gate for layer in frozen for gate in layer.gate_of.values() if not gate.fixed]
     for gate in independent:
@@ -190,6 +211,8 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
         if fresh:  # otherwise it stays attached to another model
             method.detach()
         raise
+    for gate in method.gates:
+        gate.owner = method
     for gate in independent:
         gate.independent = True
 
@@ -202,7 +225,7 @@ def make_pruned(model: keras.Model, method: PruningMethod) -> None:
     if model.compiled and model.optimizer is not None:
         # An optimizer built without the gates cannot add them: use a new one with the same settings.
         model.optimizer = method.wrap(type(model.optimizer).from_config(model.optimizer.get_config()))
-    _forget_compiled_functions(model)
+    forget_compiled_functions(model)
 
 
 def make_stock(model: keras.Model) -> None:
@@ -212,12 +235,14 @@ def make_stock(model: keras.Model) -> None:
         object.__delattr__(model, "pruning")
     model.optimizer = None
     model.compiled = False
-    _forget_compiled_functions(model)
+    forget_compiled_functions(model)
 
 
-def _forget_compiled_functions(model: keras.Model) -> None:
-    """Drops the functions that Keras traced, which contain the old layers."""
-    model.train_function = model.test_function = model.predict_function = None
+def forget_compiled_functions(model: keras.Model) -> None:
+    """Drops the functions that Keras traced for `model` and models inside it: they contain the old layers."""
+    for part in keras_internals.nested_layers(model):
+        if isinstance(part, keras.Model):
+            part.train_function = part.test_function = part.predict_function = None
 
 
 def _layers_except_gates(model: keras.Model) -> list[keras.Layer]:

@@ -323,4 +323,9 @@ class Config(_Section):
                 f"pruning.encoder={scheme} needs an encoder that is frozen until fine-tuning: set"
                 " model.encoder.trainable=false and training.fine_tune.epochs"
             )
+        if scheme in ENCODER_SCHEMES and not self.training.epochs:
+            raise InputError(
+                f"pruning.encoder={scheme} needs training before fine-tuning, but training.epochs is 0: set"
+                " it to 1 or more, or set pruning.encoder to true or false"
+            )
         return self

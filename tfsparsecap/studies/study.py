@@ -227,7 +227,10 @@ def grid(
         if changes.get("pruning", "") is None:
             changes = {key: value for key, value in changes.items() if not key.startswith("pruning.")}
         # JSON is YAML on one line.
-        given = [*(f"{key}={json.dumps(value)}" for key, value in changes.items()), *overrides]
+        given = [
+            *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()),
+            *overrides,
+        ]
         where = f"in {source}, method {label!r}," + " or on the command line" * bool(overrides)
         return load_config(None if base is None else Path(source).parent / base, given, where)
 

@@ -25,20 +25,28 @@ def phases_differ(config: Config) -> bool:
     return config.pruning is not None and config.pruning.encoder in ENCODER_SCHEMES
 
 
+def train_encoder(captioner: Captioner, kind: str) -> None:
+    """Makes the encoder trainable for `fine_tune`, and freezes it for `scst`, see `Phase.kind`."""
+    if captioner.encoder is not None and kind != "train":
+        captioner.encoder.trainable = kind == "fine_tune"
+
+
 def gate_captioner(
     captioner: Captioner,
     config: Config,
     total_steps: int,
     *,
+    kind: str = "train",
     initial_weights: Sequence[np.ndarray] | None = None,
     restored: bool = False,
 ) -> None:
-    """Adds the gates of the first phase.
+    """Adds the gates of the first phase, and trains or freezes the encoder as the phase requires.
 
     Args:
         captioner: is changed in place; stays dense if `config.pruning` is None.
         config: settings of the run.
         total_steps: optimizer steps in all epochs of the phase.
+        kind: of the phase, see `Phase.kind`.
         initial_weights: for a lottery ticket, see `rewinds_to_initial_weights`.
         restored: weights and masks will be loaded from a checkpoint.
 
@@ -46,6 +54,11 @@ def gate_captioner(
         InputError: the method rejects an option or the captioner.
     """
     settings = config.pruning
+    # A mask of the whole captioner includes an encoder that is frozen from now on; other methods would close
+    # gates that get no gradient.
+    freeze_later = kind == "scst" and settings is not None and settings.method == "frozen"
+    if not freeze_later:
+        train_encoder(captioner, kind)
     if settings is None or settings.encoder == "B":
         return
     with error_prefix(f"pruning.method={settings.method}"):
@@ -58,6 +71,8 @@ def gate_captioner(
         only_trained = encoder is not None and encoder.trainable and settings.encoder is not True
         skip = encoder.name if only_trained else ()
         prune(captioner, method, skip=skip, prune_frozen=settings.encoder == "A")
+    if freeze_later:
+        train_encoder(captioner, kind)
 
 
 def gate_for_fine_tuning(

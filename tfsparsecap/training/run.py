@@ -37,6 +37,7 @@ from tfsparsecap.training.gating import (
     keep_masks,
     phases_differ,
     rewinds_to_initial_weights,
+    train_encoder,
 )
 from tfsparsecap.training.loops import make_loop
 from tfsparsecap.training.optimizers import make_optimizer
@@ -289,6 +290,7 @@ class _Run:
                 self.captioner,
                 self.config,
                 self._steps(self.phases[0]),
+                kind=self.phases[0].kind,
                 initial_weights=initial,
                 restored=self.checkpoint is not None,
             )
@@ -349,15 +351,13 @@ class _Run:
 
     def _gate(self, phase: Phase, *, restored: bool) -> None:
         """Changes the gates at the beginning of fine-tuning or of the training on rewards."""
-        encoder = self.captioner.encoder
         if phase.kind == "fine_tune":
-            encoder.trainable = True
+            train_encoder(self.captioner, phase.kind)
             gate_for_fine_tuning(self.captioner, self.config, self._steps(phase), restored=restored)
         elif phase.kind == "scst":
             if self.pruning is not None:
                 keep_masks(self.captioner, self.pruning.block_shape, restored=restored)
-            if encoder is not None:
-                encoder.trainable = False
+            train_encoder(self.captioner, phase.kind)
 
     def _steps(self, phase: Phase) -> int:
         """Steps of all phases of a kind, which share a schedule."""

@@ -22,7 +22,7 @@ def load_start(config: Config) -> FinishedRun:
         InputError: it is not finished, or encodes words differently from `config`.
     """
     assert config.training.start_from is not None
-    start = FinishedRun.load(config.training.start_from)
+    start = FinishedRun.load(Path(config.training.start_from).expanduser())
     for name in ("radix_base", "sentencepiece"):
         theirs, own = getattr(start.config.data, name), getattr(config.data, name)
         if (theirs is None) != (own is None) or (name == "radix_base" and theirs != own):
@@ -40,7 +40,7 @@ def load_initial_weights(config: Config, captioner: Captioner) -> list[np.ndarra
         InputError: the run did not keep them, or its captioner is another one.
     """
     assert config.training.start_from is not None
-    folder = RunFolder(config.training.start_from)
+    folder = RunFolder(Path(config.training.start_from).expanduser())
     if not folder.initial.is_file():
         raise InputError(
             f"a lottery ticket is rewound to the initial weights of its run, but {folder.path} has no"

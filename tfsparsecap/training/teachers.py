@@ -35,7 +35,7 @@ def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
     teachers = []
     for where in config.training.teacher:
         try:
-            teacher = FinishedRun.load(where)
+            teacher = FinishedRun.load(Path(where).expanduser())
         except InputError as error:
             raise InputError(f"training.teacher: {error}") from error
         theirs = teacher.config.data

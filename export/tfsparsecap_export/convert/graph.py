@@ -114,12 +114,19 @@ def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -
 
 @contextlib.contextmanager
 def float32_computation(model: keras.Model) -> Iterator[None]:
-    """Inside the block, a model with mixed precision computes in float32, the dtype of its weights."""
-    layers = [layer for layer in nested_layers(model) if layer.compute_dtype != "float32"]
+    """Inside the block, a model with mixed precision computes in float32, the dtype of its weights.
+
+    Layers that compute with integers keep their dtype.
+    """
+    layers = [
+        layer
+        for layer in nested_layers(model)
+        if layer.compute_dtype != "float32" and keras.backend.is_float_dtype(layer.compute_dtype)
+    ]
     policies = [layer.dtype_policy for layer in layers]
-    for layer in layers:
-        layer.dtype_policy = "float32"
     try:
+        for layer in layers:
+            layer.dtype_policy = "float32"
         yield
     finally:
         for layer, policy in zip(layers, policies, strict=True):
@@ -132,6 +139,12 @@ def check_weights(model: keras.Model) -> None:
         raise InputError(f"{model.name} has no weights yet: call it once, or train it, before you export it")
     if gates(model):
         raise InputError(f"{model.name} still has gates: call strip_pruning on it before you export it")
+    quantized = [one.name for one in nested_layers(model) if getattr(one, "quantization_mode", None)]
+    if quantized:
+        raise InputError(
+            f"{model.name} was quantized by Keras ({', '.join(quantized[:3])}), whose scales TensorFlow Lite"
+            ' does not read: export the model as it was before model.quantize, with format="int8"'
+        )
     for weight in model.weights:
         if keras.backend.is_float_dtype(weight.dtype) and not np.isfinite(np.asarray(weight)).all():
             raise InputError(

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -47,8 +47,8 @@ class ModelCall:
             tensors: a tensor or array for each name in `inputs`.
 
         Returns:
-            The outputs: under its keys if the model returns a dictionary of tensors, else `output_0`,
-            `output_1`, … in the order of `keras.tree.flatten`.
+            The outputs: under its keys, as unique identifiers, if the model returns a dictionary of tensors,
+            else `output_0`, `output_1`, … in the order of `keras.tree.flatten`.
 
         Raises:
             InputError: the model cannot be called with such inputs.
@@ -77,7 +77,8 @@ class ModelCall:
                 f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE}"
             ) from error
         if isinstance(outputs, Mapping) and all(tf.is_tensor(value) for value in outputs.values()):
-            return {_identifier(str(key), "output"): value for key, value in outputs.items()}
+            names = _unique([str(key) for key in outputs], "output")
+            return dict(zip(names, outputs.values(), strict=True))
         tensors_only = [value for value in keras.tree.flatten(outputs) if value is not None]
         return {f"output_{number}": value for number, value in enumerate(tensors_only)}
 
@@ -112,8 +113,7 @@ def model_call(model: keras.Model, inputs: Any = None, batch: int | None = 1) ->
         given = own if inputs is None else _for_functional(model, own, inputs)
         leaves = [_leaf(one, like) for one, like in zip(given, own, strict=True)]
         names = _unique([tensor.name for tensor in own])
-        structure = getattr(model, "_inputs_struct", own[0] if len(own) == 1 else list(own))
-        arguments = (_packed(structure, names),), {}
+        arguments = (_packed(model, own, names),), {}
     else:
         if inputs is None:
             arguments, note = _remembered(model)
@@ -190,9 +190,23 @@ def _flat(structure: Any) -> list:
     return found
 
 
-def _packed(structure: Any, leaves: Sequence[Any]) -> Any:
+def _packed(model: keras.Model, own: Sequence[Any], leaves: Sequence[Any]) -> Any:
     """The structure of a functional model's inputs, with other leaves in Keras's order."""
+    structure = getattr(model, "_inputs_struct", own[0] if len(own) == 1 else list(own))
     return keras.tree.pack_sequence_as(structure, list(leaves))
+
+
+def _places(structure: Any, given: Any) -> list[tuple[int, Any]]:
+    """What is given for each number in a structure of numbers; dictionaries may have another order."""
+    if isinstance(structure, Mapping) and isinstance(given, Mapping) and set(structure) == set(given):
+        pairs = [(structure[key], given[key]) for key in structure]
+    elif isinstance(structure, list | tuple) and _is_container(given) and len(structure) == len(given):
+        pairs = list(zip(structure, given.values() if isinstance(given, Mapping) else given, strict=True))
+    elif isinstance(structure, int) and not _is_container(given):
+        return [(structure, given)]
+    else:
+        return []
+    return [place for pair in pairs for place in _places(*pair)]
 
 
 def _for_functional(model: keras.Model, own: Sequence[Any], inputs: Any) -> list:
@@ -205,6 +219,9 @@ def _for_functional(model: keras.Model, own: Sequence[Any], inputs: Any) -> list
         given = [inputs.get(tensor.name, tensor) for tensor in own]
     else:
         given = _flat(inputs) if _is_container(inputs) else [inputs]
+        places = dict(_places(_packed(model, own, range(len(own))), inputs))
+        if len(places) == len(own) == len(given):  # else in the order of model.inputs
+            given = [places[number] for number in range(len(own))]
         if len(given) != len(own):
             raise InputError(
                 f"inputs has {len(given)} entries, but {model.name} takes {len(own)}: give one for each of"
@@ -287,18 +304,42 @@ def _names(model: keras.Model, arguments: tuple) -> list[str]:
 def _identifier(name: str, kind: str = "input") -> str:
     """A name that TensorFlow accepts in signatures: ASCII letters, digits and underscores."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-    return name if name[:1].isalpha() and not keyword.iskeyword(name) else f"{kind}_{name.strip('_')}"
+    # An argument "self" would be that of TensorFlow's functions.
+    usable = name[:1].isalpha() and not keyword.iskeyword(name) and name != "self"
+    return name if usable else f"{kind}_{name.strip('_')}"
 
 
-def _unique(names: Sequence[str]) -> list[str]:
-    """The names as identifiers, with a number where two are equal."""
-    found: list[str] = []
-    for name in map(_identifier, names):
+def _unique(names: Sequence[str], kind: str = "input") -> list[str]:
+    """The names as identifiers, with a number where two are equal; TensorFlow's graphs ignore case."""
+    found: dict[str, str] = {}  # lower case -> name
+    for name in (_identifier(name, kind) for name in names):
         number, unique = 1, name
-        while unique in found:
+        while unique.lower() in found:
             number, unique = number + 1, f"{name}_{number}"
-        found.append(unique)
-    return found
+        found[unique.lower()] = unique
+    return [*found.values()]
+
+
+def with_identifiers(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> Any:
+    """Samples with the names of the file's inputs instead of the Keras model's, such as `my_input`.
+
+    Args:
+        samples: as for `samples.as_samples`; what contains no dictionaries is returned as it is.
+        inputs: names, shapes and dtypes of the file's inputs.
+    """
+    is_plain = isinstance(samples, str | bytes | Mapping | np.ndarray) or tf.is_tensor(samples)
+    if is_plain or not isinstance(samples, Iterable):
+        return samples
+    return (_renamed(sample, inputs) for sample in samples)
+
+
+def _renamed(sample: Any, inputs: Mapping[str, tf.TensorSpec]) -> Any:
+    if isinstance(sample, tuple | list) and sample:
+        return (_renamed(sample[0], inputs), *sample[1:])
+    if not isinstance(sample, Mapping) or set(sample) <= set(inputs):
+        return sample
+    names = [name if name in inputs else _identifier(str(name)) for name in sample]
+    return dict(zip(names, sample.values(), strict=True)) if sorted(names) == sorted(inputs) else sample
 
 
 def _spec(model: keras.Model, name: str, leaf: _Leaf, batch: int | None, given: bool) -> tf.TensorSpec:

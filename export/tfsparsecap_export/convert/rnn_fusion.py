@@ -25,8 +25,7 @@ def fuse_rnn_kernels(model: keras.Model) -> Iterator[None]:
     sparse kernel's work per output, and the quantization of the inputs, happen once instead of twice.
 
     These cells are not changed: subclasses of the standard cells, GRUs with `reset_after=False` (they need
-        two
-    products), and GRUs with fewer than 50 % zeros.
+    two products), and GRUs with fewer than 50 % zeros.
 
     Args:
         model: built model without gates. It is restored after the block.
@@ -37,7 +36,12 @@ def fuse_rnn_kernels(model: keras.Model) -> Iterator[None]:
         ...     content = graph.model_graph(model)
     """
     changed = []
+    # With a GPU, Keras calls cuDNN instead of the cells, which TensorFlow Lite does not have.
+    recurrent = [one for one in nested_layers(model) if isinstance(one, keras.layers.LSTM | keras.layers.GRU)]
+    before = [layer.use_cudnn for layer in recurrent]
     try:
+        for layer in recurrent:
+            layer.use_cudnn = False
         for cell, matrix in _fused(model):
             call = _lstm if type(cell) is keras.layers.LSTMCell else _gru
             cell.call = functools.partial(call, cell, matrix)  # hides the method of the class
@@ -46,6 +50,8 @@ def fuse_rnn_kernels(model: keras.Model) -> Iterator[None]:
     finally:
         for cell in changed:
             del cell.call
+        for layer, value in zip(recurrent, before, strict=True):
+            layer.use_cudnn = value
 
 
 def fused_kernels(model: keras.Model) -> list[tuple[str, np.ndarray, int]]:

@@ -73,6 +73,7 @@ def encode_file(
     """
     model, costs = flatfile.read_model(dense), costs or Costs()
     sparse.separate_shapes(model)
+    sparse.separate_roles(model)
 
     def source_of(weight):
         unknown = Source(weight.name, weight.values.size)
@@ -140,6 +141,7 @@ def encode_file(
     sparse.rewrite(model, changes)
     for buffer, order in orders.items():
         ordering.apply(model, products[buffer], order)
+    compact.share_equal_buffers(model)
     compact.drop_unused(model)
     compact.drop_names(model)
     return flatfile.write_model(model), reports

@@ -7,11 +7,13 @@ necessary.
 """
 
 import collections
+import copy
 import dataclasses
 from typing import Any
 
 import numpy as np
 
+from tfsparsecap.model_summary.storage import SMALLEST_ENCODED
 from tfsparsecap_export.encode.encodings import ENCODINGS, INT8, Encoded, encode
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
@@ -91,6 +93,42 @@ def separate_shapes(model: schema.ModelT) -> None:
         if shape not in by_shape:
             by_shape[shape] = flatfile.add_buffer(model, data) if by_shape else tensor.buffer
         tensor.buffer = by_shape[shape]
+
+
+def separate_roles(model: schema.ModelT) -> None:
+    """Gives constants that two kinds of operations read a buffer for each role, in place.
+
+    An example are the rows of an embedding that are the weights of the output layer too: each kind of
+    operation reads its own encodings. Buffers stay shared if they are small, or also have another use.
+    """
+    roles: dict[int, dict[str | None, list[Use]]] = collections.defaultdict(dict)
+    for g, graph in enumerate(model.subgraphs):
+        for index in [*graph.inputs, *graph.outputs]:
+            roles[graph.tensors[index].buffer][None] = []
+        for o, operator in enumerate(graph.operators):
+            for position, index in enumerate(operator.inputs):
+                if index >= 0:
+                    use = Use(g, o, position)
+                    found = roles[graph.tensors[index].buffer]
+                    found.setdefault(_role(model, use), []).append(use)
+    for buffer, found in sorted(roles.items()):
+        data = model.buffers[buffer].data
+        if len(found) < 2 or None in found or data is None or len(data) < 4 * SMALLEST_ENCODED:
+            continue
+        for role in sorted(filter(None, found))[1:]:
+            own = flatfile.add_buffer(model, data)
+            copies: dict[tuple[int, int], int] = {}
+            for use in found[role]:
+                graph = model.subgraphs[use.graph]
+                operator = graph.operators[use.operator]
+                shared = int(operator.inputs[use.position])
+                if (use.graph, shared) not in copies:
+                    tensor = copy.copy(graph.tensors[shared])
+                    tensor.buffer = own
+                    graph.tensors.append(tensor)
+                    copies[use.graph, shared] = len(graph.tensors) - 1
+                operator.inputs = np.array(operator.inputs, np.int32)
+                operator.inputs[use.position] = copies[use.graph, shared]
 
 
 def find_weights(model: schema.ModelT) -> list[Weight]:

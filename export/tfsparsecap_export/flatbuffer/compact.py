@@ -1,5 +1,7 @@
 """Removing the parts of a .tflite file that no runtime reads."""
 
+import hashlib
+
 import numpy as np
 
 from tfsparsecap_export.flatbuffer.model_file import schema
@@ -40,6 +42,18 @@ def drop_unused(model: schema.ModelT) -> None:
         parameters = tensor.quantization
         if parameters is not None and not np.size(_indices(parameters.scale)) and not parameters.details:
             tensor.quantization = None
+
+
+def share_equal_buffers(model: schema.ModelT) -> None:
+    """Lets constants with the same bytes share a buffer, in place; `drop_unused` removes the others."""
+    first: dict[bytes, int] = {}
+    place: dict[int, int] = {}
+    for index in sorted({tensor.buffer for tensor in _tensors(model)}):
+        data = model.buffers[index].data
+        if data is not None and len(data):
+            place[index] = first.setdefault(hashlib.sha256(np.ascontiguousarray(data)).digest(), index)
+    for tensor in _tensors(model):
+        tensor.buffer = place.get(tensor.buffer, tensor.buffer)
 
 
 def drop_names(model: schema.ModelT) -> None:

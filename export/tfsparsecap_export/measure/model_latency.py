@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.errors import check_number
-from tfsparsecap_export.convert.graph import model_graph
+from tfsparsecap_export.convert.graph import float32_computation, model_graph
 from tfsparsecap_export.samples import Sample
 
 
@@ -29,7 +29,9 @@ def model_latency(model: keras.Model, runs: int = 20) -> float:
     from ai_edge_litert.interpreter import Interpreter
 
     runs = check_number("runs", runs, whole=True, at_least=1)
-    interpreter = Interpreter(model_content=model_graph(model), num_threads=1)
+    with float32_computation(model):
+        content = model_graph(model)
+    interpreter = Interpreter(model_content=content, num_threads=1)
     interpreter.allocate_tensors()
     for detail in interpreter.get_input_details():
         interpreter.set_tensor(detail["index"], np.zeros(detail["shape"], detail["dtype"]))

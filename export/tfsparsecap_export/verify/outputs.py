@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -32,6 +33,10 @@ INT8_RMS_ERROR = 0.1
 #: Smallest fraction of the samples whose most probable class is the same with int8; one may always differ. Of
 #: photographs whose subjects the same network does not know, 0.9 keep their class with int8 activations.
 INT8_SAME_CLASS = 0.85
+#: Outputs of this size next to smaller ones are masks, such as -1e9, and do not set the scale of the others.
+_MASK = 1e8
+#: Infinite constants become this number in files.
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 #: Probabilities below this one count as this one.
 _SMALLEST_PROBABILITY = 1e-7
 
@@ -81,7 +86,7 @@ class OutputsDiffer(Differs):
     """The file's outputs differ from the Keras model's by a fraction `error` of `what`."""
 
     def __init__(self, error: float, what: str) -> None:
-        self.difference = f"{error:.1%} of {what}"
+        self.difference = f"{error:.1%} of {what}" if math.isfinite(error) else "infinite values"
         super().__init__(
             f"the outputs of the exported file differ from the Keras model's by {self.difference}: nothing"
             " was written; try another format"
@@ -89,7 +94,7 @@ class OutputsDiffer(Differs):
 
 
 def check_deterministic(model: Captioner | ModelCall, sample: Sample) -> None:
-    """Raises InputError if a model gives different outputs for the same input and cannot be compared."""
+    """Raises InputError if outputs are text, or differ for the same input: then they cannot be compared."""
     name = model.model.name if isinstance(model, ModelCall) else model.name
     if isinstance(model, Captioner):
         start = tf.constant([[model.start_id] * 2], tf.int32)
@@ -97,9 +102,20 @@ def check_deterministic(model: Captioner | ModelCall, sample: Sample) -> None:
     else:
         runs = [list(model(sample).values()) for _ in range(2)]
     for one, other in zip(*map(tf.nest.flatten, runs), strict=True):
+        if getattr(one, "dtype", None) == tf.string:  # a Python number has no dtype
+            raise InputError(
+                f"an output of {name} is text, which files do not return: export the part of the model in"
+                " front of its text layers"
+            )
         one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+        if np.isnan(one).any():
+            raise InputError(
+                f"{name} returns NaN for these inputs, so nothing can be compared: give inputs= or samples="
+                " like those of training"
+            )
         # The order in which threads add numbers varies, which changes the last digits.
-        if not np.allclose(one, other, rtol=0, atol=1e-4 * max(1e-6, float(np.abs(one).max(initial=0)))):
+        scale = max(1e-6, float(np.abs(one[np.isfinite(one)]).max(initial=0)))
+        if not np.allclose(one, other, rtol=0, atol=1e-4 * scale):
             raise InputError(
                 f"{name} gives different outputs for the same input: export a model without layers that are"
                 " random at inference or keep a state between calls"
@@ -221,11 +237,11 @@ def verify_outputs(
                 scores.add(given, values)
     if all_float:
         limit = ROUNDED_OUTPUT_ERROR if tie == ROUNDED_TIE else OUTPUT_ERROR
-        if differences.largest > limit:
+        if not differences.largest <= limit:  # neither does NaN pass
             raise OutputsDiffer(differences.largest, "the largest output")
-    elif scores.largest > INT8_OUTPUT_ERROR:
+    elif not scores.largest <= INT8_OUTPUT_ERROR:
         raise OutputsDiffer(scores.largest, "the largest output")
-    elif scores.rms > INT8_RMS_ERROR:
+    elif not scores.rms <= INT8_RMS_ERROR:
         raise OutputsDiffer(scores.rms, "the root mean square of the outputs")
     elif classes - same > max(len(runs), (1 - INT8_SAME_CLASS) * classes):
         raise OutputsDiffer(1 - same / classes, "the most probable classes")
@@ -250,17 +266,33 @@ class _Differences:
         self.largest = self._squared_error = self._squared = 0.0
 
     def add(self, given: np.ndarray, expected: np.ndarray) -> None:
-        """Adds an output of one sample."""
-        scale = max(1e-6, float(np.abs(expected).max(initial=0)))
-        relative = (given - expected.astype(np.float64)) / scale
-        self.largest = max(self.largest, float(np.abs(relative).max(initial=0)))
-        self._squared_error += float(np.square(relative).sum())
-        self._squared += float(np.square(expected / scale, dtype=np.float64).sum())
+        """Adds an output of one sample; infinite values must be the same in both."""
+        given, expected = np.broadcast_arrays(_with_infinity(given), _with_infinity(expected))
+        finite = np.isfinite(given) & np.isfinite(expected)
+        if (given != expected)[~finite].any():
+            self.largest = self._squared_error = math.inf
+        given, expected = given[finite], expected[finite]
+        masks = np.abs(expected) >= _MASK
+        if masks.all():
+            masks = ~masks
+        for group in (masks, ~masks):
+            scale = max(1e-6, float(np.abs(expected[group]).max(initial=0)))
+            relative = np.abs(given[group] - expected[group]) / scale
+            self.largest = max(self.largest, float(relative.max(initial=0)))
+            self._squared_error += float(np.square(relative).sum())
+        self._squared += float(np.square(expected[~masks] / scale).sum())  # masks would hide differences
 
     @property
     def rms(self) -> float:
         """Root mean square, relative to that of the outputs."""
         return (self._squared_error / self._squared) ** 0.5 if self._squared else 0.0
+
+
+def _with_infinity(values: np.ndarray) -> np.ndarray:
+    """The values as float64, with infinity for the largest float32; two for each complex number."""
+    parts = np.stack([values.real, values.imag]) if np.iscomplexobj(values) else values
+    values = parts.astype(np.float64)
+    return np.where(np.abs(values) >= _LARGEST_FLOAT, np.copysign(np.inf, values), values)
 
 
 def _are_probabilities(values: np.ndarray) -> bool:

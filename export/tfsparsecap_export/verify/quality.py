@@ -174,7 +174,7 @@ def matching_layers(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
         InputError: a pattern matches no layer.
     """
     found = []
-    for pattern in patterns:
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         part = f"/{pattern.strip('/')}/"
         matching = [name for name in names if part in f"/{name}/"]
         if not matching:

@@ -98,6 +98,44 @@ def test_activations_with_their_own_gradients(interpreter, caplog):
     np.testing.assert_allclose(outputs["output_0"], model(values), atol=1e-5)
 
 
+class ToOwnDtype(keras.layers.Layer):
+    def call(self, x):
+        return keras.ops.cast(x, self.compute_dtype)
+
+
+def test_only_floating_point_layers_compute_in_float32():
+    dtypes = ("int32", "bool", "mixed_float16", "float64", "float32")
+    model = keras.Sequential([keras.Input((2,)), *(ToOwnDtype(dtype=dtype) for dtype in dtypes)])
+    with graph.float32_computation(model):
+        assert [layer.compute_dtype for layer in model.layers] == ["int32", "bool", *["float32"] * 3]
+    assert [layer.dtype_policy.name for layer in model.layers] == [*dtypes]
+
+
+def test_an_interrupt_restores_all_dtypes():
+    class Interrupted(keras.layers.Layer):
+        def __setattr__(self, name, value):
+            if name == "dtype_policy" and value == "float32":
+                raise KeyboardInterrupt
+            super().__setattr__(name, value)
+
+    first, second = ToOwnDtype(dtype="float16"), Interrupted(dtype="float16")
+    model = keras.Sequential([keras.Input((2,)), first, second])
+    with pytest.raises(KeyboardInterrupt), graph.float32_computation(model):
+        pass
+    assert first.compute_dtype == second.compute_dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"), [(("x", "X"), ("x", "X_1")), (("x", "self"), ("x", "input_self"))]
+)
+def test_inputs_with_names_that_tensorflow_does_not_take(names, found, interpreter):
+    inputs = [keras.Input((4,), name=name) for name in names]
+    model = keras.Model(inputs, keras.layers.Concatenate()(inputs))
+    values = np.arange(8, dtype=np.float32).reshape(2, 1, 4)
+    outputs = interpreter(graph.model_graph(model))(**dict(zip(found, values, strict=True)))
+    np.testing.assert_array_equal(outputs["output_0"], values.reshape(1, 8))
+
+
 def test_sources_of_constants_are_found_by_their_values(captioner):
     names = graph.weight_sources(captioner)
     transposed = np.asarray(captioner.output_layer.kernel).T

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from tfsparsecap_export.convert.model_call import model_call
+from tfsparsecap_export.convert.model_call import model_call, with_identifiers
+from tfsparsecap_export.samples import as_samples
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
@@ -132,6 +133,40 @@ def test_names_are_those_that_tensorflow_accepts():
     one = keras.Input((2,), name="x")
     call = model_call(keras.Model(one, {name: layers.ReLU()(one) for name in names[:3]}))
     assert set(call({"x": np.zeros((1, 2), "float32")})) == {"my_input", "output_class", "output_9"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [(("a/b", "a-b"), {"a_b", "a_b_1"}), (("猫", "狗"), {"output_", "output__1"})],
+)
+def test_outputs_with_the_same_identifier_are_numbered(keys, names):
+    x = keras.Input((4,), name="x")
+    model = keras.Model(x, {key: layers.Rescaling(number)(x) for number, key in enumerate(keys, 1)})
+    found = model_call(model)({"x": X[:1]})
+    assert set(found) == names
+    assert sorted(float(value[0, 0] / X[0, 0]) for value in found.values()) == pytest.approx([1, 2])
+
+
+def test_inputs_in_a_dictionary_inside_a_list_keep_their_keys():
+    a, z, b = (keras.Input((4,), name=name) for name in "azb")
+    model = keras.Model([a, {"z": z, "b": b}], layers.Add()([a, z, b]))
+    for given in ({"z": X * 2, "b": X * 3}, {"b": X * 3, "z": X * 2}):
+        example = model_call(model, [X, given]).examples[0]
+        np.testing.assert_array_equal([example[name] for name in "azb"], [X[:1], X[:1] * 2, X[:1] * 3])
+    order = [tensor.name for tensor in model.inputs]
+    flat = model_call(model, [X * "azb".index(name) for name in order]).examples[0]
+    np.testing.assert_array_equal([flat[name] for name in "azb"], [X[:1] * n for n in range(3)])
+
+
+def test_samples_may_have_the_names_of_the_keras_model():
+    inputs = {"my_input": tf.TensorSpec((1, 4)), "input_self": tf.TensorSpec((1, 4))}
+    given, plain = {"my-input": X, "self": X}, {"my_input": X, "input_self": X}
+    for samples in ([given], [(given, 1)], [plain], tf.data.Dataset.from_tensors((given, 1))):
+        found = as_samples(with_identifiers(samples, inputs), inputs)
+        assert [sorted(sample) for sample in found] == [["input_self", "my_input"]] * 3
+    for other in (X, {"x": X}, None, "x"):
+        assert with_identifiers(other, inputs) is other
+    assert [*with_identifiers([{"my-input": X}, [X, 1], []], inputs)] == [{"my-input": X}, (X, 1), []]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,15 @@ def model_of(cell, inputs=32, kept=0.2, **options):
     return model
 
 
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_cudnn_is_not_used_in_the_graph(cell):
+    """With a GPU, Keras would call it instead of the cells."""
+    model = model_of(cell, kept=1)
+    with rnn_fusion.fuse_rnn_kernels(model):
+        assert model.layers[0].use_cudnn is False
+    assert model.layers[0].use_cudnn == "auto"
+
+
 def products(content):
     model = flatfile.read_model(content)
     names = [flatfile.builtin_name(model, operator) for g in model.subgraphs for operator in g.operators]

@@ -129,6 +129,38 @@ def test_a_constant_with_two_roles_is_not_encoded():
     assert sparse.find_weights(model) == []
 
 
+class Tied(keras.Model):
+    """A model whose output layer multiplies the rows of its embedding."""
+
+    def __init__(self):
+        super().__init__(name="tied")
+        self.embedding, self.dense = keras.layers.Embedding(150, 32), keras.layers.Dense(32)
+
+    def call(self, ids):
+        hidden = self.dense(self.embedding(ids))
+        return keras.ops.matmul(hidden, keras.ops.transpose(self.embedding.embeddings))
+
+
+def test_tied_weights_are_encoded_for_each_kind_of_operation(interpreter):
+    keras.utils.set_random_seed(0)
+    model, ids = Tied(), np.array([[3, 0, 149, 7]], np.int32)
+    model(ids)
+    model.embedding.embeddings.assign(sparse_kernel(32, 150, 1).T)
+    expected, dense = np.asarray(model(ids)), graph.model_graph(model, inputs=ids)
+    for format in ("dense", "compact", "dense-int8"):
+        content, layers = encode_file(dense, format, sources=graph.weight_sources(model))
+        tied = [layer for layer in layers if layer.name.endswith("embeddings")]
+        assert sorted(layer.role for layer in tied) == [sparse.FULLY_CONNECTED, sparse.TABLE]
+        is_dense = format == "dense"
+        assert all((layer.encoding == encodings.DENSE) == is_dense for layer in tied)
+        # Equal bytes are stored once, so that they never take more space than in the dense file.
+        assert len(content) <= len(dense) if is_dense else len(content) < 0.7 * len(dense)
+        for delegate in (True, False):
+            run = interpreter(content, delegate)
+            (outputs,) = run(**{next(iter(run.get_input_details())): ids}).values()
+            np.testing.assert_allclose(outputs, expected, atol=0.03 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("format", ["auto", "fast", "compact"])
 def test_layers_without_any_weight_left_take_no_space(interpreter, format):
     # The kernels of a feed-forward network: equal bytes, which the converter stores once, in two shapes.

@@ -18,6 +18,13 @@ def test_a_latency_is_measured():
         model_latency(model, 0)
 
 
+def test_a_model_with_mixed_precision_is_measured_as_float32():
+    convolution = layers.Conv2D(4, 3, dtype="mixed_float16")
+    model = keras.Sequential([keras.Input((8, 8, 3)), convolution, layers.Flatten(), layers.Dense(2)])
+    assert model_latency(model, runs=1) > 0
+    assert convolution.compute_dtype == "float16"
+
+
 def test_files_are_timed_in_turns():
     model = keras.Sequential([keras.Input((8,), name="x"), layers.Dense(2)])
     times = fastest_runs([model_graph(model)] * 2, {"x": np.zeros((1, 8), np.float32)}, runs=2)

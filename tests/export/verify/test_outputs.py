@@ -86,6 +86,24 @@ def test_a_model_that_is_random_at_inference_is_rejected(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_outputs_that_are_text_are_rejected(tmp_path):
+    words = keras.layers.StringLookup(vocabulary=["a", "b"], invert=True)
+    model = keras.Sequential([keras.Input((3,), dtype="int64"), words], name="words")
+    with pytest.raises(InputError, match=r"an output of words is text, .*: export the part of the model"):
+        export_model(model, tmp_path / "a.tflite")
+
+
+def test_a_model_that_returns_nan_and_one_quantized_by_keras_are_rejected(tmp_path):
+    inputs = keras.Input((4,))
+    unknown = keras.Model(inputs, keras.ops.log(-1.0 - keras.ops.relu(keras.layers.Dense(2)(inputs))))
+    with pytest.raises(InputError, match="returns NaN for these inputs"):
+        export_model(unknown, tmp_path / "a.tflite")
+    quantized = keras.Sequential([keras.Input((64,)), keras.layers.Dense(8, name="head")])
+    quantized.quantize("int8")
+    with pytest.raises(InputError, match=r"was quantized by Keras \(head\)"):
+        export_model(quantized, tmp_path / "a.tflite")
+
+
 def test_a_captioner_that_is_random_at_inference_is_rejected(tmp_path):
     class Noisy(SoftAttention):
         def encode(self, inputs, training=False):
@@ -136,3 +154,30 @@ def test_the_most_probable_classes_must_be_the_same(classifier, monkeypatch):
     monkeypatch.setattr(verify, "INT8_RMS_ERROR", 10)
     with pytest.raises(verify.OutputsDiffer, match="of the most probable classes"):
         compare(classifier, np.array([9, 0, 0, -9], np.float32))
+
+
+@pytest.mark.parametrize("int8", [True, False])
+@pytest.mark.parametrize("mask", [-np.inf, -1e9])
+def test_masks_do_not_hide_differences(mask, int8):
+    x = keras.Input((4,), name="x")
+    dense = keras.layers.Dense(4)
+    model = keras.Model(x, keras.ops.where(x > 0.5, dense(x), mask))
+    content = graph.model_graph(model)
+    samples = [{"x": np.array([[1, 0, 2, 0]], np.float32)}]
+    correct = verify.verify_outputs(model_call(model), content, samples, all_float=not int8)
+    assert correct.error < 1e-3 and (correct.rms_error or 0) < 1e-3
+    dense.kernel.assign(-dense.kernel)
+    with pytest.raises(verify.OutputsDiffer, match=r"by 200.0% of the largest output"):
+        verify.verify_outputs(model_call(model), content, samples, all_float=not int8)
+
+
+def test_infinite_values_must_be_at_the_same_places():
+    differences = verify._Differences()
+    masked = np.array([1, -np.inf, -1e9], np.float32)
+    differences.add(np.nan_to_num(masked, neginf=float(np.finfo(np.float32).min)), masked)  # as in files
+    assert differences.largest == differences.rms == 0
+    for other in ([1, 0, -1e9], [-np.inf, -np.inf, -1e9], [1, np.inf, -1e9], [1, np.nan, -1e9]):
+        differences = verify._Differences()
+        differences.add(np.array(other, np.float32), masked)
+        assert differences.largest == differences.rms == np.inf
+    assert "by infinite values: nothing was written" in str(verify.OutputsDiffer(np.inf, "the outputs"))
