@@ -12,7 +12,7 @@ examples:
       another split, another beam
   python -m tfsparsecap.evaluate runs/quickstart/model.tflite
       the exported file, on the data of its run
-  python -m tfsparsecap.evaluate FILE.tflite --config configs/flickr8k_good.yaml
+  python -m tfsparsecap.evaluate FILE.tflite --config configs/flickr8k_good.yaml --data ~/flickr8k
       an exported file in another place, on the data of a configuration
   python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json
       captions of any origin

@@ -1,5 +1,7 @@
 """Runs that remove channels of their image encoder: `training.slim`."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from tfsparsecap.models import MobileNetV1Encoder
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.settings.training import Slim
 from tfsparsecap.training.callbacks import SaveEpoch
-from tfsparsecap.training.encoder_slimming import EncoderSlimming
+from tfsparsecap.training.encoder_slimming import EncoderSlimming, penalise_gammas
 
 from .training_runs import arrays, assert_same_arrays, history, train
 
@@ -80,6 +82,19 @@ def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
     settings += [f"model.encoder.slimmed={whole.encoder}", "training.epochs=1", "pruning=null"]
     following, _, _ = train(tmp_path, settings)
     assert width(FinishedRun.load(following.path).captioner.encoder) == left
+
+
+def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty():
+    encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
+    penalise_gammas(encoder, 0.5)
+    before = float(sum(encoder.backbone.losses))
+    EncoderSlimming(Slim(iterations=1), encoder)._remove(1)
+    assert 0 < float(sum(encoder.backbone.losses)) < before == 0.5 * (16 + 16 + 32 + 32 + 64)
+    penalise_gammas(encoder, 0)
+    assert not encoder.backbone.losses
+    plain = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3)], name="plain")
+    with pytest.raises(InputError, match=r"^training\.gamma_l2: plain has no batch normalisation"):
+        penalise_gammas(SimpleNamespace(backbone=plain), 0.5)
 
 
 @pytest.mark.slow

@@ -16,6 +16,18 @@ from tfsparsecap.settings.training import Slim
 from tfsparsecap.slimming.compiled import carry_state
 from tfsparsecap.slimming.plan import Options, plan_removal, whole_of
 from tfsparsecap.slimming.rebuild import Pair
+from tfsparsecap.slimming.schedule import regularize_gammas
+
+
+def penalise_gammas(encoder: Encoder | None, weight: float) -> None:
+    """Adds the loss of `training.gamma_l2`; it replaces that of an earlier run. Slim copies keep it.
+
+    Raises:
+        InputError: the encoder has no batch normalisation with a gamma, as those of `.onnx` files.
+    """
+    if encoder is not None:
+        with error_prefix("training.gamma_l2"):
+            regularize_gammas(encoder.backbone, weight)
 
 
 class EncoderSlimming:

@@ -5,12 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfsparsecap.errors import error_prefix
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.rewards.reward import CaptionReward
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.slimming.schedule import regularize_gammas
 from tfsparsecap.training.hidden_states import HiddenStateLoop, regularise_encoder
 from tfsparsecap.training.loop import Loop
 from tfsparsecap.training.scst import SCSTLoop
@@ -36,9 +34,6 @@ def make_loop(
     """
     settings = config.training
     regularise_encoder(captioner, settings.encoder_l2)
-    if captioner.encoder is not None and captioner.encoder.trainable:
-        with error_prefix("training.gamma_l2"):
-            regularize_gammas(captioner.encoder.backbone, settings.gamma_l2)
     if kind != "scst" or settings.scst is None:
         captioner.label_smoothing = settings.label_smoothing
         captioner.teacher_weight = settings.teacher_weight

@@ -29,7 +29,7 @@ from tfsparsecap.settings.schema import Config
 from tfsparsecap.training import distribution
 from tfsparsecap.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation, stops_early
 from tfsparsecap.training.cluster import Cluster
-from tfsparsecap.training.encoder_slimming import EncoderSlimming
+from tfsparsecap.training.encoder_slimming import EncoderSlimming, penalise_gammas
 from tfsparsecap.training.gating import (
     final_captioner,
     gate_captioner,
@@ -153,6 +153,7 @@ class _Run:
         encoder = self.captioner.encoder
         if self.checkpoint is not None and encoder is not None and not self.phases[0].from_images:
             load_part(self.checkpoint, encoder)  # another run may have trained it
+        penalise_gammas(encoder, config.training.gamma_l2)
         slim = config.training.slim
         self.slimming = EncoderSlimming(slim, encoder) if slim is not None and encoder is not None else None
         self.teachers = load_teachers(config, tokenizer)
