@@ -1,5 +1,7 @@
 """Reading runs for a report; damaged files are errors."""
 
+import json
+
 import pytest
 
 from tfsparsecap.errors import InputError
@@ -24,6 +26,13 @@ def test_existing_files_are_read_and_missing_ones_named(folder):
     assert one.history[0] == {"epoch": 1, "loss": 2.5, "sparsity": 0.5}
     assert one.history[1]["loss"] == 1e-5 and one.captions["7"].caption == "a dog"
     assert one.scores == {} and one.missing == ["has no scores on the test split yet"]
+
+
+def test_ids_of_images_are_kept_exactly(folder):
+    names = ["a\u00a0b.jpg", "a b.jpg", "a\u2028b.jpg", "caf\udce9.jpg"]
+    (folder / "captions_test.json").write_text(json.dumps([{"image_id": n, "caption": "x"} for n in names]))
+    (one,) = read_runs([folder])
+    assert list(one.captions) == names
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.reports.attention import as_map, attention_weights, focus, has_attention
 from tfsparsecap.reports.runs import ReportRun
+from tfsparsecap.text import one_line
 
 _SIDE, _MAP_SIDE = 288, 128
 _COLOUR_MAP = "inferno"
@@ -37,7 +38,7 @@ class GalleryImage:
     @property
     def alt(self) -> str:
         """Description for screen readers."""
-        return f"test image {self.image_id}" + "".join(f": {text}" for text in self.references[:1])
+        return f"test image {one_line(self.image_id)}" + "".join(f": {text}" for text in self.references[:1])
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tfsparsecap.reports.runs import (
 from tfsparsecap.reports.sizes import size_row, sizes_table
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.studies.layers import layerwise
+from tfsparsecap.text import one_line
 
 _TEMPLATE = "report.html"
 
@@ -124,5 +125,6 @@ def _render(**content: Any) -> str:
         environment.filters[kind] = lambda data, prefix=prefix: (
             prefix + base64.b64encode(data).decode("ascii")
         )
+    environment.filters["one_line"] = one_line
     source = files("tfsparsecap.reports").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     return environment.from_string(source).render(**content)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, FiniteFloat, StrictInt, TypeAdapter, ValidationError, create_model
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_json
 from tfsparsecap.inference.scoring import ImageCaption
 from tfsparsecap.runs.run_folder import RunFolder, labelled_folders
 from tfsparsecap.settings.schema import Config
@@ -167,8 +168,9 @@ def _read_scores(run: ReportRun, path: Path) -> None:
 
 
 def _read_captions(run: ReportRun, path: Path) -> None:
-    for row in _CAPTIONS.validate_json(path.read_bytes()):
-        image_id = one_line(str(row.image_id))
+    # Not `validate_json`, which refuses the escapes of names that are not UTF-8.
+    for row in _CAPTIONS.validate_python(read_json(path, "evaluate the run again")):
+        image_id = str(row.image_id)  # exactly, because it finds the image's file
         if image_id in run.captions:
             raise ValueError(f"image {image_id} has more than one caption")
         references = tuple(one_line(str(reference)) for reference in row.references)
@@ -265,6 +267,6 @@ def faults_table(runs: Sequence[ReportRun]) -> Table | None:
         rules = run.config.decoding.rules(run.config.data.kind)
         faults = {one: found for one in run.captions.values() if (found := one.faults(rules))}
         worst = sorted(faults, key=lambda one: -len(faults[one]))[:_SHOWN_FAULTS]
-        rows += [[run.label, one.image_id, one.caption, ", ".join(faults[one])] for one in worst]
+        rows += [[run.label, one_line(one.image_id), one.caption, ", ".join(faults[one])] for one in worst]
     caption = f"Incomplete and repetitive captions, at most {_SHOWN_FAULTS} of each run, the worst first"
     return Table(caption, ["run", "image", "caption", "faults"], rows) if rows else None
