@@ -1,6 +1,7 @@
 """python -m tfsparsecap.caption: output, errors and exit codes."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -99,6 +100,16 @@ def test_json_contains_captions_and_errors(capsys, photos, exported):
     bad, good = json.loads(capsys.readouterr().out)
     assert bad["image"].endswith("no.jpg") and "error" in bad
     assert good["captions"][1] == {"caption": "b", "score": -2.0}
+
+
+def test_names_that_are_not_utf_8_are_printed_with_escapes(capsys, photos, exported):
+    name = os.fsdecode(b"caf\xe9.png")
+    (photos / "b.png").rename(photos / name)
+    assert exit_code(exported, photos / "a.jpg", photos / name) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"{photos}/caf\\udce9.png: (32, 32, 3)"
+    assert exit_code(exported, photos / name, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["image"] == str(photos / name)
 
 
 def test_with_a_beam_all_captions_are_printed(capsys, photos, exported):

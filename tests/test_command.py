@@ -1,6 +1,8 @@
 """Exit codes, error messages and tables of command lines."""
 
 import errno
+import io
+import json
 import os
 import re
 import subprocess
@@ -176,6 +178,15 @@ def test_with_json_only_json_goes_to_standard_output(capsys):
     assert captured.out == "{}\n" and captured.err == "progress\n"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_json_can_be_read_back_whatever_the_encoding_of_standard_output(encoding, monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding))
+    content = {"image": "caf\udce9 é 😀.png"}
+    assert exit_code(lambda: command.print_json(content)) == 0
+    assert json.loads(output.getvalue().decode(encoding)) == content
+
+
 def test_a_table_prints_names_and_values_without_markup(capsys):
     command.print_table("runs/x", [("CIDEr", "0.406"), ("sparsity", "95 %")])
     shown = capsys.readouterr().out
@@ -183,3 +194,5 @@ def test_a_table_prints_names_and_values_without_markup(capsys):
     command.print_table("runs[/red]/x", [("[/b]", "[bold]0.406[/i]")])
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("runs[/red]/x", "[/b]", "[bold]0.406[/i]"))
+    assert exit_code(lambda: command.print_table("caf\udce9", [("caf\udce9", "1")])) == 0
+    assert capsys.readouterr().out.count("caf\\udce9") == 2

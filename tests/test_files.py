@@ -1,6 +1,7 @@
 """Files are written atomically, and everything that can go wrong is reported in one sentence."""
 
 import errno
+import json
 import os
 import signal
 import tempfile
@@ -176,6 +177,14 @@ def test_json_is_read(tmp_path):
     assert read_json(path, "", object_pairs_hook=list) == [("a", 1)]
     with pytest.raises(InputError, match=r"cannot read .*; give another file"):
         read_json(tmp_path, "give another file")
+
+
+def test_names_that_are_not_utf_8_are_written_with_escapes(tmp_path):
+    content = {"image": os.fsdecode(b"caf\xe9.png")}
+    atomic_write(tmp_path / "a.json", json.dumps(content, ensure_ascii=False))
+    assert read_json(tmp_path / "a.json", "") == content
+    atomic_write(tmp_path / "a.csv", csv_text([content]))
+    assert (tmp_path / "a.csv").read_text(encoding="utf-8") == "image\ncaf\\udce9.png\n"
 
 
 def test_csv_has_a_column_for_each_key():

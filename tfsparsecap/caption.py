@@ -17,7 +17,6 @@ examples:
 """
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from tfsparsecap.command import (
     fail,
     only_json_on_stdout,
     parser,
+    print_json,
     run,
     search_options,
     start_tensorflow,
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 separator = " " if "\n" not in text else "\n"
                 print(f"{captions.image}:{separator}{text}" if many else text, flush=True)
     if given.json:
-        print(json.dumps(results, ensure_ascii=False))
+        print_json(results)
     return code
 
 

@@ -2,6 +2,8 @@
 
 import argparse
 import errno
+import io
+import json
 import os
 import sys
 import tempfile
@@ -38,6 +40,9 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         SystemExit: 0
     """
     end_with_parent()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # File names that are not UTF-8, or not in the encoding of the terminal, are printed with escapes.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # Omits the line of source code that Python shows by default.
     warnings.formatwarning = lambda message, *rest, **more: f"warning: {message}\n"
     try:
@@ -174,6 +179,16 @@ def only_json_on_stdout(wanted: bool) -> Iterator[None]:
     """With `--json`, redirects everything that is printed to standard error, so that stdout is pure JSON."""
     with redirect_stdout(sys.stderr) if wanted else nullcontext():
         yield
+
+
+def print_json(content: Any, indent: int | None = None) -> None:
+    """Prints JSON to standard output: characters that its encoding lacks become JSON's escapes."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(content, indent=indent)
+    print(text)
 
 
 def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -248,10 +248,14 @@ def check_regular_file(path: Path) -> None:
 
 
 def atomic_write(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes text (UTF-8) or bytes to `path` atomically. Errors are those of `atomic_path`."""
+    """Writes text or bytes to `path` atomically. Errors are those of `atomic_path`.
+
+    Text is written in UTF-8; what file names that are not UTF-8 contain is written as `\\udc80` to `\\udcff`,
+    from which JSON restores it.
+    """
     with atomic_path(path) as temporary:
         if isinstance(content, str):
-            temporary.write_text(content, encoding="utf-8")
+            temporary.write_text(content, encoding="utf-8", errors="backslashreplace")
         else:
             temporary.write_bytes(content)
 

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 atomic_write(folder / f"{figure.name}{suffix}", content)
                 print(f"written: {folder / figure.name}{suffix}")
     atomic_write(output, html)
-    print(f"written: {output} ({len(html.encode()) / 1e6:.1f} MB)")
+    print(f"written: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,7 @@ examples:
 """
 
 import argparse
-import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +34,7 @@ from tfsparsecap.command import (
     add_search_options,
     only_json_on_stdout,
     parser,
+    print_json,
     run,
     search_options,
     start_tensorflow,
@@ -193,8 +192,7 @@ def export(argv: Sequence[str] | None = None) -> None:
     with only_json_on_stdout(options.json):
         report = _export(options, output)
     if options.json:
-        json.dump(report.as_dict(), sys.stdout, indent=1, ensure_ascii=False)
-        print()
+        print_json(report.as_dict(), indent=1)
         return
     from tfsparsecap_export.tables import console
 

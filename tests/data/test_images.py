@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tfsparsecap.data import images
-from tfsparsecap.data.images import read_image
+from tfsparsecap.data.images import read_image, read_view
 from tfsparsecap.errors import InputError
 
 
@@ -276,3 +276,9 @@ def test_damaged_bytes_give_an_image_or_an_input_error(tmp_path, seed):
             assert read_image(path, 8).shape == (8, 8, 3)
         except InputError as error:
             assert path.name in str(error)
+
+
+def test_images_whose_names_are_not_utf_8_have_views(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.png")
+    quarters().save(path)
+    assert read_view(path, 24, 2, path.name).shape == (24, 24, 3)

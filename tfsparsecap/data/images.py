@@ -114,7 +114,7 @@ def read_view(path: str | os.PathLike, size: int, view: int, name: str) -> np.nd
     if view < 2:
         image = read_image(path, size)
         return image[:, ::-1] if view else image
-    random = np.random.default_rng([view, zlib.crc32(name.encode())])
+    random = np.random.default_rng([view, zlib.crc32(name.encode("utf-8", "backslashreplace"))])
     # Larger than `size`, so that a crop has as much detail as the whole image.
     whole = read_image(path, size * 4 // 3)
     area, aspect = random.uniform(0.55, 1.0), np.exp(random.uniform(-0.2, 0.2))
