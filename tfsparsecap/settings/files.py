@@ -19,6 +19,7 @@ from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.files import check_input_file
 from tfsparsecap.settings.plain_yaml import EVALUATION_ERRORS, check_plain
 from tfsparsecap.settings.schema import MODELS, Config
+from tfsparsecap.settings.texts import Dumper, value_as_yaml, with_quoted_texts
 
 # Maximum size of a settings file in bytes: YAML takes quadratic time for nested brackets.
 _LARGEST = 1 << 16
@@ -32,7 +33,8 @@ def load_config(
     Args:
         path: a YAML file; None uses the defaults, which are the quickstart. With `extends: FILE.yaml` it
             overrides the settings of another file, given relative to its own folder.
-        overrides: `section.key=value`, values in YAML; they override the file.
+        overrides: `section.key=value`; they override the file. Values are YAML, but texts without quotes or
+            brackets are taken as they are.
         source: where the overrides come from, for messages.
 
     Raises:
@@ -43,10 +45,11 @@ def load_config(
         >>> load_config(None, ["training.epochs=3", "pruning=null"]).training.epochs
         3
     """
-    overridden = [_checked_override(text) for text in overrides]
+    changes = [_checked_override(text) for text in overrides]
+    overridden = [name for name, _ in changes]
     file = str(path) if path is not None else "the settings"
     try:
-        merged = _merged(_read(path), OmegaConf.from_dotlist(list(overrides)))
+        merged = _merged(_read(path), OmegaConf.from_dotlist([text for _, text in changes]))
         content = _plain(merged)
     except InputError:
         raise
@@ -100,7 +103,7 @@ def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None
 
 def save_config(config: Config) -> str:
     """All settings as YAML, including defaults."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml.dump(config.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def differences(first: Config, second: Config) -> list[tuple[str, Any, Any]]:
@@ -165,7 +168,7 @@ def _loaded(path: str | Path) -> Any:
             raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
         text = Path(path).read_text(encoding="utf-8")
         check_plain(text, str(path))
-        loaded = OmegaConf.load(io.StringIO(text))
+        loaded = OmegaConf.load(io.StringIO(with_quoted_texts(text)))
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -193,7 +196,8 @@ def _loaded(path: str | Path) -> Any:
     return loaded
 
 
-def _checked_override(text: str) -> str:
+def _checked_override(text: str) -> tuple[str, str]:
+    """The key of an override, and the override with its value in YAML."""
     name, equals, value = text.partition("=")
     if len(text) > _LARGEST:
         raise InputError(f"{text!r:.60}… on the command line is too long for a setting: write it into a file")
@@ -202,8 +206,8 @@ def _checked_override(text: str) -> str:
             f"{text!r} on the command line is not a setting: write section.key=value, as in training.epochs=3"
         )
     try:
-        check_plain(value, f"{text!r:.200} on the command line")
-        OmegaConf.from_dotlist([text])
+        change = f"{name}={value_as_yaml(name.strip(), value, f'{text!r:.200} on the command line')}"
+        OmegaConf.from_dotlist([change])
     except InputError:
         raise
     except yaml.YAMLError as error:
@@ -216,7 +220,7 @@ def _checked_override(text: str) -> str:
             f"{text!r:.200} on the command line cannot be evaluated ({first_line(error)}): write"
             " section.key=value with a plain value"
         ) from error
-    return name.strip()
+    return name.strip(), change
 
 
 #: Messages that replace those of pydantic, which use Python's terms.
