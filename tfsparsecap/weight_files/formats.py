@@ -18,6 +18,7 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         InputError: the file cannot be read or is damaged, or safetensors is not installed.
     """
     try:
+        import ml_dtypes  # noqa: F401 (with it, NumPy has the type bfloat16)
         import safetensors
     except ImportError as error:
         raise InputError(
@@ -26,11 +27,17 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     try:
         check_input_file(path)
         with safetensors.safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return {name: _without_short_floats(array) for name, array in arrays.items()}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; give another file") from error
     except (safetensors.SafetensorError, TypeError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}): copy or download it again") from error
+
+
+def _without_short_floats(array: np.ndarray) -> np.ndarray:
+    """An array of a type that NumPy does not have itself, such as bfloat16, as float32, which is exact."""
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 #: End of a file's name -> function that reads it.
