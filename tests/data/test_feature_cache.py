@@ -131,6 +131,16 @@ def test_any_change_of_encoder_or_images_recomputes_features(records, tmp_path):
     assert cached_features(records, convolution(size=24), 24, cache, progress=False).path not in paths
 
 
+def test_features_of_other_colours_that_were_cached_before_their_conversion_are_not_used(
+    records, tmp_path, monkeypatch
+):
+    converted = {records[2].image}
+    monkeypatch.setattr(feature_cache, "has_other_colours", converted.__contains__)
+    first = load(records, tmp_path).path
+    converted.clear()
+    assert load(records, tmp_path).path != first
+
+
 def test_images_may_be_copied_to_another_folder(records, tmp_path):
     first = load(records, tmp_path / "cache")
     copies = shutil.copytree(records[0].image.parent, tmp_path / "copies", copy_function=shutil.copyfile)

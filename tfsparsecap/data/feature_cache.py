@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from tfsparsecap.data.images import read_view
+from tfsparsecap.data.images import has_other_colours, read_view
 from tfsparsecap.data.litert_encoder import litert_encoder
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
@@ -305,6 +305,8 @@ def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int, view
     with ThreadPoolExecutor(_READERS) as threads:
         names = sorted(images)
         files = list(zip(names, threads.map(_fingerprint, map(images.get, names)), strict=True))
+        # Features of such images that were cached before their colours were converted are wrong.
+        other_colours = any(list(threads.map(has_other_colours, images.values())))
     weights = hashlib.sha256()
     for variable in encoder.weights:
         value = np.asarray(variable)
@@ -319,5 +321,6 @@ def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int, view
         "image_size": image_size,
         "images": files,
         **({"view": view} if view else {}),
+        **({"colours": "sRGB"} if other_colours else {}),
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image
 
+from tfsparsecap.data.colours import is_converted, to_srgb
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, check_input_file
 
@@ -47,8 +48,8 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
     differs. JPEGs are decoded at the smallest scale of 1/1, 1/2, 1/4, 1/8 that is at least twice `size`,
     which is several times faster for large photographs.
 
-    EXIF rotation is applied; grey, palette, CMYK and 16-bit images become 8-bit RGB; transparent parts become
-    white; the first of several frames or pages is used.
+    EXIF rotation is applied; grey, palette, CMYK and 16-bit images become 8-bit RGB, colours with an embedded
+    profile sRGB; transparent parts become white; the first of several frames or pages is used.
 
     Args:
         path: the file, in one of `FORMATS`.
@@ -125,9 +126,23 @@ def read_view(path: str | os.PathLike, size: int, view: int, name: str) -> np.nd
     return np.asarray(crop)[:, :: random.choice([1, -1])]
 
 
-def _read(path: str | os.PathLike, size: int) -> np.ndarray:
+def has_other_colours(path: str | os.PathLike) -> bool:
+    """Whether the colours of an image file are converted to sRGB; False if it cannot be read."""
+    try:
+        check_input_file(path)
+        with _open(path) as image:
+            return is_converted(image)
+    except (AttributeError, ArithmeticError, *DAMAGE, Image.DecompressionBombError):
+        return False
+
+
+def _open(path: str | os.PathLike) -> Image.Image:
     Image.init()
-    with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
+    return Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN])
+
+
+def _read(path: str | os.PathLike, size: int) -> np.ndarray:
+    with _open(path) as image:
         image.draft(None, (2 * size, 2 * size))
         # Several threads read images, and a small file may decode to gigabytes.
         with _ONE_LARGE_IMAGE if image.width * image.height > _LARGE else contextlib.nullcontext():
@@ -137,7 +152,7 @@ def _read(path: str | os.PathLike, size: int) -> np.ndarray:
 
 def resize_image(image: Image.Image, size: int) -> np.ndarray:
     """uint8 [size, size, 3] of an image in memory: what `read_image` does after decoding a file."""
-    return np.array(_to_rgb(_upright(image)).resize((size, size), Image.Resampling.BILINEAR))
+    return np.array(_to_rgb(to_srgb(_upright(image))).resize((size, size), Image.Resampling.BILINEAR))
 
 
 def _upright(image: Image.Image) -> Image.Image:
