@@ -32,7 +32,11 @@ def test_valid_settings_pass(settings):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["data.trian=3"], r"unknown key data\.trian among the settings; did you mean data\.train\?"),
+        (
+            ["data.trian=3"],
+            r"unknown key data\.trian of data\.kind=scenes, whose options are data\.train, .* did you mean"
+            r" data\.train\?",
+        ),
         (["data.kind=flicker"], r"no data\.kind 'flicker': did you mean flickr\?"),
         (["data.kind=flickr"], r"data\.folder is not set: give the folder of the flickr data"),
         (["data.train=many"], r"data\.train among the settings is 'many'"),
@@ -50,6 +54,14 @@ def test_valid_settings_pass(settings):
         (["training.gamma_l2=1", "model.encoder.trainable=false"], "but no image encoder is trained"),
         (["training.clip_value=1"], "both set: set one of them to null"),
         (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
+        (
+            ["pruning.method=l1", "pruning.begin=0.2"],
+            r"unknown key pruning\.begin of pruning\.method=l1, whose options are pruning\.lower_bound, ",
+        ),
+        (
+            ["pruning.method=frozen", "pruning.begin=0.2"],
+            r"of pruning\.method=frozen, which has no options; remove it",
+        ),
         (["pruning.ema=0.9"], r"unknown key pruning\.ema .* did you mean pruning\.ema_decay\?"),
         (["pruning.total_steps=3"], r"unknown key pruning\.total_steps"),
         (["pruning.method=suprmask"], r"no pruning\.method 'suprmask': did you mean supermask\?"),

@@ -48,7 +48,8 @@ def data_options(config: Config) -> dict[str, Any]:
     data = config.data
     if data.kind not in sources.SOURCES:
         raise unknown_name("data.kind", data.kind, sources.SOURCES)
-    options = check_options("data", data.options, sources.SOURCES[data.kind], _SET_FOR_SOURCES)
+    function, chosen = sources.SOURCES[data.kind], f"data.kind={data.kind}"
+    options = check_options("data", data.options, function, _SET_FOR_SOURCES, chosen)
     if data.folder is None and data.kind != "scenes":
         raise InputError(
             f"data.folder is not set: give the folder of the {data.kind} data with data.folder=FOLDER (train,"
@@ -58,7 +59,11 @@ def data_options(config: Config) -> dict[str, Any]:
 
 
 def check_options(
-    section: str, options: dict[str, Any], function: Callable[..., Any], reserved: Sequence[str]
+    section: str,
+    options: dict[str, Any],
+    function: Callable[..., Any],
+    reserved: Sequence[str],
+    chosen: str = "",
 ) -> dict:
     """Checks the extra keys of a section against the keyword arguments of the function that takes them.
 
@@ -67,6 +72,7 @@ def check_options(
         options: names and values as read.
         function: its signature gives the allowed names and types.
         reserved: arguments that are not options, because the run sets them.
+        chosen: the setting that chose the function, such as `pruning.method=snip`, for the message.
 
     Returns:
         The options, converted to the types of the signature.
@@ -84,7 +90,11 @@ def check_options(
     try:
         checked = create_model("Options", __config__=settings, **fields).model_validate(options)
     except ValidationError as error:
-        message = sentence_of(error, Config, lambda key: "among the settings", section, list(fields))
+        place = "among the settings"
+        if chosen and any(detail["type"] == "extra_forbidden" for detail in error.errors()):
+            names = ", ".join(f"{section}.{name}" for name in fields)
+            place = f"of {chosen}, " + (f"whose options are {names}" if names else "which has no options")
+        message = sentence_of(error, Config, lambda key: place, section, list(fields))
         raise InputError(message) from error
     return {name: getattr(checked, name) for name in options}
 
@@ -136,7 +146,8 @@ def _check_losses(config: Config) -> None:
 def _check_pruning(settings: Pruning, training: Training) -> None:
     if settings.method not in registry.METHODS:
         raise unknown_name("pruning.method", settings.method, registry.METHODS)
-    check_options("pruning", settings.options, registry.factory(settings.method), _SET_FOR_METHODS)
+    function, chosen = registry.factory(settings.method), f"pruning.method={settings.method}"
+    check_options("pruning", settings.options, function, _SET_FOR_METHODS, chosen)
     from_trained = settings.method == "lottery" and settings.options.get("rounds") == 0
     if (settings.method == "frozen" or from_trained) and training.start_from is None:
         raise InputError(
