@@ -99,8 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             scores = train_run(config, resume=given.resume, runs=given.runs, verbose=verbose, cluster=cluster)
         except KeyboardInterrupt:
-            where = f"--config {given.runs}/{config.name}/config.yaml --runs {given.runs}"
-            print(f"stopped; resume with {where} --resume", file=sys.stderr)
+            folder = f"{given.runs}/{config.name}"
+            where = f"with --config {folder}/config.yaml --runs {given.runs} --resume"
+            if config.training.first is not None:
+                where = "by repeating the command with --resume"
+            print(f"stopped; resume {where}", file=sys.stderr)
             raise
         if not given.json and "split" in scores:
             print_table(scores["run"], scores_table(scores))

@@ -89,6 +89,32 @@ def checked_config(
         raise InputError(sentence_of(error, Config, where)) from error
 
 
+def with_changes(config: Config, changes: dict[str, Any], source: str) -> Config:
+    """Settings with the changes of some sections.
+
+    Args:
+        config: the settings; they are not changed.
+        changes: sections and keys as in YAML. Another captioner or encoder replaces the settings of the one
+            in `config`, as on the command line.
+        source: where the changes come from, for messages.
+
+    Raises:
+        InputError: see `load_config`.
+
+    Examples:
+        >>> with_changes(Config(), {"training": {"epochs": 3}}, "").training.epochs
+        3
+    """
+    try:
+        content = _plain(_merged(OmegaConf.create(config.model_dump(mode="json")), OmegaConf.create(changes)))
+    except OmegaConfBaseException as error:
+        raise InputError(
+            f"the settings {source} cannot be combined with the others ({first_line(error)}): give sections"
+            " with keys and values"
+        ) from error
+    return checked_config(content, lambda key: source)
+
+
 def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None = None) -> dict[str, Any]:
     """The content of a YAML file with what it `extends`, unchecked.
 

@@ -1,6 +1,6 @@
 """The settings of training: `training`, with `training.fine_tune` and `training.scst`."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -87,6 +87,9 @@ class Training(_Section):
     Attributes:
         start_from: folder of a finished run whose weights and vocabulary this run starts with, for example a
             dense run to prune; null starts with random weights.
+        first: sections with the settings in which another run, `NAME_first`, differs from this one, such as
+            `{pruning: null, training: {epochs: 10}}`. It is trained first; this run starts from it, and it is
+            the teacher. null for none.
         keep_initial: save the initial weights in `checkpoints/initial.npz`, so that lottery tickets
             (`pruning.method=lottery pruning.rounds=0`) can start from this run.
         epochs: number of training epochs, excluding fine-tuning and SCST; 0 starts with these.
@@ -144,6 +147,7 @@ class Training(_Section):
     """
 
     start_from: str | None = None
+    first: dict[str, Any] | None = None
     keep_initial: bool = False
     epochs: Count = 2
     batch_size: Size = 32

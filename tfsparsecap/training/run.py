@@ -1,6 +1,7 @@
 """A run from its settings to its scores: training, resuming, evaluation."""
 
 import contextlib
+import functools
 import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,6 @@ from tfsparsecap.files import atomic_path, atomic_write
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.keras_internals import swap_averages
-from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.pruning import PruningMethod
 from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
 from tfsparsecap.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
@@ -30,6 +30,7 @@ from tfsparsecap.training import distribution
 from tfsparsecap.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation, stops_early
 from tfsparsecap.training.cluster import Cluster
 from tfsparsecap.training.encoder_slimming import EncoderSlimming, penalise_gammas
+from tfsparsecap.training.first_run import train_first
 from tfsparsecap.training.gating import (
     final_captioner,
     gate_captioner,
@@ -43,11 +44,11 @@ from tfsparsecap.training.loops import make_loop
 from tfsparsecap.training.optimizers import make_optimizer
 from tfsparsecap.training.phases import Phase, phases
 from tfsparsecap.training.start import (
-    copy_weights,
     load_initial_weights,
     load_start,
     newest_checkpoint,
     start_at_frequencies,
+    start_with,
 )
 from tfsparsecap.training.teachers import load_teachers, teacher_captions, teacher_data
 from tfsparsecap.training.workers import Alone
@@ -84,6 +85,9 @@ def train_run(
         WorkerLost: another worker has ended. If the main thread waits for it inside TensorFlow, the process
             is ended instead, see `workers.Team`.
     """
+    if config.training.first is not None:
+        train = functools.partial(train_run, runs=runs, verbose=verbose, report=report)
+        config, resume = train_first(config, runs, resume, report, train)
     folder, is_chief = RunFolder(Path(runs) / config.name), cluster is None or cluster.is_chief
     distribution.check_cluster(config, cluster)
     check_settings(config)
@@ -264,15 +268,8 @@ class _Run:
             self.captioner = make_captioner(config, tokenizer, weights=published)
         if self.strategy.num_replicas_in_sync > 1:
             distribution.synchronize_batch_normalization(self.captioner)
-        if start is not None and where is not None:
-            copy_weights(start.captioner, self.captioner, where)
-            self.report(f"starting with the weights of {where}")
-            zeros = weight_counts(self.captioner)["sparsity"]
-            if config.pruning is None and zeros > 0.2:
-                self.report(
-                    f"{zeros:.0%} of its weights are zero and will be trained: pruning.method=frozen"
-                    f" pruning.sparsity={zeros:.3g} keeps them zero"
-                )
+        if start is not None:
+            start_with(start.captioner, self.captioner, config, self.report)
         return tokenizer
 
     def _training_batches(self, phase: Phase):

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
+from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.checkpoints import load_weights, newest_intact, read_notes
 from tfsparsecap.runs.run_folder import RunFolder
@@ -66,12 +67,13 @@ def newest_checkpoint(config: Config, folder: RunFolder, report: Callable[[str],
     return path
 
 
-def copy_weights(start: Captioner, captioner: Captioner, where: str) -> None:
-    """Copies all weights of `start`, the captioner of the run `where`, to `captioner`.
+def start_with(start: Captioner, captioner: Captioner, config: Config, report: Callable[[str], None]) -> None:
+    """Copies all weights of `start`, the captioner of the run in `training.start_from`, to `captioner`.
 
     Raises:
         InputError: the captioners differ.
     """
+    where = config.training.start_from
     for own, other in itertools.zip_longest(captioner.weights, start.weights):
         if own is None or other is None or own.name != other.name or own.shape != other.shape:
             weight = own if other is None else other
@@ -80,6 +82,13 @@ def copy_weights(start: Captioner, captioner: Captioner, where: str) -> None:
                 f" {tuple(weight.shape)} does not match): use the model settings of its config.yaml"
             )
     captioner.set_weights(start.get_weights())
+    report(f"starting with the weights of {where}")
+    zeros = weight_counts(captioner)["sparsity"]
+    if config.pruning is None and zeros > 0.2:
+        report(
+            f"{zeros:.0%} of its weights are zero and will be trained: pruning.method=frozen"
+            f" pruning.sparsity={zeros:.3g} keeps them zero"
+        )
 
 
 def start_at_frequencies(captioner: Captioner, targets: np.ndarray) -> None:

@@ -1,0 +1,100 @@
+"""`training.first`: a run that is trained before another one, which starts from it and learns from it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.checks import check_settings
+from tfsparsecap.settings.files import with_changes
+from tfsparsecap.settings.schema import Config
+
+
+def first_and_second(config: Config, runs: str | Path = "runs") -> tuple[Config, Config]:
+    """The settings of the two runs of a configuration with `training.first`.
+
+    Args:
+        config: settings with `training.first`.
+        runs: folder of all runs.
+
+    Returns:
+        The settings of the first run, `NAME_first`, and of the second, whose `training.start_from` and
+        `training.teacher` are the first run.
+
+    Raises:
+        InputError: they contradict each other, or a setting in `training.first` does not exist.
+
+    Examples:
+        >>> from tfsparsecap.settings.files import load_config
+        >>> config = load_config(None, ["name=small", "training.first={pruning: null}"])
+        >>> first, second = first_and_second(config)
+        >>> first.name, first.pruning, second.training.start_from
+        ('small_first', None, 'runs/small_first')
+    """
+    changes = config.training.first or {}
+    given = config.training
+    if given.start_from is not None or given.teacher:
+        name = "start_from" if given.start_from is not None else "teacher"
+        raise InputError(
+            f"training.{name} and training.first are both set, but the run that is trained first is what this"
+            f" one starts and learns from: remove training.{name}, or set training.first=null"
+        )
+    if given.distribution == "multi_worker":
+        raise InputError(
+            "training.first trains two runs in one process, which training.distribution=multi_worker does not"
+            " support: set training.first=null"
+        )
+    nested = changes.get("training")
+    for key, section in (("name", changes), ("first", nested)):
+        if isinstance(section, dict) and key in section:
+            raise InputError(f"training.first contains {key}, which is set for it: remove it")
+    name = f"{config.name}_first"
+    alone = with_changes(config, {"training": {"first": None}}, "in training.first")
+    untaught = {"teacher_captions": 0, "teacher_loss": "words", "feature_weight": 0}
+    first = with_changes(alone, {"training": untaught}, "in training.first")
+    first = with_changes(first, {**changes, "name": name}, "in training.first")
+    where = (Path(runs) / name).as_posix()
+    learning = {"start_from": where, "teacher": [where]}
+    second = with_changes(alone, {"training": learning}, "among the settings")
+    return first, second
+
+
+def train_first(
+    config: Config,
+    runs: str | Path,
+    resume: bool,
+    report: Callable[[str], None],
+    train: Callable[..., dict[str, Any]],
+) -> tuple[Config, bool]:
+    """Trains the first run of a configuration with `training.first`, unless it is finished.
+
+    Args:
+        config: settings with `training.first`.
+        runs: folder of all runs.
+        resume: continue what is not finished.
+        report: called with messages about the progress.
+        train: trains a run; called with its settings and `resume`.
+
+    Returns:
+        The settings of the second run, and whether it is resumed.
+
+    Raises:
+        InputError: see `first_and_second`; or a folder exists and `resume` is False, or has other settings.
+    """
+    first, second = first_and_second(config, runs)
+    folders = [RunFolder(Path(runs) / one.name) for one in (first, second)]
+    begun = [folder.config_file.is_file() for folder in folders]
+    if resume and not any(begun):
+        folders[0].check(first, resume)  # says that there is nothing to resume
+    for one, folder, exists in zip((first, second), folders, begun, strict=True):
+        check_settings(one)
+        finished = folder is folders[0] and folder.model.is_file()
+        folder.check(one, exists and (resume or finished))
+    if folders[0].model.is_file():
+        report(f"{folders[0].path} is finished and is not trained again")
+    else:
+        report(f"training {folders[0].path} first: {second.name} starts from it and learns from it")
+        train(first, resume=begun[0])
+    report(f"training {folders[1].path}")
+    return second, begun[1]
