@@ -13,6 +13,7 @@ examples:
 """
 
 import argparse
+import hashlib
 import json
 import statistics
 from collections.abc import Sequence
@@ -46,6 +47,22 @@ _BATCH, _ITERATIONS = 128, 5
 _RATE = 0.1
 # Parts of an epoch between which slimming may remove channels: it does so in the first half of its epochs.
 _PARTS = 2
+# What the learning rate does, see `_compile`: change the name with it.
+_SCHEDULE = "cosine after a warm-up of 5 %"
+# The recipe of results and weights that do not name theirs. It stays as it is.
+_UNNAMED = {
+    "schedule": "cosine after a warm-up of 5 %",
+    "learning_rate": 0.1,
+    "batch": 128,
+    "iterations": 5,
+    "parts": 2,
+}
+
+
+def recipe() -> dict[str, Any]:
+    """What a result depends on besides epochs, seed and network."""
+    values = (_SCHEDULE, _RATE, _BATCH, _ITERATIONS, _PARTS)
+    return dict(zip(_UNNAMED, values, strict=True))
 
 
 class Runs:
@@ -65,11 +82,16 @@ class Runs:
         make_folder(output)
 
     def results(self) -> list[dict[str, Any]]:
-        """What each finished training reached: epochs, seed, network, accuracy, multiply-adds, parameters.
+        """What each finished training of this recipe reached: epochs, seed, network, accuracy, multiply-adds,
+        parameters.
 
         Raises:
             InputError: the file is damaged.
         """
+        return [row for row in self._rows() if recipe().items() <= {**_UNNAMED, **row}.items()]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """The results of all recipes."""
         path = self.output / "results.jsonl"
         try:
             rows = [json.loads(line) for line in read_text(path).splitlines()] if path.exists() else []
@@ -82,19 +104,18 @@ class Runs:
     def run(self, name: str, seed: int) -> None:
         """Adds the result of a network of `NETWORKS`, if it is missing."""
         key = {"epochs": self.epochs, "seed": seed, "network": name}
-        rows = self.results()
-        if any(key.items() <= row.items() for row in rows):
+        if any(key.items() <= row.items() for row in self.results()):
             return
         model, (images, labels) = self._network(name, seed), self.splits[1]
         cost, classes = cost_of(model), model.predict(images, 500, verbose=0).argmax(axis=1)
         found = {"accuracy": float((classes == labels.ravel()).mean())}
         found |= {"flops": cost.flops, "parameters": cost.parameters}
-        lines = [json.dumps(row) + "\n" for row in (*rows, {**key, **found})]
+        lines = [json.dumps(row) + "\n" for row in (*self._rows(), {**key, **recipe(), **found})]
         atomic_write(self.output / "results.jsonl", "".join(lines))
 
     def _network(self, name: str, seed: int) -> keras.Model:
         """A trained network; trains it, and those it depends on, if it is missing."""
-        path = self.output / f"{name}-{self.epochs}-{seed}.keras"
+        path = self.output / f"{name}-{self.epochs}-{seed}{_suffix()}.keras"
         if path.exists():
             return load_model(path, "delete it to train it again")
         start = self._network("dense" if name == "slim" else "slim", seed) if name != "dense" else None
@@ -144,6 +165,13 @@ class Runs:
         data = tf.data.Dataset.from_tensor_slices((images, labels.ravel())).shuffle(len(images)).repeat()
         data = data.map(crop_and_flip).batch(_BATCH).prefetch(2)
         return data, {"steps_per_epoch": self._steps(), "verbose": 2}
+
+
+def _suffix() -> str:
+    """Part of the name of a file of weights: a digest of the recipe, unless it is `_UNNAMED`."""
+    mine = recipe()
+    text = json.dumps(mine, sort_keys=True)
+    return "" if mine == _UNNAMED else f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _uniform(flops: float) -> keras.Model:
