@@ -55,6 +55,24 @@ def test_tables_of_spreadsheets(folder, delimiter):
     ]
 
 
+def test_an_image_that_is_written_in_several_ways_is_one_image(folder):
+    rows = ["sub\\d.png,first", "sub/d.png,second", "./sub/../sub/d.png,third", f"{folder}/sub/d.png,fourth"]
+    write(folder, "\n".join(["image,caption", *rows, "a.png,a dog"]))
+    data = table.load(folder)
+    assert {r.image_id: r.captions for r in data.records} == {
+        "sub\\d.png": ("first", "second", "third", "fourth"),
+        "a.png": ("a dog",),
+    }
+
+
+def test_a_table_may_have_several_columns_of_captions(folder):
+    write(folder, "image,caption,caption,caption\na.png,first,second,third, with a comma\ne.png,x,,\n")
+    assert [r.captions for r in table.load(folder).records] == [
+        ("first", "second", "third, with a comma"),
+        ("x",),
+    ]
+
+
 def test_column_names_can_be_configured(folder):
     write(folder, "id,file,text,part\n1,a.png,x,train\n", "mine.csv")
     data = table.load(folder, "mine.csv", image_column="file", caption_column="text", split_column="part")

@@ -77,8 +77,12 @@ def load(
     captions: dict[str, list[str]] = {}
     paths: dict[str, Path] = {}
     splits: dict[str, str] = {}
+    names: dict[str, str] = {}
     for where, name, texts, split in read(table, columns, bad):
         path = paths.get(name) or _image(folder, name)
+        if path is not None:
+            # Another spelling of a path is not another image, which could be in another split.
+            name = names.setdefault(os.path.abspath(path), name)
         if path is None:
             bad.add(where, f"the image {shown([name])} is missing")
             continue
@@ -176,6 +180,8 @@ def csv_rows(
             bad.add(where, error)
             continue
         row = dict.fromkeys(header, "") | dict(zip(header, fields, strict=False))
+        # Several columns of the same name have a caption each.
+        texts = [text for column, text in zip(header, fields, strict=False) if column == caption_column]
         name = row[image_column].strip()
         if not name:
             bad.add(where, "it has no image name")
@@ -183,11 +189,11 @@ def csv_rows(
         surplus = fields[len(header) :]
         if surplus and caption_column == header[-1]:
             # A caption with commas but without quotes is still the rest of its line.
-            row[caption_column] = delimiter.join([row[caption_column], *surplus])
+            texts[-1] = delimiter.join([texts[-1], *surplus])
         elif surplus:
             bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
             continue
-        yield where, name, [row[caption_column]], row.get(split_column, "").strip()
+        yield where, name, texts, row.get(split_column, "").strip()
 
 
 def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str], str]]:
