@@ -103,6 +103,11 @@ def test_a_closed_pipe_is_not_an_error():
     assert process.wait() == 0
 
 
+def test_a_closed_standard_output_is_not_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert exit_code(lambda: command.print_json(["é"])) == 0
+
+
 COMMANDS = [
     *("tfsparsecap.train", "tfsparsecap.evaluate", "tfsparsecap.caption", "tfsparsecap.report"),
     *("tfsparsecap.encoders", "tfsparsecap.study", "tfsparsecap.convert", "tfsparsecap.demo"),

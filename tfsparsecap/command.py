@@ -47,7 +47,8 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     warnings.formatwarning = lambda message, *rest, **more: f"warning: {message}\n"
     try:
         code = main() or DONE
-        sys.stdout.flush()
+        if sys.stdout is not None:  # nobody has closed it
+            sys.stdout.flush()
     except InputError as error:
         fail(str(error))
         code = WRONG_INPUT
@@ -185,7 +186,7 @@ def print_json(content: Any, indent: int | None = None) -> None:
     """Prints JSON to standard output: characters that its encoding lacks become JSON's escapes."""
     text = json.dumps(content, indent=indent, ensure_ascii=False)
     try:
-        text.encode(sys.stdout.encoding or "utf-8")
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(content, indent=indent)
     print(text)

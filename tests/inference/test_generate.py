@@ -80,6 +80,18 @@ def test_a_folder_is_captioned_in_batches_in_order_of_names(photos):
     assert len(captioner.generate([photos, photos / "a.jpg"])) == 4
 
 
+def test_hidden_files_and_folders_in_a_folder_are_not_captioned(photos, tmp_path):
+    for name in ("._a.jpg", ".b.png"):
+        (tmp_path / name).write_bytes(b"metadata")
+    (tmp_path / "2024").mkdir()
+    (captions,) = Inspect().stream([tmp_path])
+    assert "there are no images in the folder" in str(captions.error)
+    assert str(captions.error).endswith(f"its folders are not searched: give them, such as {tmp_path}/2024")
+    Image.new("RGB", (9, 9)).save(tmp_path / "c.png")
+    (captions,) = Inspect().stream([tmp_path])
+    assert captions.image == str(tmp_path / "c.png") and captions.error is None
+
+
 def test_images_of_unsupported_formats_in_a_folder_are_reported(tmp_path):
     for name in ("a.jpg", "b.JFIF"):
         Image.new("RGB", (9, 9)).save(tmp_path / name, "JPEG")

@@ -216,12 +216,13 @@ class CaptionGenerator(ABC):
     def _read(self, images: Iterable[Any]) -> Iterator[tuple[str, Inputs | InputError]]:
         """Name and inputs of each image, or why it cannot be read; folders stand for the images in them."""
         for image in [images] if isinstance(images, str | os.PathLike) else images:
-            files = [image]
+            files: list[Any] = [image]
             if isinstance(image, str | os.PathLike) and os.path.isdir(image):
-                suffixes = IMAGE_SUFFIXES | OTHER_IMAGE_SUFFIXES  # why the others cannot be read is reported
-                files = sorted(file for file in Path(image).iterdir() if file.suffix.lower() in suffixes)
+                files = _images_in(Path(image))
                 if not files:
-                    yield str(image), InputError(f"there are no images in the folder {image}")
+                    below = next((str(one) for one in sorted(Path(image).iterdir()) if one.is_dir()), None)
+                    hint = f"; its folders are not searched: give them, such as {below}" if below else ""
+                    yield str(image), InputError(f"there are no images in the folder {image}{hint}")
             for file in files:
                 name = str(file) if isinstance(file, str | os.PathLike) else ""
                 try:
@@ -303,6 +304,13 @@ class CaptionGenerator(ABC):
                 yield name, {key: row[key] for key in self.input_names if key in row}
             except InputError as error:
                 yield name, InputError(str(error).removesuffix(REMEDY))
+
+
+def _images_in(folder: Path) -> list[Path]:
+    """The image files in a folder, without hidden ones, such as those that macOS adds to copies."""
+    suffixes = IMAGE_SUFFIXES | OTHER_IMAGE_SUFFIXES  # why the others cannot be read is reported
+    found = (file for file in folder.iterdir() if file.suffix.lower() in suffixes)
+    return sorted(file for file in found if not file.name.startswith("."))
 
 
 # Inputs with a row for each region.
