@@ -65,6 +65,13 @@ def test_an_image_that_is_written_in_several_ways_is_one_image(folder):
     }
 
 
+def test_captions_without_words_are_not_learned(folder):
+    write(folder, "image,caption\na.png,-\nb c é.png,…\ne.png,a dog\ne.png,?\nsub/d.png,😀\n")
+    data = table.load(folder)
+    assert {r.image_id: r.captions for r in data.records} == {"e.png": ("a dog",), "sub/d.png": ("😀",)}
+    assert [one.where for one in data.skipped] == ["a.png", "b c é.png"]
+
+
 def test_a_table_may_have_several_columns_of_captions(folder):
     write(folder, "image,caption,caption,caption\na.png,first,second,third, with a comma\ne.png,x,,\n")
     assert [r.captions for r in table.load(folder).records] == [

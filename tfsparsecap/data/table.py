@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def load(
                 "before: put an image into one split"
             )
         paths[name] = path
-        captions.setdefault(name, []).extend(filter(None, map(clean_caption, texts)))
+        captions.setdefault(name, []).extend(filter(_has_words, map(clean_caption, texts)))
     for name in [name for name, texts in captions.items() if not texts]:
         bad.add(name, f"it has no caption in {table.name}")
         del captions[name]
@@ -126,6 +127,11 @@ def _table(folder: Path, table: str | os.PathLike | None) -> Path:
     raise InputError(
         f"there is no table {table}, neither in {folder} nor in the working directory: check data.table"
     )
+
+
+def _has_words(caption: str) -> bool:
+    """Whether a caption has a letter, a digit or an emoji: "-" stands for none in many tables."""
+    return any(category[0] in "LMN" or category == "So" for category in map(unicodedata.category, caption))
 
 
 def _image(folder: Path, name: str) -> Path | None:
