@@ -155,7 +155,8 @@ def remembered_call(model: keras.Model) -> tuple[tuple, dict[str, Any]] | None:
 
     Returns:
         Positional and keyword arguments with a `tf.TensorSpec` for each tensor, with None for axes that were
-        not always of the same size; arguments that were None are left out. None if it was never called.
+        not always of the same size, and float32 for floats that Keras casts; arguments that were None are
+        left out. None if it was never called.
     """
     return getattr(model, "called_with", None)
 
@@ -167,7 +168,12 @@ def _remember_call(model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> N
         args = args[:-1]
     if not all(tf.is_tensor(value) for value in keras.tree.flatten((args, kept))):
         return
-    called = keras.tree.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), (args, kept))
+
+    def spec(value: Any) -> tf.TensorSpec:
+        is_cast = value.dtype.is_floating and value.dtype.name == model.compute_dtype  # mixed precision
+        return tf.TensorSpec(value.shape, tf.float32 if is_cast else value.dtype)
+
+    called = keras.tree.map_structure(spec, (args, kept))
     before = remembered_call(model)
     if before is not None:
         try:

@@ -125,6 +125,15 @@ def test_a_pruned_model_remembers_dtypes_and_open_axes():
     assert shapes(model_call(model, (5,))) == {"x": ((1, 5), "float32")}
 
 
+def test_a_pruned_model_with_mixed_precision_takes_float32():
+    model = one()
+    model.dtype_policy = "mixed_float16"
+    sc.prune(model, sc.Magnitude(0.5))
+    model(X)
+    sc.strip_pruning(model)
+    assert shapes(model_call(model)) == {"x": ((1, 4), "float32")}
+
+
 def test_names_are_those_that_tensorflow_accepts():
     names = ["my-input", "class", "9", "a b", "a_b"]
     inputs = [keras.Input((2,), name=name) for name in names]
