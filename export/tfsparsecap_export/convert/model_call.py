@@ -16,7 +16,6 @@ from tfsparsecap.pruning.pruned_model import remembered_call
 
 #: Examples that are taken from arrays given as `inputs`.
 _EXAMPLES = 8
-_NOT_INPUTS = ("training", "mask")
 _ADVICE = (
     "give inputs=, such as inputs=keras.Input((224, 224, 3)), or a list or dictionary as the model takes it"
 )
@@ -264,14 +263,15 @@ def _parameters(model: keras.Model) -> list[inspect.Parameter]:
     """The parameters of `call` that can be tensors."""
     parameters = inspect.signature(model.call).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [one for one in parameters if one.kind in named and one.name not in _NOT_INPUTS]
+    return [one for one in parameters if one.kind in named and one.name != "training"]
 
 
 def _arguments(model: keras.Model, inputs: Any) -> tuple:
     """Positional and keyword arguments of a subclassed model."""
     parameters = _parameters(model)
     required = [one for one in parameters if one.default is one.empty]
-    if isinstance(inputs, Mapping) and set(inputs) <= {one.name for one in parameters}:
+    # Keras itself passes a mask if the user does not: only with other arguments it is one.
+    if isinstance(inputs, Mapping) and {"mask"} != set(inputs) <= {one.name for one in parameters}:
         return (), dict(inputs)
     if isinstance(inputs, list | tuple) and _is_container(inputs) and len(required) > 1:
         return tuple(inputs), {}

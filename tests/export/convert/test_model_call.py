@@ -97,6 +97,22 @@ def test_several_arguments_and_structures():
     assert list(call({"b": X, "a_0": 2 * X})) == ["a", "b"]
 
 
+class Masked(Own):
+    def call(self, x, mask=None):
+        if isinstance(x, dict):  # the mask that Keras passes is a dictionary too
+            return x["mask"]
+        return x if mask is None else x * tf.cast(mask, x.dtype)[:, None]
+
+
+def test_a_mask_is_an_input_if_it_is_named():
+    model, mask = Masked(None, X), np.array([True, False, True])
+    call = model_call(model, {"x": X, "mask": mask}, batch=3)
+    assert shapes(call) == {"x": ((3, 4), "float32"), "mask": ((3,), "bool")}
+    np.testing.assert_array_equal(call({"x": X, "mask": mask})["output_0"], X * mask[:, None])
+    assert list(model_call(model, X).inputs) == ["x"]
+    np.testing.assert_array_equal(model_call(model, {"mask": X}, batch=3)({"mask": X})["output_0"], X)
+
+
 def test_rows_of_given_arrays_are_examples():
     call = model_call(one(), X)
     assert [example["x"].shape for example in call.examples] == [(1, 4)] * 3
