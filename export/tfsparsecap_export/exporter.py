@@ -19,7 +19,7 @@ from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export import int8_network
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.convert.model_call import model_call, with_identifiers
+from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport, encode_file
@@ -142,7 +142,7 @@ def export_model(
         job = _ModelJob(model, batch, inputs)
     given: Sequence[Sample] = job.examples
     if samples is not None:
-        given = samples = as_samples(with_identifiers(samples, job.inputs), job.inputs)
+        given = samples = as_samples(samples, job.inputs)
     else:
         samples = job.examples or synthetic_samples(job.inputs, 8)
         sample_source = sample_source if job.examples else "synthetic inputs"

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tfsparsecap.data.array_files import open_array
 from tfsparsecap.errors import InputError
+from tfsparsecap_export.convert.model_call import with_identifiers
 
 #: Inputs that are read from a file: enough for the calibration and the check.
 MOST_READ = 256
@@ -78,9 +79,10 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
     """Given inputs as a list of dictionaries.
 
     Args:
-        samples: dictionaries of arrays by name, arrays if there is one input, or tuples that start with one
-            of them, such as the batches (inputs, targets) of a data set: a list or any other iterable, which
-            is read once, up to `MOST_READ` samples. One array [N, ...] contains N inputs.
+        samples: dictionaries of arrays by name, of the file's inputs or the Keras model's, arrays if there is
+            one input, or tuples that start with one of them, such as the batches (inputs, targets) of a data
+            set: a list or any other iterable, which is read once, up to `MOST_READ` samples. One array
+            [N, ...] contains N inputs.
         inputs: names, shapes and dtypes of what is expected. Batches that are larger than the first axis are
             split; the rows that remain are not used, nor are smaller batches behind the first sample. If it
             can have any size, only one array [N, ...] is split, into batches of 1.
@@ -114,7 +116,7 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
                 f"sample {number} is {type(sample).__name__}: give a dictionary with an array for each of"
                 f" {[*inputs]}"
             )
-        arrays = {name: np.asarray(values) for name, values in sample.items()}
+        arrays = {name: np.asarray(values) for name, values in with_identifiers(sample, inputs).items()}
         # Without its batch, an array is not split, so that `check_samples` tells its own shape.
         ranks = {name: spec.shape.rank for name, spec in inputs.items()}
         lengths = {len(x) if x.ndim and x.ndim == ranks.get(name) else 0 for name, x in arrays.items()}

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -73,13 +73,20 @@ class ModelCall:
                 ) from error
             given = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
             raise InputError(
-                f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE}"
+                f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE};"
+                f" if it needs a batch of fixed size, give batch={self._fixed_batch()} (or --batch)"
             ) from error
         if isinstance(outputs, Mapping) and all(tf.is_tensor(value) for value in outputs.values()):
             names = _unique([str(key) for key in outputs], "output")
             return dict(zip(names, outputs.values(), strict=True))
         tensors_only = [value for value in keras.tree.flatten(outputs) if value is not None]
         return {f"output_{number}": value for number, value in enumerate(tensors_only)}
+
+
+    def _fixed_batch(self) -> int | str:
+        """The batch size that a functional model was built for, or nothing if it is not known."""
+        sizes = {tensor.shape[0] for tensor in getattr(self.model, "inputs", None) or ()}
+        return (sizes.pop() or "") if len(sizes) == 1 else ""
 
 
 def model_call(model: keras.Model, inputs: Any = None, batch: int | None = 1) -> ModelCall:
@@ -320,24 +327,13 @@ def _unique(names: Sequence[str], kind: str = "input") -> list[str]:
     return [*found.values()]
 
 
-def with_identifiers(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> Any:
-    """Samples with the names of the file's inputs instead of the Keras model's, such as `my_input`.
+def with_identifiers(sample: Mapping[str, Any], inputs: Mapping[str, tf.TensorSpec]) -> Mapping[str, Any]:
+    """A sample with the names of the file's inputs instead of the Keras model's, such as `my_input`.
 
     Args:
-        samples: as for `samples.as_samples`; what contains no dictionaries is returned as it is.
+        sample: arrays by name. It is returned as it is if other names remain, or some are missing.
         inputs: names, shapes and dtypes of the file's inputs.
     """
-    is_plain = isinstance(samples, str | bytes | Mapping | np.ndarray) or tf.is_tensor(samples)
-    if is_plain or not isinstance(samples, Iterable):
-        return samples
-    return (_renamed(sample, inputs) for sample in samples)
-
-
-def _renamed(sample: Any, inputs: Mapping[str, tf.TensorSpec]) -> Any:
-    if isinstance(sample, tuple | list) and sample:
-        return (_renamed(sample[0], inputs), *sample[1:])
-    if not isinstance(sample, Mapping) or set(sample) <= set(inputs):
-        return sample
     names = [name if name in inputs else _identifier(str(name)) for name in sample]
     return dict(zip(names, sample.values(), strict=True)) if sorted(names) == sorted(inputs) else sample
 
@@ -380,7 +376,7 @@ def _examples(
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error that says something, without Keras's colours and location."""
-    lines = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
+    """The first line of an error that says something, without Keras's colours and TensorFlow's location."""
+    lines = re.sub(r"\x1b\[\d+m|\{\{function_node .*?\}\} ?", "", str(error)).splitlines()
     said = [line.strip() for line in lines if line.strip() and not line.startswith("Exception encountered")]
     return (said or [type(error).__name__])[0].rstrip(".")[:200]

@@ -187,11 +187,10 @@ def test_samples_may_have_the_names_of_the_keras_model():
     inputs = {"my_input": tf.TensorSpec((1, 4)), "input_self": tf.TensorSpec((1, 4))}
     given, plain = {"my-input": X, "self": X}, {"my_input": X, "input_self": X}
     for samples in ([given], [(given, 1)], [plain], tf.data.Dataset.from_tensors((given, 1))):
-        found = as_samples(with_identifiers(samples, inputs), inputs)
+        found = as_samples(samples, inputs)
         assert [sorted(sample) for sample in found] == [["input_self", "my_input"]] * 3
-    for other in (X, {"x": X}, None, "x"):
+    for other in ({"x": X}, {"my-input": X}, {**given, "x": X}):
         assert with_identifiers(other, inputs) is other
-    assert [*with_identifiers([{"my-input": X}, [X, 1], []], inputs)] == [{"my-input": X}, (X, 1), []]
 
 
 @pytest.mark.parametrize(
@@ -213,6 +212,17 @@ def test_inputs_that_do_not_suit_the_model_are_rejected(make, inputs, message):
     with pytest.raises(InputError, match=message):
         call = model_call(make(), inputs)
         call({name: np.zeros(spec.shape, spec.dtype.name) for name, spec in call.inputs.items()})
+
+
+@pytest.mark.parametrize("shape", [None, 3])
+def test_models_for_one_batch_size_need_it(shape):
+    model = one(lambda model, x: tf.reshape(x, (3, 2, 2)))
+    if shape:
+        x = keras.Input(batch_shape=(shape, 4))
+        model = keras.Model(x, model(x))
+    call = model_call(model)
+    with pytest.raises(InputError, match=rf"\(Input to reshape.*give batch={shape or ''} \(or --batch\)"):
+        call({name: X[:1] for name in call.inputs})
 
 
 def test_several_arguments_must_be_given():
