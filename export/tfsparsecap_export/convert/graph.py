@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +29,8 @@ DIGITS = "digit_ids"
 ENCODER_SIGNATURE = "encode"
 #: Signature of the file of any other model.
 DEFAULT_SIGNATURE = "serving_default"
+#: Limit of the formats of TensorFlow and TFLite.
+_MOST_BYTES = 2**31
 
 
 def caption_graph(
@@ -134,7 +137,8 @@ def float32_computation(model: keras.Model) -> Iterator[None]:
 
 
 def check_weights(model: keras.Model) -> None:
-    """Raises InputError for a model that is not built, has gates, or has a weight that is NaN or infinite."""
+    """Raises InputError for a model that is not built, has gates, is too large, or has a weight that is NaN
+    or infinite."""
     if not model.built:
         raise InputError(f"{model.name} has no weights yet: call it once, or train it, before you export it")
     if gates(model):
@@ -144,6 +148,13 @@ def check_weights(model: keras.Model) -> None:
         raise InputError(
             f"{model.name} was quantized by Keras ({', '.join(quantized[:3])}), whose scales TensorFlow Lite"
             ' does not read: export the model as it was before model.quantize, with format="int8"'
+        )
+    size = 4 * sum(math.prod(weight.shape) for weight in model.weights)
+    if size >= _MOST_BYTES:
+        raise InputError(
+            f"the weights of {model.name} take {size / 1e9:.1f} GB as float32, but TensorFlow converts less"
+            f" than {_MOST_BYTES / 1e9:.1f} GB: export parts of the model as files of their own, or a smaller"
+            " model"
         )
     for weight in model.weights:
         if keras.backend.is_float_dtype(weight.dtype) and not np.isfinite(np.asarray(weight)).all():
@@ -200,37 +211,42 @@ def _convert(
         with fixed_seeds():
             concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
         unsupported.check_operations(concrete.graph, model)
-        # The converter cannot read variables inside loops, so they are replaced by constants first.
-        frozen = tensorflow_internals.freeze_variables(concrete)
-        arguments = [tensor.name.split(":")[0] for tensor in frozen.inputs]
-        outputs = sorted(concrete.structured_outputs)
-
-        def without_variables(**inputs):
-            results = frozen(*(inputs[name] for name in arguments))
-            return dict(zip(outputs, results, strict=True))
-
-        module = tf.Module()
-        module.frozen = tf.function(without_variables, autograph=False)
-        tf.saved_model.save(
-            module,
-            folder,
-            signatures={signature: module.frozen.get_concrete_function(**specs)},
-            # Gradients are not needed, and that of swish cannot be saved.
-            options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
-        )
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
         try:
-            return converter.convert()
+            return _converted(concrete, specs, signature, folder)
+        except MemoryError:
+            raise
         except Exception as error:
             missing = unsupported.explanation(str(error), model)
             if any(None in spec.shape for spec in inputs.values()):
                 raise InputError(
-                    "TFLite needs a fixed batch size for this model: give one; models with recurrent layers"
-                    f" always need it{missing and f' ({missing})'}"
+                    "TFLite needs a fixed batch size for this model: give batch= (or --batch) a number;"
+                    f" models with recurrent layers always need it{missing and f' ({missing})'}"
                 ) from error
-            if not missing:
-                raise
-            raise InputError(missing) from error
+            raise InputError(missing or unsupported.refusal(error, model)) from error
+
+
+def _converted(function: Any, specs: dict[str, tf.TensorSpec], signature: str, folder: str) -> bytes:
+    """The .tflite file of a concrete function; `folder` is for TensorFlow's files."""
+    # The converter cannot read variables inside loops, so they are replaced by constants first.
+    frozen = tensorflow_internals.freeze_variables(function)
+    arguments = [tensor.name.split(":")[0] for tensor in frozen.inputs]
+    outputs = sorted(function.structured_outputs)
+
+    def without_variables(**inputs):
+        results = frozen(*(inputs[name] for name in arguments))
+        return dict(zip(outputs, results, strict=True))
+
+    module = tf.Module()
+    module.frozen = tf.function(without_variables, autograph=False)
+    tf.saved_model.save(
+        module,
+        folder,
+        signatures={signature: module.frozen.get_concrete_function(**specs)},
+        # Gradients are not needed, and that of swish cannot be saved.
+        options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
+    )
+    converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
+    return converter.convert()
 
 
 @contextlib.contextmanager

@@ -76,12 +76,16 @@ class ModelCall:
                 f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE};"
                 f" if it needs a batch of fixed size, give batch={self._fixed_batch()} (or --batch)"
             ) from error
+        leaves = [value for value in keras.tree.flatten(outputs) if value is not None]
+        if not leaves or any(isinstance(one, tf.RaggedTensor | tf.SparseTensor) for one in leaves):
+            raise InputError(
+                f"{self.model.name} returns {'a ragged or sparse tensor' if leaves else 'nothing'}, which"
+                " files cannot: return dense tensors"
+            )
         if isinstance(outputs, Mapping) and all(tf.is_tensor(value) for value in outputs.values()):
             names = _unique([str(key) for key in outputs], "output")
             return dict(zip(names, outputs.values(), strict=True))
-        tensors_only = [value for value in keras.tree.flatten(outputs) if value is not None]
-        return {f"output_{number}": value for number, value in enumerate(tensors_only)}
-
+        return {f"output_{number}": value for number, value in enumerate(leaves)}
 
     def _fixed_batch(self) -> int | str:
         """The batch size that a functional model was built for, or nothing if it is not known."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.keras_internals import nested_layers
 
 #: An operation without a kernel in a message of the converter.
@@ -28,6 +28,20 @@ def explanation(message: str, model: keras.Model) -> str:
         return ""
     where = f"{' and '.join(layers)} of {model.name}" if layers else "the layer of the model that uses it"
     return f"TFLite does not support {', '.join(names)}: replace {where}"
+
+
+def refusal(error: Exception, model: keras.Model) -> str:
+    """What to say about an error of the converter that `explanation` says nothing about.
+
+    Examples:
+        >>> refusal(ValueError("loc(1): error: no rank"), keras.Sequential(name="net")).split(":")[0]
+        'TensorFlow cannot convert net to TFLite (no rank)'
+    """
+    reason = first_line(error).split("error: ")[-1].rstrip(".")
+    return (
+        f"TensorFlow cannot convert {model.name} to TFLite ({reason}): replace the operation of the model"
+        " that the message names, or export the part of the model without it"
+    )
 
 
 def check_operations(graph: tf.Graph, model: keras.Model) -> None:

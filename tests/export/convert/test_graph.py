@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.lite.python.convert_phase import ConverterError
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify.portability import newest_version
@@ -77,6 +78,27 @@ def test_an_operation_that_tflite_does_not_support_is_named():
     inputs = keras.Input((4, 4))
     model = keras.Model(inputs, keras.layers.Lambda(tf.linalg.det)(inputs))
     with pytest.raises(InputError, match=r"MatrixDeterminant"):
+        graph.model_graph(model)
+
+
+def test_what_tensorflow_cannot_convert_is_one_sentence(monkeypatch):
+    x, variable = keras.Input((4,)), tf.Variable(1.0)
+    counting = keras.Model(x, keras.layers.Lambda(lambda x: x + variable.assign_add(1.0))(x), name="net")
+    with pytest.raises(InputError, match=r"cannot convert net to TFLite \(.*resource\): replace"):
+        graph.model_graph(counting)
+
+    def refuse(function):
+        raise ConverterError("<unknown>:0: error: no such rank.\nmore")
+
+    monkeypatch.setattr(graph.tensorflow_internals, "freeze_variables", refuse)
+    with pytest.raises(InputError, match=r"cannot convert net to TFLite \(no such rank\): replace"):
+        graph.model_graph(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)], name="net"))
+
+
+def test_models_that_are_too_large_are_rejected(monkeypatch):
+    model = keras.Sequential([keras.Input((10**5,)), keras.layers.Dense(100)], name="net")
+    monkeypatch.setattr(graph, "_MOST_BYTES", 4 * 100 * (10**5 + 1))
+    with pytest.raises(InputError, match=r"net take 0\.0 GB as float32, but TensorFlow converts less than"):
         graph.model_graph(model)
 
 

@@ -214,6 +214,16 @@ def test_inputs_that_do_not_suit_the_model_are_rejected(make, inputs, message):
         call({name: np.zeros(spec.shape, spec.dtype.name) for name, spec in call.inputs.items()})
 
 
+def test_outputs_are_dense_tensors():
+    for function, message in (
+        (lambda model, x: None, "own returns nothing, which files cannot"),
+        (lambda model, x: [x, tf.RaggedTensor.from_tensor(x)], "own returns a ragged or sparse tensor"),
+        (lambda model, x: {"x": tf.sparse.from_dense(x)}, "own returns a ragged or sparse tensor"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model_call(one(function), X)({"x": X})
+
+
 @pytest.mark.parametrize("shape", [None, 3])
 def test_models_for_one_batch_size_need_it(shape):
     model = one(lambda model, x: tf.reshape(x, (3, 2, 2)))
@@ -222,7 +232,7 @@ def test_models_for_one_batch_size_need_it(shape):
         model = keras.Model(x, model(x))
     call = model_call(model)
     with pytest.raises(InputError, match=rf"\(Input to reshape.*give batch={shape or ''} \(or --batch\)"):
-        call({name: X[:1] for name in call.inputs})
+        call(dict.fromkeys(call.inputs, X[:1]))
 
 
 def test_several_arguments_must_be_given():
