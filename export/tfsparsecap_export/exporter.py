@@ -252,6 +252,7 @@ class _ModelJob:
         self, samples: Sequence[Sample], **options: Any
     ) -> tuple[bytes, list[LayerReport]] | None:
         """The file of a convolutional network with int8 weights, and the reports on its layers."""
+        self.notes += int8_weights.note_on_shared(options["content"])
         self.rounded = int8_weights.round_network(samples=samples, **options)
         if not self.rounded:
             return None
@@ -314,6 +315,7 @@ class _CaptionerJob:
     ) -> tuple[bytes, list[LayerReport]] | None:
         """The file with an int8 encoder, and the report on the encoder."""
         encoder = graph.encoder_graph(self._model, self.inputs["image"])
+        self.notes += int8_weights.note_on_shared(encoder)
         images = [{"image": sample["image"]} for sample in samples]
         keep_zeros = options["format"] == "dense-int8"
         encoder, layers = int8_weights.quantize_weights(encoder, images, keep_zeros=keep_zeros)

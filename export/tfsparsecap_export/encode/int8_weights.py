@@ -163,6 +163,25 @@ def round_layers(
     return rounded
 
 
+def note_on_shared(content: bytes) -> list[str]:
+    """A sentence about the convolutions of a float32 file that are not rounded; small ones do not count.
+
+    A kernel that several operations read has no inputs and no bias of its own.
+    """
+    model = flatfile.read_model(content)
+    tensors = model.subgraphs[0].tensors
+    own = {tensors[layer.operator.inputs[1]].buffer for layer in find_layers(model)}
+    shared = [
+        weight
+        for weight in sparse.find_weights(model)
+        if weight.role == sparse.CONVOLUTION
+        and weight.values.size >= SMALL_LAYER
+        and weight.buffer not in own
+    ]
+    what = "Kernels of convolutions that are used more than once, or in a loop, stay float"
+    return [f"{what}: {len(shared)} in this file."] if shared else []
+
+
 def store_weights(
     content: bytes, rounded: dict[int, Rounded], *, samples: int, keep_zeros: bool = False
 ) -> tuple[bytes, list[LayerReport]]:

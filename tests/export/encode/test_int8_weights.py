@@ -100,6 +100,17 @@ def test_layers_can_stay_float(pruned):
     assert {layer.role for layer in layers} == {sparse.CONVOLUTION}
 
 
+def test_shared_kernels_stay_float_with_a_note():
+    x = keras.Input((8, 8, 4), name="x")
+    shared, own = (keras.layers.Conv2D(4, 3, padding="same") for _ in range(2))
+    content = graph.model_graph(keras.Model(x, own(shared(keras.layers.ReLU()(shared(x))))))
+    samples = [{"x": np.random.default_rng(0).normal(size=(1, 8, 8, 4)).astype(np.float32)}]
+    assert len(int8_weights.round_network(content, samples, format="int8")) == 1
+    (note,) = int8_weights.note_on_shared(content)
+    assert note.startswith("Kernels of convolutions that are used more than once") and "1 in this" in note
+    assert int8_weights.note_on_shared(graph.model_graph(keras.Model(x, own(x)))) == []
+
+
 def test_a_network_without_convolutions_has_other_encodings():
     network = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)])
     samples = [{network.inputs[0].name: np.ones((1, 64), np.float32)}]
