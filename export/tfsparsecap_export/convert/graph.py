@@ -178,14 +178,18 @@ class Source:
 
 
 def weight_sources(model: keras.Model) -> dict[bytes, Source]:
-    """The sources of constants, by the `content_key` of their values in TFLite's layout."""
+    """The sources of constants, by the `content_key` of their values in TFLite's layout.
+
+    Layouts of the same weight have the same object.
+    """
     found: dict[bytes, Source] = {}
     for weight in model.weights:
         if len(weight.shape) < 2:  # a bias of zeros would be mistaken for a kernel of zeros
             continue
         values = np.asarray(weight, np.float32)
+        source = Source(weight.path, values.size)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
-            found.setdefault(content_key(layout), Source(weight.path, values.size))
+            found.setdefault(content_key(layout), source)
     if isinstance(model, Captioner):
         for name, table in model.constant_tables().items():
             found[content_key(table)] = Source(f"{model.name}/{name}", 0)

@@ -1,7 +1,10 @@
 """Storing the weights of a dense .tflite file in the encodings of an export format."""
 
+import collections
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+
+import numpy as np
 
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.convert.graph import Source, content_key
@@ -21,10 +24,11 @@ class LayerReport:
         role: "fully connected", "table" or "convolution".
         shape: shape in the file; [outputs, inputs] for a fully connected layer.
         pattern: "dense", "unstructured", "1x4 blocks" or "1x16 blocks".
-        weights: number of weights in the model, including zeros, excluding padding.
-        nonzeros: number of non-zero weights.
+        weights: number of weights in the model, including zeros, excluding padding. Tied weights, which the
+            file contains several times, count once.
+        nonzeros: number of non-zero weights; tied weights count once.
         encoding: name of the encoding.
-        bytes: size of values, indices and scales in the file.
+        bytes: size of values, indices and scales in the file, without values that another layer shares.
         expected_ms: expected milliseconds per caption; 0 if the encodings do not differ in time.
         reason: why this encoding was chosen.
     """
@@ -83,14 +87,16 @@ def encode_file(
         is_kept = format in formats.INT8_FORMATS and layer_name(source_of(weight).name) in keep_float
         return "fast" if is_kept else format
 
-    split = {}  # buffer of each part of a split weight -> its columns without padding, and what was done
+    # Buffer of each part of a split weight -> its columns without padding, what was done, and its source.
+    split = {}
     for weight in sparse.find_weights(model):
         layer = Layer(weight, Pattern.of(weight.values))
         if formats.wants_block16(layer, format_of(weight), costs) and splitting.can_split(model, weight):
             plan = splitting.plan_split(weight.values)
             if str(plan):
-                parts = splitting.apply(model, weight, plan, source_of(weight).name)
-                split.update({buffer: (columns, f" ({plan})") for buffer, columns in parts.items()})
+                whole = source_of(weight)
+                parts = splitting.apply(model, weight, plan, whole.name)
+                split.update({buffer: (columns, f" ({plan})", whole) for buffer, columns in parts.items()})
 
     roles = (sparse.FULLY_CONNECTED, sparse.TABLE, sparse.CONVOLUTION)
     roundable = {"all": roles, "convolutions": (sparse.CONVOLUTION,), "nothing": ()}[rounded]
@@ -110,7 +116,7 @@ def encode_file(
         choices = [
             formats.choose(layer, format_of(layer.weight), costs, int8_tables=True) for layer in layers
         ]
-    changes, orders, reports = [], {}, []
+    changes, orders, reports, wholes = [], {}, [], []
     for layer, choice in zip(layers, choices, strict=True):
         weight, encoding, values = layer.weight, choice.encoding, layer.weight.values
         size = values.nbytes
@@ -122,8 +128,9 @@ def encode_file(
                 values = values[order]
             changes.append(sparse.change(weight, encoding, values))
             size = changes[-1].encoded.bytes
-        columns, how = split.get(weight.buffer, (weight.shape[-1], ""))
         source = source_of(weight)
+        columns, how, whole = split.get(weight.buffer, (weight.shape[-1], "", source))
+        wholes.append(whole)
         reports.append(
             LayerReport(
                 name=source.name,
@@ -139,12 +146,40 @@ def encode_file(
             )
         )
     sparse.rewrite(model, changes)
+    stored = [np.ascontiguousarray(model.buffers[weight.buffer].data) for weight in weights]
+    reports = _counted_once(reports, wholes, stored)
     for buffer, order in orders.items():
         ordering.apply(model, products[buffer], order)
     compact.share_equal_buffers(model)
     compact.drop_unused(model)
     compact.drop_names(model)
     return flatfile.write_model(model), reports
+
+
+def _counted_once(
+    reports: Sequence[LayerReport], sources: Sequence[Source], values: Sequence[np.ndarray]
+) -> list[LayerReport]:
+    """The reports without tied weights that were counted before, and without values that are stored before.
+
+    Args:
+        reports: on all constants.
+        sources: the weight of the model that each is from, or is a part of; the same object if it is one.
+        values: what the buffer of each contains.
+    """
+    counted: collections.Counter[int] = collections.Counter()
+    stored: set[bytes] = set()
+    found = []
+    for report, source, data in zip(reports, sources, values, strict=True):
+        # The zeros of a layer may be those of another one.
+        if report.nonzeros and counted[id(source)] >= source.weights:
+            report = dataclasses.replace(report, weights=0, nonzeros=0, reason=f"{report.reason}; tied")
+        counted[id(source)] += report.weights
+        key = content_key(data)
+        if key in stored:
+            report = dataclasses.replace(report, bytes=report.bytes - data.nbytes)
+        stored.add(key)
+        found.append(report)
+    return found
 
 
 def layer_name(name: str) -> str:

@@ -153,6 +153,8 @@ def test_tied_weights_are_encoded_for_each_kind_of_operation(interpreter):
         assert sorted(layer.role for layer in tied) == [sparse.FULLY_CONNECTED, sparse.TABLE]
         is_dense = format == "dense"
         assert all((layer.encoding == encodings.DENSE) == is_dense for layer in tied)
+        assert sum(layer.weights for layer in layers) == 150 * 32 + 32 * 32
+        assert sum(layer.bytes for layer in layers) < len(content)
         # Equal bytes are stored once, so that they never take more space than in the dense file.
         assert len(content) <= len(dense) if is_dense else len(content) < 0.7 * len(dense)
         for delegate in (True, False):
