@@ -43,8 +43,8 @@ class Measurement:
         load_ms: milliseconds of loading it.
         inputs: number of inputs.
         same_captions: number of inputs whose best caption is the first file's, token by token, or None.
-        difference: largest difference from the first file's outputs, relative to the largest output; None
-            for captions.
+        difference: largest difference from the first file's outputs, relative to the largest output; NaN if
+            an output is NaN, None for captions.
     """
 
     path: str
@@ -262,9 +262,13 @@ def _comparison(outputs: list[Sample], first: list[Sample]) -> tuple[int | None,
         for name, expected in other.items():
             if name not in mine or mine[name].shape != expected.shape:
                 return None, float("inf")
-            values = expected.astype(np.float64)
-            difference = max(difference, float(np.abs(mine[name] - values).max(initial=0)))
-            largest = max(largest, float(np.abs(values).max(initial=0)))
+            given, values = mine[name].astype(np.float64), expected.astype(np.float64)
+            if np.isnan(given).any() or np.isnan(values).any():
+                return None, float("nan")
+            different = given != values  # infinite values may be equal
+            errors = np.abs(given[different] - values[different])
+            difference = max(difference, float(errors.max(initial=0)))
+            largest = max(largest, float(np.abs(values).max(initial=0, where=np.isfinite(values))))
     return None, difference / largest if largest else difference
 
 

@@ -77,6 +77,23 @@ def test_outputs_of_other_models_are_compared(layers, interpreter):
     assert second.difference == pytest.approx(off / largest) and 0 < second.difference < 0.05
 
 
+@pytest.mark.parametrize(
+    ("mine", "first", "difference"),
+    [
+        ([1.0, 2.5], [1.0, 2.0], 0.25),
+        ([1.0, np.nan], [1.0, 2.0], np.nan),
+        ([1.0, np.nan], [1.0, np.nan], np.nan),
+        ([np.inf, 3.0], [np.inf, 2.0], 0.5),
+        ([np.inf, 2.0], [1.0, 2.0], np.inf),
+        ([True, False], [True, True], 1),
+    ],
+)
+def test_differences_of_nan_and_infinity(mine, first, difference):
+    equal = {"y": np.ones(2)}
+    outputs = [[{"y": np.array(values)}, equal] for values in (mine, first)]
+    np.testing.assert_equal(timing._comparison(*outputs), (None, difference))
+
+
 def test_samples_are_synthetic_or_images(files, tmp_path):
     Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
     (red,) = timing.samples(files, images=[tmp_path / "red.png"])
