@@ -251,6 +251,20 @@ def test_seeds_do_not_change_while_they_are_fixed():
     assert not np.array_equal(generator.state, before)
 
 
+def test_signs_are_computed_without_bits():
+    values = np.array([-np.inf, -1e30, -2, -1e-38, -0.0, 0.0, 1e-38, 2, np.inf], np.float32)
+    signs, best = keras.ops.signbit(values), keras.ops.argmax(-values[3:6])
+    with keras_internals.computed_signs():
+        run = tf.function(lambda x: (keras.ops.signbit(x), keras.ops.argmax(-x[3:6])))
+        found = run(tf.constant(values))
+        operations = {
+            one.type for one in run.get_concrete_function(tf.constant(values)).graph.get_operations()
+        }
+        assert keras.ops.signbit(np.array([-1, 0])).numpy().tolist() == [True, False]
+    np.testing.assert_array_equal(found[0], signs)
+    assert found[1] == best and "BitwiseAnd" not in operations
+
+
 def test_a_thread_creates_no_more_weights_than_allowed():
     before = keras.Variable._initialize_with_initializer
     with keras_internals.limited_weights(1000):

@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from keras.src.backend.tensorflow import numpy as tensorflow_numpy
 from keras.src.layers.rnn.conv_lstm import ConvLSTMCell as ConvLSTMCell
 from keras.src.models.functional import Functional
 
@@ -146,6 +147,28 @@ def fixed_seeds() -> Iterator[None]:
             yield
         finally:
             keras.random.SeedGenerator.next = draw
+
+
+@contextlib.contextmanager
+def computed_signs() -> Iterator[None]:
+    """Lets this thread compute signs in the block, which Keras reads from the bits of floats, as in `argmax`.
+
+    TensorFlow Lite has no operation for bits.
+    """
+    with _REPLACING:
+        read, thread = tensorflow_numpy.signbit, threading.get_ident()
+
+        def signbit(x: Any) -> tf.Tensor:
+            x = tf.convert_to_tensor(x)
+            if threading.get_ident() != thread or not x.dtype.is_floating:
+                return read(x)
+            return tf.logical_or(x < 0, 1 / x < 0)  # the reciprocal of -0 is -infinity
+
+        tensorflow_numpy.signbit = signbit
+        try:
+            yield
+        finally:
+            tensorflow_numpy.signbit = read
 
 
 def copy_of_lambda(layer: keras.layers.Lambda, name: str) -> keras.layers.Lambda:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfsparsecap import decoding
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap.keras_internals import fixed_seeds, nested_layers
+from tfsparsecap.keras_internals import computed_signs, fixed_seeds, nested_layers
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals, unsupported
@@ -212,7 +212,7 @@ def _convert(
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         # Recurrent layers draw masks for their dropout in inference too, and do not use them.
-        with fixed_seeds():
+        with fixed_seeds(), computed_signs():
             concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
         unsupported.check_operations(concrete.graph, model)
         try:

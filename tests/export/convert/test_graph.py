@@ -81,6 +81,14 @@ def test_an_operation_that_tflite_does_not_support_is_named():
         graph.model_graph(model)
 
 
+def test_the_most_probable_class_is_an_output(interpreter):
+    x = keras.Input((5,), name="x")
+    best = [keras.ops.argmax(x, -1), keras.ops.argmin(x, -1, keepdims=True)]
+    values = np.array([[3, -1, 5, 0, -2]], np.float32)
+    outputs = interpreter(graph.model_graph(keras.Model(x, best)))(x=values)
+    assert outputs["output_0"].tolist() == [2] and outputs["output_1"].tolist() == [[4]]
+
+
 def test_what_tensorflow_cannot_convert_is_one_sentence(monkeypatch):
     x, variable = keras.Input((4,)), tf.Variable(1.0)
     counting = keras.Model(x, keras.layers.Lambda(lambda x: x + variable.assign_add(1.0))(x), name="net")
