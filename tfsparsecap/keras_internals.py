@@ -153,7 +153,7 @@ def fixed_seeds() -> Iterator[None]:
 def computed_signs() -> Iterator[None]:
     """Lets this thread compute signs in the block, which Keras reads from the bits of floats, as in `argmax`.
 
-    TensorFlow Lite has no operation for bits.
+    TensorFlow Lite has no operation for bits. -0 counts as 0, which it is equal to.
     """
     with _REPLACING:
         read, thread = tensorflow_numpy.signbit, threading.get_ident()
@@ -162,7 +162,7 @@ def computed_signs() -> Iterator[None]:
             x = tf.convert_to_tensor(x)
             if threading.get_ident() != thread or not x.dtype.is_floating:
                 return read(x)
-            return tf.logical_or(x < 0, 1 / x < 0)  # the reciprocal of -0 is -infinity
+            return x < 0
 
         tensorflow_numpy.signbit = signbit
         try:

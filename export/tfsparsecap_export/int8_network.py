@@ -91,6 +91,8 @@ def _quantized(
             difference = difference or error.difference
             floats = max(1, 2 * floats)
             continue
+        except outputs.DoesNotRun as error:
+            raise int8_activations.CannotQuantize(f"the runtime fails ({error.reason})") from error
         kept = f"The activations of {floats} of {layers} layers stay float: int8 would change outputs by"
         return network, content, [f"{kept} {difference}."] if floats else []
     raise int8_activations.CannotQuantize(f"int8 changes outputs by {difference}")

@@ -6,7 +6,7 @@ import pytest
 from tfsparsecap_export import contents_tables, export_model, exporter, int8_network
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.flatbuffer.contents import read_contents
-from tfsparsecap_export.verify.outputs import OutputsDiffer
+from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 
 from tfsparsecap.errors import InputError
 
@@ -78,6 +78,16 @@ def test_int8_weights_that_change_outputs_are_refused(choose):
 def test_activations_stay_float_if_int8_is_not_faster(choose):
     network, notes = choose(lambda content: 0.01, milliseconds=(1.0, 1.0))
     assert network == WEIGHTS and "1.00 ms with int8 activations, 1.00 ms without" in notes[0]
+
+
+def test_activations_stay_float_if_the_runtime_fails(choose):
+    def error(content):
+        if content != b"weights":
+            raise DoesNotRun(RuntimeError("div.cc: data[i] was zero."))
+        return 0.01
+
+    note = "Activations stay float: the runtime fails (div.cc: data[i] was zero)."
+    assert choose(error) == (WEIGHTS, [note])
 
 
 def test_networks_that_cannot_be_quantized_have_int8_weights(choose):

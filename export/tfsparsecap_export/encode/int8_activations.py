@@ -15,9 +15,12 @@ from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import schema
 from tfsparsecap_export.samples import Sample
 
-#: Operators whose results stay float: probabilities have too few steps in int8, and the state of a recurrent
-#: layer adds up the errors of all time steps.
-FLOAT_OPERATORS = ("SOFTMAX", "LOG_SOFTMAX", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
+#: Operators whose results stay float: probabilities have too few steps in int8, the state of a recurrent
+#: layer adds up the errors of all time steps, and the int8 kernel of DIV fails if a small divisor becomes 0.
+FLOAT_OPERATORS = (
+    *("SOFTMAX", "LOG_SOFTMAX", "DIV"),
+    *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
+)
 
 
 class CannotQuantize(Exception):

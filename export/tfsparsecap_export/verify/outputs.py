@@ -1,5 +1,6 @@
 """The check before a file is written: on the runtime, its outputs must agree with the Keras model's."""
 
+import collections
 import dataclasses
 import importlib.metadata
 import math
@@ -15,6 +16,7 @@ from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS
 from tfsparsecap_export.convert.model_call import ModelCall
 from tfsparsecap_export.samples import Sample
+from tfsparsecap_export.verify.differences import Differences, Labels
 
 #: Whether all weights are float -> largest difference, in nats per word, between the file's and the Keras
 #: model's score of the same caption. Rounding to float16 changes scores by hundredths, to int8 by tenths; a
@@ -33,10 +35,6 @@ INT8_RMS_ERROR = 0.1
 #: Smallest fraction of the samples whose most probable class is the same with int8; one may always differ. Of
 #: photographs whose subjects the same network does not know, 0.9 keep their class with int8 activations.
 INT8_SAME_CLASS = 0.85
-#: Outputs of this size next to smaller ones are masks, such as -1e9, and do not set the scale of the others.
-_MASK = 1e8
-#: Infinite constants become this number in files.
-_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 #: Probabilities below this one count as this one.
 _SMALLEST_PROBABILITY = 1e-7
 
@@ -53,12 +51,13 @@ class Verification:
         equal_beams: fraction of all captions, including the other beams, with the same token ids, or None.
         ties: number of captions that count as equal because both have the same score.
         error: largest difference between the file's and the Keras model's score of a caption, in nats per
-            word; for other models, of any output, relative to the largest output.
+            word; for other models, of any output, relative to the largest output, or the fraction of the
+            classes that differ in an output of integers.
         runtime: what the file ran on.
         rms_error: root mean square of the differences of all outputs, relative to that of the outputs; None
             for a captioner.
         same_class: fraction of the inputs, or of their positions, whose most probable class is the Keras
-            model's; None without probabilities.
+            model's; None without probabilities or classes that differ.
         logits_error: like `rms_error`, with probabilities compared before the softmax.
     """
 
@@ -90,6 +89,17 @@ class OutputsDiffer(Differs):
         super().__init__(
             f"the outputs of the exported file differ from the Keras model's by {self.difference}: nothing"
             " was written; try another format"
+        )
+
+
+class DoesNotRun(Differs):
+    """The runtime fails for an input; `reason` is its message."""
+
+    def __init__(self, error: Exception) -> None:
+        self.reason = first_line(error).rstrip(".")
+        super().__init__(
+            f"the runtime does not run the exported file ({self.reason}): nothing was written; try another"
+            " format"
         )
 
 
@@ -216,18 +226,27 @@ def verify_outputs(
 
     Raises:
         InputError: the file does not load or returns NaN.
+        DoesNotRun: the runtime fails.
         OutputsDiffer: an output differs too much from the model's.
     """
-    differences, scores = _Differences(), _Differences()
+    differences, scores = Differences(), Differences()
+    labels: dict[str, Labels] = collections.defaultdict(Labels)
     classes = same = 0
     runs = _runners(content, DEFAULT_SIGNATURE)
     for sample in samples:
         expected = {name: np.asarray(output) for name, output in call(sample).items()}
-        for outputs in [run(**sample) for run in runs]:
+        try:
+            given_outputs = [run(**sample) for run in runs]
+        except RuntimeError as error:
+            raise DoesNotRun(error) from error
+        for outputs in given_outputs:
             for name, values in expected.items():
                 given = outputs[name]
                 if np.isnan(given).any():
                     raise InputError("the exported file returns NaN: nothing was written; try another format")
+                if values.dtype.kind in "biu":
+                    labels[name].add(given, values)
+                    continue
                 differences.add(given, values)
                 if _are_probabilities(values):
                     best = values.argmax(axis=-1)
@@ -235,8 +254,18 @@ def verify_outputs(
                     same += int((given.argmax(axis=-1) == best).sum())
                     given, values = _logits(given), _logits(values)
                 scores.add(given, values)
+    limit = ROUNDED_OUTPUT_ERROR if tie == ROUNDED_TIE else OUTPUT_ERROR
+    for name, each in labels.items():
+        if each.are_classes:
+            if all_float and each.different > limit:
+                raise OutputsDiffer(each.different, f"the integers of {name}")
+            differences.largest = max(differences.largest, each.different)
+            classes += each.positions
+            same += each.same
+        else:
+            differences.merge(each.numbers)
+            scores.merge(each.numbers)
     if all_float:
-        limit = ROUNDED_OUTPUT_ERROR if tie == ROUNDED_TIE else OUTPUT_ERROR
         if not differences.largest <= limit:  # neither does NaN pass
             raise OutputsDiffer(differences.largest, "the largest output")
     elif not scores.largest <= INT8_OUTPUT_ERROR:
@@ -257,42 +286,6 @@ def verify_outputs(
         same_class=same / classes if classes else None,
         logits_error=scores.rms,
     )
-
-
-class _Differences:
-    """Differences between outputs, relative to the largest output of each sample."""
-
-    def __init__(self) -> None:
-        self.largest = self._squared_error = self._squared = 0.0
-
-    def add(self, given: np.ndarray, expected: np.ndarray) -> None:
-        """Adds an output of one sample; infinite values must be the same in both."""
-        given, expected = np.broadcast_arrays(_with_infinity(given), _with_infinity(expected))
-        finite = np.isfinite(given) & np.isfinite(expected)
-        if (given != expected)[~finite].any():
-            self.largest = self._squared_error = math.inf
-        given, expected = given[finite], expected[finite]
-        masks = np.abs(expected) >= _MASK
-        if masks.all():
-            masks = ~masks
-        for group in (masks, ~masks):
-            scale = max(1e-6, float(np.abs(expected[group]).max(initial=0)))
-            relative = np.abs(given[group] - expected[group]) / scale
-            self.largest = max(self.largest, float(relative.max(initial=0)))
-            self._squared_error += float(np.square(relative).sum())
-        self._squared += float(np.square(expected[~masks] / scale).sum())  # masks would hide differences
-
-    @property
-    def rms(self) -> float:
-        """Root mean square, relative to that of the outputs."""
-        return (self._squared_error / self._squared) ** 0.5 if self._squared else 0.0
-
-
-def _with_infinity(values: np.ndarray) -> np.ndarray:
-    """The values as float64, with infinity for the largest float32; two for each complex number."""
-    parts = np.stack([values.real, values.imag]) if np.iscomplexobj(values) else values
-    values = parts.astype(np.float64)
-    return np.where(np.abs(values) >= _LARGEST_FLOAT, np.copysign(np.inf, values), values)
 
 
 def _are_probabilities(values: np.ndarray) -> bool:

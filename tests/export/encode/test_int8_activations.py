@@ -84,6 +84,22 @@ def test_convolutions_without_zeros_are_expanded_once(mixed_network, prepared, i
         np.testing.assert_array_equal(dense, sparse)
 
 
+def test_divisions_stay_float(interpreter):
+    x = keras.Input((6, 6, 4), name="x")
+    features = keras.layers.Conv2D(8, 3, activation="relu")(x)
+    content = graph.model_graph(keras.Model(x, features / (features + 1)))
+    samples = [{"x": np.random.default_rng(0).normal(size=(1, 6, 6, 4)).astype(np.float32)}]
+    prepared = int8_activations.prepare(content, int8_weights.round_layers(content, samples), samples)
+    network, _ = int8_activations.quantize(prepared)
+    assert int8_operators(network)[0] == ["CONV_2D"]
+    model = flatfile.read_model(network)
+    (division,) = [o for o in model.subgraphs[0].operators if flatfile.builtin_name(model, o) == "DIV"]
+    types = {model.subgraphs[0].tensors[i].type for i in [*division.inputs, *division.outputs]}
+    assert types == {schema.TensorType.FLOAT32}
+    outputs = interpreter(network)(**samples[0])["output_0"]
+    np.testing.assert_allclose(outputs, interpreter(content)(**samples[0])["output_0"], atol=0.05)
+
+
 def test_networks_with_loops_stay_float():
     layers = [keras.Input((6, 8)), keras.layers.Conv1D(8, 3), keras.layers.GRU(8, use_bias=False)]
     content = graph.model_graph(keras.Sequential(layers))

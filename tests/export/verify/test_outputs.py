@@ -171,13 +171,34 @@ def test_masks_do_not_hide_differences(mask, int8):
         verify.verify_outputs(model_call(model), content, samples, all_float=not int8)
 
 
-def test_infinite_values_must_be_at_the_same_places():
-    differences = verify._Differences()
-    masked = np.array([1, -np.inf, -1e9], np.float32)
-    differences.add(np.nan_to_num(masked, neginf=float(np.finfo(np.float32).min)), masked)  # as in files
-    assert differences.largest == differences.rms == 0
-    for other in ([1, 0, -1e9], [-np.inf, -np.inf, -1e9], [1, np.inf, -1e9], [1, np.nan, -1e9]):
-        differences = verify._Differences()
-        differences.add(np.array(other, np.float32), masked)
-        assert differences.largest == differences.rms == np.inf
-    assert "by infinite values: nothing was written" in str(verify.OutputsDiffer(np.inf, "the outputs"))
+def test_a_file_that_fails_is_refused(classifier, monkeypatch):
+    def fail(**inputs):
+        raise RuntimeError("Node number 3 (DIV) failed to invoke.\n")
+
+    monkeypatch.setattr(verify, "_runners", lambda *_: [fail])
+    with pytest.raises(
+        verify.DoesNotRun, match=r"does not run the exported file \(Node .* invoke\): nothing"
+    ):
+        compare(classifier, np.zeros(4, np.float32))
+
+
+def test_classes_may_differ_in_a_few_places(monkeypatch):
+    x = keras.Input((100, 4), name="x")
+    model = keras.Model(x, keras.ops.argmax(x, -1))
+    content = graph.model_graph(model)
+    rows = np.eye(4, dtype=np.float32)[np.arange(100) % 4]
+
+    def compare(different, int8):
+        call = model_call(model)
+        expected = np.arange(100)[None] % 4
+        expected[0, :different] = 3 - expected[0, :different]
+        monkeypatch.setattr(type(call), "__call__", lambda *_: {"output_0": expected})
+        return verify.verify_outputs(call, content, [{"x": rows[None]}], all_float=not int8)
+
+    found = compare(1, int8=False)
+    assert (found.error, found.same_class) == (pytest.approx(0.01), pytest.approx(0.99))
+    with pytest.raises(verify.OutputsDiffer, match=r"2.0% of the integers of output_0"):
+        compare(2, int8=False)
+    assert compare(15, int8=True).same_class == pytest.approx(0.85)
+    with pytest.raises(verify.OutputsDiffer, match=r"20.0% of the most probable classes"):
+        compare(20, int8=True)
