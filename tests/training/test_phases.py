@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.model_summary.nonzeros import prunable_weights
 from tfsparsecap.settings.build import load_data
@@ -126,3 +127,29 @@ def test_unreadable_validation_images_do_not_stop_a_run(tiny_settings, tmp_path,
     with pytest.warns(UserWarning, match="there are no validation scores: there are no images to score"):
         folder, _, _ = train(tmp_path / "runs", [*settings, "training.epochs=1"])
     assert "validation_CIDEr" not in history(folder)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (["training.batch_size=999"], "captions .* smaller training.batch_size"),
+        (
+            ["training.fine_tune.epochs=1", "training.fine_tune.batch_size=999"],
+            "captions .* smaller training.fine_tune.batch_size",
+        ),
+        (
+            ["training.fine_tune.epochs=1", "training.epochs=0", "training.batch_size=999"],
+            "captions .* smaller training.batch_size",
+        ),
+        (["training.scst.batch_size=999"], "images .* smaller training.scst.batch_size"),
+    ],
+)
+def test_batches_larger_than_the_data_are_refused_before_features_are_computed(
+    settings, what, tiny_settings, tmp_path, monkeypatch, tiny_run
+):
+    def compute(*arguments, **options):
+        raise AssertionError("features are computed")
+
+    monkeypatch.setattr("tfsparsecap.training.run.RunData", compute)
+    with pytest.raises(InputError, match=what.replace(" .* ", " .* one batch of 999: .* ")):
+        train(tmp_path, [*tiny_settings, "name=small", f"training.start_from={tiny_run}", *settings])

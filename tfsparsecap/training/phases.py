@@ -1,8 +1,11 @@
 """The phases of a run: training, fine-tuning of the encoder, and training on rewards."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tfsparsecap.data.pipeline import check_count
+from tfsparsecap.data.records import CaptionData
 from tfsparsecap.runs.run_data import caches_features
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.slimming.schedule import first_epochs
@@ -56,3 +59,20 @@ def phases(config: Config) -> list[Phase]:
         from_images = config.data.cache_folder is None or bool(config.data.augmentation)
         found.append(Phase("scst", scst.epochs, scst.batch_size, scst.learning_rate, "cosine", from_images))
     return found
+
+
+def check_batches(phases: Sequence[Phase], config: Config, data: CaptionData) -> None:
+    """Checks that the training images and captions of a run fill a batch of each of its phases.
+
+    Raises:
+        InputError: they do not.
+    """
+    counts = [len(record.captions) for record in data.split("train")]
+    written = config.training.teacher_captions * len(config.training.teacher)
+    captions, images = sum(written or count for count in counts), sum(map(bool, counts))
+    for phase in phases:
+        setting = "training." + {"train": "", "fine_tune": "fine_tune.", "scst": "scst."}[phase.kind]
+        if phase.kind == "fine_tune" and not config.training.fine_tune.batch_size:
+            setting = "training."
+        found = (images, "images") if phase.kind == "scst" else (captions, "captions")
+        check_count(*found, phase.batch_size, f"{setting}batch_size")

@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 
-from tfsparsecap.data.pipeline import check_count
 from tfsparsecap.data.records import CaptionData, shown
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
@@ -42,7 +41,7 @@ from tfsparsecap.training.gating import (
 )
 from tfsparsecap.training.loops import make_loop
 from tfsparsecap.training.optimizers import make_optimizer
-from tfsparsecap.training.phases import Phase, phases
+from tfsparsecap.training.phases import Phase, check_batches, phases
 from tfsparsecap.training.start import (
     load_initial_weights,
     load_start,
@@ -151,9 +150,7 @@ class _Run:
                 "the encoder has random weights and is not trained: set model.encoder.weights, or"
                 " model.encoder.trainable=true"
             )
-        if config.training.scst is not None:  # the last phase must not fail after hours of training
-            captioned = sum(bool(record.captions) for record in data.split("train"))
-            check_count(captioned, "images", config.training.scst.batch_size, "training.scst.batch_size")
+        check_batches(self.phases, config, data)  # before hours of training, or of computing features
         encoder = self.captioner.encoder
         if self.checkpoint is not None and encoder is not None and not self.phases[0].from_images:
             load_part(self.checkpoint, encoder)  # another run may have trained it
