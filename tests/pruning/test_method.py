@@ -8,9 +8,12 @@ import pytest
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import (
+    SNIP,
+    Gradual,
     LotteryTicket,
     Magnitude,
     PruningMethod,
+    Relevance,
     Schedule,
     Supermask,
     SupermaskLoss,
@@ -136,3 +139,84 @@ def test_stripping_warns_if_the_training_stopped_early():
         UserWarning, match=r"after 8 of total_steps=1000, .* 0.0% instead of 50.0%.*total_steps=8"
     ):
         strip_pruning(model)
+
+
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(16, 16)).astype("float32"), RANDOM.normal(size=(16, 8)).astype("float32")
+
+
+def fitted(model, epochs=6, **options):
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    model.fit(X, Y, batch_size=16, epochs=epochs, verbose=0, **options)
+    return model
+
+
+def opened(layer):
+    return np.asarray(layer.kernel_gate.logits) > 0
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda: Supermask(0.5, 6),
+        lambda: SupermaskLoss(0.5, 6, schedule=Schedule(end=0.7)),
+        lambda: SNIP(0.5, 6),
+        lambda: Magnitude(0.5, 6, schedule=Schedule(begin=0.4)),
+        lambda: Magnitude(0.5, 6, schedule=Schedule(begin=0.4), allocation="uniform"),
+        lambda: Gradual(0.5, 6),
+        lambda: LotteryTicket(0.5, 6),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*may differ from")
+def test_gates_of_layers_that_are_frozen_after_prune_stay_as_they_are(method):
+    model = prune(layers(16, 16, 32, 8), method())
+    frozen, *others = model.layers
+    frozen.trainable = False
+    kernel = np.array(frozen.stored_weight("kernel"))
+    fitted(model)
+    assert np.all(opened(frozen))
+    removed = 1 - np.mean(np.concatenate([opened(layer).ravel() for layer in others]))
+    assert removed == pytest.approx(0.5, abs=0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        strip_pruning(model)
+    np.testing.assert_array_equal(frozen.kernel, kernel)
+
+
+def test_a_layer_that_was_frozen_for_a_while_is_pruned_again():
+    model = prune(layers(16, 16, 32, 8), Supermask(0.5, 12, schedule=Schedule(begin=0.1, end=0.8)))
+    first, *_ = model.layers
+    fitted(model, 3)
+    before = opened(first)
+    assert not np.all(before)
+    first.trainable = False
+    fitted(model, 3)
+    np.testing.assert_array_equal(opened(first), before)
+    first.trainable = True
+    fitted(model, 6)
+    assert np.mean(opened(first)) < np.mean(before)
+    assert float(model.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
+    # Freezing after the end of the pruning causes no warning.
+    first.trainable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        strip_pruning(model)
+
+
+def test_methods_that_follow_a_score_leave_frozen_layers():
+    method = Relevance(0.5, lower_bound=1e9, metric="val_loss", pruning_percentage=0.4)
+    model = prune(layers(16, 16, 32, 8), method)
+    first, *others = model.layers
+    first.trainable = False
+    fitted(model, 5, validation_data=(X, Y))
+    assert np.all(opened(first))
+    removed = 1 - np.mean(np.concatenate([opened(layer).ravel() for layer in others]))
+    assert removed == pytest.approx(0.5, abs=0.01)
+
+
+def test_nothing_is_pruned_while_all_layers_are_frozen():
+    model = prune(layers(16, 8), SupermaskLoss(0.5, 6, schedule=Schedule(end=0.5)))
+    model.trainable = False
+    for _ in range(6):
+        model.pruning.step([None])
+    assert np.all(opened(model.layers[0]))

@@ -55,7 +55,7 @@ class FixedMask(PruningMethod):
             scores = [score / (std + 1e-30) for score, std in zip(scores, deviations, strict=True)]
         scores = self.below_open(scores)
         if self.allocation != "uniform":
-            self.close_lowest(scores, round(sparsity * self.gated_size))
+            self.close_lowest(scores, round(sparsity * self.moving_size))
             return
         self.close(
             [

@@ -1,6 +1,7 @@
 """The interface of all pruning methods: gates, state, and a step after each optimizer step."""
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -90,6 +91,7 @@ class PruningMethod:
         self.block_shape = as_block_shape(block_shape)
         self.schedule = self._checked(schedule or Schedule())
         self.gates: list[Gate] = []
+        self._layers: list[keras.Layer] = []
         self.variables: list[keras.Variable] = []
         #: The gated weights, in the order of `gates`.
         self.weights: list[keras.Variable] = []
@@ -116,13 +118,14 @@ class PruningMethod:
         """
         if self.gates:
             raise InputError("this pruning method already prunes a model: create one method per model")
-        pairs = [
-            (gate, layer.stored_weight(name))
+        found = [
+            (gate, layer.stored_weight(name), layer)
             for layer in gated_layers(model)
             for name, gate in layer.gate_of.items()
             if not gate.fixed
         ]
-        self.gates, self.weights = [gate for gate, _ in pairs], [weight for _, weight in pairs]
+        self.gates, self.weights = [gate for gate, *_ in found], [weight for _, weight, _ in found]
+        self._layers = [layer for *_, layer in found]
         self.gated_size = sum(gate.size for gate in self.gates)
         self._check_reachable()
         for gate in self.gates:
@@ -137,7 +140,7 @@ class PruningMethod:
         for gate in self.gates:
             if gate.owner is self:
                 gate.owner = None
-        self.gates, self.weights, self.variables = [], [], []
+        self.gates, self.weights, self._layers, self.variables = [], [], [], []
 
     def classes(self) -> list[tuple[str, int, tuple[int, int]]]:
         """Path, number of weights and (inputs, outputs) of a block of each gated kernel or embedding table.
@@ -202,6 +205,24 @@ class PruningMethod:
             left -= min(left, gate.size) // gate.block_size * gate.block_size
         return wanted - left
 
+    @property
+    def moves(self) -> list[bool]:
+        """Whether the method may change each gate: not while its layer is frozen (without `prune_frozen`)."""
+        return [
+            not gate.fixed and (gate.independent or layer.trainable)
+            for gate, layer in zip(self.gates, self._layers, strict=True)
+        ]
+
+    @property
+    def moving_gates(self) -> list[Gate]:
+        """The gates that the method may change."""
+        return list(itertools.compress(self.gates, self.moves))
+
+    @property
+    def moving_size(self) -> int:
+        """Number of weights behind the gates that the method may change: the target is a share of them."""
+        return sum(gate.size for gate in self.moving_gates)
+
     def add_state(self, name: str, shape: tuple, dtype: str = "float32", value: Any = 0) -> keras.Variable:
         """Creates a variable that is saved and restored with the optimizer's variables."""
         name = self.state_prefix + name
@@ -256,7 +277,9 @@ class PruningMethod:
         Returns:
             A warning if pruning is incomplete, else None.
         """
-        steps, reached = int(tf.convert_to_tensor(self.steps_done)), float(self.current_sparsity())
+        steps = int(tf.convert_to_tensor(self.steps_done))
+        # Layers may have been frozen before the gates closed, or afterwards.
+        reached = max(float(self.current_sparsity()), float(self.moving_sparsity()))
         target, total = self.target, self.total_steps
         if target is None:
             return None
@@ -288,24 +311,41 @@ class PruningMethod:
         raise NotImplementedError
 
     def close(self, keep: list[tf.Tensor]) -> None:
-        """Sets the gates: bool tensors of the logits' shapes, True for open gates."""
-        for gate, kept in zip(self.gates, keep, strict=True):
-            gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
+        """Sets the gates, except those of frozen layers.
+
+        Args:
+            keep: bool tensors of the logits' shapes, in the order of `gates`, True for open gates.
+        """
+        for gate, moves, kept in zip(self.gates, self.moves, keep, strict=True):
+            if moves:
+                gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
 
     def close_lowest(self, scores: list[tf.Tensor], closed_weights: tf.Tensor | int) -> None:
         """Closes the gates with the lowest scores, over all layers together, and opens all others.
 
+        Gates of frozen layers are not ranked and do not change.
+
         Args:
-            scores: float32 tensors of the logits' shapes, values at least 0.
-            closed_weights: number of weights to close.
+            scores: float32 tensors of the logits' shapes, in the order of `gates`, values at least 0.
+            closed_weights: number of weights to close, of `moving_size`.
         """
-        sizes = [gate.block_size for gate in self.gates]
-        self.close(keep_masks(scores, sizes, tf.cast(closed_weights, tf.int64)))
+        moves = self.moves
+        if not any(moves):
+            return
+        sizes = [gate.block_size for gate in self.moving_gates]
+        ranked = list(itertools.compress(scores, moves))
+        kept = iter(keep_masks(ranked, sizes, tf.cast(closed_weights, tf.int64)))
+        self.close(
+            [next(kept) if moving else score > 0.0 for moving, score in zip(moves, scores, strict=True)]
+        )
 
     def current_sparsity(self) -> tf.Tensor:
         """Share of the gated weights that rounded gates remove: float32 scalar in [0, 1]."""
-        kept = tf.add_n([gate.open_count() for gate in self.gates])
-        return (self.gated_size - kept) / self.gated_size
+        return _sparsity(self.gates)
+
+    def moving_sparsity(self) -> tf.Tensor:
+        """The sparsity of the gates that the method may change; of all gates if it may change none."""
+        return _sparsity(self.moving_gates or self.gates)
 
     def logs(self) -> dict[str, tf.Tensor]:
         """Values for the progress bar: name -> float32 scalar."""
@@ -327,3 +367,8 @@ class PruningMethod:
         if "schedule" in config:
             config = {**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
         return cls(**config)
+
+
+def _sparsity(gates: list[Gate]) -> tf.Tensor:
+    size = sum(gate.size for gate in gates)
+    return (size - tf.add_n([gate.open_count() for gate in gates])) / size

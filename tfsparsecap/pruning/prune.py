@@ -48,6 +48,10 @@ def prune(
     a new optimizer of the same settings. Call `tfsparsecap.check_exportable`
     before, to know whether the model can be exported.
 
+    A layer that is frozen later (`layer.trainable = False`) keeps its gates as they are, and `sparsity` is
+    then a share of the weights behind the other gates, until the layer is trainable again. As always in
+    Keras, compile the model again after you freeze layers.
+
     Prune the outermost model that is trained: if a pruned model is only a layer of it, nothing is pruned. To
     prune a part only, name the other layers in `skip`.
 

@@ -210,17 +210,17 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
     fresh = not method.gates
     independent = [gate for layer in frozen for gate in layer.gate_of.values() if not gate.fixed]
     for gate in independent:
-        gate.trainable = True
+        gate.trainable, gate.independent = method.trains_gates, True
     try:
         method.attach(model)
     except InputError:
+        for gate in independent:
+            gate.independent = False
         if fresh:  # otherwise it stays attached to another model
             method.detach()
         raise
     for gate in method.gates:
         gate.owner = method
-    for gate in independent:
-        gate.independent = True
 
 
 def make_pruned(model: keras.Model, method: PruningMethod) -> None:

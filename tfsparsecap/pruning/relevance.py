@@ -212,7 +212,7 @@ class Relevance(ValidationDriven, FixedMask):
         if met:
             self._misses.assign(0)
             self._record_best(score)
-            self._due.assign(self._next_closed(self.gated_size - self._opened()))
+            self._due.assign(self._next_closed(self.moving_size - self._opened()))
             if not _value(self._due):
                 self._phase.assign(_FINE_TUNING)
             return False
@@ -257,14 +257,15 @@ class Relevance(ValidationDriven, FixedMask):
             self._validated_at.assign(steps)
 
     def _opened(self) -> int:
-        return sum(int(gate.open_count()) for gate in self.gates)
+        return sum(int(gate.open_count()) for gate in self.moving_gates)
 
     def _next_closed(self, closed: int) -> int:
         """Number of closed weights after the next pruning, `closed` before; 0 if none can be removed."""
-        cap = math.floor(self.sparsity * self.gated_size + 1e-6)
-        block = max(gate.block_size for gate in self.gates)
+        size = self.moving_size
+        cap = math.floor(self.sparsity * size + 1e-6)
+        block = max((gate.block_size for gate in self.moving_gates), default=1)
         # Less than a block would remove nothing.
-        more = max(block, round(self.pruning_percentage * (self.gated_size - closed)))
+        more = max(block, round(self.pruning_percentage * (size - closed)))
         return min(closed + more, cap) if cap - closed >= block else 0
 
     def _was_met(self) -> bool:

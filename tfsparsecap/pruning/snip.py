@@ -102,4 +102,4 @@ class SNIP(PruningMethod):
             tf.abs(tf.convert_to_tensor(total)) / gate.block_size
             for total, gate in zip(self._sums, self.gates, strict=True)
         ]
-        self.close_lowest(scores, round(self.sparsity * self.gated_size))
+        self.close_lowest(scores, round(self.sparsity * self.moving_size))

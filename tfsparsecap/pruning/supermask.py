@@ -118,7 +118,7 @@ class Supermask(PruningMethod):
 
     def _rank(self, step: tf.Tensor) -> None:
         share = self.sparsity * tf.cast(self.updates.share(step), tf.float64)
-        self.close_lowest(self._scores(), tf.round(share * self.gated_size))
+        self.close_lowest(self._scores(), tf.round(share * self.moving_size))
         self._reached.assign(self.current_sparsity())
 
     def _scores(self) -> list[tf.Tensor]:

@@ -1,5 +1,6 @@
 """Supermask Pruning as in the papers: a loss drives randomly sampled gates to a sparsity."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -218,9 +219,9 @@ class SupermaskLoss(PruningMethod):
         """The loss that SMP adds to the model's at the current step: float32 scalar.
 
         Args:
-            sparsity: the result of `current_sparsity`, if already computed: counting takes time.
+            sparsity: the result of `moving_sparsity`, if already computed: counting takes time.
         """
-        missing = tf.abs(self.sparsity - (self.current_sparsity() if sparsity is None else sparsity))
+        missing = tf.abs(self.sparsity - (self.moving_sparsity() if sparsity is None else sparsity))
         return self.sparsity_weight * self.annealing(tf.convert_to_tensor(self.steps_done)) * missing
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
@@ -236,16 +237,17 @@ class SupermaskLoss(PruningMethod):
 
     def _learn(self, step: tf.Tensor, gate_gradients: list[tf.Tensor | None]) -> None:
         # The gradient of the sparsity loss is computed by hand, so that SMP works in any training loop.
-        missing = tf.sign(self.sparsity - self.current_sparsity())
+        missing = tf.sign(self.sparsity - self.moving_sparsity())
         pull = self.sparsity_weight * self.annealing(step) * missing
         learns = step < self.total_steps if self.last_step is None else step <= self.last_step
-        gradients = []
-        for gate, gradient in zip(self.gates, gate_gradients, strict=True):
+        gradients, moves, size = [], self.moves, self.moving_size
+        for gate, gradient in itertools.compress(zip(self.gates, gate_gradients, strict=True), moves):
             probability = tf.sigmoid(tf.convert_to_tensor(gate.logits))
-            total = pull * (gate.block_size / self.gated_size) * probability * (1.0 - probability)
+            total = pull * (gate.block_size / size) * probability * (1.0 - probability)
             total = total if gradient is None else total + gradient
             gradients.append(tf.where(learns, total, 0.0))
-        self._optimizer.apply(gradients, [gate.logits for gate in self.gates])
+        if gradients:
+            self._optimizer.apply(gradients, [gate.logits for gate in self.moving_gates])
 
     def _freeze(self) -> None:
         """Sets logits to values that always give the same sample and have no gradient."""
@@ -254,7 +256,7 @@ class SupermaskLoss(PruningMethod):
                 tf.exp(tf.clip_by_value(tf.convert_to_tensor(gate.logits), -60.0, 60.0))
                 for gate in self.gates
             ]
-            self.close_lowest(scores, round(self.sparsity * self.gated_size))
+            self.close_lowest(scores, round(self.sparsity * self.moving_size))
         for gate in self.gates:
             gate.logits.assign(tf.where(gate.logits > 0.0, 100.0, -100.0))
         self._stop()
@@ -267,10 +269,11 @@ class SupermaskLoss(PruningMethod):
 
     def logs(self) -> dict[str, tf.Tensor]:
         sparsity = self.current_sparsity()
+        loss = self.sparsity_loss(sparsity if all(self.moves) else None)
         # In double precision: float32 sums of millions of gates are inexact.
         opened = [
             gate.block_size * tf.reduce_sum(tf.cast(tf.sigmoid(gate.logits), tf.float64))
             for gate in self.gates
         ]
         mean = tf.cast(tf.add_n(opened) / self.gated_size, tf.float32)
-        return {"sparsity": sparsity, "sparsity_loss": self.sparsity_loss(sparsity), "mean_gate": mean}
+        return {"sparsity": sparsity, "sparsity_loss": loss, "mean_gate": mean}
