@@ -30,6 +30,12 @@ def built_with_averages(model):
     return optimizer
 
 
+def excluding(model):
+    optimizer = keras.optimizers.AdamW()
+    optimizer.exclude_from_weight_decay(model.trainable_variables)
+    return optimizer
+
+
 def test_the_error_of_a_failed_conversion_is_an_exception():
     assert issubclass(keras_internals.conversion_error(), Exception)
 
@@ -61,6 +67,8 @@ def test_the_error_of_a_failed_conversion_is_an_exception():
         (lambda model: model.optimizer, "_all_reduce_sum_gradients"),
         (lambda model: model.optimizer, "_apply_weight_decay"),
         (lambda model: model.optimizer, "_use_weight_decay"),
+        (lambda model: excluding(model), "_exclude_from_weight_decay"),
+        (lambda model: excluding(model), "_exclude_from_weight_decay_pattern"),
         (lambda model: keras.callbacks.SwapEMAWeights(), "_ema_weights_in_model"),
         (lambda model: keras.callbacks.SwapEMAWeights(), "_apply_to_ema_optimizers"),
         (lambda model: keras_internals.global_state, "get_global_attribute"),
@@ -156,6 +164,15 @@ def test_the_source_of_a_learning_rate_is_its_schedule():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
     assert keras_internals.learning_rate_source(keras.optimizers.SGD(schedule)) is schedule
     assert float(keras_internals.learning_rate_source(keras.optimizers.SGD(0.5))) == 0.5
+
+
+def test_a_new_optimizer_like_another_excludes_the_same_variables_from_weight_decay(model):
+    kernel, bias = model.layers[0].kernel, model.layers[0].bias
+    inner = keras.optimizers.AdamW(0.5)
+    inner.exclude_from_weight_decay(var_list=[kernel])
+    new = keras_internals.new_optimizer_like(keras.optimizers.LossScaleOptimizer(inner)).inner_optimizer
+    assert new is not inner and not new.built and float(new.learning_rate) == 0.5
+    assert not new._use_weight_decay(kernel) and new._use_weight_decay(bias)
 
 
 def test_optimizer_variables_are_the_variables_it_was_built_for(model):

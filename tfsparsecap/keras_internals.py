@@ -203,6 +203,21 @@ def optimizer_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Var
     return optimizer._trainable_variables
 
 
+def new_optimizer_like(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Returns an optimizer with the same settings that is not built.
+
+    Unlike a copy by configuration, it excludes the same variables from weight decay.
+    """
+    new = type(optimizer).from_config(optimizer.get_config())
+    old, inner = optimizer, new
+    while old is not None:
+        for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+            if name in vars(old):
+                object.__setattr__(inner, name, vars(old)[name])
+        old, inner = getattr(old, "inner_optimizer", None), getattr(inner, "inner_optimizer", None)
+    return new
+
+
 def learning_rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
     """Returns the optimizer's learning rate: a variable or a schedule, not the schedule's current value."""
     return getattr(optimizer, "_learning_rate", None)

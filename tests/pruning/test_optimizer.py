@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap import Supermask, prune
+from tfsparsecap import Supermask, keras_internals, prune
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.pruning import PruningMethod
@@ -221,3 +221,62 @@ print("equal")
 def test_training_on_two_replicas_equals_training_on_one_device():
     done = subprocess.run([sys.executable, "-c", MIRRORED], capture_output=True, text=True, timeout=900)
     assert done.stdout.strip().endswith("equal"), done.stderr[-3000:]
+
+
+def test_averages_can_be_swapped_if_the_loss_is_scaled():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = prune(dense(), Still(0.5))
+        model.compile(keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=0.5), "mse")
+        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+        model.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[swap])
+        averaged = model.optimizer.inner_optimizer.inner_optimizer
+        for weight, average in zip(
+            keras_internals.optimizer_variables(averaged),
+            averaged._model_variables_moving_average,
+            strict=True,
+        ):
+            np.testing.assert_array_equal(weight, average)
+        model.compile(keras.optimizers.Adam(0.1), "mse")
+        with pytest.raises(ValueError, match="use_ema=True"):
+            model.fit(X, Y, verbose=0, callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_variables_without_weight_decay_stay_so_in_the_optimizer_of_a_compiled_model(scaled):
+    model = dense()
+    optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_list=[model.layers[0].kernel], var_names=["bias"])
+    if scaled:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0)
+    model.compile(optimizer, "mse")
+    model.train_on_batch(X, Y)
+    optimizer = prune(model, Still(0.5)).optimizer
+    for _ in range(1 + scaled):
+        optimizer = optimizer.inner_optimizer
+    first, last = model.layers
+    decays = {
+        variable.path: optimizer._use_weight_decay(variable)
+        for layer in (first, last)
+        for variable in (layer.stored_weight("kernel"), layer.bias)
+    }
+    assert list(decays.values()) == [False, False, True, False]
+
+
+class WithoutConfig(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.1
+
+
+def test_a_compiled_model_is_unchanged_if_its_optimizer_cannot_be_created_again():
+    model, method = dense(), Supermask(0.5, total_steps=10)
+    optimizer = keras.optimizers.Adam(WithoutConfig())
+    model.compile(optimizer, "mse")
+    with pytest.raises(InputError, match=r"Adam or its schedule .* call prune before compile"):
+        prune(model, method)
+    assert type(model) is keras.Sequential and not gates(model) and model.optimizer is optimizer
+    model = prune(dense(), method)  # the method can be used for another model
+    model.compile(optimizer, "mse")
+    model.train_on_batch(X, Y)

@@ -243,6 +243,7 @@ class PruningMethod:
         """
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer.inner_optimizer = self.wrap(optimizer.inner_optimizer)
+            optimizer.inner_optimizer.scaled = True
             return optimizer
         if isinstance(optimizer, PruningOptimizer):
             if optimizer.method is self:

@@ -38,6 +38,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self.method = method
         #: The method's variables: `tf.train.Checkpoint` saves attributes of an optimizer, not of a method.
         self.method_state = list(method.variables)
+        #: Whether this is the optimizer inside a `LossScaleOptimizer`.
+        self.scaled = False
 
     def build(self, variables: list[keras.Variable]) -> None:
         weights, _ = self._split(variables, variables)
@@ -135,6 +137,13 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:
         self.inner_optimizer.learning_rate = value
+
+    @property
+    def optimizers(self) -> list[keras.optimizers.Optimizer]:
+        """The optimizer with averages: Keras's `SwapEMAWeights` looks for it here if the loss is scaled."""
+        if not (self.scaled and getattr(self.inner_optimizer, "use_ema", False)):
+            raise AttributeError("optimizers")
+        return [self.inner_optimizer]
 
     @property
     def iterations(self) -> keras.Variable | tf.Tensor:

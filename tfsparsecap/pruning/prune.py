@@ -21,6 +21,7 @@ from tfsparsecap.pruning.pruned_model import (
     forget_compiled_functions,
     make_pruned,
     make_stock,
+    new_optimizer,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -70,8 +71,9 @@ def prune(
         large matrices that stay dense because their layers cannot be pruned.
 
     Raises:
-        InputError: the model is not built, is already pruned, or has nothing to prune; or the method cannot
-            reach its target. The model is then unchanged.
+        InputError: the model is not built, is already pruned, or has nothing to prune; the method cannot
+            reach its target; or the model is compiled with an optimizer that has no configuration. The model
+            is then unchanged.
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
@@ -101,6 +103,7 @@ def prune(
         why = "all its gates are fixed" if existing else _listed(ungated_layers)
         raise InputError(f"{model.name} has no layer that can be pruned: {why}")
     with contextlib.ExitStack() as undo, _strategy_of(model):
+        optimizer = new_optimizer(model)
         for layer in chosen:
             gate_in_place(layer, method.block_shape)
             undo.callback(ungate_in_place, layer, masked=False)
@@ -108,7 +111,7 @@ def prune(
         attach(method, model, frozen)
         undo.pop_all()
         method.ungated_layers = ungated_layers
-        make_pruned(model, method)
+        make_pruned(model, method, optimizer)
     dense = _large_dense_weights(model, ungated_layers)
     if dense:
         warn_caller(

@@ -223,14 +223,39 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
         gate.owner = method
 
 
-def make_pruned(model: keras.Model, method: PruningMethod) -> None:
-    """Turns a model with gates, to which `method` is attached, into a `PrunedModel`."""
+def new_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """Returns an optimizer with the settings of a compiled model's; None if it has none.
+
+    An optimizer that was built without the gates cannot add them.
+
+    Raises:
+        InputError: the optimizer, or a part of it, has no configuration.
+    """
+    if not model.compiled or model.optimizer is None:
+        return None
+    try:
+        return keras_internals.new_optimizer_like(model.optimizer)
+    except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{model.name} is compiled with an optimizer that cannot be created again, because"
+            f" {type(model.optimizer).__name__} or its schedule has no complete get_config ({error}): call"
+            " prune before compile"
+        ) from error
+
+
+def make_pruned(
+    model: keras.Model, method: PruningMethod, optimizer: keras.optimizers.Optimizer | None = None
+) -> None:
+    """Turns a model with gates, to which `method` is attached, into a `PrunedModel`.
+
+    Args:
+        optimizer: replaces that of a compiled model.
+    """
     model.__class__ = _pruned_form(type(model))
     # Keras must not track this attribute: the method's state is saved with the optimizer.
     object.__setattr__(model, "pruning", method)
-    if model.compiled and model.optimizer is not None:
-        # An optimizer built without the gates cannot add them: use a new one with the same settings.
-        model.optimizer = method.wrap(type(model.optimizer).from_config(model.optimizer.get_config()))
+    if optimizer is not None:
+        model.optimizer = method.wrap(optimizer)
     forget_compiled_functions(model)
 
 
