@@ -108,3 +108,17 @@ def test_closed_gates_stay_closed_even_if_open_weights_are_zero(allocation):
     method.close_smallest(0.5)
     closed[:2] = True
     np.testing.assert_array_equal(method.gates[0].mask(), ~closed)
+
+
+def test_fixed_gates_of_a_model_that_is_not_pruned_stay_fixed_in_a_file(tmp_path):
+    model, (kept, _) = sparse()
+    fix_zeros(model, skip="second").save(tmp_path / "model.keras")
+    model = keras.models.load_model(tmp_path / "model.keras")
+    model.get_layer("second").kernel.assign(RANDOM.normal(size=(32, 4)))
+    prune(model, Magnitude(0.5))
+    assert model.pruning.gated_size == 128
+    trained(model)
+    np.testing.assert_array_equal(np.asarray(strip_pruning(model).get_layer("first").kernel) != 0, kept)
+    assert "fixed_gates" not in str(model.get_config())
+    prune(model, "frozen")  # the layer can be pruned again
+    assert not any(gate.fixed for gate in model.pruning.gates)

@@ -274,9 +274,13 @@ def test_wrong_arguments_of_prune_are_rejected():
 
 def test_lora_must_be_merged_before_stripping():
     model = prune(sequential(), Supermask(0.5, 10))
-    model.layers[1].enable_lora(2)
+    model.layers[-1].enable_lora(2)
+    before = model.get_weights()
     with pytest.raises(InputError, match="LoRA"):
         strip_pruning(model)
+    assert len(gated_layers(model)) == 2 and hasattr(model, "pruning")  # nothing was stripped
+    for mine, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, old)
 
 
 def test_a_subclass_of_a_gated_layer_has_no_stock_form():

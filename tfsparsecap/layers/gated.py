@@ -53,15 +53,21 @@ else:
 class GatedLayer(_MixedLayer):
     """Mixin for stock layers: `class GatedDense(GatedLayer, keras.layers.Dense): kernel = GatedWeight()`.
 
-    It adds the argument `block_shape` and, once built, an attribute `NAME_gate` for every gated weight NAME.
+    It adds the arguments `block_shape` and `fixed_gates` (whether pruning methods never change the gates)
+    and, once built, an attribute `NAME_gate` for every gated weight NAME.
     """
 
     gated_names: tuple[str, ...]
     block_shape: tuple[int, int] = (1, 1)
+    fixed_gates = False
 
-    def __init__(self, *args: Any, block_shape: Sequence[int] = (1, 1), **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, block_shape: Sequence[int] = (1, 1), fixed_gates: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.block_shape = as_block_shape(block_shape)
+        if fixed_gates:
+            self.fixed_gates = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -113,6 +119,8 @@ class GatedLayer(_MixedLayer):
                     " divide into"
                     f" blocks of {requested}; its blocks are {gate.block}"
                 )
+            if self.fixed_gates:
+                gate.fix()
             setattr(self, f"{name}_gate", gate)
 
     #: Weights that always have single gates, whatever the block shape, because they do not sum over inputs.
@@ -154,7 +162,9 @@ class GatedLayer(_MixedLayer):
             del self.__dict__["_reads_stored_weights"]
 
     def get_config(self) -> dict:
-        return {**super().get_config(), "block_shape": list(self.block_shape)}
+        config = {**super().get_config(), "block_shape": list(self.block_shape)}
+        fixed = all(gate.fixed for gate in self.gate_of.values()) if self.gate_of else self.fixed_gates
+        return {**config, "fixed_gates": True} if fixed else config
 
 
 def register(cls: type[keras.Layer]) -> type[keras.Layer]:
@@ -184,16 +194,11 @@ def gate_in_place(layer: keras.Layer, block_shape: Sequence[int]) -> None:
         layer.add_gates()
 
 
-def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
-    """Masks the weights of a gated layer by its rounded gates and turns it back into a stock layer.
-
-    Args:
-        layer: a gated layer, changed in place.
-        masked: False keeps the raw weights.
+def check_stock_form(layer: keras.Layer) -> type[keras.Layer]:
+    """Returns the class of a gated layer without gates.
 
     Raises:
-        InputError: the layer's class is not from this package, or it has LoRA weights. The layer is then
-            unchanged.
+        InputError: the layer's class is not from this package, or it has LoRA weights.
     """
     stock = next((stock for stock, gated in GATED_FORMS.items() if gated is type(layer)), None)
     if stock is None:
@@ -206,6 +211,20 @@ def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
             f"{layer.path or layer.name} has LoRA weights, which cannot be masked: merge them into the kernel"
             " before strip_pruning, or enable LoRA after it"
         )
+    return stock
+
+
+def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
+    """Masks the weights of a gated layer by its rounded gates and turns it back into a stock layer.
+
+    Args:
+        layer: a gated layer, changed in place.
+        masked: False keeps the raw weights.
+
+    Raises:
+        InputError: see `check_stock_form`. The layer is then unchanged.
+    """
+    stock = check_stock_form(layer)
     for name, gate in layer.gate_of.items() if masked else ():
         weight = layer.stored_weight(name)
         # Negative weights times 0 are -0.0, which compresses badly in files.
@@ -216,4 +235,5 @@ def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
             delattr(layer, f"{name}_gate")
             keras_internals.untrack(layer, gate)
         del layer.block_shape
+        layer.__dict__.pop("fixed_gates", None)
     layer.__class__ = stock

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
-from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, gate_in_place, ungate_in_place
+from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, check_stock_form, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.pruned_model import (
@@ -52,6 +52,8 @@ def prune(
     A layer that is frozen later (`layer.trainable = False`) keeps its gates as they are, and `sparsity` is
     then a share of the weights behind the other gates, until the layer is trainable again. As always in
     Keras, compile the model again after you freeze layers.
+
+    `keras.models.clone_model` copies neither the method nor all gates: call `prune` on the copy, too.
 
     Prune the outermost model that is trained: if a pruned model is only a layer of it, nothing is pruned. To
     prune a part only, name the other layers in `skip`.
@@ -178,7 +180,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         `model`, with stock layers only.
 
     Raises:
-        InputError: a gated layer has no stock form, or has LoRA weights.
+        InputError: a gated layer has no stock form, or has LoRA weights. The model is then unchanged.
 
     Examples:
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
@@ -187,6 +189,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         True
     """
     parts = keras_internals.nested_layers(model)
+    for layer in gated_layers(model):
+        check_stock_form(layer)
     for part in parts:
         method = getattr(part, "pruning", None)
         if isinstance(method, PruningMethod) and method.gates:
