@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.layers import GatedDense
 from tfsparsecap.pruning import (
     SNIP,
     Gradual,
@@ -220,3 +221,19 @@ def test_nothing_is_pruned_while_all_layers_are_frozen():
     for _ in range(6):
         model.pruning.step([None])
     assert np.all(opened(model.layers[0]))
+
+
+def test_stripping_warns_if_only_an_inner_model_was_pruned():
+    inner = layers(16, 16)
+    inner.name = "inner"
+    prune(inner, Supermask(0.5, total_steps=4))
+    fitted(outer := keras.Sequential([keras.Input((16,)), inner, keras.layers.Dense(8)]), 1)
+    with pytest.warns(UserWarning, match=r"inner: the model was not trained after prune"):
+        strip_pruning(outer)
+    with pytest.warns(UserWarning, match="gates in 1 weights that no pruning method controls"):
+        strip_pruning(keras.Sequential([keras.Input((8,)), GatedDense(4)]))
+    model = prune(layers(16, 8), Supermask(0.5, total_steps=4))
+    model.pruning.detach()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        strip_pruning(model)

@@ -280,3 +280,28 @@ def test_a_compiled_model_is_unchanged_if_its_optimizer_cannot_be_created_again(
     model = prune(dense(), method)  # the method can be used for another model
     model.compile(optimizer, "mse")
     model.train_on_batch(X, Y)
+
+
+def test_gradients_of_gates_are_not_scaled_by_loss_scaling():
+    class Seen(PruningMethod):
+        def step(self, gate_gradients):
+            seen.append([np.asarray(gradient) for gradient in gate_gradients])
+
+    gradients = {}
+    for scaling in ("none", "factor", "dynamic"):
+        seen = []
+        keras.utils.set_random_seed(3)
+        model = prune(dense(), Seen(0.5))
+        for gate in gates(model):
+            gate.samples = False
+        optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=64.0 if scaling == "factor" else None)
+        if scaling == "dynamic":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=1024.0)
+        model.compile(optimizer, "mse")
+        model.train_on_batch(X, Y)
+        gradients[scaling] = seen[0], model.get_weights()
+    for scaling in ("factor", "dynamic"):
+        for mine, plain in zip(gradients[scaling][0], gradients["none"][0], strict=True):
+            np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-8)
+        for mine, plain in zip(gradients[scaling][1], gradients["none"][1], strict=True):
+            np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-6)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import warnings
 import zipfile
 
 import keras
@@ -14,10 +13,8 @@ import tensorflow as tf
 from tfsparsecap import Magnitude, Schedule, Supermask, SupermaskLoss, prune, strip_pruning
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap.layers import GatedDense
 from tfsparsecap.models import SoftAttention
-from tfsparsecap.pruning import PruningMethod
-from tfsparsecap.pruning.pruned_model import remembered_call
+from tfsparsecap.pruning.pruned_model import PrunedModel, remembered_call
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 3, 8)).astype("float32")
@@ -234,31 +231,6 @@ def test_mixed_precision_with_loss_scaling(method, compiled_before):
         keras.config.set_dtype_policy("float32")
 
 
-def test_gradients_of_gates_are_not_scaled_by_loss_scaling():
-    class Seen(PruningMethod):
-        def step(self, gate_gradients):
-            seen.append([np.asarray(gradient) for gradient in gate_gradients])
-
-    gradients = {}
-    for scaling in ("none", "factor", "dynamic"):
-        seen = []
-        keras.utils.set_random_seed(3)
-        model = prune(sequential(), Seen(0.5))
-        for gate in gates(model):
-            gate.samples = False
-        optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=64.0 if scaling == "factor" else None)
-        if scaling == "dynamic":
-            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=1024.0)
-        model.compile(optimizer, LOSS)
-        model.train_on_batch(X, Y)
-        gradients[scaling] = seen[0], model.get_weights()
-    for scaling in ("factor", "dynamic"):
-        for mine, plain in zip(gradients[scaling][0], gradients["none"][0], strict=True):
-            np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-8)
-        for mine, plain in zip(gradients[scaling][1], gradients["none"][1], strict=True):
-            np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.slow
 def test_custom_train_steps_and_custom_loops_prune():
     class Own(Unbuilt):
@@ -370,24 +342,6 @@ def test_compiled_functions_of_inner_models_are_not_used_after_prune_and_strip(c
     assert np.any(inner.predict(X, verbose=0))
 
 
-def test_stripping_warns_if_only_an_inner_model_was_pruned():
-    inner = keras.Sequential([keras.Input((3, 8)), keras.layers.Dense(8)], name="inner")
-    prune(inner, Supermask(0.5, total_steps=4))
-    outer = keras.Sequential([keras.Input((3, 8)), inner, keras.layers.Flatten(), keras.layers.Dense(3)])
-    outer.compile("adam", "mse")
-    outer.train_on_batch(X, np.ones((16, 3)))
-    with pytest.warns(UserWarning, match=r"inner: the model was not trained after prune"):
-        strip_pruning(outer)
-    layers = [keras.Input((8,)), GatedDense(4)]
-    with pytest.warns(UserWarning, match="gates in 1 weights that no pruning method controls"):
-        strip_pruning(keras.Sequential(layers))
-    model = prune(sequential(), Supermask(0.5, total_steps=4))
-    model.pruning.detach()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        strip_pruning(model)
-
-
 def test_gates_are_sampled_once_per_pass_in_loops_and_shared_layers():
     class Loops(keras.Model):
         """Calls a shared layer in a loop, after a layer in inference mode."""
@@ -430,3 +384,67 @@ def test_keras_compiles_with_xla_unless_the_method_does_not_support_it(compiled)
     assert not model.jit_compile
     strip_pruning(model)
     assert all(layer.supports_jit for layer in model._flatten_layers())
+
+
+def test_compiled_functions_of_models_with_the_same_layers_are_not_used_after_prune_and_strip(compiled):
+    shared = keras.layers.Dense(3, use_bias=False)
+    model, other = (keras.Sequential([keras.Input((8,)), shared]) for _ in range(2))
+    before = other.predict(X[:, 0], verbose=0)
+    prune(model, Magnitude(0.5))
+    pruned = other.predict(X[:, 0], verbose=0)
+    np.testing.assert_allclose(pruned, model.predict(X[:, 0], verbose=0))
+    assert np.any(before != pruned)
+    strip_pruning(model)
+    shared.kernel.assign(2 * shared.kernel)
+    np.testing.assert_allclose(other.predict(X[:, 0], verbose=0), 2 * pruned, rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [sequential, functional])
+def test_a_clone_can_be_trained_and_pruned(make):
+    model = prune(make(), Magnitude(0.5))
+    clone = keras.models.clone_model(model)
+    assert type(clone) is type(make())
+    trained(clone, Magnitude(0.5))
+    clone.set_weights(model.get_weights())
+    np.testing.assert_allclose(clone(X), model(X), atol=1e-6)
+
+
+def test_a_class_without_configuration_is_refused_by_save_as_without_pruning(tmp_path):
+    class Sized(Unbuilt):
+        def __init__(self, size):
+            super().__init__()
+
+    model = Sized(object())
+    model(X)
+    prune(model, Magnitude(0.5))
+    with pytest.raises(NotImplementedError, match="must override `get_config"):
+        model.save(tmp_path / "sized.keras")
+    assert isinstance(model, PrunedModel)
+
+
+def test_a_model_with_a_custom_compile_is_loaded_without_optimizer(tmp_path):
+    @keras.saving.register_keras_serializable("tests")
+    class Compiled(keras.Sequential):
+        def compile(self, *, rate):
+            super().compile(keras.optimizers.SGD(rate), LOSS)
+
+    model = prune(Compiled([keras.Input((3, 8)), *sequential().layers]), Magnitude(0.5))
+    model.compile(rate=0.1)
+    model.fit(X, Y, verbose=0)
+    model.save(tmp_path / "compiled.keras")
+    with pytest.warns(UserWarning, match="model's `compile.*` method is custom"):
+        again = keras.models.load_model(tmp_path / "compiled.keras")
+    np.testing.assert_allclose(again(X), model(X), atol=1e-6)
+    again.compile(rate=0.1)
+    again.fit(X, Y, verbose=0)
+
+
+def test_spectral_normalization_of_a_pruned_layer_is_saved_and_loaded(tmp_path):
+    normalized = keras.layers.SpectralNormalization(keras.layers.Dense(6))
+    model = keras.Sequential([keras.Input((3, 8)), keras.layers.Flatten(), normalized, keras.layers.Dense(3)])
+    trained(model, Magnitude(0.5)).save(tmp_path / "normalized.keras")
+    again = keras.models.load_model(tmp_path / "normalized.keras")
+    for one in (model, again):
+        one.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
+    np.testing.assert_allclose(again(X), model(X), atol=1e-5)
+    assert strip_pruning(again).layers[1].kernel is again.layers[1].layer.kernel

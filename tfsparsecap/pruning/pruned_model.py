@@ -1,6 +1,7 @@
 """The class of a pruned model: the original class with the mixin `PrunedModel`."""
 
 import functools
+import gc
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
 from tfsparsecap.pruning.feedback import ValidationDriven, with_feedback
 from tfsparsecap.pruning.method import PruningMethod
 
+#: Attributes of a model with functions that Keras traced.
+_COMPILED = ("train_function", "test_function", "predict_function")
+
 if TYPE_CHECKING:
     from keras import Model as _MixedModel
 else:
@@ -26,6 +30,11 @@ class PrunedModel(_MixedModel):
     stock_class: type[keras.Model]
     pruning: PruningMethod
     optimizer: Any
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        # Keras's `clone_model` creates a functional model from the class of another one. The clone has no
+        # pruning method.
+        return cls.stock_class(*args, **kwargs)
 
     def call(self, *args: Any, **kwargs: Any) -> tf.Tensor:
         if not getattr(self, "inputs", None):  # a subclassed model
@@ -77,8 +86,15 @@ class PrunedModel(_MixedModel):
             super().compile_from_config(config)
             self._build_optimizer()
             return
-        # Keras does not support this for classes that override `compile`; the config has its arguments.
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        # Keras does not support this for classes that override `compile`; the config has the arguments of
+        # Keras's `compile`.
+        arguments = keras.saving.deserialize_keras_object(config)
+        try:
+            inspect.signature(type(self).stock_class.compile).bind(self, **arguments)
+        except TypeError:
+            super().compile_from_config(config)  # Keras warns and does not compile the model
+            return
+        self.compile(**arguments)
         self._build_optimizer()
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
@@ -110,7 +126,7 @@ class PrunedModel(_MixedModel):
         return {
             "stock_class": keras.saving.get_registered_name(stock),
             "module": stock.__module__,
-            "config": super().get_config(),
+            "config": self._stock_config(),
             "build_config": self.get_build_config(),
             "method": keras.saving.serialize_keras_object(self.pruning),
             "gated": list(gates_of),
@@ -118,6 +134,15 @@ class PrunedModel(_MixedModel):
             "fixed": [i for i, own in gates_of.items() if all(gate.fixed for gate in own)],
             "ungated_layers": self.pruning.ungated_layers,
         }
+
+    def _stock_config(self) -> dict:
+        # Keras records the arguments of classes without `get_config`, unless a subclass has one.
+        pruned = type(self)
+        self.__class__ = pruned.stock_class
+        try:
+            return self.get_config()
+        finally:
+            self.__class__ = pruned
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> keras.Model:
@@ -141,6 +166,7 @@ class PrunedModel(_MixedModel):
             # Layers of a functional model already have their gates.
             if type(layers[index]) in GATED_FORMS:
                 gate_in_place(layers[index], method.block_shape)
+        _restore_normalized_kernels(model)
         for index in config["fixed"]:
             for gate in layers[index].gate_of.values():
                 gate.fix()
@@ -148,6 +174,16 @@ class PrunedModel(_MixedModel):
         method.ungated_layers = config["ungated_layers"]
         make_pruned(model, method)
         return model
+
+
+def _restore_normalized_kernels(model: keras.Model) -> None:
+    """Lets `SpectralNormalization` layers that were built around gated layers normalize the raw weights."""
+    for layer in keras_internals.nested_layers(model):
+        if not isinstance(layer, keras.layers.SpectralNormalization):
+            continue
+        for name in getattr(layer.layer, "gate_of", ()):
+            with keras_internals.unlocked(layer):
+                layer.kernel = layer.layer.stored_weight(name)
 
 
 def remembered_call(model: keras.Model) -> tuple[tuple, dict[str, Any]] | None:
@@ -270,10 +306,21 @@ def make_stock(model: keras.Model) -> None:
 
 
 def forget_compiled_functions(model: keras.Model) -> None:
-    """Drops the functions that Keras traced for `model` and models inside it: they contain the old layers."""
-    for part in keras_internals.nested_layers(model):
-        if isinstance(part, keras.Model):
-            part.train_function = part.test_function = part.predict_function = None
+    """Drops the functions that Keras traced for `model` and all models with the same layers.
+
+    They contain the old layers.
+    """
+    parts = keras_internals.nested_layers(model)
+    changed = {id(part) for part in parts}
+    models = [part for part in parts if isinstance(part, keras.Model)]
+    # A layer does not know the models that contain it.
+    for other in gc.get_objects():
+        if issubclass(type(other), keras.Model) and any(vars(other).get(name) for name in _COMPILED):
+            layers = keras_internals.nested_layers(other, include_self=False)
+            if any(id(layer) in changed for layer in layers):
+                models.append(other)
+    for part in models:
+        part.train_function = part.test_function = part.predict_function = None
 
 
 def _layers_except_gates(model: keras.Model) -> list[keras.Layer]:
