@@ -331,3 +331,52 @@ def test_a_block_that_does_not_fit_causes_one_warning():
     for word in ("odd_one", "kernel", "(24, 4)", "(16, 1)", "(8, 1)"):
         assert word in str(caught[0].message)
     assert layer.kernel_gate.logits.shape == (3, 4)
+
+
+class Rematerialized(keras.layers.Layer):
+    def __init__(self, wrap):
+        super().__init__()
+        self.first, self.last, self.wrap = GatedDense(5, "tanh"), GatedDense(2), wrap
+
+    def call(self, inputs):
+        return self.wrap(lambda x: self.last(self.first(x)))(inputs)
+
+
+def rematerialized(wrap):
+    keras.utils.set_random_seed(3)
+    layer = Rematerialized(wrap)
+    layer(tf.ones([1, 4]))
+    for gate in gates(layer):
+        gate.samples = False
+        gate.logits.assign(keras.random.normal(gate.logits.shape))
+    return layer
+
+
+@pytest.mark.parametrize("wrap", [keras.remat, tf.recompute_grad])
+@pytest.mark.parametrize("function", [lambda call: call, tf.function])
+def test_gates_and_weights_learn_inside_remat(wrap, function):
+    inputs = tf.random.normal([3, 4])
+
+    def gradients(layer):
+        def call():
+            with tf.GradientTape() as tape, sample_gates_once(layer, training=True):
+                loss = tf.reduce_sum(layer(inputs, training=True) ** 2)
+            return tape.gradient(loss, [variable.value for variable in layer.trainable_variables])
+
+        return function(call)()
+
+    for mine, plain in zip(
+        gradients(rematerialized(wrap)), gradients(rematerialized(lambda f: f)), strict=True
+    ):
+        np.testing.assert_allclose(mine, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_gates_that_are_sampled_are_refused_inside_remat():
+    layer = rematerialized(keras.remat)
+    for gate in gates(layer):
+        gate.samples = True
+    assert layer(tf.ones([1, 4])).shape == (1, 2)
+    with pytest.raises(InputError, match=r"samples its gates, which keras\.remat"):
+        layer(tf.ones([1, 4]), training=True)
+    with tf.GradientTape() as tape, tape.stop_recording():
+        assert layer.last(tf.ones([1, 5]), training=True).shape == (1, 2)

@@ -77,6 +77,7 @@ def test_the_error_of_a_failed_conversion_is_an_exception():
         (lambda model: keras_internals.ConvLSTMCell, "get_dropout_mask"),
         (lambda model: built_with_averages(model), "_model_variables_moving_average"),
         (lambda model: tf.__internal__, "FuncGraph"),
+        (lambda model: keras_internals.pywrap_tfe, "TFE_Py_TapeSetIsStopped"),
         (lambda model: keras_internals.model_optimization()[0], "PolynomialDecay"),
         (lambda model: keras_internals.model_optimization()[0], "ConstantSparsity"),
         (lambda model: keras_internals.model_optimization()[1].Pruning, "conditional_mask_update"),
@@ -137,6 +138,22 @@ def test_sublayers_can_be_added_to_an_unlocked_layer_and_removed(model):
     assert added not in keras_internals.nested_layers(dense)
     with pytest.raises(ValueError, match="already built"):
         dense.added = added
+
+
+def test_code_that_runs_again_for_the_gradients_is_recognised():
+    seen = []
+
+    def function(x):
+        seen.append((keras_internals.recording_is_stopped(), keras_internals.will_be_recomputed()))
+        return 2 * x
+
+    x = tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        y = keras.remat(function)(function(x))
+        with tape.stop_recording():
+            function(x)
+    tape.gradient(y, x)
+    assert seen == [(False, False), (True, True), (False, False), (False, False)]
 
 
 def test_a_variable_is_read_in_its_own_dtype():

@@ -226,7 +226,21 @@ class Gate(keras.layers.Layer):
 
         Args:
             weight: variable of the shape given to `build`; always the same one.
+
+        Raises:
+            InputError: gates are sampled inside `keras.remat`, which would sample them again for the
+                gradients.
         """
+        if keras_internals.recording_is_stopped():
+            if not self._samples(keras_internals.training_of_call()):
+                # The gradients are computed later, from the variables that are read here.
+                return self.call(tf.convert_to_tensor(weight), training=False)
+            if keras_internals.will_be_recomputed():
+                raise InputError(
+                    f"{self.path or self.name} samples its gates, which keras.remat (tf.recompute_grad) would"
+                    " sample again for the gradients: prune with a method that does not sample, such as"
+                    " Supermask, or call the layer without remat"
+                )
         held = draws.find_in_scopes(id(self))
         if held is None:
             training = keras_internals.training_of_call()
@@ -242,7 +256,7 @@ class Gate(keras.layers.Layer):
     def mask(self, training: bool | None = False) -> tf.Tensor:
         """Returns the states of the gates: float32 zeros and ones, one per block; sampled in training."""
         probability = tf.sigmoid(tf.convert_to_tensor(self.logits))
-        if not (self.samples and self.trainable) or training is None or training is False:
+        if not self._samples(training):
             return straight_through_round(probability)
         seed = self.seed_generator.next()
         if training is True:
@@ -252,6 +266,9 @@ class Gate(keras.layers.Layer):
             lambda: straight_through_bernoulli(probability, seed),
             lambda: straight_through_round(probability),
         )
+
+    def _samples(self, training: Any) -> bool:
+        return self.samples and self.trainable and training is not None and training is not False
 
     def expand(self, mask: tf.Tensor) -> tf.Tensor:
         """Expands values of the logits' shape, one per block, to the shape of the weight."""

@@ -9,6 +9,7 @@ import importlib
 import math
 import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ from keras.src.backend.common import global_state
 from keras.src.backend.tensorflow import numpy as tensorflow_numpy
 from keras.src.layers.rnn.conv_lstm import ConvLSTMCell as ConvLSTMCell
 from keras.src.models.functional import Functional
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.ops import custom_gradient
 
 from tfsparsecap.errors import InputError
 
@@ -40,6 +43,19 @@ def training_of_call() -> Any:
     """Returns the `training` argument that layers called now inherit: a bool, a tensor or None."""
     context = call_context()
     return None if context is None else context.get_value("training")
+
+
+def recording_is_stopped() -> bool:
+    """Whether gradients are not recorded now, as inside `keras.remat`, which computes them later."""
+    return pywrap_tfe.TFE_Py_TapeSetIsStopped()
+
+
+def will_be_recomputed() -> bool:
+    """Whether the code runs inside `tf.recompute_grad` or `keras.remat`, and runs again for the gradients."""
+    if not recording_is_stopped():
+        return False
+    frames = (frame for frame, _ in traceback.walk_stack(None))
+    return any(frame.f_code.co_filename == custom_gradient.__file__ for frame in frames)
 
 
 def nested_layers(layer: keras.Layer, include_self: bool = True) -> list[keras.Layer]:
