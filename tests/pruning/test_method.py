@@ -237,3 +237,34 @@ def test_stripping_warns_if_only_an_inner_model_was_pruned():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         strip_pruning(model)
+
+
+@pytest.mark.parametrize(
+    ("method", "complete"),
+    [
+        (lambda: Supermask(0.5, 6, schedule=Schedule(begin=0.2, end=0.5)), 3),
+        (lambda: SupermaskLoss(0.5, 6, schedule=Schedule(end=0.5)), 3),
+        (lambda: SNIP(0.5, 6, batches=2), 2),
+        (lambda: Magnitude(0.5, 6, schedule=Schedule(begin=0.5)), 4),
+        (lambda: Gradual(0.5, 8, schedule=Schedule(begin=0.2, end=0.5)), 4),
+        (lambda: LotteryTicket(0.5, 6), 3),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*may differ from")
+def test_stripping_explains_that_weights_of_an_earlier_epoch_were_restored(method, complete):
+    model = prune(layers(16, 32, 8), method())
+    initial = model.get_weights()
+    fitted(model, 5)  # the training may also have stopped early
+    assert float(model.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
+    model.set_weights(initial)
+    message = rf"is 0\.0% instead of 50\.0%, .* complete after {complete} of 5 steps: .*restore_best_weights"
+    with pytest.warns(UserWarning, match=message):
+        strip_pruning(model)
+
+
+def test_with_gradient_accumulation_each_batch_is_a_step():
+    model = prune(layers(16, 32, 8), Supermask(0.5, 8, schedule=Schedule(begin=0.2, end=0.8)))
+    model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=4), "mse")
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0)
+    assert int(model.pruning.steps_done) == 8
+    assert float(model.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)

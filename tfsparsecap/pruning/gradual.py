@@ -94,6 +94,10 @@ class Gradual(FixedMask):
     def most_closed(self) -> int:
         return closed_in_layers(self.gates, self.sparsity)
 
+    @property
+    def complete_after(self) -> int | None:
+        return self.updates.last + 1
+
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         # tfmot's update waits for all replicas, which is impossible inside a branch of one replica.
         once_for_all(self._rank_if_due)

@@ -135,6 +135,10 @@ class LotteryTicket(FixedMask):
             return closed_in_layers(self.gates, self.sparsity)
         return super().most_closed()
 
+    @property
+    def complete_after(self) -> int | None:
+        return self.pruning_steps[-1] if self.rounds else 0
+
     def wrap(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         wrapped = super().wrap(optimizer)
         if self.rounds and not isinstance(wrapped, keras.optimizers.LossScaleOptimizer):

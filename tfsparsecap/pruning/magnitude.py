@@ -78,6 +78,10 @@ class Magnitude(FixedMask):
         if self.pruning_step is None:
             self.close_smallest(self.sparsity)
 
+    @property
+    def complete_after(self) -> int | None:
+        return 0 if self.pruning_step is None else self.pruning_step + 1
+
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         if self.pruning_step is not None:
             due = tf.convert_to_tensor(self.steps_done) == self.pruning_step

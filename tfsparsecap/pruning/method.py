@@ -28,7 +28,8 @@ class PruningMethod:
 
     Args:
         sparsity: share of the gated weights to remove, 0 to below 1.
-        total_steps: optimizer steps of the training; None if not known.
+        total_steps: optimizer steps of the training; None if not known. With gradient accumulation, each
+            batch counts as a step, here and in all methods and schedules.
         block_shape: (inputs, outputs) weights per gate.
         schedule: when gates are closed; only for methods that name the options they use in
             `schedule_options`.
@@ -272,6 +273,11 @@ class PruningMethod:
         """
         return optimizer.iterations
 
+    @property
+    def complete_after(self) -> int | None:
+        """Number of steps after which the sparsity is the requested one; None if not known."""
+        return None
+
     def finalize(self) -> str | None:
         """Restores the state to keep, if that is not the last one. `strip_pruning` calls it.
 
@@ -290,6 +296,15 @@ class PruningMethod:
             return (
                 f"the model was not trained after prune, so its sparsity is 0.0% instead of {target:.1%}:"
                 f" train it first{'' if total is None else f', for total_steps={total}'}"
+            )
+        complete = self.complete_after
+        coarsest = max(gate.block_size for gate in self.gates) / max(1, self.moving_size)
+        if complete is not None and steps >= complete and reached < target - max(_TOLERANCE, coarsest):
+            return (
+                f"the sparsity is {reached:.1%} instead of {target:.1%}, although the pruning was complete"
+                f" after {complete} of {steps} steps: if weights of an earlier epoch were restored"
+                " (restore_best_weights), consider only epochs after that step, such as with"
+                " EarlyStopping(start_from_epoch=...); layers that were frozen in that step were not pruned"
             )
         if total is not None and steps < total and reached < target - 0.01:
             return (

@@ -53,6 +53,8 @@ def prune(
     then a share of the weights behind the other gates, until the layer is trainable again. As always in
     Keras, compile the model again after you freeze layers.
 
+    `total_steps` of the methods counts calls of the optimizer: with `gradient_accumulation_steps`, batches.
+
     `keras.models.clone_model` copies neither the method nor all gates: call `prune` on the copy, too.
 
     Prune the outermost model that is trained: if a pruned model is only a layer of it, nothing is pruned. To

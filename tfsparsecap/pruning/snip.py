@@ -75,6 +75,10 @@ class SNIP(PruningMethod):
         skipped = tf.minimum(tf.convert_to_tensor(self.steps_done), self.batches)
         return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.int64) + skipped
 
+    @property
+    def complete_after(self) -> int | None:
+        return self.batches
+
     def finalize(self) -> str | None:
         steps = int(tf.convert_to_tensor(self.steps_done))
         if 0 < steps < self.batches:

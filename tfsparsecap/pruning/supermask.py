@@ -89,6 +89,10 @@ class Supermask(PruningMethod):
         for gate in self.gates:
             gate.closed_weights_learn = True
 
+    @property
+    def complete_after(self) -> int | None:
+        return self.updates.last + 1
+
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         step, updates = tf.convert_to_tensor(self.steps_done), self.updates
         learning = step <= updates.last

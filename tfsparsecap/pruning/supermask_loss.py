@@ -166,6 +166,10 @@ class SupermaskLoss(PruningMethod):
         driven = self.sparsity_weight > 0.0 and self.last_step is None
         return self.sparsity if driven or self._cuts else None
 
+    @property
+    def complete_after(self) -> int | None:
+        return self.last_step + 1 if self._cuts and self.last_step is not None else None
+
     def least_learning_rate(self, size: int, distance: float | None = None) -> float:
         """The smallest gate learning rate with which the sparsity loss alone takes gates to 0.
 
