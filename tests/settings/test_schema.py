@@ -10,6 +10,7 @@ from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
 from tfsparsecap.settings.build import make_captioner
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.files import load_config
+from tfsparsecap.training.first_run import first_and_second
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 FILES = sorted(
@@ -53,7 +54,8 @@ def test_the_number_of_parameters_is_that_of_the_paper(name, words):
 @pytest.mark.parametrize("name", FILES)
 def test_every_configuration_can_be_trained(name):
     config = load_config(CONFIGS / f"{name}.yaml", ["data.folder=somewhere"])
-    check_settings(config)
+    for run in first_and_second(config) if config.training.first else [config]:
+        check_settings(run)
     # Runs are named like their files, so that no two of them share a folder.
     assert config.name == name.replace("/", "_").replace("-", "_").lower()
     if config.data.radix_base:
