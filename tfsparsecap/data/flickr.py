@@ -147,12 +147,13 @@ def _captions(path: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
     else:
         advice = "its first line must be image,caption (CSV); for other formats use data.kind=table"
         rows = csv_rows(path, ("image", "caption", ""), bad, advice)
-    for where, name, (text,), _ in rows:
-        name, caption = unicodedata.normalize("NFC", name.strip()), clean_caption(text)
-        if caption:
-            yield name, caption
-        else:
-            bad.add(where, f"the caption of {name} is empty")
+    for where, name, texts, _ in rows:
+        name = unicodedata.normalize("NFC", name.strip())
+        for caption in map(clean_caption, texts or [""]):
+            if caption:
+                yield name, caption
+            else:
+                bad.add(where, f"the caption of {name} is empty")
 
 
 def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords) -> Iterator[Row]:
