@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from tfsparsecap.data.array_files import array_header
 from tfsparsecap.data.images import has_other_colours, read_view
 from tfsparsecap.data.litert_encoder import litert_encoder
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
@@ -205,11 +206,12 @@ def _open(array_file: Path, index_file: Path, digest: str, shape: tuple[int, ...
         return None
     try:
         index = json.loads(index_file.read_text(encoding="utf-8"))
+        with array_file.open("rb") as stream:
+            stored, _, dtype = array_header(stream)
+        # NumPy 2 crashes if it maps a file whose values have no bytes.
+        if dtype != np.float16 or stored != (len(index["images"]), *shape) or index["digest"] != digest:
+            return None
         features = np.load(array_file, mmap_mode="r", allow_pickle=False)
-        if index["digest"] != digest or len(features) != len(index["images"]):
-            return None
-        if features.dtype != np.float16 or features.shape[1:] != shape:
-            return None
         skipped = [Skipped(str(where), str(why)) for where, why in index["skipped"]]
         row_of = {str(name): row for row, name in enumerate(index["images"])}
     except DAMAGE:
