@@ -84,12 +84,7 @@ def test_other_settings_of_the_first_run_and_nothing_to_resume_are_refused(tmp_p
 )
 def test_contradictions_are_reported_before_anything_is_trained(tmp_path, settings, more, message):
     with pytest.raises(InputError, match=message):
-        train(
-            tmp_path,
-            [*settings[:-1], FIRST, more]
-            if not more.startswith("training.first")
-            else [*settings[:-1], more],
-        )
+        train(tmp_path, [*settings, more])
     assert not list(tmp_path.iterdir())
 
 
