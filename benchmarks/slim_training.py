@@ -42,27 +42,17 @@ NETWORKS = {
     "uniform": "narrower by the same factor, from scratch",
     "scratch": "the slim network's widths, from scratch",
 }
-_BATCH, _ITERATIONS = 128, 5
-# The peak of the learning rate, for slimming, too: with a third of it, slim networks are worse.
-_RATE = 0.1
-# Parts of an epoch between which slimming may remove channels: it does so in the first half of its epochs.
-_PARTS = 2
-# What the learning rate does, see `_compile`: change the name with it.
-_SCHEDULE = "cosine after a warm-up of 5 %"
-# The recipe of results and weights that do not name theirs. It stays as it is.
-_UNNAMED = {
+#: What a result depends on besides epochs, seed and network.
+RECIPE = {
+    # What `_compile` does: change this with it.
     "schedule": "cosine after a warm-up of 5 %",
+    # The peak, for slimming, too: with a third of it, slim networks are worse.
     "learning_rate": 0.1,
     "batch": 128,
     "iterations": 5,
+    # Of an epoch, between which slimming may remove channels: it does so in the first half of its epochs.
     "parts": 2,
 }
-
-
-def recipe() -> dict[str, Any]:
-    """What a result depends on besides epochs, seed and network."""
-    values = (_SCHEDULE, _RATE, _BATCH, _ITERATIONS, _PARTS)
-    return dict(zip(_UNNAMED, values, strict=True))
 
 
 class Runs:
@@ -88,7 +78,7 @@ class Runs:
         Raises:
             InputError: the file is damaged.
         """
-        return [row for row in self._rows() if recipe().items() <= {**_UNNAMED, **row}.items()]
+        return [row for row in self._rows() if RECIPE.items() <= row.items()]
 
     def _rows(self) -> list[dict[str, Any]]:
         """The results of all recipes."""
@@ -110,12 +100,12 @@ class Runs:
         cost, classes = cost_of(model), model.predict(images, 500, verbose=0).argmax(axis=1)
         found = {"accuracy": float((classes == labels.ravel()).mean())}
         found |= {"flops": cost.flops, "parameters": cost.parameters}
-        lines = [json.dumps(row) + "\n" for row in (*self._rows(), {**key, **recipe(), **found})]
+        lines = [json.dumps(row) + "\n" for row in (*self._rows(), {**key, **RECIPE, **found})]
         atomic_write(self.output / "results.jsonl", "".join(lines))
 
     def _network(self, name: str, seed: int) -> keras.Model:
         """A trained network; trains it, and those it depends on, if it is missing."""
-        path = self.output / f"{name}-{self.epochs}-{seed}{_suffix()}.keras"
+        path = self.output / f"{name}-{self.epochs}-{seed}-{_digest()}.keras"
         if path.exists():
             return load_model(path, "delete it to train it again")
         start = self._network("dense" if name == "slim" else "slim", seed) if name != "dense" else None
@@ -123,10 +113,10 @@ class Runs:
         print(f"{NETWORKS[name]}, seed {seed}", flush=True)
         if name == "slim":
             self._compile(start, self.epochs)
-            schedule = sc.Slim(0.5, _ITERATIONS, budget="flops", multiple=2)
+            schedule = sc.Slim(0.5, RECIPE["iterations"], budget="flops", multiple=2)
             data, arguments = self._data()
-            arguments["steps_per_epoch"] = max(1, self._steps() // _PARTS)
-            folder, epochs = path.with_suffix(""), _PARTS * self.epochs
+            arguments["steps_per_epoch"] = max(1, self._steps() // RECIPE["parts"])
+            folder, epochs = path.with_suffix(""), RECIPE["parts"] * self.epochs
             model = schedule.fit(start, data, epochs=epochs, folder=folder, **arguments)
         else:
             if start is None:
@@ -148,30 +138,31 @@ class Runs:
         steps = epochs * self._steps()
         warmup = max(1, steps // 20)
         rates = keras.optimizers.schedules.CosineDecay(
-            0.0, steps - warmup, warmup_target=_RATE, warmup_steps=warmup
+            0.0, steps - warmup, warmup_target=RECIPE["learning_rate"], warmup_steps=warmup
         )
         # With momentum 0.9, Keras's weight decay of 5e-3 is an L2 penalty of 5e-4.
         optimizer = keras.optimizers.SGD(rates, momentum=0.9, nesterov=True, weight_decay=5e-3)
         loss, metrics = "sparse_categorical_crossentropy", ["accuracy"]
         model.compile(
-            optimizer, loss, metrics=metrics, steps_per_execution=min(50, max(1, self._steps() // _PARTS))
+            optimizer,
+            loss,
+            metrics=metrics,
+            steps_per_execution=min(50, max(1, self._steps() // RECIPE["parts"])),
         )
 
     def _steps(self) -> int:
-        return max(1, len(self.splits[0][0]) // _BATCH)
+        return max(1, len(self.splits[0][0]) // RECIPE["batch"])
 
     def _data(self) -> tuple[tf.data.Dataset, dict[str, Any]]:
         images, labels = self.splits[0]
         data = tf.data.Dataset.from_tensor_slices((images, labels.ravel())).shuffle(len(images)).repeat()
-        data = data.map(crop_and_flip).batch(_BATCH).prefetch(2)
+        data = data.map(crop_and_flip).batch(RECIPE["batch"]).prefetch(2)
         return data, {"steps_per_epoch": self._steps(), "verbose": 2}
 
 
-def _suffix() -> str:
-    """Part of the name of a file of weights: a digest of the recipe, unless it is `_UNNAMED`."""
-    mine = recipe()
-    text = json.dumps(mine, sort_keys=True)
-    return "" if mine == _UNNAMED else f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+def _digest() -> str:
+    """Names the recipe in the names of files of weights."""
+    return hashlib.sha256(json.dumps(RECIPE, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _uniform(flops: float) -> keras.Model:
@@ -227,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = _arguments(argv)
     check_number("--seeds", options.seeds, at_least=1)
-    check_number("--epochs", options.epochs, at_least=_ITERATIONS)
+    check_number("--epochs", options.epochs, at_least=RECIPE["iterations"])
     runs = Runs(options.output, load("cifar10", options.data), options.epochs)
     for seed in range(1, options.seeds + 1):
         for name in NETWORKS:

@@ -55,26 +55,29 @@ def test_networks_have_the_same_cost_and_are_trained_once(monkeypatch, tmp_path,
 
 
 @pytest.mark.slow
-def test_results_and_weights_of_another_schedule_are_not_used(monkeypatch, tmp_path):
-    row = {"epochs": 5, "seed": 1, "network": "dense", "accuracy": 0.8, "flops": 9, "parameters": 9}
-    (tmp_path / "results.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "dense-5-2.keras").write_bytes(b"damaged")
-    runs = slim_training.Runs(tmp_path, (SPLIT, SPLIT), 5)
-    runs.run("dense", 1)  # the result without a recipe is that of the first one
-    assert runs.results() == [row]
-    with pytest.raises(InputError, match=r"dense-5-2\.keras"):
-        runs.run("dense", 2)
-    monkeypatch.setattr(slim_training, "_RATE", 0.03)
+def test_results_and_weights_of_another_recipe_are_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(slim_training, "resnet32", small_network)
-    assert runs.results() == []
+    runs = slim_training.Runs(tmp_path, (SPLIT, SPLIT), 5)
     runs.run("dense", 1)
-    (new,) = runs.results()
-    assert new["learning_rate"] == 0.03 and len(list(tmp_path.glob("dense-5-1-*.keras"))) == 1
-    assert json.loads((tmp_path / "results.jsonl").read_text().splitlines()[0]) == row
-    monkeypatch.setattr(slim_training, "_RATE", 0.1)
-    assert runs.results() == [row]
-    monkeypatch.setattr(slim_training, "_SCHEDULE", "constant")
-    assert runs.results() == []
+    (first,) = runs.results()
+    with monkeypatch.context() as other:
+        other.setitem(slim_training.RECIPE, "learning_rate", 0.03)
+        assert runs.results() == []
+        runs.run("dense", 1)
+        (second,) = runs.results()
+        assert (second["learning_rate"], len(list(tmp_path.glob("dense-5-1-*.keras")))) == (0.03, 2)
+    assert runs.results() == [first]
+    assert [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()] == [
+        first,
+        second,
+    ]
+
+
+def test_damaged_weights_are_named(tmp_path):
+    runs = slim_training.Runs(tmp_path, (SPLIT, SPLIT), 5)
+    (tmp_path / f"dense-5-2-{slim_training._digest()}.keras").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"dense-5-2-\w+\.keras"):
+        runs.run("dense", 2)
 
 
 def test_table_shows_mean_and_spread():
