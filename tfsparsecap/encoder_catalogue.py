@@ -13,9 +13,7 @@ LITE = "efficientnet_lite"
 APACHE, MIT, BSD, CC_BY = "Apache-2.0", "MIT", "BSD-3-Clause", "CC-BY-4.0"
 KERAS = "Keras (download)"
 HUB = "Hugging Face Hub (download)"
-PACKAGE = "Python package"
 SLIM = "file of TF-Slim"
-FILE = "file"
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,10 @@ class EncoderEntry:
 # Licences: those that Keras and the authors name for their weights.
 CATALOGUE = {
     "tiny_vit_5m": EncoderEntry(80.7, 5_080_980, 1_254_854_720, 224, (7, 7, 320), MIT, HUB),
-    "efficientnet_lite0": EncoderEntry(75.1, 3_413_024, 383_907_552, 224, (7, 7, 1280), APACHE, PACKAGE),
-    "efficientnet_lite1": EncoderEntry(76.7, 4_189_344, 598_905_232, 240, (8, 8, 1280), APACHE, PACKAGE),
-    "efficientnet_lite2": EncoderEntry(77.6, 4_869_168, 858_456_272, 260, (9, 9, 1280), APACHE, PACKAGE),
-    "efficientnet_lite3": EncoderEntry(79.8, 6_992_768, 1_382_041_872, 280, (9, 9, 1280), APACHE, FILE),
+    "efficientnet_lite0": EncoderEntry(75.1, 3_413_024, 383_907_552, 224, (7, 7, 1280), APACHE, HUB),
+    "efficientnet_lite1": EncoderEntry(76.7, 4_189_344, 598_905_232, 240, (8, 8, 1280), APACHE, HUB),
+    "efficientnet_lite2": EncoderEntry(77.6, 4_869_168, 858_456_272, 260, (9, 9, 1280), APACHE, HUB),
+    "efficientnet_lite3": EncoderEntry(79.8, 6_992_768, 1_382_041_872, 280, (9, 9, 1280), APACHE, HUB),
     "mobilenet_v1": EncoderEntry(68.4, 1_832_976, 324_632_448, 224, (7, 7, 768), APACHE, KERAS),
     "inception_v1": EncoderEntry(69.8, 3_278_912, 1_383_603_200, 224, (14, 14, 832), APACHE, SLIM),
     "VGG16": EncoderEntry(71.3, 14_714_688, 15_346_630_656, 224, (7, 7, 512), CC_BY, KERAS),

