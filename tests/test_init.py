@@ -4,17 +4,20 @@ import ast
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
 import tfsparsecap
 
+MODELS = Path(__file__).resolve().parent.parent / "android_demo" / "models" / "models.tar.xz"
+
 # Runs with the dependencies of `sc.prune` only: all those of extras are missing.
 IMPORT = """
 import sys
 import keras
-extras = "tensorflow_text keras_cv ai_edge_litert pycocoevalcap PIL pydantic omegaconf tqdm psutil"
+extras = "tensorflow_text keras_cv ai_edge_litert pycocoevalcap PIL pydantic omegaconf tqdm"
 extras += " matplotlib jinja2 tensorflow_model_optimization"
 for name in list(sys.modules):
     if name.split(".")[0] in extras.split():
@@ -29,20 +32,37 @@ for name in set(tfsparsecap.__all__) - {"load", "check_exportable", "export_mode
     assert getattr(tfsparsecap, name)
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
 tfsparsecap.summary(tfsparsecap.prune(model, tfsparsecap.Supermask(sparsity=0.5, total_steps=9)))
-for name, extra in (("load", "captions"), ("check_exportable", "export"), ("export_model", "export")):
+for name in ("load", "check_exportable", "export_model"):
     try:
         getattr(tfsparsecap, name)
     except ImportError as error:
-        assert f"pip install 'tfsparsecap[{extra}]'" in str(error), error
+        assert f"pip install 'tfsparsecap[export]'" in str(error), error
     else:
         raise AssertionError(name)
 print("done")
 """
 
+# Runs with the dependencies of the extra `export` only.
+EXPORT = """
+import sys
+extras = "tensorflow_text keras_cv pycocoevalcap pydantic omegaconf safetensors huggingface_hub matplotlib"
+sys.modules.update(dict.fromkeys(f"{extras} jinja2 tensorflow_model_optimization".split()))
+import keras, numpy as np, tfsparsecap as sc
+file, captioner, run = sys.argv[1:]
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+sc.check_exportable(model)
+sc.export_model(model, file, samples=[np.ones((2, 4), "float32")])
+print(sc.load(captioner).generate(np.full((9, 9, 3), 99, "uint8"))[0])
+try:
+    sc.load(run)
+except ImportError as error:
+    print(error)
+"""
 
-def python(code: str, **environment: str) -> subprocess.CompletedProcess:
+
+def python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -55,6 +75,18 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess:
 def test_import_needs_no_extras_and_registers_all_classes_with_keras():
     done = python(IMPORT)
     assert done.stdout.strip().endswith("done"), done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_the_extra_export_exports_models_and_captions_images(tmp_path):
+    with tarfile.open(MODELS) as archive:
+        archive.extract("small.tflite", tmp_path, filter="data")
+    paths = (tmp_path / "model.tflite", tmp_path / "small.tflite", tmp_path)
+    done = python(EXPORT, *map(str, paths))
+    assert paths[0].exists(), done.stderr[-3000:]
+    *_, caption, message = done.stdout.strip().splitlines()
+    assert len(caption.split()) > 3
+    assert message.endswith("pip install 'tfsparsecap[captions]', or load an exported file")
 
 
 def test_another_keras_backend_is_refused():

@@ -21,7 +21,7 @@ __all__ = [
 
 # Imported when they are first used: name -> module, and the extra that installs what the module needs.
 _LAZY = {
-    "load": ("tfsparsecap.inference", "captions"),
+    "load": ("tfsparsecap.inference", "export"),
     "check_exportable": ("tfsparsecap_export", "export"),
     "export_model": ("tfsparsecap_export", "export"),
 }

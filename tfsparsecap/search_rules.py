@@ -4,13 +4,16 @@ As in `decoding`, all shapes are static and all operations are TensorFlow Lite b
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
 from tfsparsecap.search_options import SearchOptions
+
+if TYPE_CHECKING:
+    from tfsparsecap.data.tokenizers import Tokenizer
 
 #: Each broken rule lowers the rank of a caption by this, far more than any log-probability.
 BROKEN_RULE = 1000.0
@@ -55,9 +58,9 @@ class SearchRules:
         self,
         captioner: Captioner,
         options: SearchOptions,
-        vocabulary: Tokenizer | Sequence[str] | None = None,
+        vocabulary: "Tokenizer | Sequence[str] | None" = None,
     ) -> None:
-        tokenizer = vocabulary if isinstance(vocabulary, Tokenizer) else None
+        tokenizer = None if isinstance(vocabulary, Sequence) else vocabulary
         unknown = tokenizer.unknown_id if tokenizer else UNKNOWN
         special = {captioner.pad_id, captioner.start_id, captioner.end_id, unknown}
         words = _words(vocabulary, special)
@@ -166,12 +169,12 @@ class SearchRules:
         return {"spent": tf.where(here, tf.expand_dims(again, 1), loop["spent"])}
 
 
-def _words(vocabulary: Tokenizer | Sequence[str] | None, special: set[int | None]) -> dict[int, str] | None:
+def _words(vocabulary: "Tokenizer | Sequence[str] | None", special: set[int | None]) -> dict[int, str] | None:
     """The words of a vocabulary by their token ids; None if its tokens are no words, {} if it is unknown."""
     if vocabulary is None:
         return {}
     join = "words"
-    if isinstance(vocabulary, Tokenizer):
+    if not isinstance(vocabulary, Sequence):
         if vocabulary.words is not vocabulary:
             return None
         join, vocabulary = vocabulary.join, vocabulary.vocabulary

@@ -5,12 +5,11 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
-from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.inference.bundle import FORMAT_VERSION
@@ -28,6 +27,9 @@ from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthe
 from tfsparsecap_export.verify import outputs, quality
 from tfsparsecap_export.verify.quality import CaptionedSamples
 from tfsparsecap_export.write import check_output, make_bundle, plain_description
+
+if TYPE_CHECKING:
+    from tfsparsecap.data.tokenizers import Tokenizer
 
 #: Number of words per caption for which expected milliseconds are reported.
 REPORTED_WORDS = 10
@@ -60,7 +62,7 @@ class CaptionOptions:
 
     beam: int = 3
     max_length: int = 20
-    tokenizer: Tokenizer | None = None
+    tokenizer: "Tokenizer | None" = None
     vocabulary: list[str] | None = None
     search: SearchOptions | None = dataclasses.field(default_factory=SearchOptions)
     description: dict = dataclasses.field(default_factory=dict)

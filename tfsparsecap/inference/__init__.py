@@ -25,6 +25,7 @@ def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
 
     Raises:
         InputError: the path does not exist, the run is not finished, or a file is damaged.
+        ImportError: a run needs the extra `captions`, which is not installed; a file needs `export` only.
 
     Examples:
         >>> captioner = load("runs/quickstart")  # doctest: +SKIP
@@ -33,8 +34,13 @@ def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
     """
     path = Path(path)
     if os.path.isdir(path):  # unlike Path.is_dir, False for a path that nobody can use
-        from tfsparsecap.inference.finished_run import FinishedRun
-
+        try:
+            from tfsparsecap.inference.finished_run import FinishedRun
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"runs need {error.name}, which is not installed: pip install 'tfsparsecap[captions]', or"
+                " load an exported file"
+            ) from error
         return FinishedRun.load(path)
     from tfsparsecap.inference.bundle import TFLiteCaptioner
 

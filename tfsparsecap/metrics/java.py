@@ -1,14 +1,13 @@
 """Running the Java programs behind METEOR, SPICE and the PTB tokenizer, with time and memory limits."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import psutil
 
 from tfsparsecap.errors import InputError
 
@@ -58,7 +57,8 @@ def start_java(
     """
     command = [find_java(), "-Dfile.encoding=UTF-8"]
     if gigabytes is not None:
-        megabytes = min(1024 * gigabytes, psutil.virtual_memory().total * 3 // 4 >> 20)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        megabytes = min(1024 * gigabytes, memory * 3 // 4 >> 20)
         command.append(f"-Xmx{megabytes}m")
     with tempfile.TemporaryFile() as errors:
         try:

@@ -7,14 +7,9 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from pycocoevalcap.tokenizer import ptbtokenizer
-
 from tfsparsecap.errors import InputError
 from tfsparsecap.metrics.java import run_java
 from tfsparsecap.text import folded
-
-# Tokens that the COCO evaluation removes.
-_PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)
 
 # Tags such as <unk>, numbers with separators, words with inner hyphens and full stops, symbols. As in the
 # Penn Treebank "isn't" is two words (is, n't), and so are "dog's" (dog, 's) and "cannot" (can, not).
@@ -60,6 +55,8 @@ def ptb_tokenize(captions: Iterable[str]) -> list[str]:
         >>> ptb_tokenize(["A dog's ball."])
         ["a dog 's ball"]
     """
+    from pycocoevalcap.tokenizer import ptbtokenizer  # files caption images without it
+
     # The program reads and writes one caption per line.
     lines = [" ".join(caption.split()) for caption in captions]
     if not lines:
@@ -78,4 +75,5 @@ def ptb_tokenize(captions: Iterable[str]) -> list[str]:
             ' characters from the captions, or choose the tokenizer "light"'
         )
     words = [line.rstrip().split(" ") for line in tokenized]
-    return [" ".join(word for word in line if word not in _PUNCTUATION) for line in words]
+    removed = frozenset(ptbtokenizer.PUNCTUATIONS)
+    return [" ".join(word for word in line if word not in removed) for line in words]

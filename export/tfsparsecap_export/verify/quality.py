@@ -7,7 +7,6 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.confidence import Calibration, caption_length, is_good
-from tfsparsecap.metrics.scores import cider_of_images
 from tfsparsecap.search_options import FUNCTION_WORDS
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.file import LayerReport, layer_name
@@ -103,6 +102,8 @@ def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: i
 
 def ciders(content: bytes, validation: CaptionedSamples) -> np.ndarray:
     """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
+    from tfsparsecap.metrics.scores import cider_of_images  # models without captions do without it
+
     found = best_captions(content, validation.samples)
     captions = {number: validation.to_text(token_ids) for number, (token_ids, _) in enumerate(found)}
     return cider_of_images(dict(enumerate(validation.references)), captions)
@@ -139,6 +140,8 @@ def choose_float_layers(
     content, layers = encode(kept)
     if not _int8_layers(layers):
         return None
+    from tfsparsecap.metrics.scores import cider_of_images
+
     references = dict(enumerate(validation.references))
     try:
         cider_of_images(references, dict.fromkeys(references, ""))

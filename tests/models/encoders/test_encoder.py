@@ -1,16 +1,26 @@
 """Encoders: their features, frozen, trainable and gated weights, and rejected arguments."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import save_file
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gated_layers
-from tfsparsecap.models import InceptionV1Encoder, MobileNetV1Encoder
+from tfsparsecap.models import (
+    EfficientNetLiteEncoder,
+    InceptionV1Encoder,
+    MobileNetV1Encoder,
+    TinyViTEncoder,
+)
 from tfsparsecap.models.encoders.inception_v1 import inception_v1
 from tfsparsecap.pruning import Supermask, SupermaskLoss, prune, strip_pruning
 from tfsparsecap.slimming.plan import slim
+
+from .timm_features import CHANNELS, FILE, NETWORKS, fill, image
 
 
 @pytest.fixture(scope="module")
@@ -320,3 +330,18 @@ def test_a_replaced_network_can_be_partly_frozen(images):
     part = encoder.frozen_part()
     assert part.features_shape[1] < small().features_shape[1]
     np.testing.assert_allclose(encoder.finish(part(images)), encoder(images), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_features_equal_those_of_timm(network, tmp_path):
+    with np.load(FILE) as file:
+        expected, shapes = file[network], json.loads(str(file[f"{network}.shapes"]))
+    save_file(fill(shapes), tmp_path / "model.safetensors")
+    if network == "tiny_vit_5m":
+        encoder = TinyViTEncoder(weights=str(tmp_path / "model.safetensors"))
+    else:
+        encoder = EfficientNetLiteEncoder(int(network[-1]), weights=str(tmp_path / "model.safetensors"))
+    features = np.asarray(encoder(image(encoder.image_size)))[0, :, CHANNELS]
+    assert expected.std() > 0.5 and len(features) == expected[..., 0].size
+    np.testing.assert_allclose(features, expected.reshape(features.shape), rtol=0, atol=1e-3)
