@@ -90,6 +90,16 @@ assert sc.load("runs/quickstart").captioner.built
     assert f'version = "{lines[-1]}"' in project
 
 
+@pytest.mark.slow
+def test_scripts_beside_a_clone_import_the_package(tmp_path):
+    """A folder without __init__.py is a package, too: with the usual name of the clone, it must not win."""
+    (tmp_path / "tfsparsecap").mkdir()
+    code = (
+        "import sys; sys.path.insert(0, ''); import tfsparsecap, tfsparsecap_export; print(tfsparsecap.prune)"
+    )
+    assert run(sys.executable, "-c", code, cwd=tmp_path).startswith("<function prune")
+
+
 def test_constraints_pin_exact_versions():
     lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
