@@ -136,7 +136,9 @@ def test_removed_channels_of_the_image_encoder_are_predicted_from_training_image
     monkeypatch.setattr("tfsparsecap.settings.build.load_data", no_data)
     means_only, notes = error_of("means")
     assert predicted < 0.9 * means_only
-    assert notes == ["removed channels are not predicted from training images: the folder is missing"]
+    assert notes == [
+        "channels are chosen by their gammas and not predicted from training images: the folder is missing"
+    ]
 
 
 def sentence(capsys, *argv):

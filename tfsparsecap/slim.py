@@ -119,9 +119,10 @@ def slim_run(
     Args:
         source: folder of a finished run.
         output: the new folder, `runs/NAME`.
-        encoder_channels: share of the image encoder's channels that stays; those with the smallest gamma in
-            the whole network are removed (`sc.slim`). They are predicted from those that stay, on 64 training
-            images; if these cannot be read, only their means are kept, and a note says so.
+        encoder_channels: share of the image encoder's channels that stays; those are removed that change the
+            feature map least (`sc.slim` with `taylor`). They are predicted from those that stay, on 64
+            training images. If these cannot be read, those with the smallest gamma are removed, only their
+            means are kept, and a note says so.
         encoder_budget: `budget` of `sc.slim`.
         encoder_width: see `slim_transformer`.
         decoder_layers: see `slim_transformer`.
@@ -213,9 +214,12 @@ def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config:
     try:
         samples = _training_images(config, encoder)
     except InputError as error:
-        notes.append(f"removed channels are not predicted from training images: {error}")
+        notes.append(f"channels are chosen by their gammas and not predicted from training images: {error}")
     with error_prefix("--encoder-channels"):
-        encoder.replace(slim(encoder.backbone, 1 - share, budget=budget, samples=samples))
+        criterion = "rtic" if samples is None else "taylor"
+        encoder.replace(
+            slim(encoder.backbone, 1 - share, budget=budget, criterion=criterion, samples=samples)
+        )
     return notes
 
 

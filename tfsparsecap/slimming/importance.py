@@ -1,6 +1,7 @@
 """Importance of channels: RTIC's global batch-norm importance, L1 and L2 norms, and Taylor expansion."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import keras
@@ -9,8 +10,11 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.regression import model_inputs
 
 CRITERIA = ("rtic", "l1", "l2", "taylor")
+#: Gradients of the outputs that are computed at least.
+_DRAWS = 32
 
 
 def importance(
@@ -21,18 +25,20 @@ def importance(
     `rtic` is the paper's global importance score (equations 1 to 3 with the sum over the next layer's weights
     set to one): the square of gamma, the mean over the batch normalisations of a channel. Channels without
     gamma have the squared norm of their kernel, scaled to the mean of one layer's. `l1` and `l2` are norms of
-    all kernels that create a channel, each divided by its mean in the layer. `taylor` is the sum over batches
-    of the squared change of the loss to first order, `(w * dL/dw)^2` (https://arxiv.org/abs/1906.10771).
+    all kernels that create a channel, each divided by its mean in the layer. `taylor` is the mean over
+    batches of the squared change of the loss to first order, `(w * dL/dw)^2`
+    (https://arxiv.org/abs/1906.10771). Without a loss, it is that of the outputs: of their sum with random
+    weights, each output having the mean square one.
 
     Args:
         analysis: of `model`.
         criterion: one of `CRITERIA`.
         model: the model; only `taylor` calls it.
-        samples: for `taylor`: batches of (inputs, targets).
-        loss: for `taylor`: as in Keras's `compile`.
+        samples: for `taylor`: batches of (inputs, targets), or of inputs without a loss.
+        loss: for `taylor`: as in Keras's `compile`, or None.
 
     Raises:
-        InputError: the criterion is unknown, or `taylor` lacks samples or a loss.
+        InputError: the criterion is unknown, or `taylor` lacks samples.
     """
     if criterion not in CRITERIA:
         raise unknown_name("importance criterion", criterion, CRITERIA)
@@ -89,30 +95,73 @@ def _mean_of(analysis: Analysis, parts: Iterable[tuple[np.ndarray, np.ndarray]])
 
 
 def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> np.ndarray:
-    if samples is None or loss is None:
+    batches = list(samples) if samples is not None else []
+    if not batches:
         raise InputError(
-            "the criterion taylor needs samples=, batches of (inputs, targets), and loss=, as in compile"
+            "the criterion taylor needs samples=, batches of inputs, or of (inputs, targets) with loss="
         )
-    compute: Callable = keras.losses.get(loss)
+    if loss is None:
+        values = _of_outputs(analysis, model, batches)
+    else:
+        values = _of_loss(model, batches, keras.losses.get(loss))
     kernels = list(_kernels(analysis))
     sources = [variable.value for _, _, variable in kernels]
-    total = np.zeros(analysis.labels.size)
-    batches = 0
-    for batch in samples:
-        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise InputError("samples of the criterion taylor must be batches of (inputs, targets)")
+    total, number = np.zeros(analysis.labels.size), 0
+    for value in values:
         with tf.GradientTape() as tape:
             tape.watch(sources)  # frozen ones, too
-            value = tf.reduce_mean(compute(batch[1], model(batch[0], training=False)))
+            result = value()
         changes = np.zeros(analysis.labels.size)
-        for (labels, axis, variable), gradient in zip(kernels, tape.gradient(value, sources), strict=True):
+        for (labels, axis, variable), gradient in zip(kernels, tape.gradient(result, sources), strict=True):
             if gradient is None:
                 continue
             product = keras.ops.convert_to_numpy(gradient * variable.value).astype(np.float64)
             change = product.sum(tuple(one for one in range(product.ndim) if one != axis))
             np.add.at(changes, analysis.classes[labels], change)
         total += np.square(changes)
-        batches += 1
-    if not batches:
-        raise InputError("samples of the criterion taylor are empty: give at least one batch")
-    return total / batches
+        number += 1
+    return total / number
+
+
+def _of_loss(model: keras.Model, batches: list[Any], loss: Callable) -> Iterator[Callable[[], tf.Tensor]]:
+    """Functions that compute the loss of each batch."""
+
+    def value(inputs: Any, targets: Any) -> tf.Tensor:
+        return tf.reduce_mean(loss(targets, model(inputs, training=False)))
+
+    for batch in batches:
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise InputError(
+                "samples of the criterion taylor must be batches of (inputs, targets) if a loss is given"
+            )
+        yield partial(value, *batch[:2])
+
+
+def _of_outputs(
+    analysis: Analysis, model: keras.Model, batches: list[Any]
+) -> Iterator[Callable[[], tf.Tensor]]:
+    """Functions that compute sums of the outputs, with other random weights in each.
+
+    Weights of different images are independent, so the square of a sum over images has the expectation of
+    the sum of the squares: batches may have any size.
+    """
+    rng, inputs = np.random.default_rng(0), [model_inputs(analysis.graph, batch) for batch in batches]
+
+    def outputs(number: int) -> list[tf.Tensor]:
+        flat = keras.tree.flatten(model(inputs[number], training=False))
+        return [tf.cast(output, tf.float32) for output in flat]
+
+    squares = [
+        [float(tf.reduce_mean(output**2)) for output in outputs(number)] for number in range(len(inputs))
+    ]
+    levels = np.sqrt(np.mean(squares, axis=0))
+
+    def value(number: int) -> tf.Tensor:
+        total = tf.constant(0.0)
+        for output, level in zip(outputs(number), levels, strict=True):
+            weights = rng.standard_normal(output.shape).astype("float32")
+            total += tf.reduce_sum(output * weights) / max(level, 1e-30)
+        return total
+
+    for number in [*range(len(inputs))] * -(-_DRAWS // len(inputs)):
+        yield partial(value, number)

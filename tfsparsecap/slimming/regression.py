@@ -87,6 +87,11 @@ def _inputs(graph: Graph, batch: Any) -> dict[int, Any]:
     return {index: _as_input(graph, index, one) for index, one in zip(refs, values, strict=True)}
 
 
+def model_inputs(graph: Graph, batch: Any) -> Any:
+    """A batch of samples in the structure that the model takes; see `predictions`."""
+    return replace_refs(graph.inputs, _inputs(graph, batch).__getitem__)
+
+
 def _is_array(value: Any) -> bool:
     return not isinstance(value, (tuple, list, dict))
 
