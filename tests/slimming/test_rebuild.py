@@ -135,6 +135,20 @@ class Shifted(layers.Layer):
         return inputs + self.offset
 
 
+def test_layers_inside_frozen_layers_stay_frozen():
+    inputs = keras.Input((6, 16))
+    attention = layers.MultiHeadAttention(2, 8, name="attention")
+    outputs = layers.Dense(4)(layers.Dense(32)(attention(inputs, inputs)))
+    model = keras.Model(inputs, outputs)
+    attention.trainable = False
+    slim = rebuild(Analysis(trace(model)), np.ones(10**4, bool))
+    assert [one.path for one in slim.trainable_weights] == [one.path for one in model.trainable_weights]
+    assert len(model.trainable_weights) == 4
+    attention.trainable = True
+    attention.query_dense.trainable = False
+    assert len(rebuild(Analysis(trace(model)), np.ones(10**4, bool)).trainable_weights) == 10
+
+
 def test_a_layer_that_cannot_be_copied_is_named():
     inputs = keras.Input((4,))
     x = Shifted(np.ones(8))(layers.Dense(8)(inputs))

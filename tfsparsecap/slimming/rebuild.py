@@ -186,7 +186,10 @@ def _fill(
         targets = [one for one in targets if one is not copy.bias]
         copy.bias.assign(cut(bias.value, bias.axes, alive).reshape(copy.bias.shape))
     pairs = []
+    if not operation.trainable:
+        keras_internals.set_trainable(copy, False)
     for old, new in zip(operation.weights, targets, strict=True):
+        new.trainable = old.trainable
         value = changes.values.get(id(old))
         value = keras.ops.convert_to_numpy(old) if value is None else value
         axes = info.slots.get(id(old))
