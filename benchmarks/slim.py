@@ -152,6 +152,7 @@ COLUMNS = (
     "channels removed",
     "multiply-adds (M)",
     "ratio",
+    "parameters (M)",
     "ms, float32",
     "ratio",
     "ms, int8",
@@ -163,12 +164,16 @@ HEADER = f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}"
 def row(result: dict[str, Any]) -> str:
     """A row of the table."""
     cells = [result["name"], f"{result['removed']:.0%}"]
-    for key, scale, digits in (("flops", 1e6, 0), ("ms", 1, 1), ("ms_int8", 1, 1)):
+    for key, scale, digits in (("flops", 1e6, 0), ("parameters", 1e6, 2), ("ms", 1, 1), ("ms_int8", 1, 1)):
         if key in result:
             before, after = result[key]
-            cells += [f"{before / scale:.{digits}f} → {after / scale:.{digits}f}", f"{before / after:.1f}x"]
+            change, ratio = (
+                f"{before / scale:.{digits}f} → {after / scale:.{digits}f}",
+                f"{before / after:.1f}x",
+            )
         else:
-            cells += ["", ""]
+            change = ratio = ""
+        cells += [change] if key == "parameters" else [change, ratio]
     cells += [f"{result['seconds']:.1f}", f"{result['difference']:.0e}"]
     return f"| {' | '.join(cells)} |"
 

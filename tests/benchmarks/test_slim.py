@@ -14,8 +14,9 @@ def test_unknown_architectures_are_named():
 
 
 def test_a_row_has_as_many_cells_as_the_header():
-    result = {"name": "a", "removed": 0.5, "flops": [4e6, 1e6], "seconds": 1.0, "difference": 1e-7}
-    assert slim.row(result) == "| a | 50% | 4 → 1 | 4.0x |  |  |  |  | 1.0 | 1e-07 |"
+    result = {"name": "a", "removed": 0.5, "flops": [4e6, 1e6], "parameters": [2e6, 5e5]}
+    result |= {"seconds": 1.0, "difference": 1e-7}
+    assert slim.row(result) == "| a | 50% | 4 → 1 | 4.0x | 2.00 → 0.50 |  |  |  |  | 1.0 | 1e-07 |"
     assert len({line.count("|") for line in [*slim.HEADER.splitlines(), slim.row(result)]}) == 1
 
 
