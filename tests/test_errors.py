@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, first_line
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,13 @@ def test_other_values_are_rejected(value, limits):
 def test_the_message_names_all_limits():
     with pytest.raises(InputError, match=r"^rate is 2: give a number of at least 0 and below 1$"):
         check_number("rate", 2, at_least=0, below=1)
+
+
+def test_reasons_end_with_a_sentence():
+    assert first_line(ValueError("No tensor. Do it like this:\nf(x)")) == "No tensor"
+    assert first_line(ValueError("Received:\nx")) == "Received"
+    assert first_line(ValueError("First part. " + "a" * 300)) == "First part"
+    assert first_line(ValueError("x: y. z")) == "x: y. z"
 
 
 def test_messages_are_one_short_line_of_printable_characters():

@@ -11,6 +11,8 @@ from typing import Any
 
 # Characters of a message at most, and how many of them stand before what is left out of a longer one.
 _LONGEST, _FIRST = 600, 400
+# Characters of another error's message that a message quotes.
+_LONGEST_REASON = 300
 
 
 class InputError(ValueError):
@@ -60,13 +62,20 @@ def short_line(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its type if it has none: a reason for a message.
 
+    Of a longer one, and of one that introduces the next line, only whole sentences.
+
     Examples:
         >>> first_line(ValueError("no such axis\\n\\nArguments received: …"))
         'no such axis'
         >>> first_line(MemoryError())
         'MemoryError'
     """
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip()
+    if len(line) <= _LONGEST_REASON and not line.endswith(":"):
+        return line
+    line = line[:_LONGEST_REASON]
+    whole, end, _ = line.rpartition(". ")
+    return whole if end else line.rstrip(":")
 
 
 class WorkerLost(RuntimeError):
