@@ -183,6 +183,26 @@ def test_the_source_of_a_learning_rate_is_its_schedule():
     assert float(keras_internals.learning_rate_source(keras.optimizers.SGD(0.5))) == 0.5
 
 
+def test_the_arguments_of_compile_are_the_given_objects():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+
+    def loss(targets, outputs):
+        return targets - outputs
+
+    metric = keras.metrics.Mean()
+    model.compile("sgd", loss, metrics=[metric], steps_per_execution=2)
+    found = keras_internals.compile_arguments(model)
+    assert found["loss"] is loss and found["metrics"][0] is metric and found["steps_per_execution"] == 2
+
+
+def test_a_copy_of_a_metric_has_the_same_function():
+    metric = keras.metrics.MeanMetricWrapper(lambda a, b, factor: factor * (a - b), name="mine", factor=2.0)
+    copy = keras_internals.copy_of_metric(metric)
+    copy.update_state(np.float32([[3.0]]), np.float32([[1.0]]))
+    assert (copy.name, float(copy.result()), float(metric.result())) == ("mine", 4.0, 0.0)
+    assert keras_internals.copy_of_metric(keras.metrics.TopKCategoricalAccuracy(7)).k == 7
+
+
 def test_a_new_optimizer_like_another_excludes_the_same_variables_from_weight_decay(model):
     kernel, bias = model.layers[0].kernel, model.layers[0].bias
     inner = keras.optimizers.AdamW(0.5)

@@ -244,6 +244,20 @@ def new_optimizer_like(optimizer: keras.optimizers.Optimizer) -> keras.optimizer
     return new
 
 
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """Returns the arguments that a model was compiled with, as they were given."""
+    return dict(model._compile_config.config)
+
+
+def copy_of_metric(metric: keras.Metric) -> keras.Metric:
+    """Returns a new metric with the same settings, also if its function cannot be serialized."""
+    if type(metric) is keras.metrics.MeanMetricWrapper:
+        return keras.metrics.MeanMetricWrapper(
+            metric._fn, name=metric.name, dtype=metric.dtype, **metric._fn_kwargs
+        )
+    return type(metric).from_config(metric.get_config())
+
+
 def learning_rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
     """Returns the optimizer's learning rate: a variable or a schedule, not the schedule's current value."""
     return getattr(optimizer, "_learning_rate", None)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.rebuild import Pair, cut
 
@@ -24,19 +24,27 @@ def compile_like(model: keras.Model, slim: keras.Model, pairs: Sequence[Pair], a
         alive: whether each label stays, bool [labels].
 
     Raises:
-        InputError: the settings contain functions that Keras cannot copy.
+        InputError: the optimizer or a metric cannot be copied.
     """
     try:
-        slim.compile_from_config(model.get_compile_config())
-    except (TypeError, ValueError, AttributeError) as error:
+        settings = keras_internals.compile_arguments(model)
+        for name in ("metrics", "weighted_metrics"):
+            settings[name] = keras.tree.map_structure(_copy_of, settings[name])
+        settings["optimizer"] = keras_internals.new_optimizer_like(model.optimizer)
+        slim.compile(**settings)
+    except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
         raise InputError(
-            f"{model.name} cannot be compiled again with its loss and metrics: register them with"
-            " keras.saving.register_keras_serializable, or compile the slim model"
+            f"{model.name} cannot be compiled again with its optimizer, loss and metrics"
+            f" ({first_line(error)}): give their classes get_config, or compile the slim model"
         ) from error
+    slim.optimizer.build(slim.trainable_variables)
     if model.optimizer.built:
-        if not slim.optimizer.built:
-            slim.optimizer.build(slim.trainable_variables)
         carry_state(model.optimizer, slim.optimizer, pairs, alive)
+
+
+def _copy_of(metric: Any) -> Any:
+    """A new metric in the place of an object, which counts for the model that it was made for."""
+    return keras_internals.copy_of_metric(metric) if isinstance(metric, keras.Metric) else metric
 
 
 def carry_state(
