@@ -155,7 +155,21 @@ def test_a_subclassed_model_that_calls_tensorflow_is_refused():
     model = Untraceable()
     model(np.zeros((1, 6), "float32"))
     with pytest.raises(
-        InputError, match=r"subclassed, a subclassed Untraceable, cannot be traced .*keras.ops"
+        InputError,
+        match=r"subclassed, a subclassed Untraceable, cannot be traced \(A KerasTensor .* Functions\): use",
+    ):
+        trace(model)
+
+
+def test_a_subclassed_model_that_tests_values_is_refused_with_the_cause():
+    class Deciding(Traceable):
+        def call(self, inputs):
+            return self.second(-self.first(inputs) if ops.max(inputs) > 0 else self.first(inputs))
+
+    model = Deciding()
+    model(np.zeros((1, 6), "float32"))
+    with pytest.raises(
+        InputError, match=r"inputs of unknown shape, as if .* depends on their values \(if, while\)"
     ):
         trace(model)
 

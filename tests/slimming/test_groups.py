@@ -6,7 +6,7 @@ from keras import layers, ops
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.graph import trace
-from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.groups import Analysis, skipped
 
 #: Network -> (first source, unit, channels, and how many go at once: of a layer, of all) of each group.
 GROUPS = {
@@ -62,7 +62,8 @@ def test_attention_has_heads_key_and_value_sizes(networks):
 
 def test_outputs_and_skipped_layers_stay_whole(networks):
     model = networks["residual"]()
-    whole = Analysis(trace(model), skip=["wide_*", model.get_layer("stem")]).reasons()
+    graph = trace(model)
+    whole = Analysis(graph, skipped(graph, model, ["wide_*", model.get_layer("stem")])).reasons()
     assert whole == {
         "stem": "skip contains stem",
         "wide_0": "skip contains wide_*",
@@ -72,7 +73,7 @@ def test_outputs_and_skipped_layers_stay_whole(networks):
         "classes": "the model returns it",
     }
     with pytest.raises(InputError, match=r"skip contains 'steem', but residual has no such layer"):
-        Analysis(trace(model), skip="steem")
+        skipped(graph, model, ["steem"])
 
 
 def test_a_layer_without_rule_keeps_what_is_coupled_to_it():

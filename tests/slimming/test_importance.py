@@ -82,11 +82,17 @@ def test_frozen_layers_have_a_taylor_importance_too(model):
 
 def test_bad_criteria_and_samples_are_refused(model):
     analysis = Analysis(trace(model))
-    with pytest.raises(InputError, match="there is no importance criterion 'l3'"):
-        importance(analysis, "l3", model)
     with pytest.raises(InputError, match="taylor needs samples="):
         importance(analysis, "taylor", model)
     with pytest.raises(InputError, match="taylor needs samples="):
         importance(analysis, "taylor", model, [], "mse")
+    with pytest.raises(
+        InputError, match=r"cannot be computed on samples \(.*\): give batches of inputs, or"
+    ):
+        importance(analysis, "taylor", model, [(np.ones((2, 2)), np.ones((3, 1)))], "mse")
+    with pytest.raises(InputError, match="are NaN or infinite on batch 0 of samples: check the inputs"):
+        importance(analysis, "taylor", model, [(np.full((1, 2), np.nan), np.ones((1, 1)))], "mse")
+    with pytest.raises(InputError, match="loss is 'msse', which is none of Keras"):
+        importance(analysis, "taylor", model, [(np.ones((1, 2)), np.ones((1, 1)))], "msse")
     with pytest.raises(InputError, match="must be batches of"):
         importance(analysis, "taylor", model, [np.ones((1, 2))], "mse")

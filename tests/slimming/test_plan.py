@@ -55,6 +55,14 @@ def test_the_reason_of_a_layer_that_is_added_to_an_input_is_not_a_constant():
     [
         ([layers.Dense(32), layers.Lambda(lambda x: x + 1)], r"no rule; .*; use layers or keras.ops that"),
         ([], r"the model returns it; only channels between two layers can be removed$"),
+        (
+            [
+                layers.Reshape((4, 1)),
+                layers.TimeDistributed(layers.Embedding(9, 8), name="each"),
+                layers.Flatten(),
+            ],
+            r"remove: each \(TimeDistributed\) has no rule; .* returns it; use layers or keras.ops",
+        ),
     ],
 )
 def test_a_model_without_removable_channels_is_refused_with_fitting_advice(hidden, message):
@@ -70,8 +78,10 @@ def test_skip_takes_layers_without_weights_and_nested_models():
     inputs = keras.Input((8,))
     x = layers.Activation("relu", name="activation")(layers.Dense(32, name="first")(inputs))
     model = keras.Model(inputs, layers.Dense(2, name="last")(inner(x)))
-    for skip in ("inner", inner, ["inner"]):
+    for skip in ("inner", inner, ["inner"], "inn*"):
         assert sc.slim_plan(model, 0.3, skip=skip).whole.keys() == {"a", "b", "last"}
+    with pytest.raises(InputError, match=r"a: skip contains inn[*]; b: skip contains inn[*]"):
+        sc.slim(model, 0.3, skip=["inn*", "first"])
     assert sc.slim_plan(model, 0.3, skip=["activation"]).whole.keys() == {"first", "last"}
 
 

@@ -69,11 +69,37 @@ def test_samples_get_the_type_and_rank_of_the_input():
         ([np.zeros((4, 16), "float32")], r"has 1 arrays, but functional.* has 2 inputs"),
         ([{"query": np.zeros((4, 16)), "text": np.zeros((4, 16))}], r"contain query, text, but the inputs"),
         ([[np.zeros((4, 16)), np.zeros((4, 15))]], r"have shape \(4, 15\) for the input document"),
+        (["abc"], r"has 1 arrays, but functional.* has 2 inputs"),
+        (
+            [["abc", np.zeros((4, 16))]],
+            r"samples contain 'abc' for the input query .*is no array of type float32",
+        ),
+        (
+            [[np.zeros((4, 16)), np.full((4, 16), np.nan)]],
+            r"contain NaN or infinity for the input document of",
+        ),
     ],
 )
 def test_samples_that_are_not_the_inputs_are_refused(samples, message):
     with pytest.raises(InputError, match=message):
         slim(two_inputs(), 0.5, samples=samples)
+
+
+def test_activations_that_overflow_are_refused():
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(16, name="wide"), layers.Dense(2)], name="net")
+    model.layers[0].kernel.assign(np.full((4, 16), 3e38))
+    with pytest.raises(
+        InputError, match="wide of net returns NaN or infinity for the samples: check the pre"
+    ):
+        slim(model, 0.5, samples=[np.ones((2, 4))])
+
+
+def test_samples_that_a_layer_refuses_are_named():
+    words = [keras.Input((3,)), layers.Embedding(5, 16, name="words"), layers.Flatten(), layers.Dense(2)]
+    with pytest.raises(
+        InputError, match=r"words of net cannot be called on the samples \(.*\): give batches"
+    ):
+        slim(keras.Sequential(words, name="net"), 0.5, samples=[np.full((2, 3), 9)])
 
 
 def test_empty_samples_are_refused(networks):

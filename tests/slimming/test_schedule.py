@@ -98,7 +98,7 @@ def test_a_schedule_that_is_killed_in_each_epoch_ends_with_the_same_weights(mode
     np.testing.assert_allclose(again(X), small(X), atol=1e-6)
     again.fit(X, Y, epochs=1, verbose=0)
     assert int(again.optimizer.iterations) == 17
-    with pytest.raises(InputError, match="contains another schedule"):
+    with pytest.raises(InputError, match=r"epochs is 7, but the schedule in .* has 8: give the same"):
         fit(tmp_path, epochs=7)
     (saved,) = tmp_path.glob("*.keras")
     content = bytearray(saved.read_bytes())
@@ -150,9 +150,36 @@ def test_bad_schedules_are_refused_before_any_training(model):
         Slim(0.5).fit(model, X, Y, epochs=2)
     with pytest.raises(InputError, match="can lose at most"):
         Slim(0.95).fit(model, X, Y, epochs=5)
+    with pytest.raises(InputError, match=r"Slim\.fit has no data to train on: give a data set"):
+        Slim(0.5, 2).fit(model, epochs=2)
+    with pytest.raises(InputError, match="counts the epochs itself: leave initial_epoch= out"):
+        Slim(0.5, 2).fit(model, X, Y, epochs=2, initial_epoch=1)
+    with pytest.raises(InputError, match=r"sc\.Slim takes a Keras 3 model, not a builtins.NoneType"):
+        Slim(0.5, 2).fit(None, X, Y, epochs=2)
     model = keras.Sequential([keras.Input((4,)), layers.Dense(2)], name="plain")
     with pytest.raises(InputError, match="plain is not compiled"):
         Slim().fit(model, X, epochs=5)
+
+
+@pytest.mark.parametrize("name", ["train_step", "test_step", "compute_loss", "compute_metrics"])
+def test_a_model_that_trains_in_its_own_way_is_refused(model, name):
+    kind = type("Mine", (keras.Model,), {name: lambda self, *args, **kwargs: None})
+    mine = kind(model.inputs, model.outputs, name="mine")
+    mine.compile("adam", "mse")
+    with pytest.raises(
+        InputError, match=f"mine, a Mine, has its own {name}, which the slim model, a stock one,"
+    ):
+        Slim(0.5, 1).fit(mine, X, Y, epochs=1)
+    assert units(sc.slim(mine, 0.5)) == [32, 16, 2]
+
+
+def test_the_given_model_is_not_trained_in_an_iteration_that_removes_nothing(model):
+    before = [one.numpy() for one in model.weights]
+    schedule = Slim(0.33, iterations=20, multiple=16)
+    small = schedule.fit(model, X, Y, epochs=20, verbose=0)
+    assert len(schedule.plans) < 20 and sum(units(small)[:2]) == 64
+    for old, now in zip(before, model.weights, strict=True):
+        np.testing.assert_array_equal(old, now)
 
 
 def test_gammas_are_regularized_in_place_and_saved(model, tmp_path):
@@ -163,5 +190,11 @@ def test_gammas_are_regularized_in_place_and_saved(model, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert float(loaded.losses[0]) == pytest.approx(0.64)
     assert not regularize_gammas(model, 0).losses
+    with pytest.raises(
+        InputError, match=r"sc\.regularize_gammas takes a Keras 3 model, not a builtins.NoneType"
+    ):
+        regularize_gammas(None)
+    with pytest.raises(InputError, match="raw is not built"):
+        regularize_gammas(keras.Sequential([layers.Dense(2), layers.BatchNormalization()], name="raw"))
     with pytest.raises(InputError, match="dense has no batch normalisation"):
         regularize_gammas(keras.Sequential([keras.Input((4,)), layers.Dense(2)], name="dense"))

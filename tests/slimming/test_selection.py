@@ -9,7 +9,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.cost import Costs
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
-from tfsparsecap.slimming.selection import blocks, choose, whole_blocks
+from tfsparsecap.slimming.selection import RatioError, blocks, choose, whole_blocks
 
 
 @pytest.fixture
@@ -65,10 +65,35 @@ def test_what_cannot_be_reached_is_refused(analysis):
         InputError, match=r"two can lose at most 69% of its channels, not 95%: lower the ratio"
     ):
         choose(analysis, Costs(analysis), scores, 0.95, "channels", 8, 0.1)
+    for keep, multiple, advice in ((0.1, 8, "keep=0.1 or multiple=8$"), (0, 1, "ratio$")):
+        with pytest.raises(InputError, match=f": lower the .*{advice}"):
+            choose(analysis, Costs(analysis), scores, 0.99, "channels", multiple, keep)
+    with pytest.raises(
+        InputError, match=r"with keep=0.9, no layer can lose 8; give a smaller keep= or multiple="
+    ):
+        choose(analysis, Costs(analysis), scores, 0.5, "channels", 8, 0.9)
     with pytest.raises(InputError, match="no layer has more than 32 that may go; give a smaller multiple="):
         choose(analysis, Costs(analysis), scores, 0.5, "channels", 32, 0.1)
-    with pytest.raises(InputError, match="there is no budget 'flop': did you mean flops"):
-        choose(analysis, Costs(analysis), scores, 0.5, "flop", 8, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "stays", "message"),
+    [
+        (
+            0.95,
+            False,
+            "r is 0.5, but two can lose at most 69% of its channels, not 95%: give about 0.69 or less",
+        ),
+        (0.95, True, "r is 0.5, but two can lose .*: give about 0.31 or more"),
+        (0.03, False, "r is 0.5, but two can lose 8% of its channels or none, .*: give about 0.08 or more"),
+        (0.03, True, "r is 0.5, .*: give about 0.92 or less"),
+    ],
+)
+def test_errors_name_the_setting_that_gives_the_ratio(analysis, ratio, stays, message):
+    with pytest.raises(RatioError) as caught:
+        choose(analysis, Costs(analysis), np.zeros(analysis.labels.size), ratio, "channels", 8, 0.1)
+    with pytest.raises(InputError, match=message):
+        raise caught.value.of_setting("r", 0.5, stays)
 
 
 def test_a_ratio_nearer_to_nothing_is_refused(analysis):

@@ -100,22 +100,35 @@ def replace_refs(structure: Any, replacement: Callable[[int], Any]) -> Any:
     )
 
 
-def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
-    """Returns the graph of a functional, sequential or traceable subclassed model.
+def check_built(model: Any, what: str, kind: type[keras.Layer] = keras.Model) -> None:
+    """Checks that a model is one of Keras and has its weights.
+
+    Args:
+        what: the function that takes it.
+        kind: the class of Keras that it must have.
 
     Raises:
-        InputError: the model is not a Keras model, is not built, or calls TensorFlow directly.
+        InputError: it is not.
     """
-    if not isinstance(model, keras.Model):
+    if not isinstance(model, kind):
         raise InputError(
             f"{what} takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
             " model with keras"
         )
     if not model.built:
         raise InputError(
-            f"{model.name} is not built, so it has no weights to remove: first call it on a batch, or"
+            f"{model.name} is not built, so it has no weights yet: first call it on a batch, or"
             " model.build(input_shape)"
         )
+
+
+def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
+    """Returns the graph of a functional, sequential or traceable subclassed model.
+
+    Raises:
+        InputError: the model is not a Keras model, is not built, or calls TensorFlow directly.
+    """
+    check_built(model, what)
     functional = keras_internals.functional_of(model) or _traced(model)
     graph = Graph(model.name)
     known: dict[int, int] = {}
@@ -208,8 +221,9 @@ def _traced(model: keras.Model) -> Any:
     shape = shapes.get("input_shape")
     if shape is None:
         raise InputError(
-            f"{model.name} is a subclassed model with inputs of unknown shape: call it on one tensor, or"
-            " build it as a functional model"
+            f"{model.name} is a subclassed model with inputs of unknown shape, as if its call method takes"
+            " several tensors, or depends on their values (if, while): let it take one tensor or one list of"
+            " them and use keras.ops, or build it as a functional model"
         )
     try:
         inputs = keras.tree.map_shape_structure(lambda one: keras.Input(tuple(one)[1:]), shape)

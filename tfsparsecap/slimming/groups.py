@@ -2,13 +2,14 @@
 
 import fnmatch
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 
+from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.slimming.graph import Graph, Node, trace
@@ -16,6 +17,9 @@ from tfsparsecap.slimming.labels import Labels, Source
 from tfsparsecap.slimming.layer_rules import unknown
 from tfsparsecap.slimming.rules import rule_of
 from tfsparsecap.slimming.scope import Axes, Info, Scope
+
+#: Why channels stay that the model returns.
+RETURNED = "the model returns it"
 
 #: What a source may count without being channels that a kernel creates.
 _NOT_CREATED = {"fixed", "zeros before", "zeros after"}
@@ -55,18 +59,35 @@ class Group:
         return 1 if self.unit == "heads" else multiple // int(np.gcd(multiple, self.width))
 
 
-def layers_of(
-    model: keras.Model, skip: str | keras.Layer | Iterable[str | keras.Layer]
-) -> list[str | keras.Layer]:
-    """Returns `skip`, with the layers inside nested models in the place of these models and their names."""
-    models = [one for one in nested_layers(model, include_self=False) if isinstance(one, keras.Model)]
-    found: list[str | keras.Layer] = []
-    for one in [skip] if isinstance(skip, (str, keras.Layer)) else skip:
-        named = [other for other in models if other is one or other.name == one]
-        for inner in named:
-            operations = trace(inner).operations()
-            found += [layer for layer in operations if isinstance(layer, keras.Layer)]
-        found += [] if named else [one]
+def skipped(graph: Graph, model: keras.Model, skip: Iterable[str | keras.Layer]) -> dict[str, list[Any]]:
+    """Returns what `skip` names -> its layers and operations: of nested models, all that are inside.
+
+    Args:
+        graph: of `model`.
+        model: the model.
+        skip: layers or nested models, or their names, also patterns such as `"block_1_*"`.
+
+    Raises:
+        InputError: there is no such layer.
+    """
+    nested = nested_layers(model, include_self=False)
+    models = [one for one in nested if keras_internals.functional_of(one) is not None]
+    found = {}
+    for one in skip:
+
+        def is_meant(other: Any, one: Any = one) -> bool:
+            return fnmatch.fnmatchcase(other.name, one) if isinstance(one, str) else other is one
+
+        inside = [inner for other in models if is_meant(other) for inner in trace(other).operations()]
+        meant = [
+            other
+            for other in graph.operations()
+            if is_meant(other) or any(other is inner for inner in inside if isinstance(inner, keras.Layer))
+        ]
+        name = one if isinstance(one, str) else one.name
+        if not meant:
+            raise InputError(f"skip contains {name!r}, but {graph.name} has no such layer: check it")
+        found[name] = meant
     return found
 
 
@@ -75,13 +96,10 @@ class Analysis:
 
     Args:
         graph: see `graph.trace`.
-        skip: names of layers (also patterns such as `"block_1_*"`) or layers whose channels stay.
-
-    Raises:
-        InputError: `skip` names no layer.
+        skip: name -> layers and operations whose channels stay, see `skipped`.
     """
 
-    def __init__(self, graph: Graph, skip: str | keras.Layer | Iterable[str | keras.Layer] = ()) -> None:
+    def __init__(self, graph: Graph, skip: Mapping[str, Iterable[Any]] | None = None) -> None:
         self.graph, self.labels = graph, Labels()
         self.axes: dict[int, Axes] = {}
         self.infos: dict[int, Info] = {}
@@ -95,8 +113,10 @@ class Analysis:
         for node in graph.nodes:
             self._apply(node)
         for leaf in keras.tree.flatten(graph.outputs):
-            self.labels.freeze(self.axes[leaf.index], "the model returns it")
-        self._skip([skip] if isinstance(skip, (str, keras.Layer)) else list(skip))
+            self.labels.freeze(self.axes[leaf.index], RETURNED)
+        for name, operations in (skip or {}).items():
+            for operation in operations:
+                self._skip(name, self.info(operation))
         self.classes = self.labels.classes()
         self.fixed = self._of_class(self.labels.frozen())
         #: Whether a class takes part in a statistic, such as a mean over channels: bool [labels].
@@ -115,22 +135,12 @@ class Analysis:
         if info.is_unknown and (has_channels or getattr(node.operation, "weights", None)):
             self.unknown[node.operation.name] = type(node.operation).__name__
 
-    def _skip(self, skip: list) -> None:
-        for one in skip:
-            if isinstance(one, keras.Layer):
-                found = [info for info in self.infos.values() if info.operation is one]
-                name = one.name
-            else:
-                found = [i for i in self.infos.values() if fnmatch.fnmatchcase(i.operation.name, str(one))]
-                name = str(one)
-            if not found:
-                raise InputError(f"skip contains {name!r}, but {self.graph.name} has no such layer: check it")
-            for info in found:
-                own = [info.slots[variable][axis] for variable, axis in info.kernels]
-                every = [labels for axes in info.slots.values() for labels in axes]
-                calls = [node for node in self.graph.nodes if node.operation is info.operation]
-                given = [labels for node in calls for index in node.outputs for labels in self.axes[index]]
-                self.labels.freeze(own or every or given, f"skip contains {name}")
+    def _skip(self, name: str, info: Info) -> None:
+        own = [info.slots[variable][axis] for variable, axis in info.kernels]
+        every = [labels for axes in info.slots.values() for labels in axes]
+        calls = [node for node in self.graph.nodes if node.operation is info.operation]
+        given = [labels for node in calls for index in node.outputs for labels in self.axes[index]]
+        self.labels.freeze(own or every or given, f"skip contains {name}")
 
     def _of_class(self, marked: np.ndarray) -> np.ndarray:
         """Whether any label of the class of each label is marked."""

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError, unknown_name
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.regression import model_inputs
 
@@ -38,10 +38,8 @@ def importance(
         loss: for `taylor`: as in Keras's `compile`, or None.
 
     Raises:
-        InputError: the criterion is unknown, or `taylor` lacks samples.
+        InputError: `taylor` lacks samples, or they do not fit the model or are not finite.
     """
-    if criterion not in CRITERIA:
-        raise unknown_name("importance criterion", criterion, CRITERIA)
     if criterion == "taylor":
         return _taylor(analysis, model, samples, loss)
     power = 1 if criterion == "l1" else 2
@@ -100,17 +98,27 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> 
         raise InputError(
             "the criterion taylor needs samples=, batches of inputs, or of (inputs, targets) with loss="
         )
-    if loss is None:
-        values = _of_outputs(analysis, model, batches)
-    else:
-        values = _of_loss(model, batches, keras.losses.get(loss))
+    what = "outputs" if loss is None else "loss"
+    try:
+        if loss is None:
+            values = _of_outputs(analysis, model, batches)
+        else:
+            values = _of_loss(model, batches, keras.losses.get(loss))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"loss is {loss!r:.100}, which is none of Keras: give it as in compile") from error
     kernels = list(_kernels(analysis))
     sources = [variable.value for _, _, variable in kernels]
     total, number = np.zeros(analysis.labels.size), 0
     for value in values:
-        with tf.GradientTape() as tape:
-            tape.watch(sources)  # frozen ones, too
-            result = value()
+        try:
+            with tf.GradientTape() as tape:
+                tape.watch(sources)  # frozen ones, too
+                result = value()
+        except (TypeError, ValueError, LookupError, tf.errors.OpError) as error:
+            raise InputError(
+                f"the {what} of {model.name} cannot be computed on samples ({first_line(error)}): give"
+                " batches of inputs, or of (inputs, targets) as in fit with the loss of compile"
+            ) from error
         changes = np.zeros(analysis.labels.size)
         for (labels, axis, variable), gradient in zip(kernels, tape.gradient(result, sources), strict=True):
             if gradient is None:
@@ -118,6 +126,11 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> 
             product = keras.ops.convert_to_numpy(gradient * variable.value).astype(np.float64)
             change = product.sum(tuple(one for one in range(product.ndim) if one != axis))
             np.add.at(changes, analysis.classes[labels], change)
+        if not np.isfinite(changes).all():
+            raise InputError(
+                f"the {what} of {model.name} or the gradients are NaN or infinite on batch"
+                f" {number % len(batches)} of samples: check the inputs, the targets and the weights"
+            )
         total += np.square(changes)
         number += 1
     return total / number

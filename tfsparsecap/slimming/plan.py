@@ -17,8 +17,9 @@ from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.cost import Cost, Costs
 from tfsparsecap.slimming.folding import dead, fold_means
 from tfsparsecap.slimming.graph import trace
-from tfsparsecap.slimming.groups import Analysis, Group, layers_of
+from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
+from tfsparsecap.slimming.options import Options
 from tfsparsecap.slimming.rebuild import Changes, Pair, rebuild, rebuild_pairs
 from tfsparsecap.slimming.regression import predictions
 from tfsparsecap.slimming.selection import Choice, Whole, choose, whole_blocks
@@ -164,29 +165,6 @@ def _row(group: Group, removed: set[int]) -> GroupRow:
     return GroupRow(group.name, group.unit, names, group.size * width, (group.size - gone) * width)
 
 
-@dataclass(frozen=True)
-class Options:
-    """How channels are chosen and removed, see `slim`.
-
-    Raises:
-        InputError: a number is out of range.
-    """
-
-    budget: str = "channels"
-    criterion: str = "rtic"
-    multiple: int = 8
-    skip: str | keras.Layer | Iterable[str | keras.Layer] = ()
-    keep: float = 0.1
-    samples: Any = None
-    loss: Any = None
-    latency: Callable[[keras.Model], float] | None = None
-    fold: bool = True
-
-    def __post_init__(self) -> None:
-        check_number("multiple", self.multiple, whole=True, at_least=1)
-        check_number("keep", self.keep, at_least=0, below=1)
-
-
 def cost_of(model: keras.Model) -> Cost:
     """Returns the cost of a model as it is.
 
@@ -195,6 +173,19 @@ def cost_of(model: keras.Model) -> Cost:
     """
     analysis = Analysis(trace(model))
     return Costs(analysis)(analysis.alive(np.array([], np.int64)))
+
+
+def stock_copy(model: keras.Model) -> keras.Model:
+    """Returns a flat copy with all channels, compiled like the model, with the optimizer's state.
+
+    Raises:
+        InputError: a layer, the loss or a metric cannot be copied.
+    """
+    analysis = Analysis(trace(model))
+    alive = analysis.alive(np.array([], np.int64))
+    copy, pairs = rebuild_pairs(analysis, alive)
+    compile_like(model, copy, pairs, alive)
+    return copy
 
 
 def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
@@ -210,8 +201,8 @@ def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
     """
     plan = plan_removal(model, ratio, options)
     assert plan is not None  # only a `Whole` can have lost enough
-    measured = options.latency if options.budget == "latency" else None
-    cost = getattr(plan.before, options.budget) if measured is None else measured(model)
+    is_measured = options.latency is not None and options.budget == "latency"
+    cost = options.measured(model) if is_measured else getattr(plan.before, options.budget)
     return Whole(cost, {group.key: group.size for group in plan.analysis.groups})
 
 
@@ -274,7 +265,7 @@ def plan_removal(
     graph = trace(model)
     if gates(model):
         raise InputError(f"{model.name} has gates of sc.prune: call sc.strip_pruning before sc.slim")
-    analysis = Analysis(graph, layers_of(model, options.skip))
+    analysis = Analysis(graph, skipped(graph, model, options.skip))
     costs = Costs(analysis)
     if ratio is None:
         unused = dead(analysis, Propagation(analysis))
@@ -283,13 +274,12 @@ def plan_removal(
         choice = Choice(removed, before, costs(analysis.alive(removed)))
         return SlimPlan(model, analysis, choice, costs, fold=True)
     scores = importance(analysis, options.criterion, model, options.samples, options.loss)
-    latency, budget, multiple, keep = options.latency, options.budget, options.multiple, options.keep
 
     def measure(removed: np.ndarray) -> float:
-        assert latency is not None
-        return latency(rebuild(analysis, analysis.alive(removed)))
+        return options.measured(rebuild(analysis, analysis.alive(removed)))
 
-    measured = None if latency is None else measure
+    measured = None if options.latency is None else measure
+    budget, multiple, keep = options.budget, options.multiple, options.keep
     found = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
     return None if found is None else SlimPlan(model, analysis, found, costs, options.fold, options.samples)
 

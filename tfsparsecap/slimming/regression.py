@@ -6,9 +6,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfsparsecap import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line, short_line
 from tfsparsecap.slimming.graph import Graph, replace_refs
 from tfsparsecap.slimming.groups import Analysis
 
@@ -43,7 +44,8 @@ def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -
             the inputs.
 
     Raises:
-        InputError: there are no samples, or they are not the inputs of the model.
+        InputError: there are no samples, they are not the inputs of the model, or they or what the model
+            computes of them are not finite.
     """
     wanted: dict[Place, np.ndarray] = {}
     for info in analysis.infos.values():
@@ -100,7 +102,13 @@ def _as_input(graph: Graph, index: int, value: Any) -> Any:
     """An array as a tensor of the type and rank of an input."""
     layer = graph.input_layers[index]
     expected = tuple(layer.batch_shape)
-    tensor = keras.ops.convert_to_tensor(value, layer.dtype)
+    try:
+        tensor = keras.ops.convert_to_tensor(value, layer.dtype)
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise InputError(
+            f"samples contain {short_line(repr(value))[:100]} for the input {layer.name} of {graph.name},"
+            f" which is no array of type {layer.dtype}: give a list of batches, each as the model takes it"
+        ) from error
     if len(tensor.shape) == len(expected) - 1 and expected[-1] == 1:
         tensor = keras.ops.expand_dims(tensor, -1)
     sizes = zip(tensor.shape[1:], expected[1:], strict=False)
@@ -109,7 +117,14 @@ def _as_input(graph: Graph, index: int, value: Any) -> Any:
             f"samples have shape {tuple(tensor.shape)} for the input {layer.name} of {graph.name}, which"
             f" takes {expected}: give a list of batches"
         )
+    _check_finite(tensor, f"samples contain NaN or infinity for the input {layer.name} of {graph.name}")
     return tensor
+
+
+def _check_finite(values: Any, problem: str) -> None:
+    values = keras.ops.convert_to_numpy(values)
+    if not np.issubdtype(values.dtype, np.integer) and not np.isfinite(values.astype(np.float64)).all():
+        raise InputError(f"{problem}: check the preprocessing of the samples, and the weights of the model")
 
 
 def _collect(
@@ -118,19 +133,28 @@ def _collect(
     """Values of the wanted tensors at random positions: float64 [rows, channels]."""
     graph, rng = analysis.graph, np.random.default_rng(0)
     parts: dict[Place, list[np.ndarray]] = {place: [] for place in wanted}
+    producers = {index: node.operation.name for node in graph.nodes for index in node.outputs}
     for batch in samples:
         tensors = _inputs(graph, batch)
         for node in graph.nodes:
             args, kwargs = replace_refs((node.args, node.kwargs), tensors.__getitem__)
             if isinstance(node.operation, keras.Layer) and keras_internals.takes_training(node.operation):
                 kwargs = {**kwargs, "training": False}
-            results = keras.tree.flatten(node.operation(*args, **kwargs))
+            try:
+                results = keras.tree.flatten(node.operation(*args, **kwargs))
+            except (TypeError, ValueError, tf.errors.OpError) as error:
+                raise InputError(
+                    f"{node.operation.name} of {graph.name} cannot be called on the samples"
+                    f" ({first_line(error)}): give batches that the model takes"
+                ) from error
             tensors.update(zip(node.outputs, results, strict=True))
         for index, axis in wanted:
             values = np.moveaxis(keras.ops.convert_to_numpy(tensors[index]), axis, -1)
             values = values.reshape(-1, values.shape[-1])
-            chosen = rng.permutation(len(values))[:ROWS]
-            parts[index, axis].append(values[chosen].astype(np.float64))
+            chosen = values[rng.permutation(len(values))[:ROWS]].astype(np.float64)
+            name = producers.get(index, "an input")
+            _check_finite(chosen, f"{name} of {graph.name} returns NaN or infinity for the samples")
+            parts[index, axis].append(chosen)
     if wanted and not next(iter(parts.values())):
         raise InputError("samples are empty: give at least one batch of inputs, or leave samples= out")
     found = {}

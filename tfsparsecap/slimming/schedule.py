@@ -1,9 +1,7 @@
 """Iterative slimming: remove some channels, fine-tune, repeat; and the regularizer that comes before."""
 
-import glob
-import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,19 @@ import keras
 from keras.callbacks import Callback
 
 from tfsparsecap.errors import InputError, check_number, unknown_name
-from tfsparsecap.files import atomic_path, atomic_write, make_folder, read_text
+from tfsparsecap.gates import gates
 from tfsparsecap.keras_internals import nested_layers
-from tfsparsecap.saved_models import load_model
-from tfsparsecap.slimming.groups import layers_of
-from tfsparsecap.slimming.plan import Options, SlimPlan, plan_removal, whole_of
-from tfsparsecap.slimming.selection import Whole
+from tfsparsecap.slimming.graph import check_built, trace
+from tfsparsecap.slimming.options import Options
+from tfsparsecap.slimming.plan import SlimPlan, plan_removal, stock_copy, whole_of
+from tfsparsecap.slimming.schedule_state import State
+
+#: What a class can override of a training, which the slim model, a stock one, would not do.
+_OF_TRAINING = (
+    "compile", "fit", "train_step", "train_on_batch", "test_step", "test_on_batch", "evaluate",
+    "compute_loss", "compute_metrics", "metrics", "make_train_function", "make_test_function",
+    "get_metrics_result",
+)  # fmt: skip
 
 
 def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model:
@@ -33,13 +38,14 @@ def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model
         `model`.
 
     Raises:
-        InputError: no batch normalisation has a gamma.
+        InputError: the model is not built, or no batch normalisation has a gamma.
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(4), keras.layers.BatchNormalization()]
         >>> [float(loss) for loss in regularize_gammas(keras.Sequential(layers), 0.5).losses]
         [2.0]
     """
+    check_built(model, "sc.regularize_gammas", keras.Layer)
     strength = check_number("strength", strength, at_least=0)
     regularizer = keras.regularizers.L2(strength) if strength else None
     found = False
@@ -117,7 +123,7 @@ class Slim:
         *data: Any,
         epochs: int,
         folder: str | Path | None = None,
-        callbacks: Sequence[Callback] | Callable[[], Sequence[Callback]] | None = None,
+        callbacks: Callback | Sequence[Callback] | Callable[[], Sequence[Callback]] | None = None,
         **arguments: Any,
     ) -> keras.Model:
         """Removes channels and fine-tunes, `iterations` times.
@@ -127,35 +133,34 @@ class Slim:
             *data: as in Keras's `fit`: a data set, or inputs and targets.
             epochs: of all iterations together, at least one for each. The last iteration gets half of them,
                 or more, see `first_epochs`.
-            folder: where the state is saved after each epoch. If it contains one, training continues there.
+            folder: where the state is saved after each epoch. If it contains one, training continues there,
+                with the loss, metrics and optimizer that were saved. Layers, losses and metrics of your own
+                must be registered with Keras.
             callbacks: of each iteration, or a function that creates new ones for it.
-            **arguments: others of Keras's `fit`.
+            **arguments: others of Keras's `fit`, but not `initial_epoch`.
 
         Returns:
             The slim model, compiled.
 
         Raises:
-            InputError: the model is not compiled, there are fewer epochs than iterations, the folder belongs
-                to another schedule, or as in `slim`.
+            InputError: the model is not compiled or trains in its own way, there are fewer epochs than
+                iterations or no data, the folder belongs to another schedule, the model could not be loaded
+                from it, or as in `slim`.
         """
-        if not model.compiled:
-            raise InputError(f"{model.name} is not compiled: call model.compile before Slim.fit")
+        graph = trace(model, "sc.Slim")
+        _check_training(model, [*data, *(arguments.get(name) for name in ("x", "y"))], arguments)
         epochs = check_number("epochs", epochs, whole=True, at_least=1)
         if epochs < self.iterations:
             raise InputError(
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
             )
-        # By name, because the layers of the iterations' copies are others.
-        options = replace(self.options, skip=_names(model, self.options.skip))
-        about = {"ratio": self.ratio, "iterations": self.iterations, "epochs": epochs}
-        given = vars(options).items()
-        about |= {name: value for name, value in given if isinstance(value, str | int | float)}
-        about |= {"skip": list(options.skip)}
-        state = _State(Path(folder) if folder is not None else None, about)
+        numbers = {"ratio": self.ratio, "iterations": self.iterations, "epochs": epochs}
+        state = State(Path(folder) if folder is not None else None, graph, model, self.options, **numbers)
         if state.whole is None:
-            state.whole = whole_of(model, self.ratio, options)
+            state.whole = whole_of(model, self.ratio, self.options)
         else:
             model = state.load()
+        options = replace(self.options, skip=state.skip)
         self.history = state.history
         for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
             if state.removals == number:
@@ -164,10 +169,13 @@ class Slim:
                 if plan is not None:
                     self.plans.append(plan)
                     model = plan.apply(keep_optimizer=True)
+                elif not number:
+                    model = stock_copy(model)
                 state.removals = number + 1
                 state.save(model)
             if state.epoch < last:
-                mine = [*(callbacks() if callable(callbacks) else callbacks or ()), _EachEpoch(state)]
+                given = callbacks() if callable(callbacks) else callbacks
+                mine = [*([given] if isinstance(given, Callback) else given or ()), _EachEpoch(state)]
                 start = max(first, state.epoch)
                 model.fit(*data, initial_epoch=start, epochs=last, callbacks=mine, **arguments)
                 state.epoch = last  # a callback may have stopped before
@@ -175,16 +183,32 @@ class Slim:
         return model
 
 
-def _names(model: keras.Model, skip: str | keras.Layer | Iterable[str | keras.Layer]) -> tuple[str, ...]:
-    """Patterns of the names of layers; objects that are no layers of the model are refused by name later."""
-    found = (one if isinstance(one, str) else glob.escape(one.name) for one in layers_of(model, skip))
-    return tuple(found)
+def _check_training(model: keras.Model, data: list[Any], arguments: dict[str, Any]) -> None:
+    """Refuses what `Slim.fit` cannot train with or would lose; gates are refused later."""
+    if not model.compiled:
+        raise InputError(f"{model.name} is not compiled: call model.compile before Slim.fit")
+    own = [
+        name
+        for name in _OF_TRAINING
+        if name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
+    if own and not gates(model):
+        raise InputError(
+            f"{model.name}, a {type(model).__name__}, has its own {own[0]}, which the slim model, a stock"
+            " one, would lose: use sc.slim between trainings of your own instead of sc.Slim"
+        )
+    if all(one is None for one in data):
+        raise InputError("Slim.fit has no data to train on: give a data set, or inputs and targets")
+    if "initial_epoch" in arguments:
+        raise InputError(
+            "Slim.fit counts the epochs itself: leave initial_epoch= out, and give folder= to continue"
+        )
 
 
 class _EachEpoch(Callback):
     """Adds an epoch to the state and saves it."""
 
-    def __init__(self, state: "_State") -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
         self.state = state
 
@@ -193,65 +217,3 @@ class _EachEpoch(Callback):
             self.state.history.setdefault(name, []).append(float(value))
         self.state.epoch = epoch + 1
         self.state.save(self.model)
-
-
-class _State:
-    """Where a schedule is, in memory and in a folder, if there is one.
-
-    Attributes:
-        epoch: finished epochs of all iterations.
-        removals: finished removals.
-        whole: the model before the first removal; None if there is nothing in the folder.
-        history: see `Slim`.
-    """
-
-    def __init__(self, folder: Path | None, about: dict[str, Any]) -> None:
-        self.folder, self.about = folder, about
-        self.epoch, self.removals = 0, 0
-        self.whole: Whole | None = None
-        self.history: dict[str, list[float]] = {}
-        if folder is None:
-            return
-        make_folder(folder)
-        self._remedy = f"delete {folder}, or give another folder, to start again"
-        file = folder / "schedule.json"
-        if not file.exists():
-            return
-        try:
-            content = json.loads(read_text(file))
-            self.epoch, self.removals, self.history = (
-                content["epoch"],
-                content["removals"],
-                content["history"],
-            )
-            self.whole, found = Whole(**content["whole"]), content["about"]
-        except (ValueError, TypeError, LookupError) as error:
-            raise InputError(f"{file} is damaged ({error}): {self._remedy}") from error
-        if found != about:
-            raise InputError(f"{folder} contains another schedule, {found}: give a new folder, or delete it")
-
-    def load(self) -> keras.Model:
-        """The model, compiled.
-
-        Raises:
-            InputError: its file is missing or damaged.
-        """
-        return load_model(self._model_file, self._remedy, compiled=True)
-
-    def save(self, model: keras.Model) -> None:
-        """Saves the model, then what is known about it, then deletes older models."""
-        if self.folder is None or self.whole is None:
-            return
-        with atomic_path(self._model_file) as temporary:
-            model.save(temporary)
-        content = {"about": self.about, "epoch": self.epoch, "removals": self.removals}
-        content |= {"whole": asdict(self.whole), "history": self.history}
-        atomic_write(self.folder / "schedule.json", json.dumps(content))
-        for file in self.folder.glob("epoch_*_removals_*.keras"):
-            if file != self._model_file:
-                file.unlink(missing_ok=True)
-
-    @property
-    def _model_file(self) -> Path:
-        assert self.folder is not None
-        return self.folder / f"epoch_{self.epoch}_removals_{self.removals}.keras"

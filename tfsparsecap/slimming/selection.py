@@ -1,15 +1,47 @@
 """Choice of the channels that go: the least important blocks, until the budget is met."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from tfsparsecap.errors import InputError, unknown_name
+from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.cost import Cost, Costs
-from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.groups import RETURNED, Analysis
 
 BUDGETS = ("channels", "parameters", "flops", "latency")
+
+
+class RatioError(InputError):
+    """A ratio that cannot be reached.
+
+    Args:
+        problem: what is wrong.
+        advice: what to do, with the arguments of `slim`.
+        nearest: the ratio next to it that can be reached; None if there is none.
+        is_most: whether this is the largest ratio.
+    """
+
+    def __init__(self, problem: str, advice: str, nearest: float | None = None, is_most: bool = True) -> None:
+        super().__init__(f"{problem}: {advice}")
+        self.problem, self.nearest, self.is_most = problem, nearest, is_most
+
+    def of_setting(self, name: str, value: float, stays: bool = False) -> InputError:
+        """The error for a setting from which the ratio comes.
+
+        Args:
+            name, value: of the setting.
+            stays: whether the setting is the share that stays, not the share that goes.
+        """
+        if self.nearest is None:
+            advice = "leave it out"
+        else:
+            nearest = 100 * (1 - self.nearest if stays else self.nearest)
+            larger = stays == self.is_most
+            rounded = math.ceil(nearest - 1e-6) if larger else math.floor(nearest + 1e-6)
+            advice = f"give about {rounded / 100:g} or {'more' if larger else 'less'}"
+        return InputError(f"{name} is {value:g}, but {self.problem}: {advice}")
 
 
 @dataclass(frozen=True)
@@ -93,10 +125,8 @@ def choose(
         None if enough has been removed from `whole` before.
 
     Raises:
-        InputError: the ratio cannot be reached, or no channel can be removed.
+        RatioError: the ratio cannot be reached, or no channel can be removed.
     """
-    if budget not in BUDGETS:
-        raise unknown_name("budget", budget, BUDGETS)
     parts = blocks(analysis, scores, multiple, keep, whole.sizes if whole else None)
     everything = analysis.alive(np.array([], np.int64))
     before = costs(everything)
@@ -118,13 +148,15 @@ def choose(
     if whole and share(0) >= ratio:
         return None
     if not parts:
-        raise InputError(f"{name} has no channels to remove: {_why(analysis, multiple)}")
+        single = blocks(analysis, scores, multiple, 0, whole.sizes if whole else None)
+        problem, advice = f"{name} has no channels to remove", _why(analysis, multiple, keep, bool(single))
+        raise RatioError(problem, advice)
     most = share(len(parts))
     if most < ratio:
-        raise InputError(
-            f"{name} can lose at most {most:.0%} of its {budget}, not {ratio:.0%}: lower the ratio, keep= or"
-            f" multiple={multiple}, or skip fewer layers"
-        )
+        problem = f"{name} can lose at most {most:.0%} of its {budget}, not {ratio:.0%}"
+        lower = [f"keep={keep:g}"] * (keep > 0) + [f"multiple={multiple}"] * (multiple > 1)
+        advice = " or ".join([", ".join(["lower the ratio", *lower[:-1]]), *lower[-1:]])
+        raise RatioError(problem, f"{advice}{', or skip fewer layers' * _is_skipping(analysis)}", most)
     low, high = 0, len(parts)  # share(low) < ratio <= share(high)
     while high - low > 1:
         middle = (low + high) // 2
@@ -134,27 +166,38 @@ def choose(
     if not high:
         if whole:
             return None
-        raise InputError(
-            f"{name} can lose {share(1):.0%} of its channels or none, and {ratio:.0%} is nearer to none: give"
-            f" a larger ratio, or a smaller multiple={multiple}"
-        )
+        least = share(1)
+        problem = f"{name} can lose {least:.0%} of its channels or none, and {ratio:.0%} is nearer to none"
+        advice = "give a larger ratio" + f", or a smaller multiple={multiple}" * (multiple > 1)
+        raise RatioError(problem, advice, least, is_most=False)
     chosen = removed(high)
     return Choice(chosen, before, costs(analysis.alive(chosen)))
 
 
-def _why(analysis: Analysis, multiple: int) -> str:
+def _why(analysis: Analysis, multiple: int, keep: float, keep_is_cause: bool) -> str:
+    if keep_is_cause:
+        smaller = "keep= or multiple=" if multiple > 1 else "keep="
+        return f"with keep={keep:g}, no layer can lose {multiple}; give a smaller {smaller}"
     if analysis.groups:
-        return f"no layer has more than {multiple} that may go; give a smaller multiple="
+        advice = "give a smaller multiple=" if multiple > 1 else "a layer keeps at least one"
+        return f"no layer has more than {multiple} that may go; {advice}"
     reasons = list(analysis.reasons().items())
-    listed = "; ".join(f"{layer}: {reason}" for layer, reason in reasons[:3])
-    given = {reason for _, reason in reasons}
-    if any(reason.startswith("skip contains") for reason in given):
+    unknown = [f"{name} ({kind}) has no rule" for name, kind in analysis.unknown.items()]
+    if all(reason == RETURNED for _, reason in reasons):
+        listed = "; ".join([*unknown[:3], *(f"{layer}: {reason}" for layer, reason in reasons)][:3])
+    else:
+        listed = "; ".join(f"{layer}: {reason}" for layer, reason in reasons[:3])
+    if _is_skipping(analysis):
         advice = "skip fewer layers"
-    elif given - {"the model returns it"}:
+    elif unknown or any(reason != RETURNED for _, reason in reasons):
         advice = "use layers or keras.ops that docs/slimming.md lists instead"
     else:
         advice = "only channels between two layers can be removed"
     return f"{listed or 'it has no convolutions or dense layers'}; {advice}"
+
+
+def _is_skipping(analysis: Analysis) -> bool:
+    return any(reason.startswith("skip contains") for reason in analysis.reasons().values())
 
 
 def whole_blocks(analysis: Analysis, unused: np.ndarray, multiple: int) -> np.ndarray:

@@ -14,9 +14,11 @@ from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.saved_models import load_model
 from tfsparsecap.settings.training import Slim
 from tfsparsecap.slimming.compiled import carry_state
-from tfsparsecap.slimming.plan import Options, plan_removal, whole_of
+from tfsparsecap.slimming.options import Options
+from tfsparsecap.slimming.plan import plan_removal, whole_of
 from tfsparsecap.slimming.rebuild import Pair
 from tfsparsecap.slimming.schedule import regularize_gammas
+from tfsparsecap.slimming.selection import RatioError
 
 
 def penalise_gammas(encoder: Encoder | None, weight: float) -> None:
@@ -46,7 +48,10 @@ class EncoderSlimming:
         self._carried: tuple[list[Pair], np.ndarray] | None = None
         with error_prefix("training.slim"):
             self._options = Options(settings.budget)
-            self._whole = whole_of(encoder.backbone, settings.ratio, self._options)
+            try:
+                self._whole = whole_of(encoder.backbone, settings.ratio, self._options)
+            except RatioError as error:
+                raise error.of_setting("ratio", settings.ratio) from error
 
     def begin(self, iteration: int, folder: RunFolder) -> str:
         """Removes the channels of an iteration, counted from 1, and writes the network into the run's folder.

@@ -1,0 +1,96 @@
+"""The options of `sc.slim` and `sc.Slim`, and their checks."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError, check_number, unknown_name
+from tfsparsecap.slimming.importance import CRITERIA
+from tfsparsecap.slimming.selection import BUDGETS
+
+#: Batches of a generator of samples, which are kept in memory.
+MOST_BATCHES = 256
+
+
+@dataclass(frozen=True)
+class Options:
+    """How channels are chosen and removed, see `slim`.
+
+    `skip` becomes a tuple, and `samples` something that can be read several times.
+
+    Raises:
+        InputError: a value is out of range or of the wrong type, or has no effect.
+    """
+
+    budget: str = "channels"
+    criterion: str = "rtic"
+    multiple: int = 8
+    skip: str | keras.Layer | Iterable[str | keras.Layer] = ()
+    keep: float = 0.1
+    samples: Any = None
+    loss: Any = None
+    latency: Callable[[keras.Model], float] | None = None
+    fold: bool = True
+
+    def __post_init__(self) -> None:
+        if self.budget not in BUDGETS:
+            raise unknown_name("budget", self.budget, BUDGETS)
+        if self.criterion not in CRITERIA:
+            raise unknown_name("importance criterion", self.criterion, CRITERIA)
+        check_number("multiple", self.multiple, whole=True, at_least=1)
+        check_number("keep", self.keep, at_least=0, below=1)
+        if self.latency is not None and not callable(self.latency):
+            raise InputError(
+                f"latency is {self.latency!r:.100}: give a function that takes a model and returns its"
+                " latency, such as tfsparsecap_export.model_latency"
+            )
+        if not isinstance(self.fold, bool):
+            raise InputError(f"fold is {self.fold!r:.100}: give True or False")
+        if self.samples is not None and not self.fold and self.criterion != "taylor":
+            raise InputError("samples= does nothing with fold=False: leave one of the two out")
+        object.__setattr__(self, "skip", _skip(self.skip))
+        object.__setattr__(self, "samples", _repeatable(self.samples))
+
+    def measured(self, model: keras.Model) -> float:
+        """Returns the latency that the function `latency` measures.
+
+        Raises:
+            InputError: it is no number above 0.
+        """
+        assert self.latency is not None
+        return check_number("the result of latency=", self.latency(model), above=0)
+
+
+def _skip(skip: Any) -> tuple[str | keras.Layer, ...]:
+    is_one = isinstance(skip, (str, keras.Layer)) or not isinstance(skip, Iterable)
+    found = (skip,) if is_one else tuple(skip)
+    for one in found:
+        if not isinstance(one, (str, keras.Layer)):
+            raise InputError(f"skip contains {one!r:.100}: give layers, or names or patterns of names")
+    return found
+
+
+def _repeatable(samples: Any) -> Any:
+    """Batches of samples that can be read more than once, and that end."""
+    is_keras, is_tf = isinstance(samples, keras.utils.PyDataset), isinstance(samples, tf.data.Dataset)
+    if (is_keras and samples.num_batches is None) or (
+        is_tf and samples.cardinality() == tf.data.INFINITE_CARDINALITY
+    ):
+        raise InputError("samples is a data set without end: give a list of a few of its batches")
+    if is_keras:  # its own iterator does not end
+        samples = map(samples.__getitem__, range(samples.num_batches))
+    if samples is None or (isinstance(samples, Iterable) and not isinstance(samples, (str, bytes, Iterator))):
+        return samples
+    if not isinstance(samples, Iterator):
+        raise InputError(f"samples is {samples!r:.100}: give a list of batches, each as the model takes it")
+    found = list(itertools.islice(samples, MOST_BATCHES + 1))
+    if len(found) > MOST_BATCHES:
+        raise InputError(
+            f"samples gives more than {MOST_BATCHES} batches: give a list of a few, such as"
+            " list(itertools.islice(samples, 4))"
+        )
+    return found
