@@ -44,7 +44,9 @@ def finished(tiny_settings, tmp_path, *more):
 @pytest.mark.usefixtures("quick_training")
 def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
     output = tmp_path / "slim"
-    assert "4 layers cannot be" in sentence(capsys, whole, "--output", output, "--decoder-layers", "4")
+    for number, message in ((4, "is 4, but the decoder in"), (3, "is 3, and the decoder in")):
+        layers = ["--decoder-layers", number]
+        assert f"--decoder-layers {message}" in sentence(capsys, whole, "--output", output, *layers)
     assert not output.exists()
     options = ["--encoder-width", "0.5", "--decoder-layers", "2", "--json"]
     assert slim.main([str(whole), "--output", str(output), *options]) == 0
@@ -154,6 +156,8 @@ def test_mistakes_are_reported_and_nothing_is_written(tiny_run, tmp_path, capsys
     width = ["--encoder-width", "0.5"]
     assert "nothing to remove: give --encoder-channels" in sentence(capsys, tiny_run, *output)
     assert "--encoder-width is 1.5" in sentence(capsys, tiny_run, *output, "--encoder-width", "1.5")
+    channels = sentence(capsys, tiny_run, *output, "--encoder-channels", "0.01")
+    assert "--encoder-channels: the share is 0.01, but" in channels and " or more" in channels
     assert "--decoder-layers is 0" in sentence(capsys, tiny_run, *output, "--decoder-layers", "0")
     assert f"{tiny_run} exists" in sentence(capsys, tiny_run, "--output", tiny_run, *width)
     assert "is not a run folder" in sentence(capsys, tmp_path / "absent", *output, *width)

@@ -163,6 +163,16 @@ def slim_run(
                 f"the run in {source} has model.kind={finished.config.model.kind}, which has no transformer"
                 " layers: leave out --encoder-width and --decoder-layers"
             )
+        if decoder_layers is not None and decoder_layers > captioner.depth:
+            raise InputError(
+                f"--decoder-layers is {decoder_layers}, but the decoder in {source} has {captioner.depth}"
+                " layers: give fewer"
+            )
+        if decoder_layers == captioner.depth and encoder_width is None and encoder_channels is None:
+            raise InputError(
+                f"nothing to remove: --decoder-layers is {decoder_layers}, and the decoder in {source} has as"
+                " many: give fewer"
+            )
         slim = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
         captioner, content["model"] = slim.captioner, {**content["model"], **slim.settings}
     if encoder_channels is not None:
@@ -207,6 +217,7 @@ def _sizes(captioner: Any) -> dict[str, int]:
 
 def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config: Any) -> list[str]:
     from tfsparsecap.slimming.plan import slim
+    from tfsparsecap.slimming.selection import RatioError
 
     if encoder is None:
         raise InputError(f"the run in {source} has no image encoder: leave out --encoder-channels")
@@ -217,9 +228,11 @@ def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config:
         notes.append(f"channels are chosen by their gammas and not predicted from training images: {error}")
     with error_prefix("--encoder-channels"):
         criterion = "rtic" if samples is None else "taylor"
-        encoder.replace(
-            slim(encoder.backbone, 1 - share, budget=budget, criterion=criterion, samples=samples)
-        )
+        try:
+            small = slim(encoder.backbone, 1 - share, budget=budget, criterion=criterion, samples=samples)
+        except RatioError as error:
+            raise error.of_setting("the share", share, stays=True) from error
+    encoder.replace(small)
     return notes
 
 
