@@ -318,9 +318,9 @@ def slim(
         multiple: layers keep a multiple of so many channels.
         skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
         keep: smallest share of the channels of each group that stays.
-        samples: batches of inputs as the model takes them, such as float32 [B, H, W, 3], read more than once:
-            removed channels are predicted from those that stay, by ridge regression, and the next kernels
-            take them over. "taylor" needs (inputs, targets).
+        samples: a list of batches of inputs as the model takes them, such as float32 [B, H, W, 3]: removed
+            channels are predicted from those that stay, by ridge regression, and the next kernels take them
+            over. "taylor" needs (inputs, targets). A data set or a generator, too, if it ends.
         loss: for "taylor": as in `compile`.
         latency: for the budget "latency": a function that measures a model, such as
             `tfsparsecap_export.model_latency`; it is called about ten times. By default the latency is
