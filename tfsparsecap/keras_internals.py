@@ -73,16 +73,6 @@ def own_weights(layer: keras.Layer) -> list[keras.Variable]:
     return [*layer._trainable_variables, *layer._non_trainable_variables]
 
 
-def set_trainable(layer: keras.Layer, value: bool) -> None:
-    """Sets `trainable` of a layer and of all layers inside it.
-
-    Keras skips a layer that has the value already, with all inside it: layers that a frozen layer creates,
-    such as those of a frozen `MultiHeadAttention` after loading or copying, would stay trainable.
-    """
-    layer.trainable = not value
-    layer.trainable = value
-
-
 def variable_index(optimizer: keras.Optimizer, variable: keras.Variable | tf.Variable) -> int:
     """Returns the index of a variable among those that `optimizer` was built for."""
     return optimizer._get_variable_index(variable)

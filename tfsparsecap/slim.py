@@ -120,7 +120,7 @@ def slim_run(
         source: folder of a finished run.
         output: the new folder, `runs/NAME`.
         encoder_channels: share of the image encoder's channels that stays; those are removed that change the
-            feature map least (`sc.slim` with `taylor`). They are predicted from those that stay, on 64
+            feature map least (`sc.slim`). They are predicted from those that stay, on 64
             training images. If these cannot be read, those with the smallest gamma are removed, only their
             means are kept, and a note says so.
         encoder_budget: `budget` of `sc.slim`.
@@ -227,9 +227,8 @@ def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config:
     except InputError as error:
         notes.append(f"channels are chosen by their gammas and not predicted from training images: {error}")
     with error_prefix("--encoder-channels"):
-        criterion = "rtic" if samples is None else "taylor"
         try:
-            small = slim(encoder.backbone, 1 - share, budget=budget, criterion=criterion, samples=samples)
+            small = slim(encoder.backbone, 1 - share, budget=budget, samples=samples)
         except RatioError as error:
             raise error.of_setting("the share", share, stays=True) from error
     encoder.replace(small)

@@ -89,7 +89,7 @@ def test_samples_predict_two_axes_of_the_same_tensor():
     fewer = layers.EinsumDense("buc,ut->btc", (6, 12))(x)
     model, x = keras.Model(inputs, [layers.Dense(2)(fewer), layers.Dense(3)(x)[:, :1]]), batch(64)
     assert {group.name for group in Analysis(trace(model)).groups} == {"channels", "rows"}
-    small = [slim(model, 0.5, multiple=1, samples=samples) for samples in ([x], None)]
+    small = [slim(model, 0.5, criterion="rtic", multiple=1, samples=one) for one in ([x], None)]
     for number in range(2):
         error = [np.abs(one(x)[number] - model(x)[number]).max() for one in small]
         assert error[0] < 0.3 * error[1]

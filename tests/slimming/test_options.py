@@ -27,7 +27,10 @@ BAD = [
     ({"skip": ["a", None]}, "skip contains None: give layers"),
     ({"fold": "no"}, "fold is 'no': give True or False"),
     ({"latency": 3}, "latency is 3: give a function"),
-    ({"samples": [np.ones((1, 4))], "fold": False}, "samples= does nothing with fold=False"),
+    (
+        {"samples": [np.ones((1, 4))], "criterion": "l1", "fold": False},
+        "samples= does nothing with fold=False",
+    ),
     ({"samples": "abc"}, "samples is 'abc': give a list of batches"),
     ({"samples": 5}, "samples is 5: give a list of batches"),
     ({"samples": itertools.repeat(np.ones((1, 4)))}, "samples gives more than 256 batches"),

@@ -91,7 +91,7 @@ def test_activations_that_overflow_are_refused():
     with pytest.raises(
         InputError, match="wide of net returns NaN or infinity for the samples: check the pre"
     ):
-        slim(model, 0.5, samples=[np.ones((2, 4))])
+        slim(model, 0.5, criterion="rtic", samples=[np.ones((2, 4))])
 
 
 def test_samples_that_a_layer_refuses_are_named():
@@ -99,7 +99,7 @@ def test_samples_that_a_layer_refuses_are_named():
     with pytest.raises(
         InputError, match=r"words of net cannot be called on the samples \(.*\): give batches"
     ):
-        slim(keras.Sequential(words, name="net"), 0.5, samples=[np.full((2, 3), 9)])
+        slim(keras.Sequential(words, name="net"), 0.5, criterion="rtic", samples=[np.full((2, 3), 9)])
 
 
 def test_empty_samples_are_refused(networks):

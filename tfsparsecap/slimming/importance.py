@@ -93,32 +93,52 @@ def _mean_of(analysis: Analysis, parts: Iterable[tuple[np.ndarray, np.ndarray]])
 
 
 def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> np.ndarray:
-    batches = list(samples) if samples is not None else []
-    if not batches:
+    if samples is None:
         raise InputError(
             "the criterion taylor needs samples=, batches of inputs, or of (inputs, targets) with loss="
         )
+    batches = list(samples)
+    if not batches:
+        raise InputError("samples are empty: give at least one batch, or leave samples= out")
     what = "outputs" if loss is None else "loss"
     try:
-        if loss is None:
-            values = _of_outputs(analysis, model, batches)
-        else:
-            values = _of_loss(model, batches, keras.losses.get(loss))
+        compute = None if loss is None else keras.losses.get(loss)
     except (TypeError, ValueError) as error:
         raise InputError(f"loss is {loss!r:.100}, which is none of Keras: give it as in compile") from error
+    try:
+        if compute is None:
+            return _mean_of_squares(analysis, _of_outputs(analysis, model, batches))
+        return _mean_of_squares(analysis, _of_loss(model, batches, compute))
+    except InputError:
+        raise
+    except FloatingPointError as error:
+        raise InputError(
+            f"the {what} of {model.name} or the gradients are NaN or infinite on {error} of the samples:"
+            " check the inputs, the targets and the weights"
+        ) from error
+    except (TypeError, ValueError, LookupError, tf.errors.OpError) as error:
+        raise InputError(
+            f"the {what} of {model.name} cannot be computed on samples ({first_line(error)}): give batches of"
+            " inputs, or of (inputs, targets) as in fit with the loss of compile"
+        ) from error
+
+
+def _mean_of_squares(analysis: Analysis, values: Iterable[tuple[int, Callable]]) -> np.ndarray:
+    """Mean over the values of the squared change without each class, to first order.
+
+    Args:
+        values: number of a batch, and a function that computes what changes.
+
+    Raises:
+        FloatingPointError: a change is not finite; the message names the batch.
+    """
     kernels = list(_kernels(analysis))
     sources = [variable.value for _, _, variable in kernels]
-    total, number = np.zeros(analysis.labels.size), 0
-    for value in values:
-        try:
-            with tf.GradientTape() as tape:
-                tape.watch(sources)  # frozen ones, too
-                result = value()
-        except (TypeError, ValueError, LookupError, tf.errors.OpError) as error:
-            raise InputError(
-                f"the {what} of {model.name} cannot be computed on samples ({first_line(error)}): give"
-                " batches of inputs, or of (inputs, targets) as in fit with the loss of compile"
-            ) from error
+    total, draws = np.zeros(analysis.labels.size), 0
+    for number, value in values:
+        with tf.GradientTape() as tape:
+            tape.watch(sources)  # frozen ones, too
+            result = value()
         changes = np.zeros(analysis.labels.size)
         for (labels, axis, variable), gradient in zip(kernels, tape.gradient(result, sources), strict=True):
             if gradient is None:
@@ -127,32 +147,27 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> 
             change = product.sum(tuple(one for one in range(product.ndim) if one != axis))
             np.add.at(changes, analysis.classes[labels], change)
         if not np.isfinite(changes).all():
-            raise InputError(
-                f"the {what} of {model.name} or the gradients are NaN or infinite on batch"
-                f" {number % len(batches)} of samples: check the inputs, the targets and the weights"
-            )
+            raise FloatingPointError(f"batch {number}")
         total += np.square(changes)
-        number += 1
-    return total / number
+        draws += 1
+    return total / draws
 
 
-def _of_loss(model: keras.Model, batches: list[Any], loss: Callable) -> Iterator[Callable[[], tf.Tensor]]:
+def _of_loss(model: keras.Model, batches: list[Any], loss: Callable) -> Iterator[tuple[int, Callable]]:
     """Functions that compute the loss of each batch."""
 
     def value(inputs: Any, targets: Any) -> tf.Tensor:
         return tf.reduce_mean(loss(targets, model(inputs, training=False)))
 
-    for batch in batches:
+    for number, batch in enumerate(batches):
         if not isinstance(batch, (tuple, list)) or len(batch) < 2:
             raise InputError(
                 "samples of the criterion taylor must be batches of (inputs, targets) if a loss is given"
             )
-        yield partial(value, *batch[:2])
+        yield number, partial(value, *batch[:2])
 
 
-def _of_outputs(
-    analysis: Analysis, model: keras.Model, batches: list[Any]
-) -> Iterator[Callable[[], tf.Tensor]]:
+def _of_outputs(analysis: Analysis, model: keras.Model, batches: list[Any]) -> Iterator[tuple[int, Callable]]:
     """Functions that compute sums of the outputs, with other random weights in each.
 
     Weights of different images are independent, so the square of a sum over images has the expectation of
@@ -177,4 +192,4 @@ def _of_outputs(
         return total
 
     for number in [*range(len(inputs))] * -(-_DRAWS // len(inputs)):
-        yield partial(value, number)
+        yield number, partial(value, number)

@@ -20,14 +20,15 @@ MOST_BATCHES = 256
 class Options:
     """How channels are chosen and removed, see `slim`.
 
-    `skip` becomes a tuple, and `samples` something that can be read several times.
+    `criterion` gets its default, `skip` becomes a tuple, and `samples` something that can be read several
+    times.
 
     Raises:
         InputError: a value is out of range or of the wrong type, or has no effect.
     """
 
     budget: str = "channels"
-    criterion: str = "rtic"
+    criterion: str | None = None
     multiple: int = 8
     skip: str | keras.Layer | Iterable[str | keras.Layer] = ()
     keep: float = 0.1
@@ -39,6 +40,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.budget not in BUDGETS:
             raise unknown_name("budget", self.budget, BUDGETS)
+        if self.criterion is None:
+            object.__setattr__(self, "criterion", "rtic" if self.samples is None else "taylor")
         if self.criterion not in CRITERIA:
             raise unknown_name("importance criterion", self.criterion, CRITERIA)
         check_number("multiple", self.multiple, whole=True, at_least=1)

@@ -211,7 +211,7 @@ def slim_plan(
     ratio: float | None = 0.5,
     *,
     budget: str = "channels",
-    criterion: str = "rtic",
+    criterion: str | None = None,
     multiple: int = 8,
     skip: str | keras.Layer | Iterable[str | keras.Layer] = (),
     keep: float = 0.1,
@@ -273,7 +273,7 @@ def plan_removal(
         before = costs(analysis.alive(np.array([], np.int64)))
         choice = Choice(removed, before, costs(analysis.alive(removed)))
         return SlimPlan(model, analysis, choice, costs, fold=True)
-    scores = importance(analysis, options.criterion, model, options.samples, options.loss)
+    scores = importance(analysis, options.criterion or "", model, options.samples, options.loss)
 
     def measure(removed: np.ndarray) -> float:
         return options.measured(rebuild(analysis, analysis.alive(removed)))
@@ -289,7 +289,7 @@ def slim(
     ratio: float | None = 0.5,
     *,
     budget: str = "channels",
-    criterion: str = "rtic",
+    criterion: str | None = None,
     multiple: int = 8,
     skip: str | keras.Layer | Iterable[str | keras.Layer] = (),
     keep: float = 0.1,
@@ -314,13 +314,15 @@ def slim(
             "flops" (multiply-adds) or "latency".
         criterion: importance of a channel. "rtic": gamma of its batch normalisations, compared in the whole
             network (RTIC, equations 1 to 3); "l1" or "l2": the norm of its weights, relative to the layer;
-            "taylor": the change of the loss on `samples`.
+            "taylor": the change of the outputs on `samples`, or of the loss if `loss` is given. By default
+            "taylor" with samples, "rtic" without.
         multiple: layers keep a multiple of so many channels.
         skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
         keep: smallest share of the channels of each group that stays.
         samples: a list of batches of inputs as the model takes them, such as float32 [B, H, W, 3]: removed
             channels are predicted from those that stay, by ridge regression, and the next kernels take them
-            over. "taylor" needs (inputs, targets). A data set or a generator, too, if it ends.
+            over. With `loss`, batches are pairs (inputs, targets). A data set or a generator, too, if it
+            ends.
         loss: for "taylor": as in `compile`.
         latency: for the budget "latency": a function that measures a model, such as
             `tfsparsecap_export.model_latency`; it is called about ten times. By default the latency is

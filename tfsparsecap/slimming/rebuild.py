@@ -186,8 +186,9 @@ def _fill(
         targets = [one for one in targets if one is not copy.bias]
         copy.bias.assign(cut(bias.value, bias.axes, alive).reshape(copy.bias.shape))
     pairs = []
-    if not operation.trainable:
-        keras_internals.set_trainable(copy, False)
+    if not operation.trainable:  # the copy has the value already, and Keras would skip what is inside it
+        copy.trainable = True
+        copy.trainable = False
     for old, new in zip(operation.weights, targets, strict=True):
         new.trainable = old.trainable
         value = changes.values.get(id(old))

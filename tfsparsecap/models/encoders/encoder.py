@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.keras_internals import nested_layers, set_trainable, unlocked, untrack
+from tfsparsecap.keras_internals import nested_layers, unlocked, untrack
 from tfsparsecap.models.encoders.split import Split, split_network, unknown_layer
 
 
@@ -136,7 +136,9 @@ class Encoder(keras.layers.Layer):
         for part in nested_layers(self.backbone):
             if isinstance(part, keras.layers.BatchNormalization):
                 part.momentum = self.batch_norm_momentum
-        set_trainable(self.backbone, self.trainable)
+        # Keras skips a layer that has the value already, with all inside it, such as after loading.
+        self.backbone.trainable = not self.trainable
+        self.backbone.trainable = self.trainable
         self.built = True
         self._freeze()
 
