@@ -273,7 +273,8 @@ def plan_removal(
         before = costs(analysis.alive(np.array([], np.int64)))
         choice = Choice(removed, before, costs(analysis.alive(removed)))
         return SlimPlan(model, analysis, choice, costs, fold=True)
-    scores = importance(analysis, options.criterion or "", model, options.samples, options.loss)
+    assert options.criterion is not None  # it has its default
+    scores = importance(analysis, options.criterion, model, options.samples, options.loss)
 
     def measure(removed: np.ndarray) -> float:
         return options.measured(rebuild(analysis, analysis.alive(removed)))
