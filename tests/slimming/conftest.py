@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+import tensorflow as tf
 from keras import layers, ops
 
 from tfsparsecap.models.encoders.tiny_vit import WindowAttention
@@ -192,3 +193,11 @@ def batch():
         return rng.integers(1, 9, shape) if symbolic.dtype == "int32" else rng.random(shape, "float32")
 
     return draw
+
+
+@pytest.fixture
+def eager():
+    """Compiling a training step, for each iteration of a schedule, would take seconds."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

@@ -12,12 +12,7 @@ from tfsparsecap.errors import InputError
 X, Y = np.random.default_rng(0).random((8, 4)).astype("float32"), np.arange(8.0)[:, None] % 2
 
 
-@pytest.fixture(autouse=True)
-def eager():
-    """Compiling a training step would take seconds."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import layers
 
 import tfsparsecap as sc
@@ -14,12 +13,7 @@ X = np.random.default_rng(0).random((32, 8)).astype("float32")
 Y = (X.sum(1) > 4).astype("int32")
 
 
-@pytest.fixture(autouse=True)
-def eager():
-    """Compiling a training step for each iteration would take seconds."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture

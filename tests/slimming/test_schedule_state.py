@@ -15,12 +15,7 @@ X = np.random.default_rng(0).random((8, 8)).astype("float32")
 Y = np.arange(8) % 2
 
 
-@pytest.fixture(autouse=True)
-def eager():
-    """Compiling a training step for each iteration would take seconds."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 def network(units=32, activation="relu", classes=2, size=8):
