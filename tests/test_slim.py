@@ -12,6 +12,7 @@ from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.settings.files import load_config
+from tfsparsecap.training.encoder_slimming import sample_batches
 from tfsparsecap.training.run import train_run
 from tfsparsecap.training.teachers import load_teachers
 
@@ -120,7 +121,8 @@ def test_removed_channels_of_the_image_encoder_are_predicted_from_training_image
     tiny_run, tmp_path, monkeypatch
 ):
     finished = FinishedRun.load(tiny_run)
-    (first, *_) = batches = slim._training_images(finished.config, finished.captioner.encoder)
+    encoder, records = finished.captioner.encoder, load_data(finished.config).split("train")
+    (first, *_) = batches = sample_batches(encoder, records)
     assert len(batches) == 2 and first.shape == (16, 32, 32, 3) and -1 <= first.min() < first.max() <= 1
     images = (first + 1) * 127.5
     whole = np.array(finished.captioner.encoder(images))

@@ -29,8 +29,6 @@ from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, s
 from tfsparsecap.errors import InputError, check_number, error_prefix
 from tfsparsecap.files import atomic_path
 
-#: Training images from which removed channels are predicted, and images in a batch.
-SAMPLES, BATCH = 64, 16
 BUDGETS = ("channels", "parameters", "flops", "latency")
 
 
@@ -216,14 +214,16 @@ def _sizes(captioner: Any) -> dict[str, int]:
 
 
 def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config: Any) -> list[str]:
+    from tfsparsecap.settings.build import load_data
     from tfsparsecap.slimming.plan import slim
     from tfsparsecap.slimming.selection import RatioError
+    from tfsparsecap.training.encoder_slimming import sample_batches
 
     if encoder is None:
         raise InputError(f"the run in {source} has no image encoder: leave out --encoder-channels")
     notes, samples = [], None
     try:
-        samples = _training_images(config, encoder)
+        samples = sample_batches(encoder, load_data(config).split("train"))
     except InputError as error:
         notes.append(f"channels are chosen by their gammas and not predicted from training images: {error}")
     with error_prefix("--encoder-channels"):
@@ -233,20 +233,6 @@ def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config:
             raise error.of_setting("the share", share, stays=True) from error
     encoder.replace(small)
     return notes
-
-
-def _training_images(config: Any, encoder: Any) -> list[Any]:
-    """Batches of training images as the encoder's network takes them, spread over the training split."""
-    import numpy as np
-
-    from tfsparsecap.data.images import read_image
-    from tfsparsecap.settings.build import load_data
-
-    records = load_data(config).split("train")
-    chosen = records[:: max(1, len(records) // SAMPLES)][:SAMPLES]
-    images = np.stack([read_image(record.image, encoder.image_size) for record in chosen])
-    scaled = np.array(encoder.preprocess(images.astype("float32")))
-    return [scaled[start : start + BATCH] for start in range(0, len(scaled), BATCH)]
 
 
 if __name__ == "__main__":

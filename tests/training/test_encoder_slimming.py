@@ -6,7 +6,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
+from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.keras_internals import optimizer_slots, optimizer_variables
@@ -14,7 +16,7 @@ from tfsparsecap.models import MobileNetV1Encoder
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.settings.training import Slim
 from tfsparsecap.training.callbacks import SaveEpoch
-from tfsparsecap.training.encoder_slimming import EncoderSlimming, penalise_gammas
+from tfsparsecap.training.encoder_slimming import EncoderSlimming, penalise_gammas, sample_batches
 
 from .training_runs import arrays, assert_same_arrays, history, train
 
@@ -37,6 +39,16 @@ def slim_settings(tiny_settings):
         "training.average_decay=0.9",
     ]
     return [*tiny_settings, *more, "pruning.sparsity=0.5", "training.restore_best=true"]
+
+
+@pytest.fixture
+def records(tmp_path):
+    random, found = np.random.default_rng(0), []
+    for index in range(70):
+        path = tmp_path / f"{index}.png"
+        Image.fromarray(random.integers(0, 256, (32, 32, 3), np.uint8)).save(path)
+        found.append(Record(path.name, path, ("a photograph",), "train"))
+    return found
 
 
 def width(encoder):
@@ -84,11 +96,11 @@ def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
     assert width(FinishedRun.load(following.path).captioner.encoder) == left
 
 
-def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty():
+def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty(records):
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
     penalise_gammas(encoder, 0.5)
     before = float(sum(encoder.backbone.losses))
-    EncoderSlimming(Slim(iterations=1), encoder)._remove(1)
+    EncoderSlimming(Slim(iterations=1), encoder, records)._remove(1)
     assert 0 < float(sum(encoder.backbone.losses)) < before == 0.5 * (16 + 16 + 32 + 32 + 64)
     penalise_gammas(encoder, 0)
     assert not encoder.backbone.losses
@@ -109,9 +121,9 @@ def test_large_gammas_of_a_trained_encoder_are_penalised(slim_settings, tmp_path
     assert losses[0.1] - losses[0] == pytest.approx(0.1 * (16 + 16 + 32 + 32 + 64), rel=0.1)
 
 
-def test_the_optimizer_keeps_its_state_of_all_that_stays():
+def test_the_optimizer_keeps_its_state_of_all_that_stays(records):
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
-    slimming, head = EncoderSlimming(Slim(iterations=1), encoder), keras.layers.Dense(2)
+    slimming, head = EncoderSlimming(Slim(iterations=1), encoder, records), keras.layers.Dense(2)
     head.build((None, 64))
 
     def optimizer():
@@ -138,6 +150,39 @@ def test_the_optimizer_keeps_its_state_of_all_that_stays():
     averages = optimizer_slots(after)["_model_variables_moving_average"]
     for variable, average in zip(optimizer_variables(after), averages, strict=True):
         np.testing.assert_array_equal(average, variable)
+
+
+def test_channels_that_do_not_change_the_features_are_removed_whatever_their_gammas(records):
+    errors = {}
+    for criterion in ("taylor", "rtic"):
+        keras.utils.set_random_seed(0)
+        encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
+        for part in encoder.backbone.layers:
+            if isinstance(part, keras.layers.BatchNormalization) and part.gamma.shape[0] < 64:
+                # Every second channel is constant, but has the largest gamma.
+                dead = np.arange(part.gamma.shape[0]) % 2 == 1
+                part.gamma.assign(np.where(dead, 2.0, 1.0))
+                part.beta.assign(np.where(dead, -100.0, 0.5))
+        images = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), np.uint8)
+        whole = encoder(images).numpy()
+        EncoderSlimming(Slim(iterations=1, criterion=criterion), encoder, records)._remove(1)
+        assert sum(width(encoder)[:-1]) == 24
+        errors[criterion] = np.square(encoder(images).numpy() - whole).mean() / whole.var()
+    assert errors["taylor"] < 1e-6 and errors["rtic"] > 0.005
+
+
+def test_samples_are_spread_over_the_records_and_unreadable_images_left_out(records):
+    encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None)
+    records[3].image.write_bytes(b"damaged")
+    batches = sample_batches(encoder, records)
+    assert [batch.shape[0] for batch in batches] == [16, 16, 16, 15]
+    fourth = np.asarray(Image.open(records[4].image), "float32")
+    np.testing.assert_allclose(batches[0][3], fourth / 127.5 - 1, atol=1e-6)
+    assert len(sample_batches(encoder, records * 10)) == 4
+    with pytest.raises(InputError, match=r"3\.png"):
+        sample_batches(encoder, [records[3]])
+    with pytest.raises(InputError, match="no training images"):
+        sample_batches(encoder, [])
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,14 @@ class Slim(_Section):
         ratio: share of the budget to remove in total.
         iterations: number of iterations, each with one epoch or more.
         budget: `channels`, `parameters`, `flops` (multiply-adds) or `latency` (estimated).
+        criterion: importance of a channel: change of the feature map of training images (`taylor`), gamma of
+            batch normalisation (`rtic`, with `training.gamma_l2`), or norm of its weights (`l1`, `l2`).
     """
 
     ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
     iterations: Size = 5
     budget: Literal["channels", "parameters", "flops", "latency"] = "channels"
+    criterion: Literal["taylor", "rtic", "l1", "l2"] = "taylor"
 
 
 class SCST(_Section):

@@ -1,11 +1,15 @@
 """Removes channels of the image encoder while a captioner is trained: the setting `training.slim`."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import keras
 import numpy as np
 
-from tfsparsecap.errors import error_prefix
+from tfsparsecap.data.images import read_image
+from tfsparsecap.data.records import Record
+from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.files import atomic_path
 from tfsparsecap.keras_internals import restart_averages
 from tfsparsecap.model_summary.table import amount
@@ -19,6 +23,35 @@ from tfsparsecap.slimming.plan import plan_removal, whole_of
 from tfsparsecap.slimming.rebuild import Pair
 from tfsparsecap.slimming.schedule import regularize_gammas
 from tfsparsecap.slimming.selection import RatioError
+
+#: Images that choose and predict channels, and images in a batch.
+SAMPLES, BATCH = 64, 16
+
+
+def sample_batches(encoder: Encoder, records: Sequence[Record]) -> list[np.ndarray]:
+    """Images for `sc.slim`, evenly spread over the records; those that cannot be read are left out.
+
+    Args:
+        encoder: defines the size and the preprocessing.
+        records: of the training split.
+
+    Returns:
+        Batches of at most `BATCH` inputs of `encoder.backbone`, float32 [B, S, S, 3], `SAMPLES` together or
+        fewer.
+
+    Raises:
+        InputError: no image can be read; the reason of the last one.
+    """
+    images, problem = [], InputError("there are no training images")
+    for record in records[:: max(1, len(records) // SAMPLES)][:SAMPLES]:
+        try:
+            images.append(read_image(record.image, encoder.image_size))
+        except InputError as error:
+            problem = error
+    if not images:
+        raise problem
+    scaled = np.array(encoder.preprocess(np.stack(images).astype("float32")))
+    return [scaled[start : start + BATCH] for start in range(0, len(scaled), BATCH)]
 
 
 def penalise_gammas(encoder: Encoder | None, weight: float) -> None:
@@ -36,20 +69,22 @@ class EncoderSlimming:
     """Iterative channel pruning of an encoder, as `sc.Slim` does it for a model in `fit`.
 
     Args:
-        settings: ratio, iterations and budget.
+        settings: ratio, iterations, budget and criterion.
         encoder: with all its channels.
+        records: of the training split, whose images are the samples of `sample_batches`.
 
     Raises:
         InputError: so much cannot be removed.
     """
 
-    def __init__(self, settings: Slim, encoder: Encoder) -> None:
-        self.settings, self.encoder = settings, encoder
+    def __init__(self, settings: Slim, encoder: Encoder, records: Sequence[Record]) -> None:
+        self.settings, self.encoder, self._records = settings, encoder, records
         self._carried: tuple[list[Pair], np.ndarray] | None = None
         with error_prefix("training.slim"):
-            self._options = Options(settings.budget)
+            self._options = Options(settings.budget, settings.criterion)
             try:
-                self._whole = whole_of(encoder.backbone, settings.ratio, self._options)
+                # What can be removed does not depend on the criterion.
+                self._whole = whole_of(encoder.backbone, settings.ratio, Options(settings.budget))
             except RatioError as error:
                 raise error.of_setting("ratio", settings.ratio) from error
 
@@ -67,7 +102,8 @@ class EncoderSlimming:
 
     def _remove(self, iteration: int) -> str:
         ratio = self.settings.ratio * iteration / self.settings.iterations
-        plan = plan_removal(self.encoder.backbone, ratio, self._options, self._whole)
+        options = replace(self._options, samples=sample_batches(self.encoder, self._records))
+        plan = plan_removal(self.encoder.backbone, ratio, options, self._whole)
         self._carried = None
         if plan is None:
             return f"iteration {iteration} of {self.settings.iterations}: the one before has removed enough"

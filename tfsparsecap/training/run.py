@@ -156,7 +156,11 @@ class _Run:
             load_part(self.checkpoint, encoder)  # another run may have trained it
         penalise_gammas(encoder, config.training.gamma_l2)
         slim = config.training.slim
-        self.slimming = EncoderSlimming(slim, encoder) if slim is not None and encoder is not None else None
+        self.slimming = (
+            EncoderSlimming(slim, encoder, data.split("train"))
+            if slim is not None and encoder is not None
+            else None
+        )
         self.teachers = load_teachers(config, tokenizer)
         self.run_data = RunData(
             config,
