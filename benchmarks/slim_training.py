@@ -113,7 +113,9 @@ class Runs:
         print(f"{NETWORKS[name]}, seed {seed}", flush=True)
         if name == "slim":
             self._compile(start, self.epochs)
-            schedule = sc.Slim(0.5, RECIPE["iterations"], budget="flops", multiple=2)
+            # The paper's criterion; with the default one, training data would choose the channels.
+            options = {"budget": "flops", "multiple": 2, "criterion": "rtic", "samples": None}
+            schedule = sc.Slim(0.5, RECIPE["iterations"], **options)
             data, arguments = self._data()
             arguments["steps_per_epoch"] = max(1, self._steps() // RECIPE["parts"])
             folder, epochs = path.with_suffix(""), RECIPE["parts"] * self.epochs

@@ -3,11 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.schedule import Slim, first_epochs, regularize_gammas
+from tfsparsecap.slimming.schedule import Slim, _examples, first_epochs, regularize_gammas
 
 X = np.random.default_rng(0).random((32, 8)).astype("float32")
 Y = (X.sum(1) > 4).astype("int32")
@@ -192,3 +193,69 @@ def test_gammas_are_regularized_in_place_and_saved(model, tmp_path):
         regularize_gammas(keras.Sequential([layers.Dense(2), layers.BatchNormalization()], name="raw"))
     with pytest.raises(InputError, match="dense has no batch normalisation"):
         regularize_gammas(keras.Sequential([keras.Input((4,)), layers.Dense(2)], name="dense"))
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches that never end."""
+
+    def __len__(self):
+        return 2
+
+    @property
+    def num_batches(self):
+        return None
+
+    def __getitem__(self, index):
+        return X[:16], Y[:16]
+
+
+def generator():
+    while True:
+        yield X, Y
+
+
+DATA = {
+    "arrays": lambda: (X, Y),
+    "dictionary": lambda: ({"eight": X}, Y),
+    "data set": lambda: (tf.data.Dataset.from_tensor_slices((X, Y)).batch(20),),
+    "endless data set": lambda: (tf.data.Dataset.from_tensors((X, Y, np.ones(32))).repeat(),),
+    "Keras data set": lambda: (Batches(workers=0),),
+}
+
+
+@pytest.mark.parametrize("kind", [*DATA, "arrays with a loss", "nothing wanted", "generator"])
+def test_training_examples_are_the_samples(kind):
+    inputs = keras.Input((8,), name="eight")
+    hidden = layers.BatchNormalization()(layers.Dense(64, use_bias=False)(inputs))
+    model = keras.Model(inputs, layers.Dense(2, "softmax")(layers.ReLU()(hidden)))
+    _, dense, normalisation, *_ = model.layers
+    dead = np.arange(64) % 2 == 1  # constant, but with the largest gamma
+    normalisation.set_weights(
+        [np.where(dead, 9.0, 1.0), np.where(dead, -99.0, 0.5), np.zeros(64), np.ones(64)]
+    )
+    model.compile(keras.optimizers.SGD(0.0), "sparse_categorical_crossentropy")
+    options, data = {}, (X, Y)
+    if kind == "arrays with a loss":
+        options = {"loss": "sparse_categorical_crossentropy", "criterion": "taylor"}
+    elif kind == "nothing wanted":
+        options = {"samples": None}
+    else:
+        data = (generator(),) if kind == "generator" else DATA[kind]()
+    schedule = Slim(0.5, iterations=1, multiple=1, **options)
+    small = schedule.fit(model, *data, epochs=1, steps_per_epoch=1, verbose=0)
+    columns = [kernel.numpy().T for kernel in (dense.kernel, small.layers[1].kernel)]
+    kept = [int(np.flatnonzero((column == columns[0]).all(1)).item()) for column in columns[1]]
+    # Gammas alone keep what is constant.
+    assert dead[kept].all() if kind in ("nothing wanted", "generator") else not dead[kept].any()
+    assert len(kept) == 32
+
+
+def test_samples_are_spread_over_arrays_and_taken_from_the_first_batches():
+    numbers = np.arange(1000)
+    batches = _examples(numbers, None, 100)
+    assert [len(batch) for (batch,) in batches] == [128, 128]
+    assert batches[0][0][0] == 0 and batches[-1][0][-1] == 999
+    data = tf.data.Dataset.from_tensor_slices((numbers, numbers)).batch(100)
+    assert [int(x[-1]) for x, _ in _examples(data, None, 32)] == [99, 199, 255]
+    ((inputs, targets),) = _examples({"a": numbers[:5], "b": numbers[5:10]}, numbers[:5] % 2, 32)
+    assert inputs["b"].tolist() == [5, 6, 7, 8, 9] and targets.tolist() == [0, 1, 0, 1, 0]

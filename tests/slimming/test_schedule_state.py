@@ -48,7 +48,7 @@ def test_a_folder_continues_for_a_model_that_is_created_again_only(tmp_path):
     for arguments, message in (
         ({"epochs": 4}, f"epochs is 4, but the schedule in {tmp_path} has 2: give the same"),
         ({"ratio": 0.2}, "ratio is 0.2, but the schedule in .* has 0.3"),
-        ({"criterion": "l1"}, "criterion is l1, but the schedule in .* has rtic"),
+        ({"criterion": "l1"}, "criterion is l1, but the schedule in .* has taylor"),
         ({"skip": -2}, "skip names other layers than in the schedule"),
     ):
         with pytest.raises(InputError, match=message):

@@ -58,6 +58,11 @@ class Options:
         object.__setattr__(self, "skip", _skip(self.skip))
         object.__setattr__(self, "samples", _repeatable(self.samples))
 
+    @property
+    def takes_samples(self) -> bool:
+        """Whether samples would have an effect."""
+        return self.fold or self.criterion == "taylor"
+
     def measured(self, model: keras.Model) -> float:
         """Returns the latency that the function `latency` measures.
 

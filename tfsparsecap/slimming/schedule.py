@@ -1,12 +1,13 @@
 """Iterative slimming: remove some channels, fine-tune, repeat; and the regularizer that comes before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 from keras.callbacks import Callback
 
 from tfsparsecap.errors import InputError, check_number, unknown_name
@@ -23,6 +24,8 @@ _OF_TRAINING = (
     "compute_loss", "compute_metrics", "metrics", "make_train_function", "make_test_function",
     "get_metrics_result",
 )  # fmt: skip
+#: Training examples that are the samples of a schedule without any.
+_EXAMPLES = 256
 
 
 def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model:
@@ -87,7 +90,9 @@ class Slim:
         ratio: share to remove in total.
         iterations: number T of iterations; each removes the same amount of the whole model.
         **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, loss, latency,
-            fold. `keep` is a share of the channels before the first iteration.
+            fold. `keep` is a share of the channels before the first iteration. Without `samples`, 256
+            training examples are used, except of an iterator, which can be read only once; `samples=None`
+            uses none.
 
     Attributes:
         plans: what each iteration removed, without iterations of an interrupted call of `fit`.
@@ -114,6 +119,7 @@ class Slim:
             if name not in names:
                 raise unknown_name("option of Slim", name, names)
         self.options = Options(**options)
+        self._given = options
         self.plans: list[SlimPlan] = []
         self.history: dict[str, list[float]] = {}
 
@@ -155,12 +161,13 @@ class Slim:
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
             )
         numbers = {"ratio": self.ratio, "iterations": self.iterations, "epochs": epochs}
-        state = State(Path(folder) if folder is not None else None, graph, model, self.options, **numbers)
+        options = self._with_samples(data, arguments)
+        state = State(Path(folder) if folder is not None else None, graph, model, options, **numbers)
         if state.whole is None:
-            state.whole = whole_of(model, self.ratio, self.options)
+            state.whole = whole_of(model, self.ratio, options)
         else:
             model = state.load()
-        options = replace(self.options, skip=state.skip)
+        options = replace(options, skip=state.skip)
         self.history = state.history
         for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
             if state.removals == number:
@@ -181,6 +188,55 @@ class Slim:
                 state.epoch = last  # a callback may have stopped before
         state.save(model)
         return model
+
+    def _with_samples(self, data: Sequence[Any], arguments: dict[str, Any]) -> Options:
+        """The options, with training examples as samples if none are given."""
+        if "samples" in self._given or not self.options.takes_samples:
+            return self.options
+        names = dict(zip(("x", "y"), data, strict=False)) | arguments
+        with_targets = self.options.loss is not None
+        targets = names.get("y") if with_targets else None
+        batches = _examples(names.get("x"), targets, names.get("batch_size") or 32)
+        if batches is None:
+            return self.options
+        if not with_targets:
+            batches = [keras.utils.unpack_x_y_sample_weight(batch)[0] for batch in batches]
+        return Options(**{**self._given, "samples": batches})
+
+
+def _examples(x: Any, y: Any, batch_size: int) -> list[Any] | None:
+    """Some batches of what `fit` gets, `_EXAMPLES` examples or fewer; None of an iterator.
+
+    Args:
+        x: arrays or a data set.
+        y: targets of arrays, or None.
+        batch_size: of arrays.
+    """
+    batches: Iterable[Any]
+    if isinstance(x, Iterator):
+        return None
+    if isinstance(x, keras.utils.PyDataset):  # its own iterator may not end
+        batches = map(x.__getitem__, range(x.num_batches or _EXAMPLES))
+    elif hasattr(x, "__array__") or isinstance(x, (list, tuple, dict)):
+        arrays = keras.tree.map_structure(np.asarray, (x,) if y is None else (x, y))
+        number = len(keras.tree.flatten(arrays)[0])
+        # Spread over the data, which may be sorted.
+        chosen = np.linspace(0, number - 1, min(number, _EXAMPLES)).astype(int)
+        split = np.array_split(chosen, max(1, len(chosen) // batch_size))
+        batches = (_rows(arrays, rows) for rows in split)
+    else:
+        batches = x
+    found, left = [], _EXAMPLES
+    for batch in batches:
+        found.append(_rows(batch, slice(left)))
+        left -= len(keras.tree.flatten(batch)[0])
+        if left <= 0:
+            break
+    return found
+
+
+def _rows(batch: Any, rows: Any) -> Any:
+    return keras.tree.map_structure(lambda one: None if one is None else one[rows], batch)
 
 
 def _check_training(model: keras.Model, data: list[Any], arguments: dict[str, Any]) -> None:
