@@ -74,12 +74,13 @@ def vision_transformer() -> keras.Model:
 
 
 def conv1d() -> keras.Model:
-    """Convolutions in one dimension, for one second of sound."""
-    stack: list[Any] = [keras.Input((16000, 1)), layers.Conv1D(64, 80, 4, use_bias=False)]
-    for filters in (64, 128, 256, 512):
+    """M5 for one second of sound: https://arxiv.org/abs/1610.00087, table 1."""
+    stack: list[Any] = [keras.Input((16000, 1)), layers.Conv1D(128, 80, 4, use_bias=False)]
+    for filters in (128, 256, 512):
         stack += [layers.BatchNormalization(), layers.ReLU(), layers.MaxPooling1D(4)]
         stack.append(layers.Conv1D(filters, 3, padding="same", use_bias=False))
-    stack += [layers.BatchNormalization(), layers.ReLU(), layers.GlobalAveragePooling1D(), layers.Dense(35)]
+    stack += [layers.BatchNormalization(), layers.ReLU(), layers.MaxPooling1D(4)]
+    stack += [layers.GlobalAveragePooling1D(), layers.Dense(35)]
     return keras.Sequential(stack, name="conv1d")
 
 

@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         start_tensorflow()
         print(json.dumps(measure(given.names[0], given.ratio, given)))
         return 0
+    start_tensorflow()
     from benchmarks.architectures import ARCHITECTURES
 
     for name in given.names:

@@ -152,7 +152,7 @@ def compare_classifiers(given: argparse.Namespace) -> Table:
         return images[rng.choice(len(images), min(IMAGES, len(images)), replace=False)].astype("float32")
 
     found = compare(network, draw, measure, given)
-    return table(f"{given.model}, {given.budget}: accuracy in %, whole {measure(network):.1f} %", found, 1)
+    return table(f"{given.budget}: accuracy in %, whole {measure(network):.1f} %", found, 1)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
