@@ -100,13 +100,14 @@ def compare_encoders(given: argparse.Namespace) -> Table:
         InputError: the settings, or the photographs, cannot be used.
     """
     from tfsparsecap.data.images import read_image
-    from tfsparsecap.data.records import IMAGE_SUFFIXES
+    from tfsparsecap.data.records import check_folder, images_in
     from tfsparsecap.settings.build import make_encoder
     from tfsparsecap.settings.files import load_config
 
     config = load_config(None, [f"model.encoder.{setting}" for setting in given.settings])
     encoder = make_encoder(config.model.encoder, "float32")
-    paths = sorted(path for path in given.photographs.glob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+    check_folder(given.photographs, "photographs")
+    paths = images_in(given.photographs)
     if len(paths) < PHOTOGRAPHS + HELD_OUT:
         raise InputError(
             f"{given.photographs} contains {len(paths)} images: give a folder with at least"

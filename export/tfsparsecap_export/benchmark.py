@@ -16,7 +16,7 @@ tfsparsecap-export then uses these costs to choose encodings.
 examples:
   python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite
       on synthetic inputs
-  python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --images *.jpg --runs 100
+  python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --images photographs/ --runs 100
       on photographs, with captions of realistic length
   python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --plot sizes.png
       also plot size against latency
@@ -56,7 +56,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
     options.add_argument("--runs", type=int, default=30, metavar="N", help="runs of each file (default: 30)")
     inputs = options.add_mutually_exclusive_group()
-    inputs.add_argument("--images", nargs="+", type=Path, metavar="PHOTO", help="images to use as inputs")
+    inputs.add_argument(
+        "--images",
+        nargs="+",
+        type=Path,
+        metavar="PHOTO",
+        help="images to use as inputs; of a folder, the first 16",
+    )
     inputs.add_argument(
         "--inputs", type=int, default=16, metavar="N", help="number of synthetic inputs (default: 16)"
     )

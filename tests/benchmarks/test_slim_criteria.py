@@ -95,6 +95,7 @@ def test_table_shows_mean_and_spread():
     ],
 )
 def test_wrong_arguments(arguments, message, data, tmp_path):
+    (tmp_path / "notes.txt").touch()
     with pytest.raises(InputError) as error:
         slim_criteria.main([argument.replace("FOLDER", str(tmp_path)) for argument in arguments])
     assert message.replace("FOLDER", str(tmp_path)) in str(error.value)

@@ -193,6 +193,16 @@ def check_folder(folder: Path, expected: str) -> None:
         raise InputError(f"the data folder {folder} is empty: put {expected} there")
 
 
+def images_in(folder: Path) -> list[Path]:
+    """The image files in a folder, sorted, without hidden ones, such as those that macOS adds to copies.
+
+    Those in formats that cannot be read are among them, so that messages can say why.
+    """
+    suffixes = IMAGE_SUFFIXES | OTHER_IMAGE_SUFFIXES
+    found = (file for file in folder.iterdir() if file.suffix.lower() in suffixes)
+    return sorted(file for file in found if not file.name.startswith("."))
+
+
 def shown(names: Iterable[str], limit: int = 3) -> str:
     """The first names of a list, for a message: `a, b, c and 4 more`.
 

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from tfsparsecap.data.images import read_image, resize_image
-from tfsparsecap.data.records import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, REMEDY
+from tfsparsecap.data.records import REMEDY, images_in
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 
@@ -218,7 +218,7 @@ class CaptionGenerator(ABC):
         for image in [images] if isinstance(images, str | os.PathLike) else images:
             files: list[Any] = [image]
             if isinstance(image, str | os.PathLike) and os.path.isdir(image):
-                files = _images_in(Path(image))
+                files = images_in(Path(image))
                 if not files:
                     below = next((str(one) for one in sorted(Path(image).iterdir()) if one.is_dir()), None)
                     hint = f"; its folders are not searched: give them, such as {below}" if below else ""
@@ -304,13 +304,6 @@ class CaptionGenerator(ABC):
                 yield name, {key: row[key] for key in self.input_names if key in row}
             except InputError as error:
                 yield name, InputError(str(error).removesuffix(REMEDY))
-
-
-def _images_in(folder: Path) -> list[Path]:
-    """The image files in a folder, without hidden ones, such as those that macOS adds to copies."""
-    suffixes = IMAGE_SUFFIXES | OTHER_IMAGE_SUFFIXES  # why the others cannot be read is reported
-    found = (file for file in folder.iterdir() if file.suffix.lower() in suffixes)
-    return sorted(file for file in found if not file.name.startswith("."))
 
 
 # Inputs with a row for each region.

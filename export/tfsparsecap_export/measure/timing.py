@@ -11,6 +11,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfsparsecap.data.images import read_image
+from tfsparsecap.data.records import images_in
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import has_digest, read_bundle
 from tfsparsecap.inference.isolated import IsolatedRunner
@@ -147,7 +148,8 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
 
     Args:
         paths: the files.
-        images: image files; synthetic inputs by default.
+        images: image files, or folders, of which the first `count` images are taken; synthetic inputs by
+            default.
         count: number of synthetic inputs.
 
     Raises:
@@ -160,9 +162,19 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
         shape = inputs.get("image", ((), ""))[0]
         if len(shape) != 4:
             raise InputError(f"{paths[0]} has the inputs {_shown(inputs)}, no image: leave --images out")
-        return [{"image": read_image(path, shape[1])[None]} for path in images]
+        files = [
+            file for path in images for file in (_first_images(path, count) if path.is_dir() else [path])
+        ]
+        return [{"image": read_image(file, shape[1])[None]} for file in files]
     specs = {name: tf.TensorSpec(shape, dtype) for name, (shape, dtype) in inputs.items()}
     return synthetic_samples(specs, count)
+
+
+def _first_images(folder: Path, count: int) -> list[Path]:
+    found = images_in(folder)[:count]
+    if not found:
+        raise InputError(f"there are no images in the folder {folder}: give a folder with images, or files")
+    return found
 
 
 def same_inputs(paths: list[Path]) -> Inputs:

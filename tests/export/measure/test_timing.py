@@ -98,6 +98,13 @@ def test_samples_are_synthetic_or_images(files, tmp_path):
     Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
     (red,) = timing.samples(files, images=[tmp_path / "red.png"])
     assert red["image"].shape == (1, 16, 16, 3) and (red["image"][..., 0] == 255).all()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no images in the folder .*empty"):
+        timing.samples(files, images=[tmp_path / "empty"])
+    for index in range(3):
+        Image.new("RGB", (40, 30), "blue").save(tmp_path / "empty" / f"{index}.jpg")
+    (tmp_path / "empty" / "notes.txt").write_text("no image")
+    assert len(timing.samples(files, images=[tmp_path / "empty", tmp_path / "red.png"], count=2)) == 3
     synthetic = timing.samples(files, count=5)
     assert len(synthetic) == 5 and synthetic[0]["image"].dtype == np.uint8
     with pytest.raises(InputError, match="at least 1"):
