@@ -65,7 +65,8 @@ demo: $(READY) ## Draw images, train, prune to 90 %, export and caption; ends wi
 #   apt-get install --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user    for its arm64 library
 # Maven fetches the libraries (6 MB) once and keeps them in .cache/. Tests of the app also need what `apk` needs.
 # A test that fails is repeated once, because several talk to processes that a busy machine may starve; the summary counts them.
-test: lint types docs ## Check style, types and documentation, then run all tests and print the coverage
+test: $(READY) ## Check style, types and documentation, then run all tests and print the coverage
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint types docs
 	$(PYTEST) --cov --cov-report=term:skip-covered --durations=25 --reruns 1 $(PYTEST_ARGS)
 
 test-fast: lint ## Check the style, then run the fast tests (under three minutes)
