@@ -145,6 +145,8 @@ def test_bad_schedules_are_refused_before_any_training(model):
         Slim(0.5).fit(model, X, Y, epochs=2)
     with pytest.raises(InputError, match="can lose at most"):
         Slim(0.95).fit(model, X, Y, epochs=5)
+    with pytest.raises(InputError, match=r"generator to its end in the first epoch: give steps_per_epoch="):
+        Slim().fit(model, iter([(X, Y)]), epochs=5)
     with pytest.raises(InputError, match=r"Slim\.fit has no data to train on: give a data set"):
         Slim(0.5, 2).fit(model, epochs=2)
     with pytest.raises(InputError, match="counts the epochs itself: leave initial_epoch= out"):

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import keras
@@ -199,7 +199,8 @@ def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
     Raises:
         InputError: so much cannot be removed, as in `slim`.
     """
-    plan = plan_removal(model, ratio, options)
+    # What can be removed does not depend on the criterion, and norms are computed fastest.
+    plan = plan_removal(model, ratio, replace(options, criterion="l2", samples=None))
     assert plan is not None  # only a `Whole` can have lost enough
     is_measured = options.latency is not None and options.budget == "latency"
     cost = options.measured(model) if is_measured else getattr(plan.before, options.budget)

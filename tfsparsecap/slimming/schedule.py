@@ -150,8 +150,8 @@ class Slim:
 
         Raises:
             InputError: the model is not compiled or trains in its own way, there are fewer epochs than
-                iterations or no data, the folder belongs to another schedule, the model could not be loaded
-                from it, or as in `slim`.
+                iterations, no data or a generator without `steps_per_epoch`, the folder belongs to another
+                schedule, the model could not be loaded from it, or as in `slim`.
         """
         graph = trace(model, "sc.Slim")
         _check_training(model, [*data, *(arguments.get(name) for name in ("x", "y"))], arguments)
@@ -255,6 +255,11 @@ def _check_training(model: keras.Model, data: list[Any], arguments: dict[str, An
         )
     if all(one is None for one in data):
         raise InputError("Slim.fit has no data to train on: give a data set, or inputs and targets")
+    if any(isinstance(one, Iterator) for one in data) and not arguments.get("steps_per_epoch"):
+        raise InputError(
+            "Slim.fit would read a generator to its end in the first epoch: give steps_per_epoch= and a"
+            " generator that does not end, or a data set"
+        )
     if "initial_epoch" in arguments:
         raise InputError(
             "Slim.fit counts the epochs itself: leave initial_epoch= out, and give folder= to continue"

@@ -83,8 +83,7 @@ class EncoderSlimming:
         with error_prefix("training.slim"):
             self._options = Options(settings.budget, settings.criterion)
             try:
-                # What can be removed does not depend on the criterion.
-                self._whole = whole_of(encoder.backbone, settings.ratio, Options(settings.budget))
+                self._whole = whole_of(encoder.backbone, settings.ratio, self._options)
             except RatioError as error:
                 raise error.of_setting("ratio", settings.ratio) from error
 
