@@ -6,8 +6,8 @@ variance, on photographs; or the accuracy of an image classifier on CIFAR-10. Me
 over several random choices of the samples.
 
 examples:
-  python -m benchmarks.slim_criteria encoder FOLDER network=tiny_vit_5m --budget parameters --ratios 0.1
-      TinyViT-5M, photographs in FOLDER; the other settings are those of model.encoder
+  python -m benchmarks.slim_criteria encoder FOLDER network=tiny_vit_5m --ratios 0.1
+      TinyViT-5M with its published weights, photographs in FOLDER; other settings below model.encoder, too
   python -m benchmarks.slim_criteria classifier runs/slim_training/dense-5-1-63953869.keras --multiple 2
       ResNet-32, trained by benchmarks.slim_training
 """
@@ -25,6 +25,7 @@ from rich.table import Table
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.slim import BUDGETS
 
 #: Photographs among which samples are drawn, photographs for the error, and samples of each draw.
 PHOTOGRAPHS, HELD_OUT, SAMPLES = 128, 64, 64
@@ -77,6 +78,8 @@ def compare(
     """
     import tfsparsecap as sc
 
+    # Before hours of work; what can be removed does not depend on the criterion.
+    sc.slim_plan(network, max(given.ratios), budget=given.budget, multiple=given.multiple)
     found: Results = {}
     for name, with_samples in criteria():
         columns = found[name, with_samples] = {}
@@ -104,9 +107,11 @@ def compare_encoders(given: argparse.Namespace) -> Table:
     from tfsparsecap.settings.build import make_encoder
     from tfsparsecap.settings.files import load_config
 
-    config = load_config(None, [f"model.encoder.{setting}" for setting in given.settings])
-    encoder = make_encoder(config.model.encoder, "float32")
     check_folder(given.photographs, "photographs")
+    config = load_config(None, [f"model.encoder.{setting}" for setting in given.settings])
+    if config.model.encoder.weights is None:
+        print("note: the network has random weights: weights=imagenet loads published ones")
+    encoder = make_encoder(config.model.encoder, "float32")
     paths = images_in(given.photographs)
     if len(paths) < PHOTOGRAPHS + HELD_OUT:
         raise InputError(
@@ -170,7 +175,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for one, budget in ((encoder, "parameters"), (classifier, "flops")):
         add = one.add_argument
         add("--ratios", type=float, nargs="+", default=[0.1, 0.2, 0.5], help="(default: 0.1 0.2 0.5)")
-        add("--budget", default=budget, help="what the ratios are shares of (default: %(default)s)")
+        add(
+            "--budget",
+            choices=BUDGETS,
+            default=budget,
+            help="what the ratios are shares of (default: %(default)s)",
+        )
         add("--multiple", type=int, default=8, help="layers keep a multiple of so many channels (default: 8)")
         add("--draws", type=int, default=3, help="random choices of the samples (default: 3)")
     return options.parse_args(argv)
@@ -184,6 +194,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     given = _arguments(argv)
     check_number("--draws", given.draws, at_least=1)
+    for ratio in given.ratios:
+        check_number("--ratios", ratio, above=0, below=1)
     start_tensorflow()
     compare_kind = compare_encoders if given.kind == "encoder" else compare_classifiers
     Console().print(compare_kind(given))

@@ -141,7 +141,8 @@ def test_removed_channels_of_the_image_encoder_are_predicted_from_training_image
     means_only, notes = error_of("means")
     assert predicted < 0.9 * means_only
     assert notes == [
-        "channels are chosen by their gammas and not predicted from training images: the folder is missing"
+        "channels are chosen by their gammas, or norms, and not predicted from training images: the folder is"
+        " missing"
     ]
 
 

@@ -225,7 +225,9 @@ def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config:
     try:
         samples = sample_batches(encoder, load_data(config).split("train"))
     except InputError as error:
-        notes.append(f"channels are chosen by their gammas and not predicted from training images: {error}")
+        notes.append(
+            f"channels are chosen by their gammas, or norms, and not predicted from training images: {error}"
+        )
     with error_prefix("--encoder-channels"):
         try:
             small = slim(encoder.backbone, 1 - share, budget=budget, samples=samples)

@@ -71,6 +71,29 @@ def test_without_a_loss_taylor_is_the_squared_change_of_the_outputs(model):
     np.testing.assert_allclose(scores[2:4], np.square(change).mean(0), rtol=0.3)
 
 
+def test_taylor_of_recurrent_layers_equals_finite_differences():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3, 4)), layers.LSTM(5), layers.Dense(1)])
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 3, 4)).astype("float32"), rng.normal(size=(6, 1)).astype("float32")
+    analysis = Analysis(trace(model))
+    scores = importance(analysis, "taylor", model, [(x, y)], "mse")
+    lstm, slopes = model.layers[0], []
+    weights = lstm.get_weights()
+    for unit in range(5):
+        losses = []
+        for step in (-0.01, 0.01):
+            scaled = [weight.copy() for weight in weights]
+            for kernel in scaled[:2]:
+                kernel[:, unit::5] *= 1 + step  # of all four gates
+            lstm.set_weights(scaled)
+            losses.append(float(np.mean((model(x).numpy() - y) ** 2)))
+        lstm.set_weights(weights)
+        slopes.append((losses[1] - losses[0]) / 0.02)
+    (group,) = analysis.groups
+    np.testing.assert_allclose(scores[group.classes], np.square(slopes), rtol=0.02)
+
+
 def test_frozen_layers_have_a_taylor_importance_too(model):
     x, y = np.array([[1.0, 2.0]], "float32"), np.array([[1.0]], "float32")
     expected = importance(Analysis(trace(model)), "taylor", model, [(x, y)], "mse")
@@ -96,5 +119,9 @@ def test_bad_criteria_and_samples_are_refused(model):
         importance(analysis, "taylor", model, [(np.full((1, 2), np.nan), np.ones((1, 1)))], "mse")
     with pytest.raises(InputError, match="loss is 'msse', which is none of Keras"):
         importance(analysis, "taylor", model, [(np.ones((1, 2)), np.ones((1, 1)))], "msse")
+    with pytest.raises(InputError, match="give one loss, for a model with one output, or none"):
+        importance(analysis, "taylor", model, [(np.ones((1, 2)), np.ones((1, 1)))], {"c": "mse"})
+    with pytest.raises(InputError, match="samples contain an empty batch: leave it out"):
+        importance(analysis, "taylor", model, [np.ones((1, 2)), np.ones((0, 2))])
     with pytest.raises(InputError, match="must be batches of"):
         importance(analysis, "taylor", model, [np.ones((1, 2))], "mse")

@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.plan import slim
 from tfsparsecap.slimming.rebuild import cut, rebuild
 
 
@@ -237,3 +239,38 @@ def test_values_that_a_layer_derives_from_its_weights_are_copied():
     analysis = Analysis(trace(network))
     copy = rebuild(analysis, analysis.alive(np.array([], int)))
     np.testing.assert_array_equal(copy(x), network(x))
+
+
+def adapted(make, values):
+    layer = make()
+    layer.adapt(values)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (lambda: layers.Discretization(num_bins=4), np.random.default_rng(0).random((100, 1))),
+        (lambda: layers.IntegerLookup(output_mode="multi_hot"), np.array([[3], [5], [5]])),
+        (lambda: layers.StringLookup(), np.array([["a"], ["b"], ["b"]])),
+        (lambda: layers.TextVectorization(output_sequence_length=3), np.array([["a b"], ["c a"]])),
+    ],
+)
+def test_adapted_preprocessing_layers_keep_what_they_have_learned(make, values, tmp_path):
+    layer = adapted(make, values)
+    dtype = {"U": "string", "i": "int64"}.get(values.dtype.kind, "float32")
+    inputs = keras.Input((1,), dtype=dtype)
+    x = layer(inputs)
+    if keras.backend.is_float_dtype(x.dtype):
+        x = layers.Dense(32)(x)
+    else:
+        x = layers.Flatten()(layers.Embedding(9, 32)(x))
+    model = keras.Model(inputs, layers.Dense(3)(layers.Dense(32)(x)))
+    given = tf.constant(values)
+    whole = slim(model, None, multiple=1)
+    np.testing.assert_allclose(whole(given), model(given), atol=1e-6)
+    small = slim(model, 0.5, multiple=1)
+    small.save(tmp_path / "small.keras")
+    np.testing.assert_allclose(
+        keras.saving.load_model(tmp_path / "small.keras")(given), small(given), atol=1e-6
+    )

@@ -7,6 +7,9 @@ from keras import layers
 
 from benchmarks.zero_channels import randomize
 from tfsparsecap.errors import InputError
+from tfsparsecap.slimming import regression
+from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.plan import slim
 
 
@@ -49,10 +52,45 @@ def test_samples_are_matched_with_inputs_as_by_keras():
             ([query, document], np.zeros((64, 2))),
             [query, document],
             (query, document),
+            ([query, document],),
+            {"query": query, "document": document, "number": np.arange(64)},  # Keras ignores others
         )
     ]
     for other in outputs[1:]:
         np.testing.assert_array_equal(outputs[0], other)
+
+
+def test_nested_inputs_are_matched():
+    rng = np.random.default_rng(0)
+    first, second, third = (keras.Input((16,)) for _ in range(3))
+    hidden = [layers.Dense(32, "relu")(one) for one in (first, second, third)]
+    model = keras.Model([[first, second], third], layers.Dense(2)(layers.Concatenate()(hidden)))
+    arrays = rng.normal(size=(3, 64, 16)).astype("float32")
+    small = slim(model, 0.5, samples=[([[arrays[0], arrays[1]], arrays[2]],)])
+    assert small([[arrays[0], arrays[1]], arrays[2]]).shape == (64, 2)
+
+
+def test_rows_are_drawn_evenly_from_all_batches_and_limited(monkeypatch):
+    monkeypatch.setattr(regression, "ROWS", 40)
+    monkeypatch.setattr(regression, "ALL_ROWS", 60)
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(8, name="a"), layers.Dense(2)])
+    analysis = Analysis(trace(model))
+    place = (analysis.graph.nodes[0].args[0].index, -1)
+    batches = [np.full((50, 2), number, "float32") for number in range(6)]
+    (rows,) = regression._collect(analysis, {place: np.arange(2)}, batches).values()
+    assert rows.shape == (60, 2)
+    assert min(np.bincount(rows[:, 0].astype(int), minlength=6)) >= 3
+
+
+def test_stateful_layers_keep_their_states():
+    model = keras.Sequential(
+        [keras.Input((5, 8), batch_size=4), layers.LSTM(32, stateful=True), layers.Dense(16), layers.Dense(3)]
+    )
+    model(np.ones((4, 5, 8)))
+    before = [np.array(state) for state in model.layers[0].states]
+    slim(model, 0.5, samples=[np.full((4, 5, 8), -1.0)])
+    for state, value in zip(model.layers[0].states, before, strict=True):
+        np.testing.assert_array_equal(state, value)
 
 
 def test_samples_get_the_type_and_rank_of_the_input():

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
 from keras import layers
 
@@ -26,7 +27,7 @@ def model():
 
 
 def units(model):
-    return [layer.units for layer in model.layers if isinstance(layer, layers.Dense)]
+    return [layer.units for layer in model.layers if hasattr(layer, "units")]
 
 
 def test_each_iteration_removes_the_same_amount(model):
@@ -254,10 +255,41 @@ def test_training_examples_are_the_samples(kind):
 
 def test_samples_are_spread_over_arrays_and_taken_from_the_first_batches():
     numbers = np.arange(1000)
-    batches = _examples(numbers, None, 100)
-    assert [len(batch) for (batch,) in batches] == [128, 128]
+
+    def examples(x, y=None, size=32, share=1.0, is_fixed=False):
+        return _examples(x, y, size, share, is_fixed)
+
+    batches = examples(numbers, size=100)
+    assert [len(batch) for (batch,) in batches] == [100, 100]
     assert batches[0][0][0] == 0 and batches[-1][0][-1] == 999
+    assert examples(numbers, share=0.8)[-1][0][-1] == 799  # Keras validates with the rest
     data = tf.data.Dataset.from_tensor_slices((numbers, numbers)).batch(100)
-    assert [int(x[-1]) for x, _ in _examples(data, None, 32)] == [99, 199, 255]
-    ((inputs, targets),) = _examples({"a": numbers[:5], "b": numbers[5:10]}, numbers[:5] % 2, 32)
+    assert [int(x[-1]) for x, _ in examples(data)] == [99, 199, 255]
+    assert [int(x[-1]) for x, _ in examples(data, is_fixed=True)] == [99, 199, 299]
+    ((inputs, targets),) = examples({"a": numbers[:5], "b": numbers[5:10]}, numbers[:5] % 2)
     assert inputs["b"].tolist() == [5, 6, 7, 8, 9] and targets.tolist() == [0, 1, 0, 1, 0]
+    sparse = tf.sparse.from_dense(np.eye(4))
+    assert examples(sparse) is None and examples(scipy.sparse.csr_matrix(np.eye(4))) is None
+    assert examples(tf.data.Dataset.from_tensors((sparse, numbers[:4]))) is None
+
+
+def test_a_model_for_batches_of_one_size_gets_whole_batches():
+    stack = [keras.Input((5, 2), batch_size=20), layers.LSTM(32, stateful=True), layers.Dense(2, "softmax")]
+    model = keras.Sequential(stack)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    x, y = np.ones((70, 5, 2), "float32"), np.zeros(70)
+    for data in (
+        {"x": x[:60], "y": y[:60], "batch_size": 20},
+        {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(20, drop_remainder=True)},
+    ):
+        assert units(Slim(0.5, 1).fit(model, epochs=1, verbose=0, **data)) == [16, 2]
+
+
+def test_errors_of_training_examples_say_what_they_are(model):
+    damaged = np.full_like(X, np.nan)
+    with pytest.raises(
+        InputError, match=r"NaN or infinity .* \(Slim\.fit takes training examples as samples"
+    ):
+        Slim(0.5, 1).fit(model, damaged, Y, epochs=1)
+    with pytest.raises(InputError, match=r"NaN or .* and the weights of the model$"):
+        Slim(0.5, 1, samples=[damaged]).fit(model, X, Y, epochs=1)

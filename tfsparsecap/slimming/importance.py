@@ -1,7 +1,6 @@
 """Importance of channels: RTIC's global batch-norm importance, L1 and L2 norms, and Taylor expansion."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import keras
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.slimming.groups import Analysis
-from tfsparsecap.slimming.regression import model_inputs
+from tfsparsecap.slimming.regression import SamplesError, model_inputs
 
 CRITERIA = ("rtic", "l1", "l2", "taylor")
 #: Gradients of the outputs that are computed at least.
@@ -97,9 +96,11 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> 
         raise InputError(
             "the criterion taylor needs samples=, batches of inputs, or of (inputs, targets) with loss="
         )
+    if isinstance(loss, (dict, list, tuple)):
+        raise InputError(f"loss is {loss!r:.100}: give one loss, for a model with one output, or none")
     batches = list(samples)
     if not batches:
-        raise InputError("samples are empty: give at least one batch, or leave samples= out")
+        raise SamplesError("samples are empty: give at least one batch, or leave samples= out")
     what = "outputs" if loss is None else "loss"
     try:
         compute = None if loss is None else keras.losses.get(loss)
@@ -107,40 +108,56 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> 
         raise InputError(f"loss is {loss!r:.100}, which is none of Keras: give it as in compile") from error
     try:
         if compute is None:
-            return _mean_of_squares(analysis, _of_outputs(analysis, model, batches))
-        return _mean_of_squares(analysis, _of_loss(model, batches, compute))
+            return _mean_of_squares(analysis, *_of_outputs(analysis, model, batches))
+        return _mean_of_squares(analysis, *_of_loss(model, batches, compute))
     except InputError:
         raise
     except FloatingPointError as error:
-        raise InputError(
+        raise SamplesError(
             f"the {what} of {model.name} or the gradients are NaN or infinite on {error} of the samples:"
             " check the inputs, the targets and the weights"
         ) from error
     except (TypeError, ValueError, LookupError, tf.errors.OpError) as error:
-        raise InputError(
+        raise SamplesError(
             f"the {what} of {model.name} cannot be computed on samples ({first_line(error)}): give batches of"
             " inputs, or of (inputs, targets) as in fit with the loss of compile"
         ) from error
 
 
-def _mean_of_squares(analysis: Analysis, values: Iterable[tuple[int, Callable]]) -> np.ndarray:
-    """Mean over the values of the squared change without each class, to first order.
+def _compiled(analysis: Analysis, function: Callable) -> Callable:
+    """A graph of the function if the model is recurrent: without, each step of a sequence is slow."""
+    recurrent = (keras.layers.RNN, keras.layers.Bidirectional, keras.layers.TimeDistributed)
+    if any(isinstance(one, recurrent) for one in analysis.graph.operations()):
+        return tf.function(function, reduce_retracing=True)
+    return function
+
+
+def _mean_of_squares(
+    analysis: Analysis, compute: Callable, calls: Iterable[tuple[int, tuple[Any, ...]]]
+) -> np.ndarray:
+    """Mean over the calls of the squared change without each class, to first order.
 
     Args:
-        values: number of a batch, and a function that computes what changes.
+        compute: what changes, a scalar.
+        calls: number of a batch, and arguments of `compute`.
 
     Raises:
         FloatingPointError: a change is not finite; the message names the batch.
     """
     kernels = list(_kernels(analysis))
     sources = [variable.value for _, _, variable in kernels]
-    total, draws = np.zeros(analysis.labels.size), 0
-    for number, value in values:
+
+    def gradients(*args: Any) -> list[tf.Tensor | None]:
         with tf.GradientTape() as tape:
             tape.watch(sources)  # frozen ones, too
-            result = value()
+            result = compute(*args)
+        return tape.gradient(result, sources)
+
+    gradients = _compiled(analysis, gradients)
+    total, draws = np.zeros(analysis.labels.size), 0
+    for number, args in calls:
         changes = np.zeros(analysis.labels.size)
-        for (labels, axis, variable), gradient in zip(kernels, tape.gradient(result, sources), strict=True):
+        for (labels, axis, variable), gradient in zip(kernels, gradients(*args), strict=True):
             if gradient is None:
                 continue
             product = keras.ops.convert_to_numpy(gradient * variable.value).astype(np.float64)
@@ -153,43 +170,50 @@ def _mean_of_squares(analysis: Analysis, values: Iterable[tuple[int, Callable]])
     return total / draws
 
 
-def _of_loss(model: keras.Model, batches: list[Any], loss: Callable) -> Iterator[tuple[int, Callable]]:
-    """Functions that compute the loss of each batch."""
+def _of_loss(model: keras.Model, batches: list[Any], loss: Callable) -> tuple[Callable, Iterator]:
+    """A function that computes the loss of a batch, and its arguments."""
 
-    def value(inputs: Any, targets: Any) -> tf.Tensor:
+    def compute(inputs: Any, targets: Any) -> tf.Tensor:
         return tf.reduce_mean(loss(targets, model(inputs, training=False)))
 
-    for number, batch in enumerate(batches):
-        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-            raise InputError(
-                "samples of the criterion taylor must be batches of (inputs, targets) if a loss is given"
-            )
-        yield number, partial(value, *batch[:2])
+    def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
+        for number, batch in enumerate(batches):
+            if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+                raise SamplesError(
+                    "samples of the criterion taylor must be batches of (inputs, targets) if a loss is given"
+                )
+            yield number, tuple(batch[:2])
+
+    return compute, calls()
 
 
-def _of_outputs(analysis: Analysis, model: keras.Model, batches: list[Any]) -> Iterator[tuple[int, Callable]]:
-    """Functions that compute sums of the outputs, with other random weights in each.
+def _of_outputs(analysis: Analysis, model: keras.Model, batches: list[Any]) -> tuple[Callable, Iterator]:
+    """A function that computes a weighted sum of the outputs, and its arguments: other weights in each call.
 
     Weights of different images are independent, so the square of a sum over images has the expectation of
     the sum of the squares: batches may have any size.
     """
     rng, inputs = np.random.default_rng(0), [model_inputs(analysis.graph, batch) for batch in batches]
 
-    def outputs(number: int) -> list[tf.Tensor]:
-        flat = keras.tree.flatten(model(inputs[number], training=False))
-        return [tf.cast(output, tf.float32) for output in flat]
+    def outputs(batch: Any) -> list[tf.Tensor]:
+        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(model(batch, training=False))]
 
-    squares = [
-        [float(tf.reduce_mean(output**2)) for output in outputs(number)] for number in range(len(inputs))
-    ]
-    levels = np.sqrt(np.mean(squares, axis=0))
+    def compute(batch: Any, weights: list[tf.Tensor]) -> tf.Tensor:
+        pairs = zip(outputs(batch), weights, strict=True)
+        return tf.add_n([tf.reduce_sum(output * weight) for output, weight in pairs])
 
-    def value(number: int) -> tf.Tensor:
-        total = tf.constant(0.0)
-        for output, level in zip(outputs(number), levels, strict=True):
-            weights = rng.standard_normal(output.shape).astype("float32")
-            total += tf.reduce_sum(output * weights) / max(level, 1e-30)
-        return total
+    plain = _compiled(analysis, outputs)
+    found = [plain(batch) for batch in inputs]
+    shapes = [[tuple(output.shape) for output in one] for one in found]
+    levels = np.sqrt(np.mean([[float(tf.reduce_mean(one**2)) for one in row] for row in found], axis=0))
+    del found
 
-    for number in [*range(len(inputs))] * -(-_DRAWS // len(inputs)):
-        yield number, partial(value, number)
+    def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
+        for number in [*range(len(inputs))] * -(-_DRAWS // len(inputs)):
+            weights = [
+                tf.constant(rng.standard_normal(shape) / max(level, 1e-30), tf.float32)
+                for shape, level in zip(shapes[number], levels, strict=True)
+            ]
+            yield number, (inputs[number], weights)
+
+    return compute, calls()

@@ -1,7 +1,8 @@
 """`sc.slim` and `sc.slim_plan`: remove the least important channels of a model."""
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
+from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.model_summary.table import amount
 from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.cost import Cost, Costs
@@ -107,7 +109,10 @@ class SlimPlan:
         alive = self.analysis.alive(self._choice.removed)
         changes = Changes()
         if self._fold:
-            predicted = None if self._samples is None else predictions(self.analysis, alive, self._samples)
+            predicted = None
+            if self._samples is not None:
+                with _unchanged(self._model):
+                    predicted = predictions(self.analysis, alive, self._samples)
             changes = fold_means(self.analysis, Propagation(self.analysis), alive, predicted)
         return *rebuild_pairs(self.analysis, alive, changes), alive
 
@@ -186,6 +191,21 @@ def stock_copy(model: keras.Model) -> keras.Model:
     copy, pairs = rebuild_pairs(analysis, alive)
     compile_like(model, copy, pairs, alive)
     return copy
+
+
+@contextmanager
+def _unchanged(model: keras.Model) -> Iterator[None]:
+    """Restores the states of stateful recurrent layers, which calls change."""
+    states = [
+        one for layer in nested_layers(model) for one in keras.tree.flatten(getattr(layer, "states", []))
+    ]
+    variables = [one for one in states if isinstance(one, keras.Variable)]
+    values = [keras.ops.convert_to_numpy(one) for one in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
 
 
 def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
@@ -275,7 +295,8 @@ def plan_removal(
         choice = Choice(removed, before, costs(analysis.alive(removed)))
         return SlimPlan(model, analysis, choice, costs, fold=True)
     assert options.criterion is not None  # it has its default
-    scores = importance(analysis, options.criterion, model, options.samples, options.loss)
+    with _unchanged(model):
+        scores = importance(analysis, options.criterion, model, options.samples, options.loss)
 
     def measure(removed: np.ndarray) -> float:
         return options.measured(rebuild(analysis, analysis.alive(removed)))

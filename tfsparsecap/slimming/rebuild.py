@@ -1,5 +1,6 @@
 """The slim model: layers of smaller configurations, with slices of the weights, connected like before."""
 
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,12 +170,22 @@ def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, na
             config |= dict([changes.biases[id(operation)].option])
         if "name" in config:
             config["name"] = name
-        return type(operation).from_config(config)
-    except (TypeError, ValueError, NotImplementedError, KeyError) as error:
+        copy = type(operation).from_config(config)
+        _copy_assets(operation, copy)
+        return copy
+    except (TypeError, ValueError, NotImplementedError, KeyError, AttributeError) as error:
         raise InputError(
             f"{operation.name} of {analysis.graph.name}, a {type(operation).__name__}, cannot be copied: use"
             " keras.ops or a layer with get_config instead"
         ) from error
+
+
+def _copy_assets(operation: Any, copy: Any) -> None:
+    """Copies what adapted preprocessing layers keep in files of their own, such as vocabularies."""
+    if hasattr(operation, "save_assets"):
+        with tempfile.TemporaryDirectory() as folder:
+            operation.save_assets(folder)
+            copy.load_assets(folder)
 
 
 def _fill(
@@ -198,7 +209,8 @@ def _fill(
             value = cut(value, axes, alive)
         new.assign(value)
         pairs.append(Pair(old, new, axes))
-    if hasattr(copy, "finalize_state"):  # a preprocessing layer computes with values derived from its weights
+    # A normalisation computes with values derived from its weights.
+    if hasattr(copy, "finalize_state") and copy.weights:
         copy.finalize_state()
     if info.scale_query is not None:
         kept = info.scale_query[alive[info.scale_query]]

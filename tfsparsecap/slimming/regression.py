@@ -13,8 +13,14 @@ from tfsparsecap.errors import InputError, first_line, short_line
 from tfsparsecap.slimming.graph import Graph, replace_refs
 from tfsparsecap.slimming.groups import Analysis
 
-#: Positions sampled of each tensor, largest number of its channels, ridge relative to their variance.
-ROWS, MOST_CHANNELS, RIDGE = 4096, 4096, 1e-2
+#: Positions sampled of each tensor in a batch and in all of them, largest number of its channels.
+ROWS, ALL_ROWS, MOST_CHANNELS = 4096, 16384, 4096
+#: Relative to the variance of the channels.
+RIDGE = 1e-2
+
+
+class SamplesError(InputError):
+    """Samples that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -
             the inputs.
 
     Raises:
-        InputError: there are no samples, they are not the inputs of the model, or they or what the model
+        SamplesError: there are no samples, they are not the inputs of the model, or they or what the model
             computes of them are not finite.
     """
     wanted: dict[Place, np.ndarray] = {}
@@ -58,6 +64,7 @@ def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -
 
 
 def _fit(rows: np.ndarray, alive: np.ndarray) -> Prediction:
+    rows = rows.astype(np.float64)
     mean = rows.mean(0)
     kept, gone = (rows - mean)[:, alive], (rows - mean)[:, ~alive]
     gram = kept.T @ kept
@@ -72,17 +79,19 @@ def _inputs(graph: Graph, batch: Any) -> dict[int, Any]:
     given = batch
     if isinstance(batch, (tuple, list)) and (len(refs) == 1 or not _is_array(batch[0])):
         given = batch[0]  # the rest are targets
-    if isinstance(given, dict) and not isinstance(graph.inputs, dict):
-        names = [graph.input_layers[index].name for index in refs]
-        if sorted(given) != sorted(names):
-            raise InputError(
+    if isinstance(given, dict):
+        is_dict = isinstance(graph.inputs, dict)
+        names = list(graph.inputs) if is_dict else [graph.input_layers[index].name for index in refs]
+        if not set(given) >= set(names):
+            raise SamplesError(
                 f"samples contain {', '.join(map(str, given))}, but the inputs of {graph.name} are"
                 f" {', '.join(names)}: use their names"
             )
-        given = [given[name] for name in names]
+        # Others are ignored, as by Keras.
+        given = {name: given[name] for name in names} if is_dict else [given[name] for name in names]
     values = keras.tree.flatten(given)
     if len(values) != len(refs):
-        raise InputError(
+        raise SamplesError(
             f"a batch of samples has {len(values)} arrays, but {graph.name} has {len(refs)} inputs: give a"
             " list of batches, each with one array for each input"
         )
@@ -105,7 +114,7 @@ def _as_input(graph: Graph, index: int, value: Any) -> Any:
     try:
         tensor = keras.ops.convert_to_tensor(value, layer.dtype)
     except (TypeError, ValueError, tf.errors.OpError) as error:
-        raise InputError(
+        raise SamplesError(
             f"samples contain {short_line(repr(value))[:100]} for the input {layer.name} of {graph.name},"
             f" which is no array of type {layer.dtype}: give a list of batches, each as the model takes it"
         ) from error
@@ -113,10 +122,12 @@ def _as_input(graph: Graph, index: int, value: Any) -> Any:
         tensor = keras.ops.expand_dims(tensor, -1)
     sizes = zip(tensor.shape[1:], expected[1:], strict=False)
     if len(tensor.shape) != len(expected) or any(b is not None and a != b for a, b in sizes):
-        raise InputError(
+        raise SamplesError(
             f"samples have shape {tuple(tensor.shape)} for the input {layer.name} of {graph.name}, which"
             f" takes {expected}: give a list of batches"
         )
+    if not tensor.shape[0]:
+        raise SamplesError("samples contain an empty batch: leave it out")
     _check_finite(tensor, f"samples contain NaN or infinity for the input {layer.name} of {graph.name}")
     return tensor
 
@@ -124,15 +135,17 @@ def _as_input(graph: Graph, index: int, value: Any) -> Any:
 def _check_finite(values: Any, problem: str) -> None:
     values = keras.ops.convert_to_numpy(values)
     if not np.issubdtype(values.dtype, np.integer) and not np.isfinite(values.astype(np.float64)).all():
-        raise InputError(f"{problem}: check the preprocessing of the samples, and the weights of the model")
+        raise SamplesError(f"{problem}: check the preprocessing of the samples, and the weights of the model")
 
 
 def _collect(
     analysis: Analysis, wanted: dict[Place, np.ndarray], samples: Iterable[Any]
 ) -> dict[Place, np.ndarray]:
-    """Values of the wanted tensors at random positions: float64 [rows, channels]."""
+    """Values of the wanted tensors at random positions: float32 [rows, channels], at most `ALL_ROWS`."""
     graph, rng = analysis.graph, np.random.default_rng(0)
-    parts: dict[Place, list[np.ndarray]] = {place: [] for place in wanted}
+    found: dict[Place, np.ndarray] = {}
+    # Of all rows so far, those with the largest random numbers are kept: as if chosen from all at the end.
+    order: dict[Place, np.ndarray] = {}
     producers = {index: node.operation.name for node in graph.nodes for index in node.outputs}
     for batch in samples:
         tensors = _inputs(graph, batch)
@@ -143,7 +156,7 @@ def _collect(
             try:
                 results = keras.tree.flatten(node.operation(*args, **kwargs))
             except (TypeError, ValueError, tf.errors.OpError) as error:
-                raise InputError(
+                raise SamplesError(
                     f"{node.operation.name} of {graph.name} cannot be called on the samples"
                     f" ({first_line(error)}): give batches that the model takes"
                 ) from error
@@ -151,14 +164,18 @@ def _collect(
         for index, axis in wanted:
             values = np.moveaxis(keras.ops.convert_to_numpy(tensors[index]), axis, -1)
             values = values.reshape(-1, values.shape[-1])
-            chosen = values[rng.permutation(len(values))[:ROWS]].astype(np.float64)
+            chosen = values[rng.permutation(len(values))[:ROWS]].astype(np.float32)
             name = producers.get(index, "an input")
             _check_finite(chosen, f"{name} of {graph.name} returns NaN or infinity for the samples")
-            parts[index, axis].append(chosen)
-    if wanted and not next(iter(parts.values())):
-        raise InputError("samples are empty: give at least one batch of inputs, or leave samples= out")
-    found = {}
-    for place, collected in parts.items():
-        rows = np.concatenate(collected)
-        found[place] = rows[rng.permutation(len(rows))[: 4 * ROWS]]
+            place, numbers = (index, axis), rng.random(len(chosen))
+            if place in found:
+                chosen, numbers = (
+                    np.concatenate(both) for both in ((found[place], chosen), (order[place], numbers))
+                )
+            if len(chosen) > ALL_ROWS:
+                largest = np.argpartition(numbers, -ALL_ROWS)[-ALL_ROWS:]
+                chosen, numbers = chosen[largest], numbers[largest]
+            found[place], order[place] = chosen, numbers
+    if wanted and not found:
+        raise SamplesError("samples are empty: give at least one batch of inputs, or leave samples= out")
     return found

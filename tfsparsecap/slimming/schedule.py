@@ -1,6 +1,7 @@
 """Iterative slimming: remove some channels, fine-tune, repeat; and the regularizer that comes before."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,9 +14,10 @@ from keras.callbacks import Callback
 from tfsparsecap.errors import InputError, check_number, unknown_name
 from tfsparsecap.gates import gates
 from tfsparsecap.keras_internals import nested_layers
-from tfsparsecap.slimming.graph import check_built, trace
+from tfsparsecap.slimming.graph import Graph, check_built, trace
 from tfsparsecap.slimming.options import Options
 from tfsparsecap.slimming.plan import SlimPlan, plan_removal, stock_copy, whole_of
+from tfsparsecap.slimming.regression import SamplesError
 from tfsparsecap.slimming.schedule_state import State
 
 #: What a class can override of a training, which the slim model, a stock one, would not do.
@@ -90,9 +92,9 @@ class Slim:
         ratio: share to remove in total.
         iterations: number T of iterations; each removes the same amount of the whole model.
         **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, loss, latency,
-            fold. `keep` is a share of the channels before the first iteration. Without `samples`, 256
-            training examples are used, except of an iterator, which can be read only once; `samples=None`
-            uses none.
+            fold. `keep` is a share of the channels before the first iteration. Without `samples`, up
+            to 256 training examples are used: spread over arrays, or the first ones of a data set; none of
+            an iterator, which can be read only once, or of sparse data. `samples=None` uses none.
 
     Attributes:
         plans: what each iteration removed, without iterations of an interrupted call of `fit`.
@@ -161,7 +163,7 @@ class Slim:
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
             )
         numbers = {"ratio": self.ratio, "iterations": self.iterations, "epochs": epochs}
-        options = self._with_samples(data, arguments)
+        options = self._with_samples(graph, data, arguments)
         state = State(Path(folder) if folder is not None else None, graph, model, options, **numbers)
         if state.whole is None:
             state.whole = whole_of(model, self.ratio, options)
@@ -172,10 +174,12 @@ class Slim:
         for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
             if state.removals == number:
                 share = self.ratio * (number + 1) / self.iterations
-                plan = plan_removal(model, share, options, state.whole)
-                if plan is not None:
+                with _about_examples(options.samples is not self.options.samples):
+                    plan = plan_removal(model, share, options, state.whole)
+                    small = None if plan is None else plan.apply(keep_optimizer=True)
+                if plan is not None and small is not None:
                     self.plans.append(plan)
-                    model = plan.apply(keep_optimizer=True)
+                    model = small
                 elif not number:
                     model = stock_copy(model)
                 state.removals = number + 1
@@ -189,47 +193,76 @@ class Slim:
         state.save(model)
         return model
 
-    def _with_samples(self, data: Sequence[Any], arguments: dict[str, Any]) -> Options:
+    def _with_samples(self, graph: Graph, data: Sequence[Any], arguments: dict[str, Any]) -> Options:
         """The options, with training examples as samples if none are given."""
         if "samples" in self._given or not self.options.takes_samples:
             return self.options
-        names = dict(zip(("x", "y"), data, strict=False)) | arguments
+        given = dict(zip(("x", "y"), data, strict=False)) | arguments
+        x, y, size = given.get("x"), given.get("y"), given.get("batch_size") or 32
         with_targets = self.options.loss is not None
-        targets = names.get("y") if with_targets else None
-        batches = _examples(names.get("x"), targets, names.get("batch_size") or 32)
+        # Keras validates with the last ones.
+        share = 1 - (given.get("validation_split") or 0.0)
+        # A model for batches of one size, such as a stateful one, takes no others.
+        is_fixed = any(layer.batch_shape[0] for layer in graph.input_layers.values())
+        batches = _examples(x, y if with_targets else None, size, share, is_fixed)
         if batches is None:
             return self.options
         if not with_targets:
-            batches = [keras.utils.unpack_x_y_sample_weight(batch)[0] for batch in batches]
+            batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
         return Options(**{**self._given, "samples": batches})
 
 
-def _examples(x: Any, y: Any, batch_size: int) -> list[Any] | None:
-    """Some batches of what `fit` gets, `_EXAMPLES` examples or fewer; None of an iterator.
+@contextmanager
+def _about_examples(are_examples: bool) -> Iterator[None]:
+    """Explains an error of samples that nobody has given."""
+    try:
+        yield
+    except SamplesError as error:
+        if not are_examples:
+            raise
+        raise InputError(
+            f"{error} (Slim.fit takes training examples as samples: give samples= others, or None for none)"
+        ) from error
+
+
+def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any] | None:
+    """Some batches of what `fit` gets, `_EXAMPLES` examples or fewer.
 
     Args:
         x: arrays or a data set.
         y: targets of arrays, or None.
         batch_size: of arrays.
+        share: of the arrays, from the first, to take them from.
+        is_fixed: batches stay as they are, and the last, smaller ones are left out.
+
+    Returns:
+        None of sparse data, and of an iterator, which can be read only once.
     """
     batches: Iterable[Any]
-    if isinstance(x, Iterator):
-        return None
     if isinstance(x, keras.utils.PyDataset):  # its own iterator may not end
         batches = map(x.__getitem__, range(x.num_batches or _EXAMPLES))
+    elif isinstance(x, Iterator) or (hasattr(x, "shape") and not hasattr(x, "__array__")):
+        return None
     elif hasattr(x, "__array__") or isinstance(x, (list, tuple, dict)):
         arrays = keras.tree.map_structure(np.asarray, (x,) if y is None else (x, y))
-        number = len(keras.tree.flatten(arrays)[0])
+        number = int(len(keras.tree.flatten(arrays)[0]) * share)
+        count = min(number, max(batch_size * is_fixed, _EXAMPLES))
+        count -= count % batch_size if count > batch_size else 0
         # Spread over the data, which may be sorted.
-        chosen = np.linspace(0, number - 1, min(number, _EXAMPLES)).astype(int)
-        split = np.array_split(chosen, max(1, len(chosen) // batch_size))
+        chosen = np.linspace(0, number - 1, count).astype(int)
+        split = np.array_split(chosen, max(1, count // batch_size))
         batches = (_rows(arrays, rows) for rows in split)
     else:
         batches = x
     found, left = [], _EXAMPLES
     for batch in batches:
-        found.append(_rows(batch, slice(left)))
-        left -= len(keras.tree.flatten(batch)[0])
+        leaves = [one for one in keras.tree.flatten(batch) if one is not None]
+        if any(hasattr(one, "shape") and not hasattr(one, "__getitem__") for one in leaves):
+            return None  # sparse
+        number = len(leaves[0])
+        if not (is_fixed and found and number < len(keras.tree.flatten(found[0])[0])):
+            found.append(batch if is_fixed else _rows(batch, slice(left)))
+        left -= number
         if left <= 0:
             break
     return found

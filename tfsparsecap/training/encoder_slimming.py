@@ -43,9 +43,9 @@ def sample_batches(encoder: Encoder, records: Sequence[Record]) -> list[np.ndarr
         InputError: no image can be read; the reason of the last one.
     """
     images, problem = [], InputError("there are no training images")
-    for record in records[:: max(1, len(records) // SAMPLES)][:SAMPLES]:
+    for index in np.linspace(0, len(records) - 1, min(len(records), SAMPLES)).astype(int):
         try:
-            images.append(read_image(record.image, encoder.image_size))
+            images.append(read_image(records[index].image, encoder.image_size))
         except InputError as error:
             problem = error
     if not images:
