@@ -254,7 +254,8 @@ def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> 
         batches = (_rows(arrays, rows) for rows in split)
     else:
         batches = x
-    found, left = [], _EXAMPLES
+    found: list[Any] = []
+    left = _EXAMPLES
     for batch in batches:
         leaves = [one for one in keras.tree.flatten(batch) if one is not None]
         if any(hasattr(one, "shape") and not hasattr(one, "__getitem__") for one in leaves):
