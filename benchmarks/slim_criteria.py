@@ -197,6 +197,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for ratio in given.ratios:
         check_number("--ratios", ratio, above=0, below=1)
     start_tensorflow()
+    import tensorflow as tf
+
+    tf.get_logger().setLevel("ERROR")  # each slim model is traced again
     compare_kind = compare_encoders if given.kind == "encoder" else compare_classifiers
     Console().print(compare_kind(given))
 
