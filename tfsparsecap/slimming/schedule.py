@@ -236,7 +236,8 @@ def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> 
         is_fixed: batches stay as they are, and the last, smaller ones are left out.
 
     Returns:
-        None of sparse data, and of an iterator, which can be read only once.
+        None of an iterator, which can be read only once, and of data that cannot be sliced, such as sparse
+        data.
     """
     batches: Iterable[Any]
     if isinstance(x, keras.utils.PyDataset):  # its own iterator may not end
@@ -258,8 +259,8 @@ def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> 
     left = _EXAMPLES
     for batch in batches:
         leaves = [one for one in keras.tree.flatten(batch) if one is not None]
-        if any(hasattr(one, "shape") and not hasattr(one, "__getitem__") for one in leaves):
-            return None  # sparse
+        if not all(hasattr(one, "__getitem__") for one in leaves):
+            return None  # sparse, or of several replicas
         number = len(leaves[0])
         if not (is_fixed and found and number < len(keras.tree.flatten(found[0])[0])):
             found.append(batch if is_fixed else _rows(batch, slice(left)))
