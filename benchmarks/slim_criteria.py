@@ -3,7 +3,8 @@
 Removes a share of a network with each importance criterion of `sc.slim`, with and without samples, and
 shows what is left of the network: the mean squared error of an encoder's feature map, relative to its
 variance, on photographs; or the accuracy of an image classifier on CIFAR-10. Means and standard deviations
-over several random choices of the samples.
+over several random choices of the samples. Both kinds of network have the options --ratios, --budget,
+--multiple and --draws, which `encoder --help` explains.
 
 examples:
   python -m benchmarks.slim_criteria encoder FOLDER network=tiny_vit_5m --ratios 0.1
