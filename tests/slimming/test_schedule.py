@@ -279,10 +279,10 @@ def test_a_model_for_batches_of_one_size_gets_whole_batches():
     model.compile("adam", "sparse_categorical_crossentropy")
     x, y = np.ones((70, 5, 2), "float32"), np.zeros(70)
     for data in (
-        {"x": x[:60], "y": y[:60], "batch_size": 20},
-        {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(20, drop_remainder=True)},
+        (x[:60], y[:60], 20),
+        (tf.data.Dataset.from_tensor_slices((x, y)).batch(20, drop_remainder=True),),
     ):
-        assert units(Slim(0.5, 1).fit(model, epochs=1, verbose=0, **data)) == [16, 2]
+        assert units(Slim(0.5, 1).fit(model, *data, epochs=1, verbose=0)) == [16, 2]
 
 
 def test_errors_of_training_examples_say_what_they_are(model):

@@ -197,7 +197,7 @@ class Slim:
         """The options, with training examples as samples if none are given."""
         if "samples" in self._given or not self.options.takes_samples:
             return self.options
-        given = dict(zip(("x", "y"), data, strict=False)) | arguments
+        given = dict(zip(("x", "y", "batch_size"), data, strict=False)) | arguments
         x, y, size = given.get("x"), given.get("y"), given.get("batch_size") or 32
         with_targets = self.options.loss is not None
         # Keras validates with the last ones.
