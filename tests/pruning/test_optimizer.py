@@ -164,6 +164,7 @@ MIRRORED = """
 import keras, numpy as np, tensorflow as tf
 cpu, = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # saves time
 import tfsparsecap as sc
 
 random = np.random.default_rng(0)

@@ -26,7 +26,8 @@ BAD = [
     ({"skip": 5}, "skip contains 5: give layers"),
     ({"skip": ["a", None]}, "skip contains None: give layers"),
     ({"fold": "no"}, "fold is 'no': give True or False"),
-    ({"latency": 3}, "latency is 3: give a function"),
+    ({"latency": 3, "budget": "latency"}, "latency is 3: give a function"),
+    ({"latency": len, "budget": "flops"}, 'latency= does nothing with the budget "flops"'),
     (
         {"samples": [np.ones((1, 4))], "criterion": "l1", "fold": False},
         "samples= does nothing with fold=False",
@@ -46,6 +47,22 @@ def test_wrong_options_are_refused_by_all_functions(model, arguments, message):
     for call in (lambda **options: sc.slim(model, **options), sc.Slim):
         with pytest.raises(InputError, match=message):
             call(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("budget", "flops"),
+        ("criterion", "l1"),
+        ("keep", 0.5),
+        ("samples", [np.ones((1, 4), "float32")]),
+        ("loss", "mse"),
+        ("fold", False),
+    ],
+)
+def test_options_of_a_ratio_are_refused_without_one(model, name, value):
+    with pytest.raises(InputError, match=rf"{name}= does nothing with ratio=None"):
+        sc.slim(model, None, **{name: value})
 
 
 class Batches(keras.utils.PyDataset):

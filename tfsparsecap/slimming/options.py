@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import keras
@@ -51,6 +51,11 @@ class Options:
                 f"latency is {self.latency!r:.100}: give a function that takes a model and returns its"
                 " latency, such as tfsparsecap_export.model_latency"
             )
+        if self.latency is not None and self.budget != "latency":
+            raise InputError(
+                f'latency= does nothing with the budget "{self.budget}": leave it out, or give'
+                ' budget="latency"'
+            )
         if not isinstance(self.fold, bool):
             raise InputError(f"fold is {self.fold!r:.100}: give True or False")
         if self.samples is not None and not self.fold and self.criterion != "taylor":
@@ -71,6 +76,21 @@ class Options:
         """
         assert self.latency is not None
         return check_number("the result of latency=", self.latency(model), above=0)
+
+
+def check_without_ratio(given: dict[str, Any]) -> None:
+    """Raises InputError if an option, which is one of those that only a ratio needs, is not its default.
+
+    Args:
+        given: name of an option -> its value.
+    """
+    for field in fields(Options):
+        value = given.get(field.name, field.default)
+        if value is not field.default and (field.default is None or value != field.default):
+            raise InputError(
+                f"{field.name}= does nothing with ratio=None, which removes only what the outputs do not"
+                " need: leave one of the two out"
+            )
 
 
 def _skip(skip: Any) -> tuple[str | keras.Layer, ...]:

@@ -21,7 +21,7 @@ from tfsparsecap.slimming.folding import dead, fold_means
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
-from tfsparsecap.slimming.options import Options
+from tfsparsecap.slimming.options import Options, check_without_ratio
 from tfsparsecap.slimming.rebuild import Changes, Pair, rebuild, rebuild_pairs
 from tfsparsecap.slimming.regression import predictions
 from tfsparsecap.slimming.selection import Choice, Whole, choose, whole_blocks
@@ -222,8 +222,7 @@ def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
     # What can be removed does not depend on the criterion, and norms are computed fastest.
     plan = plan_removal(model, ratio, replace(options, criterion="l2", samples=None))
     assert plan is not None  # only a `Whole` can have lost enough
-    is_measured = options.latency is not None and options.budget == "latency"
-    cost = options.measured(model) if is_measured else getattr(plan.before, options.budget)
+    cost = getattr(plan.before, options.budget) if options.latency is None else options.measured(model)
     return Whole(cost, {group.key: group.size for group in plan.analysis.groups})
 
 
@@ -258,7 +257,11 @@ def slim_plan(
         >>> slim_plan(keras.Sequential(layers), 0.5)
         <SlimPlan of sequential: 32 of 64 channels, 320 of 640 multiply-adds>
     """
-    options = Options(budget, criterion, multiple, skip, keep, samples, loss, latency, fold)
+    of_ratio = {"budget": budget, "criterion": criterion, "keep": keep, "samples": samples, "loss": loss}
+    of_ratio |= {"latency": latency, "fold": fold}
+    options = Options(multiple=multiple, skip=skip, **of_ratio)
+    if ratio is None:
+        check_without_ratio(of_ratio)
     plan = plan_removal(model, ratio, options)
     assert plan is not None  # only a `Whole` can have lost enough
     return plan
@@ -332,7 +335,7 @@ def slim(
         model: a built functional or sequential Keras 3 model, or a subclassed one of Keras layers and
             `keras.ops`. It is left untouched.
         ratio: share of the budget to remove; None removes only channels without which the outputs are the
-            same, such as those with gamma zero.
+            same, such as those with gamma zero. Then only `multiple` and `skip` have an effect.
         budget: what `ratio` is a share of: "channels" (of all layers that may lose some), "parameters",
             "flops" (multiply-adds) or "latency".
         criterion: importance of a channel. "rtic": gamma of its batch normalisations, compared in the whole

@@ -136,7 +136,7 @@ def choose(
         return np.concatenate([np.array([], np.int64), *parts[:number]])
 
     def cost(number: int) -> float:
-        if budget == "latency" and measure is not None:
+        if measure is not None:
             return measure(removed(number))
         return getattr(costs(analysis.alive(removed(number))), budget)
 
