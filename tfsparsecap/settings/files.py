@@ -62,11 +62,10 @@ def load_config(
     if {"methods", "captioners"} <= content.keys():
         raise InputError(f"{path} describes a study: run it with python -m tfsparsecap.study --config {path}")
 
-    beyond = " or what it extends" if path is not None and "extends" in _loaded(path) else ""
-
     def where(key: str) -> str:
-        given = any(key == name or key.startswith(f"{name}.") for name in overridden)
-        return source if given or path is None else f"in {path}{beyond}"
+        if path is None or any(key == name or key.startswith(f"{name}.") for name in overridden):
+            return source
+        return f"in {path}{' or what it extends' if 'extends' in _loaded(path) else ''}"
 
     return checked_config(content, where)
 
