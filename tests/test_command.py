@@ -86,6 +86,8 @@ def test_other_errors_keep_their_traceback():
 def test_an_interrupt_exits_with_130(capsys):
     assert exit_code(raising(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "error: stopped\n"
+    assert exit_code(raising(KeyboardInterrupt("stopped: go on"))) == 130
+    assert capsys.readouterr().err == "error: stopped: go on\n"
 
 
 def test_a_closed_pipe_is_not_an_error():

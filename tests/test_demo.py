@@ -90,7 +90,14 @@ def test_output_ends_with_a_table_and_the_sheet(finished):
 
 def test_the_table_of_several_seeds_has_means_and_standard_deviations():
     def results(correct):
-        common = {"images": 400, "exact_match": correct, "sparsity": 0.5, "kilobytes": 200.0, "ms": 1.0}
+        common = {
+            "images": 400,
+            "beam": 3,
+            "exact_match": correct,
+            "sparsity": 0.5,
+            "kilobytes": 200.0,
+            "ms": 1.0,
+        }
         return {name: {**common, "nonzero_weights": 10} for name in ("dense", "sparse")}
 
     output = io.StringIO()

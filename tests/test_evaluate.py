@@ -149,6 +149,7 @@ def test_scores_that_need_no_java_are_computed_without_it(capsys, commands, copi
     assert exit_code(copied_run, "--spice", "--spice-jars", tmp_path) == 0
     table = printed(capsys)
     assert table.count("not computed: Java is not installed") == 3 and "ROUGE-L" in table
+    assert "uniqueness" not in table
 
 
 def test_contradicting_options_are_refused_before_captioning(capsys, copied_run):

@@ -68,6 +68,22 @@ def test_missing_data_is_reported(capsys, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
+def test_an_interrupted_training_says_how_to_continue(monkeypatch, tmp_path):
+    def interrupted(*arguments, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "train_run", interrupted)
+    for settings, remedy in (
+        (
+            [],
+            r"python -m tfsparsecap\.train --config '.*/my runs/one/config\.yaml' --runs '.*/my runs' --resume",
+        ),
+        (["training.first={pruning: null}"], r"repeating the command with --resume"),
+    ):
+        with pytest.raises(KeyboardInterrupt, match=rf"^stopped: continue (with|by) {remedy}$"):
+            train.main(["--runs", str(tmp_path / "my runs"), "name=one", *settings])
+
+
 def test_an_existing_folder_stays_unchanged(capsys, tmp_path, monkeypatch, tiny_settings):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "tiny"

@@ -55,8 +55,8 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     except WorkerLost as error:
         fail(str(error))
         code = WORKER_LOST
-    except KeyboardInterrupt:
-        fail("stopped")
+    except KeyboardInterrupt as stop:  # may say how to continue
+        fail(str(stop) or "stopped")
         code = INTERRUPTED
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe; without this, flushing stdout at exit fails, too.

@@ -218,10 +218,11 @@ def _captions(file: Path, records: list) -> list:
     from tfsparsecap.inference.bundle import TFLiteCaptioner
     from tfsparsecap.inference.splits import caption_with_file
 
-    return caption_with_file([TFLiteCaptioner(file)], records, progress=True)[0]
+    return caption_with_file([TFLiteCaptioner(file)], records, progress=sys.stderr.isatty())[0]
 
 
 def _results(run: Path, file: Path, captions: list, timing: dict) -> dict:
+    from tfsparsecap.inference.bundle import TFLiteCaptioner
     from tfsparsecap.inference.scoring import scores_of
 
     weights = json.loads((run / "scores_test.json").read_text(encoding="utf-8"))
@@ -229,6 +230,7 @@ def _results(run: Path, file: Path, captions: list, timing: dict) -> dict:
         **scores_of(captions),
         **{name: weights[name] for name in ("weights", "nonzero_weights", "sparsity")},
         "images": len(captions),
+        "beam": TFLiteCaptioner(file).metadata["beam"],
         "kilobytes": file.stat().st_size / 1e3,
         "ms": timing["ms"],
     }
@@ -238,7 +240,8 @@ def _table(results: Sequence[dict[str, dict]]):
     """Compares dense and sparse, one row per result: mean and standard deviation over the seeds."""
     from rich.table import Table
 
-    title = f"{results[0]['sparse']['images']} held-out images, captioned by LiteRT on one thread"
+    images, beam = (results[0]["sparse"][name] for name in ("images", "beam"))
+    title = f"{images} held-out images, captioned by LiteRT with beam {beam} on one thread"
     if len(results) > 1:
         title += f"; mean and standard deviation of {len(results)} seeds"
     table = Table(title=title, title_justify="left")

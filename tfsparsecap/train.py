@@ -26,6 +26,7 @@ examples:
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -99,12 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             scores = train_run(config, resume=given.resume, runs=given.runs, verbose=verbose, cluster=cluster)
         except KeyboardInterrupt:
-            folder = f"{given.runs}/{config.name}"
-            where = f"with --config {folder}/config.yaml --runs {given.runs} --resume"
+            options = ["--config", f"{given.runs}/{config.name}/config.yaml", "--runs", given.runs]
+            remedy = f"continue with python -m tfsparsecap.train {shlex.join(options)} --resume"
             if config.training.first is not None:
-                where = "by repeating the command with --resume"
-            print(f"stopped; resume {where}", file=sys.stderr)
-            raise
+                remedy = "continue by repeating the command with --resume"
+            raise KeyboardInterrupt(f"stopped: {remedy}") from None
         if not given.json and "split" in scores:
             print_table(scores["run"], scores_table(scores))
     if given.json:

@@ -143,6 +143,12 @@ def test_half_a_surrogate_pair_in_json_is_replaced(folder):
     assert table.load(folder).records[0].captions == ("dog ?",)
 
 
+def test_a_split_belongs_to_all_rows_of_its_image(folder):
+    write(folder, "image,caption,split\na.png,x,\na.png,y,train\na.png,z,\n")
+    (record,) = table.load(folder).records
+    assert record.split == "train" and record.captions == ("x", "y", "z")
+
+
 def test_without_splits_a_random_one_is_noted(folder):
     write(folder, "image,caption\na.png,x\nb c é.png,y\nsub/d.png,z\ne.png,w\n")
     data = table.load(folder, seed=5)

@@ -177,7 +177,8 @@ def test_batches_of_images_with_different_numbers_of_regions_are_padded():
     [
         (np.zeros((4, 4, 3), "float32"), r"it takes images, not an array float32 \[4, 4, 3\]"),
         (np.zeros((4, 4), "uint8"), r"it takes images, not an array uint8 \[4, 4\]"),
-        (Image.new("F", (4, 4)), "cannot be converted to RGB"),
+        (Image.new("F", (4, 4)), r"cannot be read \(floating-point"),
+        (np.zeros((0, 4, 3), np.uint8), r"cannot be read \(it has no pixels"),
         ([[1, 2], 3], r"it takes images, not \[1, 2\]"),
         (7, "it takes images, not 7: give a path, a PIL image"),
         ({"features": np.zeros((2, 5))}, r"it takes images, not features: an array float64"),

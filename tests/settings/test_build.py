@@ -40,10 +40,17 @@ def test_data_without_training_images_are_rejected(tmp_path):
     from PIL import Image
 
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
-    (tmp_path / "captions.csv").write_text("image,caption,split\na.jpg,a dog,test\n")
     config = load_config(None, ["data.kind=table", f"data.folder={tmp_path}"])
-    with pytest.raises(InputError, match="has no image in the split train"):
-        make_tokenizer(config, load_data(config))
+    for rows, message in (
+        ("a.jpg,a dog,test\n", "no image in the split train: assign images to it, or give no splits$"),
+        (
+            "a.jpg,a cat,test\na.jpg,a dog,trian\n",
+            "of 1 skipped records: .* line 3: the split 'trian' is not",
+        ),
+    ):
+        (tmp_path / "captions.csv").write_text(f"image,caption,split\n{rows}")
+        with pytest.raises(InputError, match=message):
+            make_tokenizer(config, load_data(config))
 
 
 @pytest.mark.slow

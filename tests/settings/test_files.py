@@ -44,6 +44,10 @@ def test_unknown_keys_get_a_suggestion_and_a_location(tmp_path):
     )
     assert "did you mean model.encoder.weights?" in sentence(["model.encoder.weight=imagenet"])
     assert sentence(["x.y=1"]) == "unknown key x on the command line; remove it"
+    file.write_text("name: x\n")
+    assert sentence(["trainin.epochs=1"], file) == (
+        "unknown key trainin on the command line; did you mean training?"
+    )
 
 
 def test_wrong_types_are_reported_with_location_and_expectation(tmp_path):

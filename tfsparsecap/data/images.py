@@ -151,7 +151,13 @@ def _read(path: str | os.PathLike, size: int) -> np.ndarray:
 
 
 def resize_image(image: Image.Image, size: int) -> np.ndarray:
-    """uint8 [size, size, 3] of an image in memory: what `read_image` does after decoding a file."""
+    """uint8 [size, size, 3] of an image in memory: what `read_image` does after decoding a file.
+
+    Raises:
+        ValueError: it has no pixels, or they cannot be converted to RGB.
+    """
+    if not image.width * image.height:
+        raise ValueError("it has no pixels")
     return np.array(_to_rgb(to_srgb(_upright(image))).resize((size, size), Image.Resampling.BILINEAR))
 
 

@@ -91,11 +91,12 @@ def load(
             bad.add(where, f"the split {split!r:.60} is not train, validation or test")
             continue
         split = SPLIT_NAMES.get(split.lower(), "")
-        if splits.setdefault(name, split) != split:
+        before = splits.get(name, "")
+        if split and before and split != before:
             raise InputError(
-                f"{where}: {name} is in split {split or '(none)'} here and in {splits[name] or '(none)'} "
-                "before: put an image into one split"
+                f"{where}: {name} is in split {split} here and in {before} before: put an image into one split"
             )
+        splits[name] = before or split
         paths[name] = path
         captions.setdefault(name, []).extend(filter(_has_words, map(clean_caption, texts)))
     for name in [name for name, texts in captions.items() if not texts]:

@@ -246,7 +246,7 @@ class CaptionGenerator(ABC):
         try:
             return {"image": resize_image(image, size)}
         except (OSError, ValueError) as error:
-            raise InputError(f"an image cannot be converted to RGB ({error}): give another one") from error
+            raise InputError(f"an image cannot be read ({error}): give another one") from error
 
     def _regions(self, image: Any) -> Inputs:
         """The inputs of a captioner of region features."""

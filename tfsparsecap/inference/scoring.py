@@ -142,16 +142,20 @@ def _by_image(
     return references, texts, without
 
 
+_NEW = "new captions, not in training"
+
+
 def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and values of scores for a table on the terminal."""
     beam = f", beam {scores['beam']}" if scores["beam"] else ""
     rows = [("captions", f"{scores['split']}, {scores['images']} images{beam}{_remarks(scores)}")]
     names = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "SPICE")
     rows += [(name, f"{scores[name]:.3f}") for name in names if name in scores]
-    rows += [(name, f"not computed: {reason}") for name, reason in scores.get("not_computed", {}).items()]
+    for name, reason in scores.get("not_computed", {}).items():
+        rows.append((_NEW if name == "uniqueness" else name, f"not computed: {reason}"))
     rows.append(("exact matches", f"{scores['exact_match']:.1%}"))
     if "uniqueness" in scores:
-        rows.append(("new captions, not in training", f"{scores['uniqueness']:.1%}"))
+        rows.append((_NEW, f"{scores['uniqueness']:.1%}"))
     if "distinct" in scores:
         words = f"{scores['mean_length']:.1f} per caption, {scores['vocabulary_used']} different ones"
         if "vocabulary_share" in scores:

@@ -49,8 +49,10 @@ def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
     else:
         records = data.split("train")
         if not records:
+            bad = data.skipped
+            first = f"; the first of {len(bad)} skipped records: {bad[0]}" if bad else ""
             raise InputError(
-                f"{data.name} has no image in the split train: assign images to it, or give no splits"
+                f"{data.name} has no image in the split train: assign images to it, or give no splits{first}"
             )
         captions = [caption for record in records for caption in record.captions]
         tokenizer = WordTokenizer.from_captions(captions, settings.minimum_count, settings.vocabulary_size)

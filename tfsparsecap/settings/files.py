@@ -63,7 +63,9 @@ def load_config(
         raise InputError(f"{path} describes a study: run it with python -m tfsparsecap.study --config {path}")
 
     def where(key: str) -> str:
-        if path is None or any(key == name or key.startswith(f"{name}.") for name in overridden):
+        # An unknown key may be a section whose keys were given.
+        pairs = [(f"{key}.", f"{name}.") for name in overridden]
+        if path is None or any(one.startswith(other) or other.startswith(one) for one, other in pairs):
             return source
         return f"in {path}{' or what it extends' if 'extends' in _loaded(path) else ''}"
 

@@ -235,7 +235,7 @@ def test_an_unreachable_hub_is_reported(monkeypatch):
     import huggingface_hub
 
     def unreachable(repository, file):
-        raise huggingface_hub.errors.LocalEntryNotFoundError("no connection\nto the hub")
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no connection\nto the hub. Try again.")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
     with pytest.raises(InputError, match=r"timm/tiny_vit_5m_224\.dist_in22k.*\(no connection to the hub\)"):

@@ -39,14 +39,19 @@ def download(repository: str, file: str, title: str) -> Path:
             f"the weights of {title} need huggingface_hub: pip install 'tfsparsecap[captions]', or give the"
             " path of a file"
         ) from error
+    messages = huggingface_hub.logging.get_verbosity()
+    huggingface_hub.logging.set_verbosity_error()  # without two lines for each of five attempts
     try:
         return Path(huggingface_hub.hf_hub_download(repository, file))
     except _DOWNLOAD_ERRORS as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(error).split()).partition(". ")[0][:200].rstrip(".") or type(error).__name__
         raise InputError(
             f"the weights of {title} ({file} of {repository}) are not in the Hugging Face cache and could not"
-            f" be downloaded ({reason}): connect to the network once, or give the path of a file as weights"
+            f" be downloaded ({reason}): connect to the network once, or give a file with"
+            " model.encoder.weights=PATH"
         ) from error
+    finally:
+        huggingface_hub.logging.set_verbosity(messages)
 
 
 def load_weights(
