@@ -76,7 +76,7 @@ def test_an_interrupted_training_says_how_to_continue(monkeypatch, tmp_path):
     for settings, remedy in (
         (
             [],
-            r"python -m tfsparsecap\.train --config '.*/my runs/one/config\.yaml' --runs '.*/my runs' --resume",
+            r"python -m \S+train --config '.*/my runs/one/config\.yaml' --runs '.*/my runs' --resume",
         ),
         (["training.first={pruning: null}"], r"repeating the command with --resume"),
     ):

@@ -57,6 +57,15 @@ def test_without_evidence_all_captions_have_the_same_confidence(good, low, high)
     assert low < found.probability(-5, 8) < high
 
 
+@pytest.mark.parametrize(("score", "length"), [(-5.1, 7), (-0.1, 3), (-34.7, 16)])
+def test_equal_scores_give_a_confidence_that_can_be_read_again(score, length):
+    for noise in (0, 1e-9, 1e-5):
+        scores = score + noise * np.arange(30)
+        found = Calibration.fit(scores, [length] * 30, np.arange(30) > 9)
+        assert found.slope == 0 and found.probability(score, length) == pytest.approx(2 / 3, abs=0.03)
+        assert Calibration.from_description({"confidence": found.as_dict()}).probability(-90, 7) < 0.7
+
+
 def test_separable_captions_have_a_finite_and_rising_confidence():
     found = Calibration.fit([-2.0, -3.0, -10.0, -12.0], [8, 8, 8, 8], [True, True, False, False])
     values = [found.probability(score, 8) for score in (-1e9, -30, -12, -10, -3, -2, 0)]

@@ -94,14 +94,16 @@ def load(
         before = splits.get(name, "")
         if split and before and split != before:
             raise InputError(
-                f"{where}: {name} is in split {split} here and in {before} before: put an image into one split"
+                f"{where}: {name} is in split {split} here and in {before} before: put an image into one"
+                " split"
             )
         splits[name] = before or split
         paths[name] = path
-        captions.setdefault(name, []).extend(filter(_has_words, map(clean_caption, texts)))
-    for name in [name for name, texts in captions.items() if not texts]:
-        bad.add(name, f"it has no caption in {table.name}")
-        del captions[name]
+        found = list(filter(_has_words, map(clean_caption, texts)))
+        if found:
+            captions.setdefault(name, []).extend(found)
+        else:
+            bad.add(where, f"the caption of {shown([name])} has no word")
     if not captions:
         first = f"; the first: {bad.skipped[0]}" if bad.skipped else ""
         raise InputError(f"{table} has no row with an image of {folder} and a caption: correct it{first}")

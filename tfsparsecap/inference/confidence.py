@@ -14,6 +14,8 @@ from tfsparsecap.search_options import FUNCTION_WORDS
 #: Below this confidence the app and the command line say that they are not sure.
 NOT_SURE = 0.5
 _STEPS = 100
+#: Of the scores, relative to their mean; below it they say nothing.
+_LEAST_SPREAD = 1e-3
 # Far above any calibration; larger values overflow.
 _LARGEST: dict[str, float] = {"slope": 1e6, "intercept": 1e6, "length_penalty": 10.0}
 
@@ -41,7 +43,8 @@ class Calibration:
 
         Good captions count as slightly less than certainly good, and others as slightly better than certainly
         bad (Platt, Probabilistic outputs for support vector machines, 1999), so that the fit exists even if
-        all captions are good. If high scores do not mean good captions, the slope is 0.
+        all captions are good. If high scores do not mean good captions, or all scores are nearly equal, the
+        slope is 0.
 
         Args:
             scores: sums of log-probabilities, one for each image, at least one.
@@ -58,9 +61,11 @@ class Calibration:
         positive = int(is_good.sum())
         targets = np.where(is_good, (positive + 1) / (positive + 2), 1 / (count - positive + 2))
         mean = float(targets.mean())
-        slope, intercept = _newton(values, targets)
-        if slope <= 0:
-            slope, intercept = 0.0, math.log(mean / (1 - mean))
+        slope, intercept = 0.0, math.log(mean / (1 - mean))
+        # Rounding makes a standard deviation of equal scores, and a slope as large as its inverse.
+        if values.std() > _LEAST_SPREAD * max(1.0, abs(values.mean())):
+            fitted = _newton(values, targets)
+            slope, intercept = fitted if fitted[0] > 0 else (slope, intercept)
         return cls(slope, intercept, images=count, good=positive / count)
 
     def probability(self, score: float, length: int) -> float:
@@ -100,7 +105,7 @@ def _is_number(value: Any, largest: float) -> bool:
 
 def _newton(values: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     """Slope and intercept of the logistic regression of targets, 0 to 1, by Newton's method."""
-    centre, width = values.mean(), values.std() or 1.0
+    centre, width = values.mean(), values.std()
     inputs = np.stack([(values - centre) / width, np.ones_like(values)], 1)
 
     def loss(weights: np.ndarray) -> float:

@@ -1,6 +1,9 @@
 """What the TensorFlow Lite runtime lacks: operations of a model, and the layers that use them."""
 
+import errno
+import os
 import re
+import tempfile
 from collections.abc import Iterable
 
 import keras
@@ -9,6 +12,8 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.keras_internals import nested_layers
 
+#: What TensorFlow's messages say about a full disk, a quota or a limit of the size of files.
+_NO_SPACE = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 #: An operation without a kernel in a message of the converter.
 _MISSING = re.compile(r"tf\.[A-Z]\w+")
 #: The same with the place in the graph: `fused["FFT:", "model/layer/FFT@…"] … 'tf.FFT' op is neither`.
@@ -37,6 +42,11 @@ def refusal(error: Exception, model: keras.Model) -> str:
         >>> refusal(ValueError("loc(1): error: no rank"), keras.Sequential(name="net")).split(":")[0]
         'TensorFlow cannot convert net to TFLite (no rank)'
     """
+    if any(reason in str(error) for reason in _NO_SPACE):
+        return (
+            f"the disk of temporary files is full ({tempfile.gettempdir()}): free some space there, or set"
+            " TMPDIR to a folder on another disk"
+        )
     reason = first_line(error).split("error: ")[-1].rstrip(".")
     return (
         f"TensorFlow cannot convert {model.name} to TFLite ({reason}): replace the operation of the model"

@@ -26,5 +26,10 @@ def test_operations_and_layers_are_named(model, place, end):
     assert unsupported.explanation(message, model) == f"TFLite does not support tf.Abs, tf.RFFT: {end}"
 
 
+@pytest.mark.parametrize("message", ["x.pb.tmp; No space left on device", "x.pb; File too large"])
+def test_a_full_disk_is_not_the_models_fault(model, message):
+    assert unsupported.refusal(OSError(message), model).startswith("the disk of temporary files is full (/")
+
+
 def test_other_messages_are_not_explained(model):
     assert unsupported.explanation("out of memory", model) == ""

@@ -226,6 +226,12 @@ def test_unsuitable_weights_are_rejected(arrays, tmp_path):
         load(**{key: arrays[key] * np.nan})
     with pytest.raises(InputError, match="there is no weight file"):
         TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "absent.pth"))
+    with pytest.raises(InputError, match="are a folder: give a file in it"):
+        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path))
+    with pytest.raises(InputError, match=r"the weights https://host/a\.pth are an address: download"):
+        TinyViTEncoder(image_size=SIZE, weights="https://host/a.pth")
+    with pytest.raises(InputError, match="it is a device or a pipe"):
+        TinyViTEncoder(image_size=SIZE, weights="/dev/zero")
     (tmp_path / "a.bin").write_bytes(b"x")
     with pytest.raises(InputError, match=r"give one that ends in \.safetensors"):
         TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.bin"))

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import check_input_file
 from tfsparsecap.keras_internals import nested_layers, own_weights
 from tfsparsecap.saved_models import load_model_weights
 from tfsparsecap.weight_files.formats import FORMATS, read_weights
@@ -73,7 +74,12 @@ def load_weights(
         InputError: the file is missing, damaged, in another format, or from another network; the network is
             then unchanged.
     """
+    if "://" in str(path):
+        raise InputError(f"the weights {path} are an address: download the file, and give its path")
     path = Path(path).expanduser()
+    check_input_file(path)
+    if path.is_dir():
+        raise InputError(f"the weights {path} are a folder: give a file in it")
     if not path.is_file():
         raise InputError(f"there is no weight file {path}: check the path, or use random weights (null)")
     if path.suffix in _KERAS_FORMATS:
