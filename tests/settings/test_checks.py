@@ -20,6 +20,7 @@ SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
         [*FROZEN, "pruning.encoder=B"],
         [*TAUGHT, "training.feature_weight=1"],
         [*TAUGHT, "data.augmentation=[RandomFlip]"],
+        [*TAUGHT, "training.teacher_captions=1000"],
         [*SCST, "training.scst.samples=1", "training.scst.baseline=greedy"],
         [*SCST, "training.scst.cider_d=0", "training.scst.bleu_4=1"],
         ["data.kind=flickr", "data.folder=x", "pruning=null"],
@@ -50,6 +51,10 @@ def test_valid_settings_pass(settings):
         (
             [*TAUGHT, "training.feature_weight=1", "data.augmentation=[RandomFlip]"],
             r"without data\.augmentation: set data\.augmentation=\[\] or training\.feature_weight=0",
+        ),
+        (
+            [*TAUGHT, "training.teacher_captions=2000"],
+            r"training\.teacher_captions on the command line is 2000: it should be less than .* 1000",
         ),
         (["training.gamma_l2=1", "model.encoder.trainable=false"], "but no image encoder is trained"),
         (["training.clip_value=1"], "both set: set one of them to null"),

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.search_options import LARGEST_BEAM
 from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size, Texts
 from tfsparsecap.settings.section import Section as _Section
 
@@ -168,7 +169,7 @@ class Training(_Section):
     label_smoothing: Share = 0.0
     teacher: Texts = []
     teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
-    teacher_captions: Count = 0
+    teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM)] = 0
     teacher_loss: Literal["words", "hidden", "proposed"] = "words"
     feature_weight: NotNegative = 0.0
     hidden_weight: Rate = 0.01
