@@ -227,6 +227,12 @@ def test_images_that_do_not_fit_into_memory_are_read_from_files(records, tokeniz
 def test_too_few_captions_and_augmented_features_are_rejected(records, tokenizer, cache):
     with pytest.raises(InputError, match="19 captions to train on, fewer than one batch of 20"):
         make(records, tokenizer, batch_size=20)
+    # Of three captions, one is left out; a single one is repeated.
+    assert make(records, tokenizer, captions_per_image=2, batch_size=20).steps_per_epoch == 1
+    assert len(collected(make(records, tokenizer, captions_per_image=5, batch_size=50).epoch(0))) == 1
+    few = r"20 captions \(with training\.captions_per_image=2\) to train on, fewer than one batch of 22: use"
+    with pytest.raises(InputError, match=few):
+        make(records, tokenizer, captions_per_image=2, batch_size=22)
     with pytest.raises(InputError, match="0 captions"):
         make([], tokenizer)
     with pytest.raises(InputError, match="cannot be augmented"):

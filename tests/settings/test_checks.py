@@ -20,6 +20,7 @@ SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
         [*FROZEN, "pruning.encoder=B"],
         [*TAUGHT, "training.feature_weight=1"],
         [*TAUGHT, "data.augmentation=[RandomFlip]"],
+        [*TAUGHT, "training.teacher_captions=1000"],
         [*SCST, "training.scst.samples=1", "training.scst.baseline=greedy"],
         [*SCST, "training.scst.cider_d=0", "training.scst.bleu_4=1"],
         ["data.kind=flickr", "data.folder=x", "pruning=null"],
@@ -51,6 +52,13 @@ def test_valid_settings_pass(settings):
             [*TAUGHT, "training.feature_weight=1", "data.augmentation=[RandomFlip]"],
             r"without data\.augmentation: set data\.augmentation=\[\] or training\.feature_weight=0",
         ),
+        (
+            [*TAUGHT, "training.teacher_captions=2000"],
+            r"training\.teacher_captions on the command line is 2000: it should be less than .* 1000",
+        ),
+        (['training.teacher=""'], r"training\.teacher contains an empty text: give the folder .* or set"),
+        (["training.teacher=[runs/dense, ' ']"], r"training\.teacher contains an empty text"),
+        (['training.start_from=""'], r"training\.start_from contains an empty text.*start_from=null"),
         (["training.gamma_l2=1", "model.encoder.trainable=false"], "but no image encoder is trained"),
         (["training.clip_value=1"], "both set: set one of them to null"),
         (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
@@ -95,6 +103,11 @@ def test_invalid_settings_are_rejected(settings, message):
     with pytest.raises(InputError, match=message) as error:
         check_settings(load_config(None, settings))
     assert "\n" not in str(error.value)
+
+
+def test_null_is_no_teacher():
+    for given in ("null", "[]", ""):
+        assert load_config(None, [f"training.teacher={given}"]).training.teacher == []
 
 
 def test_options_are_checked_against_a_signature():

@@ -5,7 +5,7 @@ import pytest
 from tests.training.training_runs import arrays, assert_same_arrays, train
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.files import load_config
-from tfsparsecap.training.first_run import first_and_second
+from tfsparsecap.training.first_run import check_fit, first_and_second
 
 FIRST = "training.first={pruning: null, model: {rnn_size: 8}, training: {epochs: 1, learning_rate: 0.02}}"
 
@@ -94,3 +94,62 @@ def test_settings_of_the_command_line_hold_for_both_runs(settings):
     assert (first.training.epochs, second.training.epochs) == (1, 9)
     nested = load_config(None, [*settings, "training.first.training.epochs=5"])
     assert first_and_second(nested)[0].training.epochs == 5
+
+
+def changed(settings, changes, *more):
+    """Settings whose first run has `changes`, dotted keys, besides those of `settings`."""
+    return [*settings, *(f"training.first.{change}" for change in changes), *more]
+
+
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (["data.max_length=9"], [], r"has data\.max_length=9, this one 6: set the same value"),
+        (["data.radix_base=5"], [], r"has data\.radix_base=5, this one null: set the same value"),
+        (["model.rnn_size=16"], [], r"has another captioner, .*kernel of shape .* set the same sizes"),
+        (["model.cell=gru"], [], r"has another captioner, .* set the same sizes"),
+        ([], ["pruning.method=frozen"], r"is not pruned, so there are no zeros for pruning\.method=frozen"),
+        ([], ["pruning.method=lottery", "pruning.rounds=0"], r"set training\.keep_initial=true"),
+        (
+            ["training.slim.iterations=1"],
+            [],
+            r"set model\.encoder\.slimmed=.*small_first/encoder\.keras for this one",
+        ),
+    ],
+)
+def test_a_first_run_that_the_second_cannot_start_from_is_not_trained(
+    tmp_path, settings, first, second, message
+):
+    with pytest.raises(InputError, match=f"training\\.first: the run that is trained first .*{message}"):
+        train(tmp_path, changed(settings, first, *second))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("quick_training")
+def test_features_of_the_first_run_that_cannot_be_compared_are_refused(settings, monkeypatch):
+    monkeypatch.setattr("tfsparsecap.training.teachers.is_grid", lambda positions: False)
+    first, second = first_and_second(load_config(None, [*settings, "training.feature_weight=1"]))
+    with pytest.raises(InputError, match=r"feature_weight needs .* the run of training\.first does not have"):
+        check_fit(first, second)
+
+
+def test_a_second_run_that_the_data_do_not_suffice_for_is_refused_first(tmp_path, settings):
+    more = ["training.batch_size=999", "training.teacher_captions=0"]
+    with pytest.raises(InputError, match="fewer than one batch of 999"):
+        train(tmp_path, changed(settings, ["training.batch_size=10"], *more))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["model.dropout=0.3", "data.minimum_count=2"], []),
+        (["training.keep_initial=true"], ["pruning.method=lottery", "pruning.rounds=0"]),
+        (["training.slim.iterations=1"], ["model.encoder.slimmed=runs/small_first/encoder.keras"]),
+    ],
+)
+def test_a_first_run_that_the_second_can_start_from_is_accepted(settings, first, second):
+    config = load_config(None, changed(settings, first, "training.first.model.encoder.slimmed=null", *second))
+    check_fit(*first_and_second(config))

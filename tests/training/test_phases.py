@@ -1,16 +1,19 @@
 """Phases that follow each other in a run, and checkpoints and validation images that are missing."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tfsparsecap.data.records import CaptionData, Record
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.model_summary.nonzeros import prunable_weights
 from tfsparsecap.settings.build import load_data
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.callbacks import Validation
+from tfsparsecap.training.phases import check_batches, phases
 
 from .training_runs import history, resume_last_epoch, train
 
@@ -153,3 +156,27 @@ def test_batches_larger_than_the_data_are_refused_before_features_are_computed(
     monkeypatch.setattr("tfsparsecap.training.run.RunData", compute)
     with pytest.raises(InputError, match=what.replace(" .* ", " .* one batch of 999: .* ")):
         train(tmp_path, [*tiny_settings, "name=small", f"training.start_from={tiny_run}", *settings])
+
+
+@pytest.mark.parametrize(("captions", "together", "size"), [(9, 5, 20), (1, 5, 20), (9, 1, 36), (3, 2, 8)])
+def test_captions_that_are_left_out_or_repeated_do_not_count_or_count(captions, together, size):
+    texts = tuple(f"caption {number}" for number in range(captions))
+    data = CaptionData("four", [Record(f"{n}", Path(f"{n}.png"), texts, "train") for n in range(4)])
+
+    def check(size):
+        more = [f"training.captions_per_image={together}", f"training.batch_size={size}"]
+        config = load_config(None, ["pruning=null", *more])
+        check_batches(phases(config), config, data)
+
+    check(size)
+    with pytest.raises(InputError, match=rf"there are {size} captions.* fewer than one batch of {size + 10}"):
+        check(size + 10)
+
+
+def test_the_captions_of_teachers_count_instead_of_the_references():
+    data = CaptionData("four", [Record(f"{n}", Path(f"{n}.png"), ("a",) * 9, "train") for n in range(4)])
+    taught = ["training.teacher=[a, b]", "training.teacher_captions=3", "training.captions_per_image=5"]
+    config = load_config(None, ["pruning=null", *taught, "training.batch_size=25"])
+    few = r"20 captions \(with training\.captions_per_image=5\) to train on, fewer than one batch of 25: "
+    with pytest.raises(InputError, match=few):
+        check_batches(phases(config), config, data)

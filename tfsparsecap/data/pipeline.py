@@ -1,7 +1,7 @@
 """Batches for training and decoding."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -63,9 +63,8 @@ class TrainingBatches:
     @property
     def steps_per_epoch(self) -> int:
         """Batches per epoch; examples that do not fill a batch are dropped, different ones in each epoch."""
-        captions = np.bincount(self.record_of)
-        groups = np.maximum(captions[captions > 0] // self.captions_per_image, 1).sum()
-        return int(groups) * self.captions_per_image // self.batch_size
+        captions = np.bincount(self.record_of).tolist()
+        return examples_per_epoch(captions, self.captions_per_image) // self.batch_size
 
     def epoch(self, number: int, context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
         """The batches of one epoch; every call returns the same ones.
@@ -201,7 +200,8 @@ def training_batches(
             out, different ones in each epoch; fewer are repeated.
 
     Raises:
-        InputError: there are fewer examples than `batch_size`, or `augment` is given for features.
+        InputError: an epoch has fewer examples than `batch_size`, see `examples_per_epoch`, or `augment` is
+            given for features.
 
     Examples:
         >>> records = data.split("train")  # doctest: +SKIP
@@ -218,7 +218,8 @@ def training_batches(
         if source.usable[place]
         for caption in record.captions
     ]
-    check_count(len(pairs), "captions", batch_size, "training.batch_size")
+    captions = np.bincount([place for place, _ in pairs]).tolist() if pairs else []
+    check_captions(captions, captions_per_image, batch_size, "training.batch_size")
     encoded = [
         tokenizer.encode_padded(tf.constant([caption for _, caption in chunk]), max_length)
         for chunk in (pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK))
@@ -279,6 +280,27 @@ def reward_batches(
         pad_id=-1,
         augment=augment,
     )
+
+
+def examples_per_epoch(captions: Iterable[int], captions_per_image: int) -> int:
+    """Examples of an epoch before those are dropped that do not fill a batch.
+
+    Args:
+        captions: numbers of captions of the images.
+        captions_per_image: `k`: the captions of an image are used in groups of `k`; fewer are repeated.
+
+    Examples:
+        >>> examples_per_epoch([9, 9, 1, 0], captions_per_image=5)
+        15
+    """
+    groups = sum(max(count // captions_per_image, 1) for count in captions if count)
+    return groups * captions_per_image
+
+
+def check_captions(captions: Iterable[int], captions_per_image: int, batch_size: int, setting: str) -> None:
+    """Raises InputError if the examples of an epoch do not fill a batch, see `examples_per_epoch`."""
+    grouped = f" (with training.captions_per_image={captions_per_image})" if captions_per_image > 1 else ""
+    check_count(examples_per_epoch(captions, captions_per_image), f"captions{grouped}", batch_size, setting)
 
 
 def check_count(examples: int, what: str, batch_size: int, setting: str) -> None:

@@ -2,11 +2,15 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.search_options import LARGEST_BEAM
 from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size, Texts
 from tfsparsecap.settings.section import Section as _Section
+
+# null is an empty list.
+_Teachers = Annotated[Texts, BeforeValidator(lambda given: [] if given is None else given)]
 
 
 class FineTune(_Section):
@@ -112,7 +116,7 @@ class Training(_Section):
         label_smoothing: fraction of the target probability that is spread evenly over all tokens.
         teacher: folders of finished runs whose word distributions, averaged, are targets besides the
             reference captions (knowledge distillation). They may have other encoders and sizes, but need the
-            same vocabulary. They see images without `data.augmentation`.
+            same vocabulary. They see images without `data.augmentation`. null for none.
         teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
         teacher_captions: number of captions that each teacher writes for each training image, with a beam
             search, and that are learned instead of the reference captions (sequence-level knowledge
@@ -166,9 +170,9 @@ class Training(_Section):
     clip_norm: Rate | None = 1.0
     clip_value: Rate | None = None
     label_smoothing: Share = 0.0
-    teacher: Texts = []
+    teacher: _Teachers = []
     teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
-    teacher_captions: Count = 0
+    teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM)] = 0
     teacher_loss: Literal["words", "hidden", "proposed"] = "words"
     feature_weight: NotNegative = 0.0
     hidden_weight: Rate = 0.01
@@ -187,6 +191,12 @@ class Training(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        for name, folders in (("start_from", [self.start_from]), ("teacher", self.teacher)):
+            if any(folder is not None and not folder.strip() for folder in folders):
+                raise InputError(
+                    f"training.{name} contains an empty text: give the folder of a finished run, such as"
+                    f" runs/NAME, or set training.{name}=null"
+                )
         if self.clip_norm and self.clip_value:
             raise InputError(
                 "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"

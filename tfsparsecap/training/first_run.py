@@ -6,9 +6,19 @@ from typing import Any
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import load_data, make_captioner
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.files import with_changes
 from tfsparsecap.settings.schema import Config
+from tfsparsecap.training.gating import rewinds_to_initial_weights
+from tfsparsecap.training.phases import check_batches, phases
+from tfsparsecap.training.start import check_tokens, differing_weight
+from tfsparsecap.training.teachers import check_features, check_length
+
+#: How messages call the first run.
+_FIRST = "training.first: the run that is trained first"
+# Size of the vocabulary of captioners that are compared.
+_TOKENS = 8
 
 
 def first_and_second(config: Config, runs: str | Path = "runs") -> tuple[Config, Config]:
@@ -60,6 +70,58 @@ def first_and_second(config: Config, runs: str | Path = "runs") -> tuple[Config,
     return first, second
 
 
+def check_fit(first: Config, second: Config) -> None:
+    """Checks that the second run can start from the first one and learn from it, before that is trained.
+
+    Captioners are made and compared, but no data is read.
+
+    Args:
+        first, second: see `first_and_second`.
+
+    Raises:
+        InputError: they do not fit together.
+    """
+    check_tokens(first, second, _FIRST)
+    check_length(first, second, _FIRST)
+    if rewinds_to_initial_weights(second) and not first.training.keep_initial:
+        raise InputError(
+            f"{_FIRST} does not keep its initial weights, with which a lottery ticket starts: set"
+            " training.keep_initial=true"
+        )
+    frozen = second.pruning is not None and second.pruning.method == "frozen"
+    if frozen and first.pruning is None and first.training.start_from is None:
+        raise InputError(
+            f"{_FIRST} is not pruned, so there are no zeros for pruning.method=frozen to keep: prune it, or"
+            " choose another method"
+        )
+    made = _whole(second) if first.training.slim is not None else second
+    if made.model == first.model and not second.training.feature_weight:
+        return
+    # The second run takes the vocabulary of the first, so that any size will do.
+    start = make_captioner(first, _TOKENS, weights=False)
+    differs = differing_weight(start, make_captioner(made, _TOKENS, weights=False))
+    if differs:
+        raise InputError(
+            f"{_FIRST} has another captioner, from which this one cannot start ({differs}): set the same"
+            " sizes and the same encoder"
+        )
+    if second.training.feature_weight:
+        check_features(start, "the run of training.first")
+
+
+def _whole(second: Config) -> Config:
+    """The settings of the second run with the encoder before the first run has removed channels from it."""
+    model = second.model
+    if model.encoder is None or model.encoder.slimmed is None:
+        raise InputError(
+            f"{_FIRST} removes channels of the encoder (training.slim), which this one does not start with:"
+            f" set model.encoder.slimmed={second.training.start_from}/encoder.keras for this one, or"
+            " training.slim=null"
+        )
+    encoder = model.encoder.model_copy(update={"slimmed": None})
+    return second.model_copy(update={"model": model.model_copy(update={"encoder": encoder})})
+
+
 def train_first(
     config: Config,
     runs: str | Path,
@@ -80,7 +142,8 @@ def train_first(
         The settings of the second run, and whether it is resumed.
 
     Raises:
-        InputError: see `first_and_second`; or a folder exists and `resume` is False, or has other settings.
+        InputError: see `first_and_second` and `check_fit`; or the data do not fill a batch of the second run;
+            or a folder exists and `resume` is False, or has other settings.
     """
     first, second = first_and_second(config, runs)
     folders = [RunFolder(Path(runs) / one.name) for one in (first, second)]
@@ -94,6 +157,8 @@ def train_first(
     if folders[0].model.is_file():
         report(f"{folders[0].path} is finished and is not trained again")
     else:
+        check_fit(first, second)
+        check_batches(phases(second), second, load_data(second))
         report(f"training {folders[0].path} first: {second.name} starts from it and learns from it")
         train(first, resume=begun[0])
     report(f"training {folders[1].path}")

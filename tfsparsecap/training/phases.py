@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tfsparsecap.data.pipeline import check_count
+from tfsparsecap.data.pipeline import check_captions, check_count
 from tfsparsecap.data.records import CaptionData
 from tfsparsecap.runs.run_data import caches_features
 from tfsparsecap.settings.schema import Config
@@ -69,10 +69,13 @@ def check_batches(phases: Sequence[Phase], config: Config, data: CaptionData) ->
     """
     counts = [len(record.captions) for record in data.split("train")]
     written = config.training.teacher_captions * len(config.training.teacher)
-    captions, images = sum(written or count for count in counts), sum(map(bool, counts))
+    captions = [written or count for count in counts]
     for phase in phases:
         setting = "training." + {"train": "", "fine_tune": "fine_tune.", "scst": "scst."}[phase.kind]
         if phase.kind == "fine_tune" and not config.training.fine_tune.batch_size:
             setting = "training."
-        found = (images, "images") if phase.kind == "scst" else (captions, "captions")
-        check_count(*found, phase.batch_size, f"{setting}batch_size")
+        setting += "batch_size"
+        if phase.kind == "scst":
+            check_count(sum(map(bool, counts)), "images", phase.batch_size, setting)
+        else:
+            check_captions(captions, config.training.captions_per_image, phase.batch_size, setting)

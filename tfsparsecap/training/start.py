@@ -24,14 +24,25 @@ def load_start(config: Config) -> FinishedRun:
     """
     assert config.training.start_from is not None
     start = FinishedRun.load(Path(config.training.start_from).expanduser())
-    for name in ("radix_base", "sentencepiece"):
-        theirs, own = getattr(start.config.data, name), getattr(config.data, name)
-        if (theirs is None) != (own is None) or (name == "radix_base" and theirs != own):
-            raise InputError(
-                f"training.start_from: the run in {config.training.start_from} has"
-                f" data.{name}={theirs or 'null'}, this one {own or 'null'}: set the same value"
-            )
+    check_tokens(start.config, config, f"training.start_from: the run in {config.training.start_from}")
     return start
+
+
+def check_tokens(theirs: Config, config: Config, run: str) -> None:
+    """Checks that a run encodes words like the one that starts from it, `config`.
+
+    Args:
+        run: names the run in the message.
+
+    Raises:
+        InputError: it does not.
+    """
+    for name in ("radix_base", "sentencepiece"):
+        given, own = getattr(theirs.data, name), getattr(config.data, name)
+        if (given is None) != (own is None) or (name == "radix_base" and given != own):
+            raise InputError(
+                f"{run} has data.{name}={given or 'null'}, this one {own or 'null'}: set the same value"
+            )
 
 
 def load_initial_weights(config: Config, captioner: Captioner) -> list[np.ndarray]:
@@ -74,13 +85,12 @@ def start_with(start: Captioner, captioner: Captioner, config: Config, report: C
         InputError: the captioners differ.
     """
     where = config.training.start_from
-    for own, other in itertools.zip_longest(captioner.weights, start.weights):
-        if own is None or other is None or own.name != other.name or own.shape != other.shape:
-            weight = own if other is None else other
-            raise InputError(
-                f"training.start_from: the captioner in {where} is different ({weight.path} of shape"
-                f" {tuple(weight.shape)} does not match): use the model settings of its config.yaml"
-            )
+    differs = differing_weight(start, captioner)
+    if differs:
+        raise InputError(
+            f"training.start_from: the captioner in {where} is different ({differs}): use the model settings"
+            " of its config.yaml"
+        )
     captioner.set_weights(start.get_weights())
     report(f"starting with the weights of {where}")
     zeros = weight_counts(captioner)["sparsity"]
@@ -89,6 +99,15 @@ def start_with(start: Captioner, captioner: Captioner, config: Config, report: C
             f"{zeros:.0%} of its weights are zero and will be trained: pruning.method=frozen"
             f" pruning.sparsity={zeros:.3g} keeps them zero"
         )
+
+
+def differing_weight(start: Captioner, captioner: Captioner) -> str:
+    """The first weight in which two captioners differ, in words; empty if one can start with the other's."""
+    for own, other in itertools.zip_longest(captioner.weights, start.weights):
+        if own is None or other is None or own.name != other.name or own.shape != other.shape:
+            weight = own if other is None else other
+            return f"{weight.path} of shape {tuple(weight.shape)} does not match"
+    return ""
 
 
 def start_at_frequencies(captioner: Captioner, targets: np.ndarray) -> None:

@@ -38,32 +38,34 @@ def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
             teacher = FinishedRun.load(Path(where).expanduser())
         except InputError as error:
             raise InputError(f"training.teacher: {error}") from error
-        theirs = teacher.config.data
-        if theirs.max_length != config.data.max_length:
-            raise InputError(
-                f"training.teacher: the run in {where} has data.max_length={theirs.max_length}, this one"
-                f" {config.data.max_length}: set the same value"
-            )
+        check_length(teacher.config, config, f"training.teacher: the run in {where}")
         if _tokens(teacher.tokenizer) != _tokens(tokenizer):
             raise InputError(
                 f"training.teacher: the run in {where} has another vocabulary: train both on the same data"
                 " with the same data.minimum_count, or start from one run with training.start_from"
             )
         if config.training.feature_weight:
-            _check_features(teacher.captioner, where)
+            check_features(teacher.captioner, f"the run in {where}")
         if config.training.teacher_loss != "words":
             _check_states(teacher.captioner, config, where)
         teachers.append(teacher)
     return teachers
 
 
-def _check_features(teacher: Captioner, where: str) -> None:
-    """Checks that a teacher has feature maps."""
+def check_length(theirs: Config, config: Config, run: str) -> None:
+    """Checks that the captions of a teacher, called `run` in the message, are as long as those it teaches."""
+    given, own = theirs.data.max_length, config.data.max_length
+    if given != own:
+        raise InputError(f"{run} has data.max_length={given}, this one {own}: set the same value")
+
+
+def check_features(teacher: Captioner, run: str) -> None:
+    """Checks that a teacher, called `run` in the message, has feature maps."""
     encoder = getattr(teacher, "encoder", None)
     if encoder is None or not is_grid(encoder.features_shape[0]):
         raise InputError(
             "training.feature_weight needs teachers whose encoder computes a square map of features, which"
-            f" the run in {where} does not have: give another run, or set training.feature_weight=0"
+            f" {run} does not have: use another encoder there, or set training.feature_weight=0"
         )
 
 
