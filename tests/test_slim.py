@@ -111,6 +111,11 @@ def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, 
     encoder = make_captioner(small.config, small.tokenizer).encoder
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     np.testing.assert_allclose(encoder(images), small.captioner.encoder(images), atol=1e-5)
+    RunFolder(output).encoder.write_bytes(b"no model")
+    with pytest.raises(
+        InputError, match=r"cannot read .*encoder\.keras .*: copy it again, or slim the run again"
+    ):
+        make_captioner(small.config, small.tokenizer)
     RunFolder(output).encoder.unlink()
     with pytest.raises(InputError, match=r"model\.encoder\.slimmed: there is no file .*encoder\.keras"):
         make_captioner(small.config, small.tokenizer)

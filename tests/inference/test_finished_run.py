@@ -51,7 +51,7 @@ def test_incomplete_and_damaged_folders_are_refused(tiny_run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(tiny_run, copy)
     (copy / "model.keras").write_bytes(b"no model")
-    with pytest.raises(InputError, match=r"cannot read .*model\.keras"):
+    with pytest.raises(InputError, match=r"cannot read .*model\.keras .*: copy it again, or train"):
         FinishedRun.load(copy)
     (copy / "model.keras").unlink()
     with pytest.raises(InputError, match=r"has no model\.keras yet: finish it with python -m .* --resume"):

@@ -66,7 +66,7 @@ class FinishedRun(CaptionGenerator):
                 f" python -m tfsparsecap.train {options}"
             )
         tokenizer = folder.load_tokenizer(config.data.radix_base)
-        captioner = load_model(folder.model, "train the run again")
+        captioner = load_model(folder.model, "copy it again, or train the run again")
         differs = _difference(captioner, tokenizer, config)
         if differs:
             raise InputError(
