@@ -29,7 +29,8 @@ class KerasHubEncoder(Encoder):
             `keras_hub.models.Backbone.from_preset` takes, such as a folder.
         layer: name of the layer whose output is the feature map, or, for a vision transformer, the tokens;
             None for the last one.
-        image_size: height and width S of the images in pixels, at least 32.
+        image_size: height and width S of the images in pixels, at least 32. The default of 224 need not be
+            the size that the preset was trained with.
         weights: `"imagenet"` for the weights of the preset, whatever they were trained on, or None for random
             weights. A saved encoder contains its weights.
         trainable: whether training changes the weights.
