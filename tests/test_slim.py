@@ -66,7 +66,7 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
     assert made["train"].endswith(f"--config {output / 'config.yaml'} --runs {tmp_path} name=slim_tuned")
     for wrong in ("model.decoder_layers=4", "model.size=32"):
         with pytest.raises(InputError, match="proposed needs a teacher with a transformer decoder of size"):
-            load_teachers(load_config(output / "config.yaml", [wrong]), small.tokenizer)
+            load_teachers(load_config(output / "config.yaml", [wrong]), small.tokenizer, RunFolder(output))
     config = load_config(output / "config.yaml", ["name=tuned"])
     assert train_run(config, runs=tmp_path, verbose=0, report=str)["images"] == 4
     tuned = FinishedRun.load(tmp_path / "tuned").captioner
@@ -111,6 +111,11 @@ def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, 
     encoder = make_captioner(small.config, small.tokenizer).encoder
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
     np.testing.assert_allclose(encoder(images), small.captioner.encoder(images), atol=1e-5)
+    RunFolder(output).encoder.write_bytes(b"no model")
+    with pytest.raises(
+        InputError, match=r"cannot read .*encoder\.keras .*: copy it again, or slim the run again"
+    ):
+        make_captioner(small.config, small.tokenizer)
     RunFolder(output).encoder.unlink()
     with pytest.raises(InputError, match=r"model\.encoder\.slimmed: there is no file .*encoder\.keras"):
         make_captioner(small.config, small.tokenizer)

@@ -6,9 +6,12 @@ import keras
 import numpy as np
 import pytest
 
+from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
-from tfsparsecap.settings.build import load_data
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import load_data, make_captioner
+from tfsparsecap.settings.files import load_config
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def test_incomplete_and_damaged_folders_are_refused(tiny_run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(tiny_run, copy)
     (copy / "model.keras").write_bytes(b"no model")
-    with pytest.raises(InputError, match=r"cannot read .*model\.keras"):
+    with pytest.raises(InputError, match=r"cannot read .*model\.keras .*: copy it again, or train"):
         FinishedRun.load(copy)
     (copy / "model.keras").unlink()
     with pytest.raises(InputError, match=r"has no model\.keras yet: finish it with python -m .* --resume"):
@@ -63,17 +66,33 @@ def test_files_of_different_runs_are_refused(tiny_run, tmp_path):
         ("vocabulary.txt", f"{vocabulary}more\n".encode(), r"the vocabulary has \d+ tokens, the model \d+;"),
         ("config.yaml", b"model: {encoder: null}", "only one of model and settings has an encoder"),
         ("model.keras", (tmp_path / "other.keras").read_bytes(), "model.keras is not a captioner"),
+        (
+            "config.yaml",
+            config.replace("image_size: 32", "image_size: 64").encode(),
+            "model.encoder.image_size is 64 in config.yaml and 32 in the model",
+        ),
     ):
         before = (copy / file).read_bytes()
         (copy / file).write_bytes(content)
         with pytest.raises(InputError, match=f"the files in .*copy do not belong together: {message}"):
             FinishedRun.load(copy)
         (copy / file).write_bytes(before)
-    (copy / "config.yaml").write_text(config.replace("image_size: 32", "image_size: 64"))
+
+
+def test_another_caption_length_than_the_model_has_is_refused(tmp_path):
+    sizes = ["size=8", "hidden_size=8", "heads=2", "layers=1", "feature_size=4", "encoder=null"]
+    model = ["model.kind=transformer", *(f"model.{size}" for size in sizes)]
+    config = load_config(None, ["name=run", "data.max_length=6", "pruning=null", *model])
+    folder, words = RunFolder(tmp_path / "run"), WordTokenizer.from_captions(["a red circle"])
+    folder.create(config, words)
+    make_captioner(config, words).save(folder.model)
+    assert FinishedRun.load(folder.path).captioner.max_length == 6
+    text = folder.config_file.read_text()
+    folder.config_file.write_text(text.replace("max_length: 6", "max_length: 9"))
     with pytest.raises(
-        InputError, match="image_size is 64 in the settings of the run tiny and 32 in its model"
+        InputError, match=r"together: data\.max_length is 9 in config\.yaml and 6 in the model;"
     ):
-        FinishedRun.load(copy).evaluate(progress=False)
+        FinishedRun.load(folder.path)
 
 
 def test_an_empty_split_is_refused(finished_run):

@@ -10,6 +10,7 @@ import pytest
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.settings.build import load_data
+from tfsparsecap.settings.files import load_config
 
 from .training_runs import arrays, assert_same_arrays, history, resume_last_epoch, train
 
@@ -71,6 +72,43 @@ def test_captions_of_teachers_are_learned_instead_of_the_references(tiny_setting
         InputError, match=r"teacher_captions\.json does not contain captions of images: delete it"
     ):
         train(tmp_path, folder.load_config(), resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_a_run_is_resumed_with_the_weights_of_its_teachers_only(tiny_settings, tiny_run, tmp_path):
+    teacher = FinishedRun.load(tiny_run)
+    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}", "name=taught"]
+    place = shutil.copytree(tiny_run, tmp_path / "old" / "teacher")
+    folder, _, _ = train(tmp_path, [*settings, f"training.teacher={place}"])
+    (entry,) = json.loads(folder.teachers.read_text(encoding="utf-8"))
+    assert entry["run"] == "tiny" and len(entry["weights_sha256"]) == 64
+
+    # The same weights in another place and another file.
+    place = place.rename(tmp_path / "teacher")
+    teacher.captioner.save(place / "model.keras")
+    moved = load_config(None, [*settings, f"training.teacher={place}"])
+    resume_last_epoch(folder, moved)
+
+    bias = teacher.captioner.output_layer.bias
+    bias.assign(bias + 0.01)
+    teacher.captioner.save(place / "model.keras")
+    folder.checkpoint_files()[-1].unlink()
+    folder.model.unlink()
+    message = (
+        r"training\.teacher: the weights of the run in .*teacher have changed since .*taught began to"
+        r" learn from it: put the old teacher back, or train under another name=$"
+    )
+    with pytest.raises(InputError, match=message):
+        train(tmp_path, folder.load_config(), resume=True)
+    folder.teachers.write_text("[1]", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"teachers\.json does not describe the teachers of this run: copy it"
+    ):
+        train(tmp_path, folder.load_config(), resume=True)
+    folder.teachers.unlink()  # as in runs of older versions
+    train(tmp_path, folder.load_config(), resume=True)
+    assert folder.model.is_file() and json.loads(folder.teachers.read_text(encoding="utf-8")) != [entry]
 
 
 @pytest.mark.slow

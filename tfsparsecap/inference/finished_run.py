@@ -66,7 +66,7 @@ class FinishedRun(CaptionGenerator):
                 f" python -m tfsparsecap.train {options}"
             )
         tokenizer = folder.load_tokenizer(config.data.radix_base)
-        captioner = load_model(folder.model, "train the run again")
+        captioner = load_model(folder.model, "copy it again, or train the run again")
         differs = _difference(captioner, tokenizer, config)
         if differs:
             raise InputError(
@@ -158,12 +158,6 @@ class FinishedRun(CaptionGenerator):
         Raises:
             InputError: the split is empty or cannot be read.
         """
-        settings = self.config.model.encoder
-        if settings is not None and settings.image_size != self.image_size:
-            raise InputError(
-                f"model.encoder.image_size is {settings.image_size} in the settings of {self.label} and"
-                f" {self.image_size} in its model: restore the config.yaml that training wrote"
-            )
         data = data or load_data(self.config)
         records = records_of(data, split)
         run_data = run_data or RunData(self.config, data, self.tokenizer, self.captioner.encoder, progress)
@@ -202,8 +196,16 @@ def _difference(captioner: keras.Model, tokenizer: Tokenizer, config: Config) ->
         own, other = getattr(captioner, name), getattr(tokenizer, name)
         if own != other:
             return f"{name} is {other} in the vocabulary and {own} in the model"
-    if captioner.max_length is not None and captioner.max_length > _LONGEST:
-        return f"the model generates {captioner.max_length} tokens"
-    if (captioner.encoder is None) != (config.model.encoder is None):
+    length, own = config.data.max_length, captioner.max_length
+    if own is not None and own > _LONGEST:
+        return f"the model generates {own} tokens"
+    if own not in (None, length):
+        return f"data.max_length is {length} in config.yaml and {own} in the model"
+    settings = config.model.encoder
+    if (captioner.encoder is None) != (settings is None):
         return "only one of model and settings has an encoder"
+    if settings is not None:
+        size = getattr(captioner.encoder, "image_size", settings.image_size)
+        if size != settings.image_size:
+            return f"model.encoder.image_size is {settings.image_size} in config.yaml and {size} in the model"
     return ""

@@ -42,7 +42,8 @@ KEPT_CHECKPOINTS = 2
 
 class RunFolder:
     """A run's `config.yaml`, `vocabulary.txt`, `checkpoints/`, `history.csv`, `logs/`, `model.keras`, scores;
-    if its encoder is slim, `encoder.keras`; if teachers wrote captions, `teacher_captions.json`.
+    if its encoder is slim, `encoder.keras`; if it has teachers, `teachers.json` with the SHA-256 of their
+    weights, and `teacher_captions.json` with the captions that they wrote.
 
     Args:
         path: the folder; it need not exist yet.
@@ -63,6 +64,7 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.model = self.path / "model.keras"
         self.encoder = self.path / "encoder.keras"
+        self.teachers = self.path / "teachers.json"
         self.teacher_captions = self.path / "teacher_captions.json"
         self._lock = self.path / ".lock"
         self._created = False

@@ -114,7 +114,7 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     with error_prefix("model.encoder.slimmed"):
         if not path.is_file():
             raise InputError(f"there is no file {path}: give the encoder.keras of a slimmed run, or null")
-        backbone = load_model(path, "slim the run again")
+        backbone = load_model(path, "copy it again, or slim the run again")
         encoder.replace(backbone)
     return encoder
 

@@ -68,7 +68,8 @@ class Encoder(_Section):
     """A network that turns an image into a feature map.
 
     `python -m tfsparsecap.encoders` lists the networks. All but `mobilenet_v1` and `inception_v1` have these
-    defaults: published weights, frozen, the last feature map, and the image size of the published weights.
+    defaults: published weights, frozen, the last feature map, and the image size of the published weights,
+    or 224 pixels for `keras_hub:PRESET`.
 
     Attributes:
         network: `mobilenet_v1`, `inception_v1`, `tiny_vit_5m`, `efficientnet_lite0` to `efficientnet_lite3`,

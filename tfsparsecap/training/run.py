@@ -49,7 +49,7 @@ from tfsparsecap.training.start import (
     start_at_frequencies,
     start_with,
 )
-from tfsparsecap.training.teachers import load_teachers, teacher_captions, teacher_data
+from tfsparsecap.training.teachers import load_teachers, save_teaching, teacher_captions, teacher_data
 from tfsparsecap.training.workers import Alone
 
 Report = Callable[[str], None]
@@ -112,9 +112,8 @@ def train_run(
             folder.save_config(config)  # paths may have changed
         elif is_chief:
             folder.create(config, run.run_data.tokenizer, run.initial)
-        if is_chief and run.run_data.taught:
-            folder.write_json(folder.teacher_captions.stem, run.run_data.taught)
         if is_chief:
+            save_teaching(run.teachers, run.run_data.taught, folder)
             run.write_skipped()
         run.train()
         team.end_training()
@@ -161,7 +160,7 @@ class _Run:
             if slim is not None and encoder is not None
             else None
         )
-        self.teachers = load_teachers(config, tokenizer)
+        self.teachers = load_teachers(config, tokenizer, folder)
         self.run_data = RunData(
             config,
             data,

@@ -1,8 +1,10 @@
 """Teachers: finished runs whose words or hidden states a captioner learns, `training.teacher`."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import keras
 import numpy as np
 from tqdm import tqdm
 
@@ -15,22 +17,27 @@ from tfsparsecap.inference.splits import readable
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.runs.run_data import RunData
+from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.schema import Config, TransformerModel
 from tfsparsecap.training.feature_relations import is_grid
 
 # Width of the search for the captions of teachers, at least.
 _LEAST_BEAM = 5
+# In the entries of a run's `teachers.json`, in the order of `training.teacher`.
+_DIGEST = "weights_sha256"
 
 
-def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
+def load_teachers(config: Config, tokenizer: Tokenizer, folder: RunFolder) -> list[FinishedRun]:
     """The runs in `training.teacher`, which may have other encoders and sizes than the run they teach.
 
     Args:
         config: settings of the run that is taught.
         tokenizer: its vocabulary.
+        folder: its folder. If it has been trained there already, its teachers must have the same weights.
 
     Raises:
-        InputError: a run is not finished, or it has another vocabulary or caption length.
+        InputError: a run is not finished, it has another vocabulary or caption length, or its weights have
+            changed.
     """
     teachers = []
     for where in config.training.teacher:
@@ -49,6 +56,7 @@ def load_teachers(config: Config, tokenizer: Tokenizer) -> list[FinishedRun]:
         if config.training.teacher_loss != "words":
             _check_states(teacher.captioner, config, where)
         teachers.append(teacher)
+    _check_unchanged(teachers, config, folder)
     return teachers
 
 
@@ -57,6 +65,54 @@ def check_length(theirs: Config, config: Config, run: str) -> None:
     given, own = theirs.data.max_length, config.data.max_length
     if given != own:
         raise InputError(f"{run} has data.max_length={given}, this one {own}: set the same value")
+
+
+def _check_unchanged(teachers: Sequence[FinishedRun], config: Config, folder: RunFolder) -> None:
+    """Checks that a resumed run has the teachers with which it began; older runs do not know them."""
+    if not teachers or not folder.teachers.is_file():
+        return
+    remedy = "copy it again, or delete it to resume without comparing the teachers"
+    entries = read_json(folder.teachers, remedy)
+    valid = (
+        isinstance(entries, list)
+        and len(entries) == len(teachers)
+        and all(isinstance(entry, dict) and isinstance(entry.get(_DIGEST), str) for entry in entries)
+    )
+    if not valid:
+        raise InputError(f"{folder.teachers} does not describe the teachers of this run: {remedy}")
+    for entry, teacher, where in zip(entries, teachers, config.training.teacher, strict=True):
+        if entry[_DIGEST] != _digest(teacher.captioner):
+            raise InputError(
+                f"training.teacher: the weights of the run in {where} have changed since"
+                f" {folder.path} began to learn from it: put the old teacher back, or train under another"
+                " name="
+            )
+
+
+def _digest(captioner: Captioner) -> str:
+    """SHA-256 of all weights. (Files with the same weights differ: they contain the time of saving.)"""
+    digest = hashlib.sha256()
+    for weight in captioner.weights:
+        array = keras.ops.convert_to_numpy(weight)
+        digest.update(f"{array.shape} {array.dtype}".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def save_teaching(
+    teachers: Sequence[FinishedRun], taught: Mapping[str, Sequence[str]], folder: RunFolder
+) -> None:
+    """Writes what a resumed run needs to know about its teachers.
+
+    Args:
+        teachers: the teachers.
+        taught: their captions, see `teacher_captions`.
+        folder: of the run that is taught.
+    """
+    if teachers:
+        entries = [{"run": run.config.name, _DIGEST: _digest(run.captioner)} for run in teachers]
+        folder.write_json(folder.teachers.stem, entries)
+    if taught:
+        folder.write_json(folder.teacher_captions.stem, taught)
 
 
 def check_features(teacher: Captioner, run: str) -> None:

@@ -1,6 +1,8 @@
 """Encoders from KerasHub, whose presets are folders here."""
 
+import shutil
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -89,8 +91,31 @@ def test_a_frozen_encoder_has_no_trainable_weights(preset):
     assert KerasHubEncoder(preset, image_size=SIZE, trainable=True).trainable_variables
 
 
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("model.weights.h5", truncated, r"model\.weights\.h5 is damaged: .*truncated"),
+        ("model.weights.h5", Path.unlink, r"it has no model\.weights\.h5"),
+        ("config.json", truncated, r"config\.json is damaged: .*is not JSON"),
+        ("config.json", Path.unlink, r"it has no config\.json"),
+        ("config.json", lambda path: path.write_text("{}"), "Unrecognized format for config.json"),
+        ("image_converter.json", Path.unlink, r"image_converter\.json. doesn't exist"),
+    ],
+)
+def test_damaged_folders_of_presets_are_to_be_copied_again(name, change, reason, preset, tmp_path):
+    copy = shutil.copytree(preset, tmp_path / "preset")
+    change(copy / name)
+    remedy = "copy or download the folder again, or give that of an image backbone"
+    with pytest.raises(InputError, match=rf"in the folder {copy} cannot .*\(.*{reason}.*\): {remedy}$"):
+        KerasHubEncoder(str(copy), image_size=SIZE)
+
+
 def test_unusable_presets_are_rejected(preset, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match=r"KerasHub's preset .*absent cannot be loaded"):
+    with pytest.raises(InputError, match=r"preset .*absent cannot be loaded .* connect to the network once"):
         KerasHubEncoder(str(tmp_path / "absent"))
     with pytest.raises(InputError, match="has no such layer"):
         KerasHubEncoder(preset, "stack9", image_size=SIZE)

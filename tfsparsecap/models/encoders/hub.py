@@ -1,13 +1,16 @@
 """Image backbones of KerasHub as encoders."""
 
 import types
+from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
+from tfsparsecap.files import read_json
 from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.models.encoders.encoder import Encoder
 
@@ -26,7 +29,8 @@ class KerasHubEncoder(Encoder):
             `keras_hub.models.Backbone.from_preset` takes, such as a folder.
         layer: name of the layer whose output is the feature map, or, for a vision transformer, the tokens;
             None for the last one.
-        image_size: height and width S of the images in pixels, at least 32.
+        image_size: height and width S of the images in pixels, at least 32. The default of 224 need not be
+            the size that the preset was trained with.
         weights: `"imagenet"` for the weights of the preset, whatever they were trained on, or None for random
             weights. A saved encoder contains its weights.
         trainable: whether training changes the weights.
@@ -88,6 +92,12 @@ class KerasHubEncoder(Encoder):
                 scale, offset = converter.scale, converter.offset
         except _PRESET_ERRORS as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
+            if architecture is None and Path(preset).is_dir():
+                reason = _damage(Path(preset), weights is not None) or reason
+                raise InputError(
+                    f"KerasHub's preset in the folder {preset} cannot be loaded as an image backbone"
+                    f" ({reason}): copy or download the folder again, or give that of an image backbone"
+                ) from error
             raise InputError(
                 f"KerasHub's preset {preset} cannot be loaded as an image backbone ({reason}): choose one of"
                 " https://keras.io/keras_hub/presets, and connect to the network once"
@@ -131,3 +141,24 @@ class KerasHubEncoder(Encoder):
             "scale": lists[0],
             "offset": lists[1],
         }
+
+
+def _damage(folder: Path, with_weights: bool) -> str:
+    """Which file of a local preset is missing or damaged, which KerasHub seldom says; empty if none."""
+    names = {path.name for path in folder.iterdir()}
+    if "config.json" not in names:
+        return "it has no config.json"
+    for name in sorted(names):
+        path = folder / name
+        try:
+            if path.suffix == ".json":
+                read_json(path, "")
+            elif path.suffix == ".h5":
+                h5py.File(path).close()
+        except (InputError, OSError) as error:
+            return f"{name} is damaged: {' '.join(str(error).split())[:150]}"
+    if with_weights and not any(
+        name.endswith((".weights.h5", ".index.json", ".safetensors")) for name in names
+    ):
+        return "it has no model.weights.h5"
+    return ""
