@@ -110,7 +110,7 @@ def test_jsonl_with_one_or_many_captions(folder):
         "captions.jsonl line 6",
         "captions.jsonl line 7",
     ]
-    with pytest.raises(InputError, match="line 3: the caption of e.png has no word"):
+    with pytest.raises(InputError, match=r"line 3: the caption of e\.png has no word"):
         table.load(folder, on_bad_record="fail")
     write(folder, json.dumps(rows, indent=2), "captions.json")
     again = table.load(folder, "captions.json")
