@@ -116,6 +116,7 @@ def test_of_runs_that_start_at_the_same_time_under_one_name_one_wins(tmp_path, m
         """Reads its vocabulary, and trains until the others have ended."""
 
         initial: ClassVar = {}
+        teachers = ()
 
         def __init__(self, config, *arguments):
             self.run_data = SimpleNamespace(tokenizer=words[config.seed], taught={})

@@ -18,6 +18,7 @@ from tfsparsecap.inference.splits import caption_records, left_out, records_of
 from tfsparsecap.metrics.sentence_faults import token_faults
 from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.models.encoders.encoder import Encoder
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.sampling import Sampler
@@ -204,8 +205,8 @@ def _difference(captioner: keras.Model, tokenizer: Tokenizer, config: Config) ->
     settings = config.model.encoder
     if (captioner.encoder is None) != (settings is None):
         return "only one of model and settings has an encoder"
-    if settings is not None:
-        size = getattr(captioner.encoder, "image_size", settings.image_size)
+    if settings is not None and isinstance(captioner.encoder, Encoder):  # the settings' own
+        size = captioner.encoder.image_size
         if size != settings.image_size:
             return f"model.encoder.image_size is {settings.image_size} in config.yaml and {size} in the model"
     return ""
