@@ -222,7 +222,7 @@ def _captions(file: Path, records: list) -> list:
 
 
 def _results(run: Path, file: Path, captions: list, timing: dict) -> dict:
-    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.inference.bundle import read_bundle
     from tfsparsecap.inference.scoring import scores_of
 
     weights = json.loads((run / "scores_test.json").read_text(encoding="utf-8"))
@@ -230,7 +230,7 @@ def _results(run: Path, file: Path, captions: list, timing: dict) -> dict:
         **scores_of(captions),
         **{name: weights[name] for name in ("weights", "nonzero_weights", "sparsity")},
         "images": len(captions),
-        "beam": TFLiteCaptioner(file).metadata["beam"],
+        "beam": read_bundle(file)[0]["beam"],
         "kilobytes": file.stat().st_size / 1e3,
         "ms": timing["ms"],
     }
