@@ -42,7 +42,7 @@ METHODS = {"relevance": sc.Relevance, "l1": sc.L1Pruning, "l2": sc.L2Pruning, "m
 _ORDER = ["dense", *METHODS]
 DIFFERENCES = """Differences from the paper:
 - Validation uses 5,000 of the training images. The bound is the paper's, or 0.3 points below the accuracy of
-  the dense network if that is lower. Pruning ends after 40 validations in a row below the bound.
+  the dense network if that is lower. Pruning ends after 10,000 steps in a row below the bound.
 - Weight decay is separate from the gradient, which differs from the paper for Adam; its values are our own.
 - While pruning, the loss is summed over the batch: with the mean, relevance hardly differs from L2.
 - The dense LeNet-5 on MNIST is trained for 21 epochs. ResNet-32 is trained with momentum 0.9; the dense one
@@ -52,6 +52,7 @@ DIFFERENCES = """Differences from the paper:
 """
 _VALIDATION_IMAGES, _QUICK_IMAGES = 5000, 800
 _MARGIN = 0.003
+_PATIENCE = 10_000  # steps below the bound, after which pruning ends
 #: What identifies a run; `epochs` is the share of the paper's.
 _KEY = ("data", "images", "epochs", "method", "weight_decay", "seed")
 
@@ -131,7 +132,7 @@ class Runs:
                 metric="val_accuracy",
                 pruning_percentage=0.04,
                 weight_decay=decay,
-                patience=40,
+                patience=_PATIENCE // experiment.interval,
                 finetune_validations=1,
             )
             start = None
