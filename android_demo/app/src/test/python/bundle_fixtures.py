@@ -61,16 +61,20 @@ def model_captions(images: list[Path]) -> dict:
 
 
 def captions_of_100(photos: Path) -> dict:
-    """The best captions of the app's sparse model for 100 Flickr8k test images."""
+    """The best captions of the app's sparse models for 100 Flickr8k test images: `{model: {"sha256", …}}`."""
     names = (photos / "Flickr_8k.testImages.txt").read_text().split()[:100]
     with app_models() as models:
-        path = models["sparse.tflite"]
-        captioner = phone_captioner(path)
-        captions = {
-            name: captioner.caption(read_image(photos / "Images" / name, captioner.image_size))[0][0]
-            for name in names
+        return {
+            model: {
+                "sha256": digest(models[model]),
+                "captions": {
+                    name: captioner.caption(read_image(photos / "Images" / name, captioner.image_size))[0][0]
+                    for name in names
+                },
+            }
+            for model in ("sparse.tflite", "small.tflite")
+            for captioner in [phone_captioner(models[model])]
         }
-        return {"sha256": digest(path), "captions": captions}
 
 
 @contextlib.contextmanager

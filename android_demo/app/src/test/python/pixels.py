@@ -15,7 +15,7 @@ SIDE = 224
 
 
 def main(photos: str, output: str) -> None:
-    names = json.loads(CAPTIONS.read_text(encoding="utf-8"))["captions"]
+    names = json.loads(CAPTIONS.read_text(encoding="utf-8"))["sparse.tflite"]["captions"]
     with open(output, "wb") as file:
         for name in names:
             file.write(read_image(Path(photos) / "Images" / name, SIDE).tobytes())

@@ -34,12 +34,18 @@ public class Flickr8kCaptionsTest {
     File photos = new File(shared, "data/flickr8k_1k/Images");
     assumeTrue("missing: " + photos, photos.isDirectory());
     JSONObject python = Fixtures.object("captions_of_100.json");
-    File model = Fixtures.asset("sparse.tflite");
-    assertEquals("run fixtures.py again", python.getString("sha256"), Fixtures.sha256(model));
+    for (String model : new String[] {"sparse.tflite", "small.tflite"}) {
+      compare(model, python.getJSONObject(model), photos);
+    }
+  }
+
+  private static void compare(String model, JSONObject python, File photos) throws Exception {
+    File file = Fixtures.asset(model);
+    assertEquals("run fixtures.py again", python.getString("sha256"), Fixtures.sha256(file));
     JSONObject expected = python.getJSONObject("captions");
     assertEquals(100, expected.length());
 
-    CaptionerBundle bundle = CaptionerBundle.fromFile(model);
+    CaptionerBundle bundle = CaptionerBundle.fromFile(file);
     int side = bundle.description().imageSize();
     PixelErrors errors = PixelErrors.fromProperty(3 * side * side);
     List<String> different = new ArrayList<>();
@@ -57,9 +63,9 @@ public class Flickr8kCaptionsTest {
       }
     }
     int equal = PHOTOS - different.size();
-    System.out.printf("MEASURED captions equal to Python's: %d of %d%s%n", equal, PHOTOS, errors);
+    System.out.printf("MEASURED captions of %s equal to Python's: %d of %d%s%n", model, equal, PHOTOS, errors);
     different.forEach(System.out::println);
-    assertTrue("equal: " + equal + ": " + different, 20 * equal >= 19 * PHOTOS);
+    assertTrue(model + ", equal: " + equal + ": " + different, 20 * equal >= 19 * PHOTOS);
   }
 
   /** Compares pixels with a file that contains the bytes of all images in order. */
