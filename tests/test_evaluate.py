@@ -12,6 +12,9 @@ from tfsparsecap.command import run
 from tfsparsecap.inference import Caption, bundle, splits
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap.metrics import scores as scores_module
+from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import load_data
+from tfsparsecap.settings.files import load_config
 
 # METEOR takes ten seconds to start.
 QUICK = ("--metrics", "BLEU,CIDEr")
@@ -42,6 +45,25 @@ def test_scores_of_a_run_are_written_into_its_folder(capsys, copied_run):
     scores = json.loads((copied_run / "scores_validation.json").read_text())
     assert scores["images"] == 3 and scores["beam"] == 1
     assert len(json.loads((copied_run / "captions_validation.json").read_text())) == 3
+
+
+def test_scores_on_other_data_do_not_overwrite_those_of_the_run(capsys, copied_run, tmp_path):
+    config = load_config(copied_run / "config.yaml")
+    RunFolder(copied_run).write_json("data", {"data": "mine", "sha256": load_data(config).digest()})
+    (copied_run / "scores_validation.json").write_text("mine")
+    other = shutil.copytree(config.data.folder, tmp_path / "other")
+    command = (copied_run, "--split", "validation", "--data", other, "--json", *QUICK)
+    assert exit_code(*command) == 0
+    assert json.loads(capsys.readouterr().out)["uniqueness"] >= 0  # a copy is the run's data
+    assert (copied_run / "scores_validation.json").read_text() != "mine"
+    (copied_run / "scores_validation.json").write_text("mine")
+    image = load_data(config).records[0].image
+    with (other / image.relative_to(config.data.folder)).open("ab") as file:
+        file.write(b"0")
+    assert exit_code(*command) == 0
+    assert "uniqueness" not in json.loads(capsys.readouterr().out)
+    assert (copied_run / "scores_validation.json").read_text() == "mine"
+    assert (copied_run / "scores_validation_on_other.json").exists()
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """Formatting of numbers and names."""
 
 import pytest
+import tensorflow_text
 
-from tfsparsecap.text import escaped, one_line, percent, short_count
+from tfsparsecap.text import escaped, folded, one_line, percent, short_count, spaced
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,25 @@ def test_percentages_have_no_rounding_noise():
 def test_names_become_one_printable_line():
     assert one_line(" a\r\nb\x00\u2028c ") == "a b c"
     assert escaped(" a\n|") == "a \\|"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "می\u200cدود",
+        "Donau\u00addampf",
+        "क\u094d\u200dष",
+        "ශ\u0dca\u200dරී",
+        "a\ufeffb",
+        "I \u2764\ufe0f dogs",
+        "ẞ ﬁ ½",
+    ],
+)
+def test_text_is_folded_as_in_vocabularies(text):
+    expected = tensorflow_text.case_fold_utf8(tensorflow_text.normalize_utf8(text, "NFKC"))
+    assert folded(text) == expected.numpy().decode()
+
+
+def test_characters_of_scripts_without_spaces_are_words():
+    assert spaced("一只狗, two 犬が").split() == ["一", "只", "狗", ",", "two", "犬", "が"]
+    assert spaced("ที่นี่").split() == ["ที่", "นี่"]

@@ -3,7 +3,8 @@
 Captions every image of a split and scores the captions as papers do: BLEU-1 to BLEU-4, METEOR, ROUGE-L,
 ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken. A score that cannot be
 computed is listed with the reason. For a run, scores_SPLIT.json and captions_SPLIT.json are written into
-its folder (with --beam N: scores_SPLIT_beamN.json, and likewise with other options of the search).
+its folder (with --beam N: scores_SPLIT_beamN.json, and likewise with other options of the search; with the
+--data of another data set: scores_SPLIT_on_NAME.json).
 
 examples:
   python -m tfsparsecap.evaluate runs/quickstart
@@ -106,15 +107,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     with only_json_on_stdout(given.json):
         from tfsparsecap.inference.scoring import as_rows, scores_table
 
+        other = None
         is_run = given.captioner is not None and Path(given.captioner).is_dir()
         if given.captioner is None:
             scores, captions = _score_file(given)
+        elif is_run:
+            scores, captions, other = _evaluate_run(given)
         else:
-            scores, captions = (_evaluate_run if is_run else _evaluate_file)(given)
+            scores, captions = _evaluate_file(given)
         output = given.output or (given.captioner if is_run else None)
         if output is not None:
             written = {name: value for name, value in scores.items() if name not in _PRINTED_ONLY}
-            _write(Path(output), written, as_rows(captions), {"beam": given.beam, **search_options(given)})
+            _write(
+                Path(output),
+                written,
+                as_rows(captions),
+                {"on": other, "beam": given.beam, **search_options(given)},
+            )
         if not given.json:
             print_table(given.captioner or given.results, scores_table(scores))
     if given.json:
@@ -150,7 +159,7 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _scorer(
-    given: argparse.Namespace, training_captions: Sequence[str], rules: "SearchOptions | None" = None
+    given: argparse.Namespace, training_captions: Sequence[str] | None, rules: "SearchOptions | None" = None
 ) -> Callable[[list], dict]:
     """Computes the chosen scores of captions."""
     from tfsparsecap.inference.scoring import all_scores_of
@@ -167,20 +176,33 @@ def _scorer(
     )
 
 
-def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
+def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"], str | None]:
+    """Scores, captions, and the name of the data set if it is not the run's own one."""
     for name in ("config", "threads"):
         if getattr(given, name) is not None:
             raise InputError(f"--{name} is for a .tflite file: leave it out for a run")
     start_tensorflow()
     from tfsparsecap.inference.finished_run import FinishedRun
+    from tfsparsecap.runs.run_folder import RunFolder
 
     finished = FinishedRun.load(given.captioner)
     data, scorer = _load_data(given, finished.config)
+    other = None
+    if RunFolder(given.captioner).has_data(data) is False:
+        if given.data is not None:
+            other = f"_{data.name}"
+            scorer = _scorer(given, None, finished.config.decoding.rules(finished.config.data.kind))
+        else:
+            print(
+                f"the data of {given.captioner} has changed since the training: images of this split may have"
+                " been trained on",
+                file=sys.stderr,
+            )
     finished.change_search(**search_options(given))
     scores, captions = finished.evaluate(
         data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
     )
-    return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions
+    return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions, other
 
 
 def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:

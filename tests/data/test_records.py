@@ -61,6 +61,24 @@ def test_seeded_splits_of_few_images():
     assert of("abcd", (1, 0, 0)) == ["train"] * 4
 
 
+@pytest.mark.parametrize("count", [100, 1000])
+def test_another_image_hardly_changes_seeded_splits(count):
+    names = [f"{n}.jpg" for n in range(count + 1)]
+    before, after = (seeded_splits(some, 0, "")[0] for some in (names[:-1], names))
+    assert sum(before[name] != after[name] for name in before) <= 2
+
+
+def test_equal_data_sets_have_equal_digests(tmp_path):
+    def data(caption="a dog", split="train", content=b"12", folder="a"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "x.jpg").write_bytes(content)
+        return CaptionData(folder, [Record("x.jpg", tmp_path / folder / "x.jpg", (caption,), split)]).digest()
+
+    same = data()
+    assert data(folder="b") == same
+    assert same not in {data(caption="a cat"), data(split="test"), data(content=b"123")}
+
+
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.9, 0.2, 0.1), (1.2, -0.1, -0.1)])
 def test_invalid_fractions_are_rejected(fractions):
     with pytest.raises(InputError, match="add up to 1"):

@@ -1,6 +1,7 @@
 """A folder of images and a table."""
 
 import json
+import unicodedata
 
 import pytest
 from PIL import Image
@@ -244,3 +245,28 @@ def test_other_files_are_rejected(folder):
     write(folder, "a.png,a dog\ne.png,a cat\n")
     with pytest.raises(InputError, match=r"its first line must contain the names .*, image,caption,split$"):
         table.load(folder)
+
+
+def test_fields_in_quotation_marks_after_spaces(folder):
+    write(folder, 'image, caption, split\na.png, "a dog, running", test\ne.png, a cat, train\n')
+    assert [(r.captions, r.split) for r in table.load(folder).records] == [
+        (("a dog, running",), "test"),
+        (("a cat",), "train"),
+    ]
+
+
+def test_another_delimiter_in_the_header_is_part_of_a_name(folder):
+    write(folder, "image;caption;notes, other\na.png;a dog, running;\n")
+    assert table.load(folder).records[0].captions == ("a dog, running",)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_accents_in_one_or_two_code_points_name_the_same_file(folder, form):
+    write(folder, f"image,caption\n{unicodedata.normalize(form, 'b c é.png')},a dog\n")
+    assert table.load(folder).records[0].image.is_file()
+
+
+def test_images_need_not_exist_for_features(folder):
+    write(folder, "image,caption\n7.jpg,a dog\n")
+    record = table.load(folder, images="ignore").records[0]
+    assert (record.image_id, record.image) == ("7.jpg", folder / "7.jpg")

@@ -430,3 +430,18 @@ def test_gates_of_frozen_layers_learn_after_the_model_is_loaded(tmp_path):
         gate.logits.assign(tf.zeros_like(gate.logits))
     first, second = (np.asarray(again(X, training=True)) for _ in range(2))
     assert np.any(first != second)
+
+
+def test_a_layer_that_loses_nearly_all_weights_is_named():
+    def model():
+        ids = keras.Input((6,), dtype="int32")
+        table = keras.layers.Embedding(300, 32, name="table")(ids)  # initialised in ±0.05
+        return keras.Model(ids, keras.layers.Dense(40)(keras.layers.Flatten()(table)))
+
+    with pytest.warns(
+        UserWarning, match=r"table/embeddings keeps 0 of 9,600; name them in skip, or set alloc"
+    ):
+        prune(model(), Magnitude(0.7))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prune(model(), Magnitude(0.7, allocation="uniform"))

@@ -123,6 +123,8 @@ np.testing.assert_allclose(model.predict(x, verbose=0), np.load(folder + "/funct
 assert not [name for name in sys.modules if name.startswith("tfsparsecap")]
 
 import tfsparsecap
+model = keras.models.load_model(folder + "/functional.h5")
+np.testing.assert_allclose(model.predict(x, verbose=0), np.load(folder + "/functional.npy"), atol=1e-5)
 model = keras.models.load_model(folder + "/functional.keras")
 np.testing.assert_allclose(model.predict(x, verbose=0), np.load(folder + "/functional.npy"), atol=1e-5)
 assert int(model.pruning.steps_done) == 8
@@ -144,6 +146,7 @@ def test_a_new_process_loads_pruned_models_and_stripped_ones_without_this_packag
     np.save(tmp_path / "y.npy", Y)
     model = trained(functional(), Supermask(0.5, total_steps=20))
     model.save(tmp_path / "functional.keras")
+    model.save(tmp_path / "functional.h5")
     np.save(tmp_path / "functional.npy", model.predict(X, verbose=0))
 
     captioner = SoftAttention(20, embedding_size=6, rnn_size=8, attention_size=4, feature_size=8)
@@ -162,6 +165,30 @@ def test_a_new_process_loads_pruned_models_and_stripped_ones_without_this_packag
         [sys.executable, "-c", LOAD, str(tmp_path)], capture_output=True, text=True, timeout=300
     )
     assert done.stdout.strip().endswith("done"), done.stderr[-3000:]
+
+
+def test_pruned_models_of_classes_that_are_not_registered_are_loaded_with_custom_objects(tmp_path):
+    class WithCall(keras.Model):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.dense = keras.layers.Dense(8)
+
+        def call(self, x):
+            return self.dense(x)
+
+    class WithTrainStep(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    inputs = keras.Input(X.shape[1:])
+    for model in (WithCall(), WithTrainStep(inputs, keras.layers.Dense(8)(inputs))):
+        model(X)
+        kind = type(model)
+        model = prune(model, "magnitude", sparsity=0.5)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras", custom_objects={kind.__name__: kind})
+        np.testing.assert_array_equal(again(X), model(X))
+        assert again.pruning.gates and isinstance(again, kind)
 
 
 def test_a_stripped_captioner_is_loaded_as_a_captioner(tmp_path):

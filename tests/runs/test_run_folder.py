@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.records import CaptionData, Record
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch
@@ -206,6 +207,27 @@ def test_only_epochs_at_the_final_sparsity_can_be_the_best():
     assert best_epoch(history, 0.9) == 3
     assert best_epoch(history[:1], 0.9) is None
     assert best_epoch([], None) is None
+
+
+def test_the_last_of_equal_epochs_is_the_best():
+    history = [{"epoch": epoch, "validation_CIDEr": score} for epoch, score in ((1, 0.0), (2, 0.5), (3, 0.5))]
+    assert best_epoch(history, None) == 3
+
+
+def test_a_run_is_resumed_with_its_data_only(tmp_path):
+    def data(caption):
+        return CaptionData("mine", [Record("a.jpg", tmp_path / "a.jpg", (caption,), "train")])
+
+    folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "other")
+    folder.create(load_config(), tokenizer(), data=data("a dog"))
+    folder.check_data(data("a dog"))
+    with pytest.raises(
+        InputError, match=r"the data of the run in .* has changed since it began .*restore it"
+    ):
+        folder.check_data(data("a cat"))
+    assert folder.has_data(data("a cat")) is False
+    other.create(load_config(), tokenizer())
+    assert other.has_data(data("a dog")) is None
 
 
 def test_load_tokenizer_reads_words_digits_or_pieces(tmp_path):

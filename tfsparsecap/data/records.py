@@ -1,11 +1,11 @@
 """Records and bad records, which every data source returns, and helpers for all sources."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-
-import numpy as np
 
 from tfsparsecap.errors import InputError, short_line, unknown_name
 
@@ -100,6 +100,17 @@ class CaptionData:
         skipped = f"; {len(self.skipped)} bad records skipped" if self.skipped else ""
         return f"{self.name}: {'; '.join(parts)}{skipped}"
 
+    def digest(self) -> str:
+        """Of the images' names, captions, splits and file sizes: equal for a copy of the data set."""
+        digest = hashlib.sha256()
+        for record in self.records:
+            try:
+                size = record.image.stat().st_size
+            except OSError:
+                size = None
+            digest.update(json.dumps([record.image_id, record.captions, record.split, size]).encode())
+        return digest.hexdigest()
+
 
 #: End of the message about a bad record that stops training.
 REMEDY = "; correct it, or set on_bad_record=skip to train without it"
@@ -140,12 +151,13 @@ def seeded_splits(
 ) -> tuple[dict[str, str], str]:
     """Assigns images to train, validation and test at random.
 
-    The result depends on the ids and the seed only, not on the order of the ids. Validation and test get at
-    least one image each if there are three or more.
+    The result depends on the ids and the seed only, not on the order of the ids; another image changes the
+    split of at most one other image for validation and one for test. Validation and test get at least one
+    image each if there are three or more.
 
     Args:
         image_ids: names of the images.
-        seed: seed of the shuffle.
+        seed: another seed gives other splits.
         source: file or folder without splits, for the note.
         fractions: fractions of train, validation and test.
 
@@ -165,15 +177,14 @@ def seeded_splits(
             f"fractions {tuple(fractions)} are not three numbers that add up to 1: give those of train, "
             "validation and test, such as (0.90, 0.05, 0.05)"
         )
-    ids = sorted(set(image_ids))
-    order = np.random.default_rng(seed).permutation(len(ids))
+    ids = sorted(set(image_ids), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
     least = 1 if len(ids) >= 3 else 0
     validation, test = (max(least, round(share * len(ids))) if share else 0 for share in fractions[1:])
     test = min(test, len(ids) - validation)  # both may have been rounded up
-    names = ["validation"] * validation + ["test"] * test + ["train"] * (len(ids) - validation - test)
+    names = ["validation"] * validation + ["train"] * (len(ids) - validation - test) + ["test"] * test
     shares = "/".join(f"{100 * share:g}" for share in fractions)
     note = f"{source} has no splits: {len(ids)} images were split {shares} at random with seed {seed}"
-    return {ids[index]: name for index, name in zip(order, names, strict=True)}, note
+    return dict(zip(ids, names, strict=True)), note
 
 
 def check_folder(folder: Path, expected: str) -> None:

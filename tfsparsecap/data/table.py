@@ -7,7 +7,7 @@ import os
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tfsparsecap.data.records import (
     FRACTIONS,
@@ -43,6 +43,7 @@ def load(
     seed: int = 0,
     fractions: Sequence[float] = FRACTIONS,
     on_bad_record: OnBadRecord = "skip",
+    images: Literal["need", "ignore"] = "need",
 ) -> CaptionData:
     """Reads images and captions from a folder and a table.
 
@@ -61,6 +62,8 @@ def load(
         fractions: fractions of train, validation and test in the random split.
         on_bad_record: what to do with rows without image or caption, with a missing image or an unknown
             split, and with images without captions: `"skip"` (they are listed in `skipped`) or `"fail"`.
+        images: `"need"`: a row whose image file is missing is bad. `"ignore"`, for training from features:
+            image files may be missing.
 
     Raises:
         InputError: folder or table are missing, empty or have another format; a column is missing; no row can
@@ -80,7 +83,7 @@ def load(
     splits: dict[str, str] = {}
     names: dict[str, str] = {}
     for where, name, texts, split in read(table, columns, bad):
-        path = paths.get(name) or _image(folder, name)
+        path = paths.get(name) or _image(folder, name) or (folder / name if images == "ignore" else None)
         if path is not None:
             # Another spelling of a path is not another image, which could be in another split.
             name = names.setdefault(os.path.abspath(path), name)
@@ -138,7 +141,10 @@ def _has_words(caption: str) -> bool:
 
 
 def _image(folder: Path, name: str) -> Path | None:
-    for path in dict.fromkeys((name, name.replace("\\", "/"))):  # a path of Windows
+    # A path of Windows; accents in one code point or in two, as in archives made on a Mac.
+    spellings = [name, name.replace("\\", "/")]
+    spellings += [unicodedata.normalize(form, path) for path in spellings for form in ("NFC", "NFD")]
+    for path in dict.fromkeys(spellings):
         for place in (folder, folder / "Images", folder / "images"):
             # Unlike Path.is_file, False for a path that no file can have: a caption in the column of images.
             if os.path.isfile(place / path):
@@ -167,8 +173,9 @@ def csv_rows(
     image_column, caption_column, split_column = columns
     csv.field_size_limit(_LONGEST_FIELD)
     lines = [f"{line}\n" for line in read_text(table).split("\n")]
-    delimiter = next((one for one in ",;\t" if one in lines[0]), ",")
-    records = _csv_records(lines, delimiter)
+    delimiter = max(",;\t", key=lines[0].count)
+    # Where the header has spaces after its commas, quotation marks after spaces enclose fields.
+    records = _csv_records(lines, {"delimiter": delimiter, "skipinitialspace": f"{delimiter} " in lines[0]})
     _, header, error = next(records, (0, [], ""))
     if error:
         raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL")
@@ -205,7 +212,7 @@ def csv_rows(
         yield where, name, texts, row.get(split_column, "").strip()
 
 
-def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str], str]]:
+def _csv_records(lines: Sequence[str], format: dict[str, Any]) -> Iterator[tuple[int, list[str], str]]:
     """Line numbers and fields of the records of a CSV file that are not empty, and what is wrong with them.
 
     A quotation mark without its partner would make a field of all lines up to the next one. Such a line is
@@ -219,7 +226,7 @@ def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, li
             position += 1
             yield lines[position - 1]
 
-    reader = csv.reader(rest(), delimiter=delimiter)
+    reader = csv.reader(rest(), **format)
     while True:
         start, error = position, ""
         try:
@@ -228,21 +235,21 @@ def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, li
             return
         except csv.Error as found:
             fields, error = [], f"it is not CSV ({found})"
-        if position > start + 1 and _runs_on(lines[start:position], delimiter):
+        if position > start + 1 and _runs_on(lines[start:position], format):
             position = start + 1
-            reader = csv.reader(rest(), delimiter=delimiter)
+            reader = csv.reader(rest(), **format)
             fields, error = [], _STRAY_QUOTATION_MARK
         if fields or error:
             yield start + 1, fields, error
 
 
-def _runs_on(lines: Sequence[str], delimiter: str) -> bool:
+def _runs_on(lines: Sequence[str], format: dict[str, Any]) -> bool:
     """Whether a field that extends over these lines has been closed by mistake, or not at all."""
     try:
-        list(csv.reader(lines, delimiter=delimiter, strict=True))
+        list(csv.reader(lines, strict=True, **format))
     except csv.Error:
         return True
-    return any(_is_image(field) for line in lines[1:] for field in line.split(delimiter)[:-1])
+    return any(_is_image(field) for line in lines[1:] for field in line.split(format["delimiter"])[:-1])
 
 
 def _is_image(field: str) -> bool:

@@ -14,7 +14,7 @@ from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, e
 from tfsparsecap.metrics.sentence_faults import fault_statistics, text_faults
 from tfsparsecap.metrics.tokenize import light_tokenize
 from tfsparsecap.search_options import SearchOptions
-from tfsparsecap.text import folded
+from tfsparsecap.text import folded, spaced
 
 # Ids that every programming language can read as an integer.
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,14}")
@@ -63,7 +63,7 @@ def all_scores_of(
     captions: Iterable[ImageCaption],
     metrics: Sequence[str] = METRICS,
     *,
-    training_captions: Iterable[str] = (),
+    training_captions: Iterable[str] | None = (),
     rules: SearchOptions | None = None,
     spice_folder: Path | None = None,
     fetch_spice: bool = False,
@@ -123,15 +123,16 @@ def _by_image(
 ) -> tuple[dict[str, Sequence[str]], dict[str, str], list[str]]:
     """References and captions of the images with a word in a reference, and the ids of the others.
 
-    Both are normalised as the vocabulary is: the PTB tokenizer does not do it.
+    Both are normalised as the vocabulary is, and have spaces between characters of scripts without spaces:
+    the PTB tokenizer does neither.
     """
     references: dict[str, Sequence[str]] = {}
     texts: dict[str, str] = {}
     without: list[str] = []
     for one in captions:
         if any(map(light_tokenize, one.references)):
-            references[one.image_id] = [folded(text) for text in one.references]
-            texts[one.image_id] = folded(one.caption)
+            references[one.image_id] = [spaced(folded(text)) for text in one.references]
+            texts[one.image_id] = spaced(folded(one.caption))
         else:
             without.append(one.image_id)
     if not texts:

@@ -95,7 +95,8 @@ def summary(
             rows.append(LayerRow(name, type(layer).__name__, tensors, own_flops, counted, part))
             if not counted:
                 notes.append(
-                    f"{name} ({type(layer).__name__}) has no formula: FLOPs of its own operations are missing"
+                    f"{name} ({type(layer).__name__}) has no formula, or inputs of unknown shape: FLOPs of"
+                    " its own operations are missing"
                 )
     if isinstance(model, Captioner):
         flops = {name: amount(_flops(calls, weights)) for name, calls, _ in run.parts}

@@ -150,7 +150,7 @@ class PrunedModel(_MixedModel):
         stock = {
             "module": config["module"],
             "class_name": name.split(">")[-1],
-            "registered_name": name if ">" in name else None,
+            "registered_name": name,
             "config": config["config"],
             "build_config": config["build_config"],
         }
@@ -337,7 +337,9 @@ def _pruned_form(stock: type[keras.Model]) -> type[keras.Model]:
         form = type(f"Pruned{stock.__name__}", (PrunedModel, stock), {"stock_class": stock})
         # All classes share a registered name that new processes know; `from_config` finds the stock class.
         _PRUNED_FORMS[stock] = keras.saving.register_keras_serializable("tfsparsecap", "PrunedModel")(form)
+        keras.saving.get_custom_objects()[form.__name__] = form  # .h5 files contain the name of the class
     return _PRUNED_FORMS[stock]
 
 
-_pruned_form(keras.Model)
+for _stock in (keras.Model, keras.Sequential, keras_internals.Functional):
+    _pruned_form(_stock)

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from tfsparsecap.data.radix import RadixTokenizer
+from tfsparsecap.data.records import CaptionData
 from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, csv_text, make_folder
+from tfsparsecap.files import atomic_write, csv_text, make_folder, read_json
 from tfsparsecap.locks import NO_LOCKS, is_at, lock_file
 from tfsparsecap.runs.checkpoints import save_weights
 from tfsparsecap.settings.files import differences, load_config, save_config
@@ -64,6 +65,7 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.model = self.path / "model.keras"
         self.encoder = self.path / "encoder.keras"
+        self.data = self.path / "data.json"
         self.teachers = self.path / "teachers.json"
         self.teacher_captions = self.path / "teacher_captions.json"
         self._lock = self.path / ".lock"
@@ -106,9 +108,25 @@ class RunFolder:
             if key not in MAY_CHANGE and not _has_moved(key, before, now)
         ]
 
+    def has_data(self, data: CaptionData) -> bool | None:
+        """Whether the run was trained on this data set, or a copy of it; None if that is not known."""
+        if not self.data.is_file():
+            return None
+        return read_json(self.data, "delete it")["sha256"] == data.digest()
+
+    def check_data(self, data: CaptionData) -> None:
+        """Raises InputError if the run was trained on other data."""
+        if self.has_data(data) is False:
+            before = read_json(self.data, "delete it")["data"]
+            raise InputError(
+                f"the data of the run in {self.path} has changed since it began (then {before}; now"
+                f" {data.summary()}; names, captions, splits or files differ): restore it, or pass name=…"
+                " to start a new run"
+            )
+
     def _is_incomplete(self) -> bool:
         """Whether the folder contains only what `create` writes before the settings."""
-        first = {self.vocabulary.name, SENTENCEPIECE, self.checkpoints.name}
+        first = {self.vocabulary.name, SENTENCEPIECE, self.checkpoints.name, self.data.name}
         found = [path for path in self.path.iterdir() if not path.name.startswith(".")]
         if self.checkpoints.is_dir():
             found += [path for path in self.checkpoints.iterdir() if not path.name.startswith(".")]
@@ -160,7 +178,11 @@ class RunFolder:
             return descriptor
 
     def create(
-        self, config: Config, tokenizer: Tokenizer, initial: Mapping[str, np.ndarray] | None = None
+        self,
+        config: Config,
+        tokenizer: Tokenizer,
+        initial: Mapping[str, np.ndarray] | None = None,
+        data: CaptionData | None = None,
     ) -> None:
         """Creates the folder with vocabulary and settings, or leaves nothing behind if that fails.
 
@@ -168,6 +190,7 @@ class RunFolder:
 
         Args:
             initial: initial weights to keep; see `checkpoints.named_weights`.
+            data: what the run is trained on, for `has_data`.
 
         Raises:
             InputError: there is a run in the folder, or it cannot be written.
@@ -180,6 +203,8 @@ class RunFolder:
             tokenizer.save_to(self.path)
             if initial:
                 save_weights(self.initial, initial)
+            if data is not None:
+                self.write_json("data", {"data": data.summary(), "sha256": data.digest()})
             self.save_config(config)
         except InputError:
             self.discard()
@@ -189,7 +214,8 @@ class RunFolder:
         """Deletes what `create` has written, and the model; folders with other content stay."""
         if not self._created:
             return
-        files = (self.model, self.config_file, self.initial, self.vocabulary, self.path / SENTENCEPIECE)
+        files = [self.model, self.config_file, self.initial, self.data, self.vocabulary]
+        files.append(self.path / SENTENCEPIECE)
         with contextlib.suppress(OSError):
             for file in files:
                 file.unlink(missing_ok=True)
@@ -268,7 +294,7 @@ def labelled_folders(paths: Iterable[str | os.PathLike]) -> dict[str, Path]:
 
 
 def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | None:
-    """The epoch (counted from 1) with the best validation CIDEr, or None.
+    """The epoch (counted from 1) with the best validation CIDEr, the last one of several, or None.
 
     Args:
         history: rows as in `history.csv`.
@@ -282,7 +308,7 @@ def best_epoch(history: list[dict[str, Any]], sparsity: float | None) -> int | N
     ]
     if not candidates:
         return None
-    return int(max(candidates, key=lambda row: row["validation_CIDEr"])["epoch"])
+    return int(max(candidates, key=lambda row: (row["validation_CIDEr"], row["epoch"]))["epoch"])
 
 
 def of_phase(history: list[dict[str, Any]], phase: str) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ def load_data(config: Config) -> CaptionData:
     options = data_options(config)
     if data.kind != "scenes":
         options["on_bad_record"] = data.on_bad_record
-    if data.kind == "coco" and config.model.encoder is None:
+    if data.kind in ("coco", "table") and config.model.encoder is None:
         options["images"] = "ignore"
     folder = None if data.folder is None else Path(data.folder).expanduser()
     return sources.SOURCES[data.kind](folder, **options)

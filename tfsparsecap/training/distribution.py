@@ -119,7 +119,7 @@ def make_team(
     facts["resume"] = str(resume)
     settings = {key: value for key, value in setting_values(config).items() if key not in _OWN}
     facts |= {key: _digest(value) for key, value in settings.items()}
-    facts["data"] = _data_digest(data)
+    facts["data"] = data.digest()
     facts["checkpoint"] = "none" if checkpoint is None else _file_digest(checkpoint)
 
     def problem(fact: str) -> str:
@@ -166,17 +166,6 @@ def check_same_weights(team: Alone, variables: Iterable[keras.Variable]) -> None
             "the weights at the start differ from the chief's: give all workers the same files as"
             " training.start_from and model.encoder.weights"
         )
-
-
-def _data_digest(data: CaptionData) -> str:
-    digest = hashlib.sha256()
-    for record in data.records:
-        try:
-            size = record.image.stat().st_size
-        except OSError:
-            size = None
-        digest.update(json.dumps([record.image_id, record.captions, record.split, size]).encode())
-    return digest.hexdigest()
 
 
 def _file_digest(path: Path) -> str:

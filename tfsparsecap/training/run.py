@@ -100,6 +100,8 @@ def train_run(
         data = load_data(config)
         for line in (data.summary(), *data.notes):
             report(line)
+        if resume and is_chief:
+            folder.check_data(data)
         # Before TensorFlow starts: its processes cannot begin without each other.
         team = distribution.make_team(
             cluster, config, data, resume=resume, checkpoint=checkpoint, report=report
@@ -111,7 +113,7 @@ def train_run(
         if is_chief and resume:
             folder.save_config(config)  # paths may have changed
         elif is_chief:
-            folder.create(config, run.run_data.tokenizer, run.initial)
+            folder.create(config, run.run_data.tokenizer, run.initial, data)
         if is_chief:
             save_teaching(run.teachers, run.run_data.taught, folder)
             run.write_skipped()
