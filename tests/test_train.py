@@ -158,7 +158,8 @@ def test_of_runs_that_start_at_the_same_time_under_one_name_one_wins(tmp_path, m
     folder = RunFolder(tmp_path / "tiny")
     assert folder.load_config().seed == winner
     assert folder.load_tokenizer().vocabulary == words[winner].vocabulary
-    assert {path.name for path in folder.path.iterdir()} == {"config.yaml", "vocabulary.txt", "checkpoints"}
+    files = {path.name for path in folder.path.iterdir()}
+    assert files == {"config.yaml", "data.json", "vocabulary.txt", "checkpoints"}
 
 
 def test_a_checkpoint_of_another_model_is_rejected(capsys, tmp_path, monkeypatch, tiny_settings):
