@@ -226,6 +226,9 @@ def test_a_run_is_resumed_with_its_data_only(tmp_path):
     ):
         folder.check_data(data("a cat"))
     assert folder.has_data(data("a cat")) is False
+    folder.data.write_text("[]")
+    with pytest.raises(InputError, match=r"data\.json is damaged: delete it"):
+        folder.check_data(data("a dog"))
     other.create(load_config(), tokenizer())
     assert other.has_data(data("a dog")) is None
 

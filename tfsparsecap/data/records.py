@@ -177,7 +177,12 @@ def seeded_splits(
             f"fractions {tuple(fractions)} are not three numbers that add up to 1: give those of train, "
             "validation and test, such as (0.90, 0.05, 0.05)"
         )
-    ids = sorted(set(image_ids), key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+
+    def rank(name: str) -> bytes:
+        # File names may have bytes that are not UTF-8, which Python reads as halves of surrogate pairs.
+        return hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
+
+    ids = sorted(set(image_ids), key=rank)
     least = 1 if len(ids) >= 3 else 0
     validation, test = (max(least, round(share * len(ids))) if share else 0 for share in fractions[1:])
     test = min(test, len(ids) - validation)  # both may have been rounded up

@@ -110,19 +110,27 @@ class RunFolder:
 
     def has_data(self, data: CaptionData) -> bool | None:
         """Whether the run was trained on this data set, or a copy of it; None if that is not known."""
-        if not self.data.is_file():
-            return None
-        return read_json(self.data, "delete it")["sha256"] == data.digest()
+        found = self._data()
+        return None if found is None else found["sha256"] == data.digest()
 
     def check_data(self, data: CaptionData) -> None:
         """Raises InputError if the run was trained on other data."""
-        if self.has_data(data) is False:
-            before = read_json(self.data, "delete it")["data"]
+        found = self._data()
+        if found is not None and found["sha256"] != data.digest():
             raise InputError(
-                f"the data of the run in {self.path} has changed since it began (then {before}; now"
+                f"the data of the run in {self.path} has changed since it began (then {found['data']}; now"
                 f" {data.summary()}; names, captions, splits or files differ): restore it, or pass name=…"
                 " to start a new run"
             )
+
+    def _data(self) -> dict[str, str] | None:
+        """The content of `data.json`; None in a run of an earlier version."""
+        if not self.data.is_file():
+            return None
+        found = read_json(self.data, "delete it")
+        if not isinstance(found, dict) or not {"data", "sha256"} <= set(found):
+            raise InputError(f"{self.data} is damaged: delete it")
+        return found
 
     def _is_incomplete(self) -> bool:
         """Whether the folder contains only what `create` writes before the settings."""
