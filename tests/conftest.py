@@ -1,6 +1,7 @@
 """Shared fixtures: the folder of shared data, and runs that are small enough for tests."""
 
 import gc
+import itertools
 import os
 import shutil
 import sys
@@ -28,9 +29,18 @@ def pytest_collection_finish() -> None:
         sys.modules["tensorflow"].config.optimizer.set_experimental_options(options)
 
 
+_started = itertools.count(1)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Each test, and each fixture created for it, starts from the same random seed, in any order of tests."""
+    """Each test, and each fixture created for it, starts from the same random seed, in any order of tests.
+
+    What outlives many tests, such as fixtures, is not searched for garbage and for models again.
+    """
+    if next(_started) % 20 == 0:
+        gc.collect()
+        gc.freeze()
     if "keras" in sys.modules:
         sys.modules["keras"].utils.set_random_seed(0)
 

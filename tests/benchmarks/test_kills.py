@@ -50,15 +50,17 @@ def test_the_settings_of_each_kind_are_valid(kind):
 
 
 class Scripted(kills.Training):
-    """Instead of a training, a process that sleeps; it is killed once, and then ends by itself."""
+    """Instead of a training, a process that sleeps until it is killed, twice, and then ends by itself."""
+
+    starts = 0
 
     def start(self):
         folder = self.folder / "runs" / "run"
-        resumed = folder.exists()
-        if not resumed:
+        if not folder.exists():
             write_run(folder, weight=1.0)
-        sleeps = "0" if resumed or self.folder.name == "undisturbed" else "600"
-        self.processes = [psutil.Popen(["sleep", sleeps])]
+        self.starts += 1
+        ends = self.starts > 2 or self.folder.name == "undisturbed"
+        self.processes = [psutil.Popen(["sleep", "0" if ends else "600"])]
 
     def wait(self, cpu_seconds=float("inf")):
         if cpu_seconds == float("inf"):

@@ -195,7 +195,6 @@ by_score = {"lower_bound": 1e9, "metric": "val_loss", "weight_decay": 0.01}
 for name, make, sparsity in (
     ("supermask", lambda: sc.Supermask(0.5, 8), 0.5),
     ("supermask_loss", lambda: sc.SupermaskLoss(0.5, 8, schedule=sc.Schedule(end=0.8)), 0.5),
-    ("gradual", lambda: sc.Gradual(0.5, 8), 0.5),
     ("lottery", lambda: sc.LotteryTicket(0.75, 8, rounds=2), 0.75),
     ("gradual ticket", lambda: sc.LotteryTicket(0.5, 8, allocation="gradual"), 0.5),
     ("snip", lambda: sc.SNIP(0.5, batches=3), 0.5),

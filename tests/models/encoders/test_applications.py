@@ -11,20 +11,16 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.models import ApplicationsEncoder
 
 applications = keras.applications
-#: One network of each family, with the function that prepares its images.
+#: Networks of most families, with the function that prepares their images: each kind of preparation.
 FAMILIES = {
     "ResNet50": applications.resnet.preprocess_input,
-    "ResNet50V2": applications.resnet_v2.preprocess_input,
     "DenseNet121": applications.densenet.preprocess_input,
     "EfficientNetB0": applications.efficientnet.preprocess_input,
     "EfficientNetV2B0": applications.efficientnet_v2.preprocess_input,
     "MobileNetV2": applications.mobilenet_v2.preprocess_input,
     "MobileNetV3Small": applications.mobilenet_v3.preprocess_input,
-    "InceptionV3": applications.inception_v3.preprocess_input,
-    "InceptionResNetV2": applications.inception_resnet_v2.preprocess_input,
     "Xception": applications.xception.preprocess_input,
     "VGG16": applications.vgg16.preprocess_input,
-    "NASNetMobile": applications.nasnet.preprocess_input,
     "ConvNeXtTiny": applications.convnext.preprocess_input,
 }
 SIZE = 96
