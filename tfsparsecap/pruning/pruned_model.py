@@ -313,19 +313,14 @@ def forget_compiled_functions(model: keras.Model) -> None:
     parts = keras_internals.nested_layers(model)
     changed = {id(part) for part in parts}
     models = [part for part in parts if isinstance(part, keras.Model)]
-    # A layer does not know the models that contain it. A set of classes is ten times as fast as `isinstance`.
-    classes = _with_subclasses(keras.Model)
-    for other in [found for found in gc.get_objects() if type(found) in classes]:
-        if any(vars(other).get(name) for name in _COMPILED):
+    # A layer does not know the models that contain it.
+    for other in gc.get_objects():
+        if issubclass(type(other), keras.Model) and any(vars(other).get(name) for name in _COMPILED):
             layers = keras_internals.nested_layers(other, include_self=False)
             if any(id(layer) in changed for layer in layers):
                 models.append(other)
     for part in models:
         part.train_function = part.test_function = part.predict_function = None
-
-
-def _with_subclasses(parent: type) -> set[type]:
-    return {parent}.union(*map(_with_subclasses, parent.__subclasses__()))
 
 
 def _layers_except_gates(model: keras.Model) -> list[keras.Layer]:
