@@ -12,8 +12,15 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.inference.bundle import TFLiteCaptioner
-from tfsparsecap.models import InceptionV1Encoder, SoftAttention
-from tfsparsecap.pruning import prune, strip_pruning
+from tfsparsecap.models import (
+    ApplicationsEncoder,
+    EfficientNetLiteEncoder,
+    InceptionV1Encoder,
+    KerasHubEncoder,
+    SoftAttention,
+    TinyViTEncoder,
+)
+from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH
 
@@ -138,3 +145,58 @@ def test_int8_features_of_inception_are_close_to_those_of_keras(inception_captio
         np.testing.assert_allclose(
             run(image=photo[None])["features"], expected, atol=0.03 * np.abs(expected).max()
         )
+
+
+def kerashub_encoder(folder):
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[7],
+        stackwise_num_filters=[64, 16],
+        stackwise_num_blocks=[1, 1],
+        stackwise_num_strides=[1, 2],
+        block_type="basic_block",
+    )
+    backbone.save_to_preset(str(folder))
+    keras_hub.layers.ResNetImageConverter(scale=1 / 128, offset=-1.0).save_to_preset(str(folder))
+    return KerasHubEncoder(str(folder), image_size=64)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda folder: EfficientNetLiteEncoder(image_size=64, weights=None), id="lite"),
+        pytest.param(lambda folder: TinyViTEncoder(image_size=64, weights=None), id="tiny_vit"),
+        pytest.param(
+            lambda folder: ApplicationsEncoder("MobileNetV3Small", image_size=64, weights=None),
+            id="applications",
+        ),
+        pytest.param(kerashub_encoder, id="keras_hub"),
+    ],
+)
+def test_each_kind_of_encoder_is_trained_pruned_and_quantized(make, tmp_path, photos, interpreter):
+    keras.utils.set_random_seed(3)
+    encoder = make(tmp_path / "preset")
+    encoder.trainable = True
+    model = keras.Sequential([keras.Input((64, 64, 3)), encoder])
+    prune(model, Supermask(0.5, total_steps=4))
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    before = [np.array(weight) for weight in model.trainable_weights]
+    batch = np.stack(photos)
+    model.fit(batch, np.zeros((4, *encoder.features_shape), "float32"), batch_size=1, verbose=0)
+    assert any(np.any(old != new) for old, new in zip(before, model.trainable_weights, strict=True))
+    strip_pruning(model)
+    kernels = [np.asarray(weight) for weight in encoder.weights if len(weight.shape) > 1]
+    zeros = sum(np.count_nonzero(kernel == 0) for kernel in kernels)
+    assert zeros > 0.45 * sum(kernel.size for kernel in kernels)
+
+    captioner = SoftAttention(30, embedding_size=8, rnn_size=16, attention_size=8, encoder=encoder)
+    image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
+    float32 = graph.encoder_graph(captioner, image)
+    content, _ = int8_weights.quantize_weights(float32, [{"image": photo[None]} for photo in photos])
+    assert len(content) < 0.5 * len(float32)
+    run = interpreter(content)
+    for photo in photos:
+        expected = np.asarray(encoder(photo[None]))
+        error = run(image=photo[None])["features"] - expected
+        assert np.sqrt(np.mean(error**2)) < 0.1 * np.std(expected)
