@@ -130,8 +130,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add(
         "--keep-float",
-        "a layer that stays float, such as output or encoder; can be repeated (if int8 loses more than 1 %% and"
-        " more than two standard errors of the CIDEr, the layers that lose most stay float anyway)",
+        "a layer that stays float, such as output or encoder; can be repeated (if int8 loses more than 1 %%"
+        " and more than two standard errors of the CIDEr, the layers that lose most stay float anyway)",
         action="append",
         default=[],
         metavar="LAYER",
