@@ -165,8 +165,12 @@ def kerashub_encoder(folder):
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda folder: EfficientNetLiteEncoder(image_size=64, weights=None), id="lite"),
-        pytest.param(lambda folder: TinyViTEncoder(image_size=64, weights=None), id="tiny_vit"),
+        pytest.param(
+            lambda folder: EfficientNetLiteEncoder(layer="blocks.10", image_size=64, weights=None), id="lite"
+        ),
+        pytest.param(
+            lambda folder: TinyViTEncoder("stages.1.blocks.1", image_size=64, weights=None), id="tiny_vit"
+        ),
         pytest.param(
             lambda folder: ApplicationsEncoder("MobileNetV3Small", image_size=64, weights=None),
             id="applications",
