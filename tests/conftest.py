@@ -97,6 +97,22 @@ def commands(monkeypatch, tmp_path):
     return add
 
 
+def save_preset(folder: Path) -> str:
+    """Saves a small ResNet with random weights as a preset of KerasHub, and returns its name."""
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[7],
+        stackwise_num_filters=[64, 16],
+        stackwise_num_blocks=[1, 1],
+        stackwise_num_strides=[1, 2],
+        block_type="basic_block",
+    )
+    backbone.save_to_preset(str(folder))
+    keras_hub.layers.ResNetImageConverter(scale=1 / 128, offset=[-1.0, 0.0, 0.5]).save_to_preset(str(folder))
+    return str(folder)
+
+
 #: Settings of a run that takes seconds; `data.folder` is added by the fixture.
 TINY = [
     "name=tiny",

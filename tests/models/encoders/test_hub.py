@@ -12,29 +12,20 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.models import KerasHubEncoder
 from tfsparsecap.saved_models import load_model
 
+from ...conftest import save_preset
+
 keras_hub = pytest.importorskip("keras_hub")
 SIZE = 64
 
 
 @pytest.fixture(scope="module")
-def backbone():
-    keras.utils.set_random_seed(1)
-    return keras_hub.models.ResNetBackbone(
-        input_conv_filters=[64],
-        input_conv_kernel_sizes=[7],
-        stackwise_num_filters=[64, 16],
-        stackwise_num_blocks=[1, 1],
-        stackwise_num_strides=[1, 2],
-        block_type="basic_block",
-    )
+def preset(tmp_path_factory):
+    return save_preset(tmp_path_factory.mktemp("hub") / "small")
 
 
 @pytest.fixture(scope="module")
-def preset(backbone, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hub") / "small"
-    backbone.save_to_preset(str(folder))
-    keras_hub.layers.ResNetImageConverter(scale=1 / 128, offset=[-1.0, 0.0, 0.5]).save_to_preset(str(folder))
-    return str(folder)
+def backbone(preset):
+    return keras_hub.models.Backbone.from_preset(preset)
 
 
 @pytest.fixture(scope="module")
