@@ -206,6 +206,27 @@ class RegionFeatureSource:
         }
 
 
+class ObjectSource:
+    """Inputs of a captioner and, as `objects`, which objects are in each image.
+
+    Args:
+        source: inputs of the captioner.
+        targets: float32 [records, K], the targets of `RegionCaptioner.object_memory`.
+    """
+
+    def __init__(self, source: ImageSource, targets: np.ndarray):
+        self._source, self._targets = source, targets
+        self.specs = {**source.specs, "objects": tf.TensorSpec(targets.shape[1:], tf.float32)}
+        self.groups, self.skipped, self.views = source.groups, source.skipped, source.views
+
+    @property
+    def usable(self) -> np.ndarray:
+        return self._source.usable
+
+    def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        return {**self._source.fetch(indices, views), "objects": self._targets[indices]}
+
+
 class TeacherSource:
     """Inputs of a captioner and, under the names `teacherN_NAME`, those of its teachers for the same images.
 

@@ -49,7 +49,7 @@ class ObjectRelationTransformer(TransformerCaptioner):
         x, unseen = self.embedded_features(given, mask, training)
         for index in self.encoder_order:
             x = self.encoder_layers[index](x, relations, unseen, training=training)
-        return self.image_memory(x, unseen)
+        return self.image_memory(x, unseen) | self.object_memory(given, mask, inputs, training)
 
     def _boxes(self, inputs: Inputs, features: tf.Tensor) -> tf.Tensor:
         if "boxes" in inputs:

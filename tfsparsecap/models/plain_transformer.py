@@ -37,12 +37,13 @@ class Transformer(TransformerCaptioner):
     """
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        x, unseen = self.embedded_features(*self.regions(inputs, training), training)
+        given, mask = self.regions(inputs, training)
+        x, unseen = self.embedded_features(given, mask, training)
         if self.encoder is not None:
             x = x + ops.cast(self._map_positions(x.shape[1]), x.dtype)
         for index in self.encoder_order:
             x = self.encoder_layers[index](x, unseen, training=training)
-        return self.image_memory(x, unseen)
+        return self.image_memory(x, unseen) | self.object_memory(given, mask, inputs, training)
 
     def _map_positions(self, cells: int) -> tf.Tensor:
         return tf.constant(map_positions(cells, self.size)[None])

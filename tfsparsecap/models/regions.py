@@ -1,5 +1,6 @@
 """Captioners of image regions, whose features are inputs or are computed by an encoder."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -7,7 +8,14 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.captioner import Captioner, Inputs
+from tfsparsecap.models.captioner import Captioner, Inputs, Memory
+
+
+# Bias of the scores of objects before training: with dozens of regions, each object has a probability of a few
+# per cent.
+_RARE = -7.0
+#: Target of an object of which nobody knows whether it is in the image.
+UNKNOWN_OBJECT = -1.0
 
 
 class RegionCaptioner(Captioner):
@@ -17,12 +25,18 @@ class RegionCaptioner(Captioner):
     that are regions. Without it and without an encoder, rows of zeros are padding, so that an exported file
     with a fixed number of rows also works for images with fewer regions. An encoder's output has no padding.
 
+    With `objects`, the captioner also predicts which of them are in the image. Region i has the score `s_i`, a
+    linear function of its feature for each object, and the object's probability is
+    `sigmoid(log(sum_i exp(s_i)))`: one region that shows it is enough. `compute_loss` then adds the
+    cross-entropy of these probabilities, if `inputs["objects"]` has targets.
+
     Args:
         vocabulary_size: number of tokens, special tokens included.
         feature_size: length D of a region's feature. Not needed if the encoder has an attribute
             `features_shape`, or is a model with an `output_shape`.
         encoder: a Keras layer or model from images [B, S, S, 3] with values 0 to 255 to features [B, N, D];
             without one the captioner takes `"features"` only.
+        objects: names of the K objects that it predicts.
         kwargs: of `Captioner`.
 
     Raises:
@@ -30,6 +44,8 @@ class RegionCaptioner(Captioner):
     """
 
     input_names: tuple[str, ...] = ("image", "features", "frozen_features", "mask")
+    #: Weight of the cross-entropy of the objects in the loss.
+    object_weight: float = 1.0
 
     def __init__(
         self,
@@ -37,6 +53,7 @@ class RegionCaptioner(Captioner):
         *,
         feature_size: int | None = None,
         encoder: keras.layers.Layer | None = None,
+        objects: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocabulary_size, **kwargs)
@@ -44,6 +61,36 @@ class RegionCaptioner(Captioner):
             raise InputError(f"encoder is {encoder!r:.50}: give a Keras layer, or None for features")
         self.feature_size = feature_size or _feature_size(encoder, type(self).__name__)
         self.encoder = encoder
+        self.objects = tuple(objects)
+        if self.objects:
+            bias = keras.initializers.Constant(_RARE)
+            self.object_scores = self.dense(
+                "object_scores", len(self.objects), self.feature_size, bias_initializer=bias
+            )
+
+    def object_memory(
+        self, features: tf.Tensor, mask: tf.Tensor | None, inputs: Inputs, training: bool = False
+    ) -> Memory:
+        """The part of the memory that is about objects; in training, adds their loss.
+
+        Args:
+            features, mask: as from `regions`.
+            inputs: `"objects"` float [B, K] are targets in training: 1 in the image, 0 not in it,
+                `UNKNOWN_OBJECT` not known.
+            training: whether the loss is added.
+
+        Returns:
+            `"objects"`, the probabilities float32 [B, K], without a gradient; empty without objects.
+        """
+        if not self.objects:
+            return {}
+        scores = ops.cast(self.object_scores(ops.cast(features, self.compute_dtype)), "float32")
+        if mask is not None:
+            scores = scores + ops.expand_dims(attention_bias(mask, "float32"), 2)
+        logits = ops.logsumexp(scores, axis=1)
+        if training and "objects" in inputs:
+            self.add_loss(self.object_weight * _object_loss(logits, inputs["objects"]))
+        return {"objects": ops.stop_gradient(ops.sigmoid(logits))}
 
     def regions(self, inputs: Inputs, training: bool = False) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the features of the regions, and which rows are regions.
@@ -104,6 +151,7 @@ class RegionCaptioner(Captioner):
             **super().get_config(),
             "feature_size": self.feature_size,
             "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "objects": list(self.objects),
         }
 
     @classmethod
@@ -121,6 +169,13 @@ def mean_region(features: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
         return ops.mean(features, axis=1)
     count = ops.cast(ops.sum(ops.cast(mask, "float32"), axis=1, keepdims=True), features.dtype)
     return ops.sum(features, axis=1) / ops.maximum(count, 1)
+
+
+def _object_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Cross-entropy in nats, summed over the objects and averaged over the images whose objects are known."""
+    known = ops.cast(targets >= 0, "float32")
+    losses = known * tf.nn.sigmoid_cross_entropy_with_logits(ops.maximum(targets, 0.0), logits)
+    return ops.sum(losses) / ops.maximum(ops.sum(ops.max(known, axis=1)), 1.0)
 
 
 def attention_bias(mask: tf.Tensor, dtype: str) -> tf.Tensor:

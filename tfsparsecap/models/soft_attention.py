@@ -88,11 +88,12 @@ class SoftAttention(AdditiveAttentionCaptioner):
             self.vocabulary_size, self.embedding_size, dtype=policy, name="embedding"
         )
         self.embedding.build((None,))
-        self.initial_hidden = self.dense("initial_hidden", units, self.feature_size, "tanh")
+        summary = self.feature_size + len(self.objects)
+        self.initial_hidden = self.dense("initial_hidden", units, summary, "tanh")
         # The order of a stock LSTMCell's states is (hidden, carry).
         self.state_names = ("hidden", "carry") if self.cell_name == "lstm" else ("hidden",)
         if "carry" in self.state_names:
-            self.initial_carry = self.dense("initial_carry", units, self.feature_size, "tanh")
+            self.initial_carry = self.dense("initial_carry", units, summary, "tanh")
         attention = self.attention_size
         self.attention_features = self.dense(
             "attention_features", attention, self.feature_size, use_bias=False
@@ -114,16 +115,28 @@ class SoftAttention(AdditiveAttentionCaptioner):
         )
         # `output` is a property of every Keras layer. Logits keep full precision under mixed precision.
         self.output_layer = self.dense("output", self.vocabulary_size, units, dtype=policy.variable_dtype)
+        if self.objects:
+            self.object_words = self.dense(
+                "object_words", self.vocabulary_size, len(self.objects), use_bias=False
+            )
         self.built = True
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
         features, mask = self.regions(inputs, training)
         features = ops.cast(features, self.compute_dtype)
-        memory = {**self.attention_memory(features, mask), "mean": mean_region(features, mask)}
-        return memory | {"features": self.attention_values(features)} if self.value_size else memory
+        memory = {**self.attention_memory(features, mask), "summary": mean_region(features, mask)}
+        if self.value_size:
+            memory["features"] = self.attention_values(features)
+        objects = self.object_memory(features, mask, inputs, training)
+        if objects:
+            known = ops.cast(objects["objects"], self.compute_dtype)
+            memory["summary"] = ops.concatenate([memory["summary"], known], axis=-1)
+            memory["words"] = self.object_words(known)
+            memory |= objects
+        return memory
 
     def initial_state(self, memory: Memory) -> State:
-        return {name: getattr(self, f"initial_{name}")(memory["mean"]) for name in self.state_names}
+        return {name: getattr(self, f"initial_{name}")(memory["summary"]) for name in self.state_names}
 
     def attention_state(self, before: State, after: State) -> tf.Tensor:
         return before["hidden"]
@@ -142,8 +155,12 @@ class SoftAttention(AdditiveAttentionCaptioner):
         state = dict(zip(self.state_names, states, strict=True))
         return state["hidden"], state
 
-    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
-        return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
+    def logits(self, hidden: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
+        logits = self.output_layer(self.dropout(hidden, training=training))
+        if "words" in memory:
+            words = memory["words"]
+            logits = logits + (words if len(logits.shape) == 2 else ops.expand_dims(words, 1))
+        return ops.cast(logits, "float32")
 
     def get_config(self) -> dict:
         return {

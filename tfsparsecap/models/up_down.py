@@ -156,7 +156,8 @@ class UpDown(AdditiveAttentionCaptioner):
         features = self.dropout(features, training=training)
         pooled = self.pooled_embedding(ops.cast(pooled, self.compute_dtype))
         pooled = self.dropout(pooled, training=training)
-        return {**self.attention_memory(features, mask), "image": self.attention_lstm_image(pooled)}
+        memory = {**self.attention_memory(features, mask), "image": self.attention_lstm_image(pooled)}
+        return memory | self.object_memory(given, mask, inputs, training)
 
     def _pooled(self, given: Any) -> tf.Tensor:
         if len(given.shape) != 2 or given.shape[1] not in (self.feature_size, None):
@@ -194,7 +195,7 @@ class UpDown(AdditiveAttentionCaptioner):
             "language_carry": language_carry,
         }
 
-    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
+    def logits(self, hidden: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
         for layer in self.hidden_layers:
             hidden = layer(self.dropout(hidden, training=training))
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")

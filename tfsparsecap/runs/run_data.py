@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.data.augmentation import Augmentation
@@ -13,12 +14,14 @@ from tfsparsecap.data.image_sources import (
     FeatureCacheSource,
     ImageFileSource,
     ImageSource,
+    ObjectSource,
     RegionFeatureSource,
     TeacherSource,
 )
 from tfsparsecap.data.pipeline import TrainingBatches, image_batches, reward_batches, training_batches
 from tfsparsecap.data.records import CaptionData, Record, Skipped
 from tfsparsecap.data.tokenizers import Tokenizer
+from tfsparsecap.models.regions import UNKNOWN_OBJECT
 from tfsparsecap.settings.build import region_features
 from tfsparsecap.settings.schema import Config
 
@@ -35,6 +38,7 @@ class RunData:
         progress: show progress bars.
         teachers: the inputs of the run's teachers, for training.
         taught: captions to train on instead of an image's references, by image.
+        objects: names of the objects that the captioner predicts, see `RegionCaptioner`.
         frozen: the encoder does not change any more.
     """
 
@@ -45,6 +49,7 @@ class RunData:
     progress: bool = True
     teachers: Sequence["RunData"] = ()
     taught: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    objects: Sequence[str] = ()
     frozen: bool = False
     _skipped: list[list[Skipped]] = field(default_factory=list)
     _cached_part: keras.Layer | None = None
@@ -75,6 +80,8 @@ class RunData:
         images = self.images(records, from_images=from_images, views=views)
         if rewards:
             return reward_batches(images, records, batch_size=batch_size, augment=augment, seed=seed)
+        if self.objects:
+            images = ObjectSource(images, object_targets(records, self.objects))
         if self.teachers:
             theirs = [teacher.images(records, from_images=False, views=views) for teacher in self.teachers]
             images = TeacherSource(images, theirs)
@@ -150,6 +157,15 @@ class RunData:
             )
             self._caches.append(cache)
         return self._caches[:views]
+
+
+def object_targets(records: Sequence[Record], objects: Sequence[str]) -> np.ndarray:
+    """Which objects are in the images of records: float32 [records, K], see `RegionCaptioner.object_memory`."""
+    targets = np.full((len(records), len(objects)), UNKNOWN_OBJECT, np.float32)
+    for row, record in zip(targets, records, strict=True):
+        if record.labels is not None:
+            row[:] = [name in record.labels for name in objects]
+    return targets
 
 
 def caches_features(config: Config) -> bool:

@@ -67,14 +67,27 @@ def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
     return radix
 
 
+def objects_of(config: Config, data: CaptionData) -> tuple[str, ...]:
+    """Names of the objects that a run's captioner predicts: all labels of the training split, in order."""
+    if not config.training.object_weight:
+        return ()
+    return tuple(sorted({name for record in data.split("train") for name in record.labels or ()}))
+
+
 def make_captioner(
-    config: Config, vocabulary: Tokenizer | int, *, precision: str | None = None, weights: bool = True
+    config: Config,
+    vocabulary: Tokenizer | int,
+    *,
+    objects: Sequence[str] = (),
+    precision: str | None = None,
+    weights: bool = True,
 ) -> models.Captioner:
     """The captioner with its encoder.
 
     Args:
         vocabulary: the tokenizer; or the number of tokens, special ones included, with the special ids of a
             word vocabulary.
+        objects: names of the objects that it predicts, see `objects_of`.
         precision: Keras dtype policy; None takes `training.precision`.
         weights: load the encoder's published weights; False for a model whose weights are set afterwards.
 
@@ -94,7 +107,7 @@ def make_captioner(
     size = vocabulary if isinstance(vocabulary, int) else len(vocabulary)
     captioner = getattr(models, model.captioner)
     with error_prefix(f"model.kind={model.kind}"):
-        return captioner(size, **sizes, encoder=encoder, dtype=policy, name="captioner")
+        return captioner(size, **sizes, encoder=encoder, objects=objects, dtype=policy, name="captioner")
 
 
 def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.layers.Layer:

@@ -133,6 +133,8 @@ class Training(_Section):
             (lambda_1 of RTIC's equation 4, 0.01 there), so that heads and units can be removed afterwards.
         gamma_l2: weight of the sum of gamma² of all batch normalisations of an image encoder that is trained
             (RTIC), so that channels can be removed by their gammas, by `slim` or afterwards.
+        object_weight: weight of the cross-entropy of the objects in an image, summed over the objects, if the
+            data have labels; 0 for a captioner that predicts none.
         average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
             checkpoints and the finished run use; null for none. It is lower in the first steps. Gates are not
             averaged.
@@ -178,6 +180,7 @@ class Training(_Section):
     hidden_weight: Rate = 0.01
     encoder_l2: NotNegative = 0.0
     gamma_l2: NotNegative = 0.0
+    object_weight: NotNegative = 0.2
     average_decay: Share | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     distribution: Literal["default", "mirrored", "multi_worker"] = "default"

@@ -128,7 +128,7 @@ def final_captioner(captioner: Captioner, config: Config, tokenizer: Tokenizer) 
     captioner = strip_pruning(captioner)
     if config.training.precision == "float32" and config.training.distribution == "default":
         return captioner
-    final = make_captioner(config, tokenizer, precision="float32", weights=False)
+    final = make_captioner(config, tokenizer, objects=captioner.objects, precision="float32", weights=False)
     final.set_weights(captioner.get_weights())
     return final
 

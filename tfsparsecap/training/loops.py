@@ -37,6 +37,7 @@ def make_loop(
     if kind != "scst" or settings.scst is None:
         captioner.label_smoothing = settings.label_smoothing
         captioner.teacher_weight = settings.teacher_weight
+        captioner.object_weight = settings.object_weight
         options: Any = {"strategy": strategy, "jit_compile": settings.jit_compile}
         if settings.teacher_loss == "words":
             return Loop(captioner, teachers=teachers, feature_weight=settings.feature_weight, **options)

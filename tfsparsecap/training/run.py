@@ -22,7 +22,7 @@ from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
 from tfsparsecap.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
-from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
+from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer, objects_of
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training import distribution
@@ -170,6 +170,7 @@ class _Run:
             self.captioner.encoder,
             progress=verbose == 1,
             teachers=[teacher_data(run, config, data, progress=verbose == 1) for run in self.teachers],
+            objects=self.captioner.objects,
         )
         self.run_data.taught = teacher_captions(self.teachers, self.run_data, folder.teacher_captions)
         if config.model.encoder is None and data.split("test"):
@@ -267,7 +268,8 @@ class _Run:
             tokenizer = make_tokenizer(config, data)
         with self.strategy.scope():
             published = start is None and self.checkpoint is None  # otherwise replaced soon
-            self.captioner = make_captioner(config, tokenizer, weights=published)
+            objects = start.captioner.objects if start is not None else objects_of(config, data)
+            self.captioner = make_captioner(config, tokenizer, objects=objects, weights=published)
         if self.strategy.num_replicas_in_sync > 1:
             distribution.synchronize_batch_normalization(self.captioner)
         if start is not None:
