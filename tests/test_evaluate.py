@@ -143,6 +143,11 @@ def test_a_file_of_captions_is_evaluated(capsys, tmp_path):
     assert exit_code("--results", results, "--references", references, *QUICK) == 0
     faults = "function word at the end: 1, word three times: 1, words repeated: 1"
     assert f"100.0% incomplete, 100.0% repetitive ({faults})" in printed(capsys)
+    rows = [{"image_id": 1, "references": ["A dog."], "labels": ["dog", "person"]}]
+    references.write_text(json.dumps(rows))
+    assert exit_code("--results", results, "--references", references, "--json", *QUICK) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["object_recall"] == 1 and scores["object_hallucination"] == scores["CHAIR_s"] == 0
     references.write_text("{")
     assert exit_code("--results", results, "--references", references) == 2
     assert "is not JSON" in capsys.readouterr().err

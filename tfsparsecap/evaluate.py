@@ -1,10 +1,11 @@
 """python -m tfsparsecap.evaluate: scores of a trained run, an exported file or a file of captions.
 
 Captions every image of a split and scores the captions as papers do: BLEU-1 to BLEU-4, METEOR, ROUGE-L,
-ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken. A score that cannot be
-computed is listed with the reason. For a run, scores_SPLIT.json and captions_SPLIT.json are written into
-its folder (with --beam N: scores_SPLIT_beamN.json, and likewise with other options of the search; with the
---data of another data set: scores_SPLIT_on_NAME.json).
+ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken; where the objects in images are
+labelled, also object recall and hallucination. A score that cannot be computed is listed with the reason. For
+a run, scores_SPLIT.json and captions_SPLIT.json are written into its folder (with --beam N:
+scores_SPLIT_beamN.json, and likewise with other options of the search; with the --data of another data set:
+scores_SPLIT_on_NAME.json).
 
 examples:
   python -m tfsparsecap.evaluate runs/quickstart
@@ -249,7 +250,7 @@ def _load_data(given: argparse.Namespace, config: "Config") -> tuple["CaptionDat
 
 def _score_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     """Scores and captions of a file of captions."""
-    from tfsparsecap.inference.scoring import caption_texts, coco_results
+    from tfsparsecap.inference.scoring import caption_texts, coco_results, object_scores_of
 
     advice = "give a file in COCO's format"
     captions, more = coco_results(read_json(given.results, advice), read_json(given.references, advice))
@@ -257,7 +258,9 @@ def _score_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     if given.training_captions:
         training = caption_texts(read_json(given.training_captions, advice))
     about = {"split": "given", "images": len(captions), "references_without_caption": more, "beam": None}
-    return {**about, **_scorer(given, training)(captions)}, captions
+    names = {name for caption in captions for name in caption.labels or ()}
+    objects = object_scores_of(captions, names)
+    return {**about, **_scorer(given, training)(captions), **objects}, captions
 
 
 def _write(folder: Path, scores: dict, rows: list[dict], changes: dict[str, Any]) -> None:

@@ -270,3 +270,63 @@ def test_images_need_not_exist_for_features(folder):
     write(folder, "image,caption\n7.jpg,a dog\n")
     record = table.load(folder, images="ignore").records[0]
     assert (record.image_id, record.image) == ("7.jpg", folder / "7.jpg")
+
+
+def labels_of(data):
+    return {record.image_id: record.labels for record in data.records}
+
+
+def test_labels_of_csv(folder):
+    rows = [
+        "Image,Caption,Split,Labels",
+        "a.png,x,train, dog | hot  dog|dog|",
+        "a.png,y,train,",
+        "a.png,z,train,cat",
+        "b c é.png,x,train,|",
+        "sub/d.png,x,train,",
+        "e.png,x,test,cat",
+    ]
+    write(folder, "\n".join(rows))
+    expected = {"a.png": ("dog", "hot dog", "cat"), "b c é.png": (), "sub/d.png": None, "e.png": ("cat",)}
+    data = table.load(folder)
+    assert labels_of(data) == expected
+    assert data.label_names() == {"dog", "hot dog", "cat"}
+    write(folder, "image;caption;labels\na.png;x;dog|cat\n")
+    assert labels_of(table.load(folder)) == {"a.png": ("dog", "cat")}
+    write(folder, "image,caption\na.png,x\n")
+    assert labels_of(table.load(folder)) == {"a.png": None}
+
+
+def test_labels_of_jsonl(folder):
+    rows = [
+        {"image": "a.png", "captions": ["x"], "labels": ["dog", "cat\n", "dog"]},
+        {"image": "b c é.png", "caption": "x", "labels": []},
+        {"image": "sub/d.png", "caption": "x", "labels": None},
+        {"image": "e.png", "caption": "x"},
+    ]
+    write(folder, "\n".join(map(json.dumps, rows)), "captions.jsonl")
+    expected = {"a.png": ("dog", "cat"), "b c é.png": (), "sub/d.png": None, "e.png": None}
+    assert labels_of(table.load(folder)) == expected
+
+
+@pytest.mark.parametrize("labels", ["dog", ["dog", 3], {"dog": 1}, 0, [""], [["dog"]], [" - "]])
+def test_labels_that_are_no_names_are_refused(folder, labels):
+    rows = [{"image": "e.png", "caption": "x"}, {"image": "a.png", "caption": "x", "labels": labels}]
+    write(folder, "\n".join(map(json.dumps, rows)), "captions.jsonl")
+    with pytest.raises(
+        InputError, match=r"line 2: 'labels' of a\.png is not a list of names: write one, such"
+    ):
+        table.load(folder)
+
+
+def test_labels_that_no_training_image_has_are_refused(folder):
+    rows = ["a.png,x,train,dog|cat", "e.png,x,test,dog|catt|perosn", "sub/d.png,x,val,dog"]
+    write(folder, "\n".join(["image,caption,split,labels", *rows]))
+    message = r"labels in the test split that no training image has \(catt, perosn\): use the same names"
+    with pytest.raises(InputError, match=message):
+        table.load(folder)
+    # Without labels of training images there is nothing to compare with, and a random split is nobody's slip.
+    write(folder, "\n".join(["image,caption,split,labels", rows[0].replace("dog|cat", ""), *rows[1:]]))
+    assert labels_of(table.load(folder))["e.png"] == ("dog", "catt", "perosn")
+    write(folder, "image,caption,labels\na.png,x,a\nb c é.png,x,b\nsub/d.png,x,c\ne.png,x,d\n")
+    assert len(table.load(folder).records) == 4

@@ -15,7 +15,7 @@ from tfsparsecap.settings.schema import Config, Data
 def test_the_confidence_is_calibrated_with_the_function_words_of_the_run(tmp_path, monkeypatch):
     rows = ["image,caption,split"]
     for number, split in enumerate(["train", "validation", "test"]):
-        Image.new("RGB", (20, 20)).save(tmp_path / f"{number}.png")
+        Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / f"{number}.png")
         rows.append(f"{number}.png,Der Hund,{split}")
     (tmp_path / "captions.csv").write_text("\n".join(rows) + "\n")
     data = Data(kind="table", folder=str(tmp_path))

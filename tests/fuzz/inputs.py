@@ -136,7 +136,7 @@ class Inputs:
         rows = [f'{name},"{caption}",{split}' for name, caption, split in self.records]
         (folder / "captions.csv").write_text("\n".join(["image,caption,split", *rows]) + "\n")
         lines = [
-            json.dumps({"image": name, "caption": caption, "split": split})
+            json.dumps({"image": name, "caption": caption, "split": split, "labels": WORDS[:2]})
             for name, caption, split in self.records
         ]
         (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
@@ -171,6 +171,10 @@ class Inputs:
             ],
         }
         (folder / "annotations/captions_train2014.json").write_text(json.dumps(official))
+        objects = [{"image_id": number, "category_id": number % 2} for number in range(len(names))]
+        categories = [{"id": number, "name": word} for number, word in enumerate(WORDS[:2])]
+        instances = {"images": official["images"], "annotations": objects, "categories": categories}
+        (folder / "annotations/instances_train2014.json").write_text(json.dumps(instances))
 
     @functools.cached_property
     def image_records(self) -> list[Any]:

@@ -20,7 +20,7 @@ _TABLES = (
     ("flickr", "Flickr8k.token.txt", ("train.txt", "val.txt", "test.txt")),
     ("flickr", "results.csv", ()),
     ("coco", "dataset_coco.json", ()),
-    ("coco", "annotations/captions_train2014.json", ()),
+    ("coco", "annotations/captions_train2014.json", ("annotations/instances_train2014.json",)),
 )
 _SEPARATORS = {"Flickr8k.token.txt": "\t", "results.csv": "|"}
 _OVERRIDES = ("name", "seed", "data.folder", "data.max_length", "training.epochs", "model.kind")

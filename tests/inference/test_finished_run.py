@@ -1,6 +1,7 @@
 """Finished runs: loading, evaluation, counts of weights."""
 
 import shutil
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -21,12 +22,19 @@ def finished_run(tiny_run):
 
 def test_evaluation_captions_every_image_of_the_split_as_generate_does(finished_run):
     data = load_data(finished_run.config)
+    labels = {data.split("test")[2].image_id: ("unicorn",), data.split("train")[0].image_id: ("star",)}
+    records = [replace(record, labels=labels.get(record.image_id)) for record in data.records]
+    data = replace(data, records=records)
     scores, captions = finished_run.evaluate(data, "test", progress=False)
     assert scores["images"] == len(captions) == 4 and scores["beam"] == 1
     for record, caption in zip(data.split("test"), captions, strict=True):
         assert caption.image_id == record.image_id and caption.references == record.captions
         ((text, score, *_),) = finished_run.generate(record.image)
         assert text == caption.caption and score == pytest.approx(caption.score, abs=1e-4)
+    assert [one.labels for one in captions] == [None, None, ("unicorn",), None]
+    assert scores["object_images"] == 1 and scores["object_recall"] == 0
+    # Stars are not in the image; the data set has labels of some.
+    assert scores["object_hallucination"] == ("star" in captions[2].caption.split())
     # The encoder is not pruned, so its weights are counted separately.
     kernels = [v for v in finished_run.captioner.encoder.variables if v.path.endswith("kernel")]
     assert scores["encoder_weights"] == sum(np.prod(kernel.shape) for kernel in kernels)

@@ -1,5 +1,6 @@
 """Scores of captions, and files of captions in COCO's formats."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from tfsparsecap.inference.scoring import (
     as_rows,
     caption_texts,
     coco_results,
+    object_scores_of,
     scores_of,
     scores_table,
 )
@@ -112,6 +114,42 @@ def test_confidence_is_compared_with_the_captions():
     assert all_scores_of(german, ["BLEU"], rules=rules)["confidence"]["good"] == 0
 
 
+def test_objects_of_labelled_images_are_scored():
+    captions = [
+        ImageCaption("a", "a man and a cat", 0.0, ("two people",), labels=("person",)),
+        ImageCaption("b", "a dog", 0.0, ("a puppy on a bench",), labels=("bench",)),
+        ImageCaption("c", "a cow", 0.0, ("a cow",)),
+    ]
+    names = {"person", "cat", "dog", "bench", "cow"}
+    found = object_scores_of(captions, names)
+    assert found == {
+        "object_images": 2,
+        "object_recall": 1 / 2,
+        "object_hallucination": 1,
+        "object_hallucination_mentions": 2 / 3,
+        "CHAIR_s": 1 / 2,
+        "CHAIR_i": 1 / 3,
+    }
+    about = {"split": "test", "images": 3, "beam": 3, "CIDEr": 1.0, "exact_match": 0}
+    rows = scores_table({**about, **found})
+    assert [name for name, _ in rows][1:5] == [
+        "CIDEr",
+        "object recall",
+        "object hallucination",
+        "object hallucination, with references",
+    ]
+    assert [text for _, text in rows][2:5] == [
+        "50.0% of the captions name a labelled object (2 images with known labels)",
+        "100.0% of the captions name an object that is not labelled, as are 66.7% of the objects named",
+        "CHAIR_s 50.0%, CHAIR_i 33.3%",
+    ]
+    assert object_scores_of(captions[2:], names) == object_scores_of(captions, set()) == {}
+    rows = as_rows(captions)
+    assert [row["labels"] for row in rows] == [("person",), ("bench",), None]
+    again, _ = coco_results(rows, json.loads(json.dumps(rows)))
+    assert again == captions
+
+
 def test_quick_scores_start_no_java_and_list_images_without_references(commands):
     commands("java", "raise SystemExit('it was started')")
     captions = [ImageCaption("a", "a dog", 0.0, ("a dog",)), ImageCaption("b", "x", 0.0, ("!",))]
@@ -152,6 +190,12 @@ def test_training_captions_are_read():
         ([{"image_id": 1, "caption": float("nan")}], REFERENCES, "image 1 of the results has no caption"),
         ([{"image_id": 1, "caption": "x"}] * 2, REFERENCES, r"more than one caption of 1 image \(1\)"),
         ([], [{"image_id": 1, "references": ["a", 2]}], "image 1 of the references has no caption"),
+        (
+            [],
+            [{"image_id": 1, "caption": "x", "labels": "dog"}],
+            "labels of image 1 of the references are not",
+        ),
+        ([], [{"image_id": 1, "caption": "x", "labels": [1]}], "labels of image 1 of the references are not"),
         ([], [{"image_id": 1, "references": "a dog"}], "image 1 of the references has no caption"),
         ([], {"images": []}, "the references are not a list"),
         ([], ["x"], "entry 1 of the references"),

@@ -45,7 +45,7 @@ def caption_batches(sizes, monkeypatch):
     batches = [
         {"index": tf.range(end - size, end, dtype=tf.int64)} for size, end in zip(sizes, ends, strict=True)
     ]
-    records = [Record(str(number), Path(), (f"{number}",), "test") for number in range(sum(sizes))]
+    records = [Record(str(n), Path(), (f"{n}",), "test", (f"label {n}",)) for n in range(sum(sizes))]
     decoder = SlowToTrace()
     monkeypatch.setattr(splits, "time", decoder)
     words = SimpleNamespace(decode=lambda ids: str(ids[0]), to_words=lambda ids: ids, end_id=0, unknown_id=1)
@@ -55,6 +55,7 @@ def caption_batches(sizes, monkeypatch):
 
 def test_the_time_per_image_excludes_tracing(monkeypatch):
     captions, milliseconds, calls = caption_batches([2, 2, 2, 1], monkeypatch)
+    assert captions[3].labels == ("label 3",)
     assert [caption.caption for caption in captions] == list("0123456") and calls == [2, 2, 2, 1]
     # The caption of image 0 is the end token, that of image 1 the unknown word without an end.
     assert [caption.token_faults for caption in captions[:3]] == [(), (CUT, UNKNOWN_WORD), (CUT,)]
@@ -90,7 +91,7 @@ def test_a_file_captions_on_several_threads_in_order(monkeypatch):
         return np.full((size, size, 3), int(path.name), "uint8")
 
     monkeypatch.setattr(splits, "read_image", read_image)
-    records = [Record(f"i{number}", Path(str(number)), ("x",), "test") for number in range(13)]
+    records = [Record(f"i{number}", Path(str(number)), ("x",), "test", ("dog",)) for number in range(13)]
     for count in (1, 3):
         # No thread continues before all have started.
         together = threading.Barrier(count)
@@ -98,6 +99,7 @@ def test_a_file_captions_on_several_threads_in_order(monkeypatch):
         captions, milliseconds, speed = caption_with_file(files, records)
         assert [one.caption for one in captions] == [str(n) for n in range(13) if n != 3]
         assert {one.token_faults for one in captions} == {(CUT,)}
+        assert {one.labels for one in captions} == {("dog",)}
         assert [one.image_id for one in captions][2:4] == ["i2", "i4"]
         assert milliseconds >= 20 and 0 < speed < count / 0.02
 

@@ -223,8 +223,8 @@ def test_data_is_checked_before_training(tmp_path):
         check_data([config(**{"data.features": tmp_path / "none", "model.encoder": "null"})])
     check_data([load_config()])  # scenes are generated
     (tmp_path / "photos").mkdir()
-    for name in "ab":
-        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"{name}.png")
+    for name, colour in ("a", "red"), ("b", "blue"):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / "photos" / f"{name}.png")
     table = tmp_path / "photos" / "captions.csv"
     table.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,train\n")
     with pytest.raises(InputError, match="has no test split, on which a study"):

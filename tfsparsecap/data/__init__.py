@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tfsparsecap.data import coco, flickr, scenes, table
+from tfsparsecap.data.copies import copies_across_splits, described
 from tfsparsecap.data.records import CaptionData
-from tfsparsecap.errors import unknown_name
+from tfsparsecap.errors import InputError, unknown_name
 
 #: Data sources by the value of `data.kind`.
 SOURCES: dict[str, Callable[..., CaptionData]] = {
@@ -17,14 +18,17 @@ SOURCES: dict[str, Callable[..., CaptionData]] = {
 
 
 def load(kind: str, *arguments: Any, **options: Any) -> CaptionData:
-    """Loads the records of a data set with `SOURCES[kind]`.
+    """Loads the records of a data set with `SOURCES[kind]`, and looks for photographs in two splits.
+
+    MS-COCO's splits are published: a copy in two of them is a note.
 
     Args:
         kind: `"coco"`, `"flickr"`, `"table"` or `"scenes"`.
         arguments, options: see that source.
 
     Raises:
-        InputError: the kind is unknown, or the data cannot be read.
+        InputError: the kind is unknown, the data cannot be read, or the same photograph is in two splits,
+            perhaps under two names.
 
     Examples:
         >>> len(load("scenes", "few_scenes", train=6, validation=1, test=1).records)
@@ -32,4 +36,10 @@ def load(kind: str, *arguments: Any, **options: Any) -> CaptionData:
     """
     if kind not in SOURCES:
         raise unknown_name("data.kind", kind, SOURCES)
-    return SOURCES[kind](*arguments, **options)
+    data = SOURCES[kind](*arguments, **options)
+    pairs = copies_across_splits(data.records)
+    if pairs and kind == "coco":
+        data.notes.append(described(data, pairs))
+    elif pairs:
+        raise InputError(f"{described(data, pairs)}: put both into one split, or remove one of them")
+    return data

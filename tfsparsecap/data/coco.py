@@ -4,10 +4,12 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from tfsparsecap.data import flickr
+from tfsparsecap.data.coco_labels import image_labels, instance_files
 from tfsparsecap.data.records import (
     FRACTIONS,
     SPLIT_NAMES,
@@ -58,7 +60,8 @@ def load(
     The id of an image is its MS-COCO number (`"391895"`), as in the names of bottom-up features, or its file
     name if it has no number. Image files are searched for at the path in the caption file, relative to
     `folder` or to `images/` in it; then in those folders themselves, in `YEAR_FOLDERS` and in
-    `flickr.IMAGE_FOLDERS`; also under their names of 2017.
+    `flickr.IMAGE_FOLDERS`; also under their names of 2017. The labels of an image are the categories that
+    `instances_*.json` has of it, if these files are in `annotations/` or in `folder`.
 
     Args:
         folder: contains the caption files, and the images if they are needed.
@@ -118,7 +121,9 @@ def load(
         first = f"; the first: {bad.skipped[0]}" if bad.skipped else ""
         raise InputError(f"{named} has no image with captions that can be used: correct it{first}")
 
+    labels = image_labels(instance_files(folder, files))
     records, notes = _split(found, source, seed, fractions)
+    records = [replace(record, labels=labels.get(record.image_id)) for record in records]
     if not_used:
         notes.append(f"{not_used} images of the split restval are not used because of data.restval=skip")
     return CaptionData(folder.resolve().name, records, bad.skipped, notes)

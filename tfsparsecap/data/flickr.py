@@ -147,13 +147,13 @@ def _captions(path: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
     else:
         advice = "its first line must be image,caption (CSV); for other formats use data.kind=table"
         rows = csv_rows(path, ("image", "caption", ""), bad, advice)
-    for where, name, texts, _ in rows:
-        name = unicodedata.normalize("NFC", name.strip())
-        for caption in map(clean_caption, texts or [""]):
+    for row in rows:
+        name = unicodedata.normalize("NFC", row.image.strip())
+        for caption in map(clean_caption, row.captions or [""]):
             if caption:
                 yield name, caption
             else:
-                bad.add(where, f"the caption of {name} is empty")
+                bad.add(row.where, f"the caption of {name} is empty")
 
 
 def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords) -> Iterator[Row]:
@@ -163,7 +163,7 @@ def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords)
             continue
         match = pattern.fullmatch(line)
         if match and match[1].strip():
-            yield f"{path} line {number}", match[1], [match[2]], ""
+            yield Row(f"{path} line {number}", match[1], [match[2]], "")
         else:
             bad.add(f"{path} line {number}", "it has no image name and caption")
 

@@ -46,12 +46,14 @@ class Record:
         image: path of the file.
         captions: its reference captions.
         split: one of `SPLITS`.
+        labels: names of the objects in the image; None if they are unknown.
     """
 
     image_id: str
     image: Path
     captions: tuple[str, ...]
     split: str
+    labels: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,10 @@ class CaptionData:
         if name not in SPLITS:
             raise unknown_name("split", name, SPLITS)
         return [record for record in self.records if record.split == name]
+
+    def label_names(self) -> set[str]:
+        """The names of all labels."""
+        return {name for record in self.records for name in record.labels or ()}
 
     def summary(self) -> str:
         """One line: images and captions of each split, and the number of skipped records."""

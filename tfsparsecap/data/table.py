@@ -7,7 +7,7 @@ import os
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tfsparsecap.data.records import (
     FRACTIONS,
@@ -30,6 +30,7 @@ TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
 # Longer than any caption: Python's default stops at 131072 characters.
 _LONGEST_FIELD = 1 << 24
 _STRAY_QUOTATION_MARK = 'it has a quotation mark (") without its partner: remove it, or write it twice'
+_LABELS = "labels"
 _CSV_ADVICE = "set data.image_column or data.caption_column"
 
 
@@ -49,9 +50,11 @@ def load(
 
     A row of the table contains an image's path, one caption, and optionally its split (`train`, `validation`
     or `test`; also `val`, `dev` and `restval`). An image may have any number of rows. In JSONL every line is
-    an object, or the file is one list of objects; `captions` may contain a list instead of `caption`. If the
-    split column is missing or empty, the images are split at random by `fractions` and `seed`, and `notes`
-    mentions it.
+    an object, or the file is one list of objects; `captions` may contain a list instead of `caption`.
+    `labels`, if it is there, names the objects in the image: in JSONL a list of strings, or null if they are
+    unknown; in CSV names with `|` between them, `|` alone if there are none, or nothing if they are unknown.
+    An image has the labels of all its rows. If the split column is missing or empty, the images are split at
+    random by `fractions` and `seed`, and `notes` mentions it.
 
     Args:
         folder: paths in the table are relative to it, or to `Images/` or `images/` in it.
@@ -67,7 +70,8 @@ def load(
 
     Raises:
         InputError: folder or table are missing, empty or have another format; a column is missing; no row can
-            be used; an image is in two splits.
+            be used; an image is in two splits; labels are no names, or the table has splits and no training
+            image has a label of the others.
 
     Examples:
         >>> data = load("my_photos", "captions.csv", caption_column="text")  # doctest: +SKIP
@@ -82,7 +86,8 @@ def load(
     paths: dict[str, Path] = {}
     splits: dict[str, str] = {}
     names: dict[str, str] = {}
-    for where, name, texts, split in read(table, columns, bad):
+    labels: dict[str, dict[str, None]] = {}
+    for where, name, texts, split, row_labels in read(table, columns, bad):
         path = paths.get(name) or _image(folder, name) or (folder / name if images == "ignore" else None)
         if path is not None:
             # Another spelling of a path is not another image, which could be in another split.
@@ -102,6 +107,8 @@ def load(
             )
         splits[name] = before or split
         paths[name] = path
+        if row_labels is not None:
+            labels.setdefault(name, {}).update(dict.fromkeys(row_labels))
         found = list(filter(_has_words, map(clean_caption, texts)))
         if found:
             captions.setdefault(name, []).extend(found)
@@ -111,16 +118,34 @@ def load(
         first = f"; the first: {bad.skipped[0]}" if bad.skipped else ""
         raise InputError(f"{table} has no row with an image of {folder} and a caption: correct it{first}")
     notes = []
-    if not any(splits[name] for name in captions):
+    has_splits = any(splits[name] for name in captions)
+    if not has_splits:
         splits, note = seeded_splits(captions, seed, table.name, fractions)
         notes.append(note)
     records = []
     for name, texts in captions.items():
         if splits[name]:
-            records.append(Record(name, paths[name], tuple(texts), splits[name]))
+            found_labels = tuple(labels[name]) if name in labels else None
+            records.append(Record(name, paths[name], tuple(texts), splits[name], found_labels))
         else:
             bad.add(name, f"it has no split in {table.name} while other images have one")
+    if has_splits:
+        _check_labels(table, records)
     return CaptionData(folder.resolve().name, records, bad.skipped, notes)
+
+
+def _check_labels(table: Path, records: list[Record]) -> None:
+    """Misspelt labels, and labels of another set, show in labels that no training image has."""
+    of_split: dict[str, set[str]] = {}
+    for record in records:
+        of_split.setdefault(record.split, set()).update(record.labels or ())
+    known = of_split.pop("train", set())
+    for split, names in of_split.items():
+        if known and (unknown := sorted(names - known)):
+            raise InputError(
+                f"{table} has labels in the {split} split that no training image has ({shown(unknown)}): use"
+                " the same names in all splits"
+            )
 
 
 def _table(folder: Path, table: str | os.PathLike | None) -> Path:
@@ -152,8 +177,14 @@ def _image(folder: Path, name: str) -> Path | None:
     return None
 
 
-#: Where a row is, its image, its captions and its split.
-Row = tuple[str, str, list[str], str]
+class Row(NamedTuple):
+    """Where a row of a table is, its image, captions and split, and the labels of its image."""
+
+    where: str
+    image: str
+    captions: list[str]
+    split: str
+    labels: list[str] | None = None
 
 
 def csv_rows(
@@ -179,7 +210,7 @@ def csv_rows(
     _, header, error = next(records, (0, [], ""))
     if error:
         raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL")
-    spelled = {column.casefold(): column for column in columns if column not in header}
+    spelled = {column.casefold(): column for column in (*columns, _LABELS) if column not in header}
     header = [spelled.get(name.strip().casefold(), name) for name in header]
     if not header:
         raise InputError(f"{table} is empty: give a table with images and captions")
@@ -209,7 +240,9 @@ def csv_rows(
         elif surplus:
             bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
             continue
-        yield where, name, texts, row.get(split_column, "").strip()
+        labels = row.get(_LABELS, "").strip()
+        found = list(filter(_has_words, map(clean_caption, labels.split("|")))) if labels else None
+        yield Row(where, name, texts, row.get(split_column, "").strip(), found)
 
 
 def _csv_records(lines: Sequence[str], format: dict[str, Any]) -> Iterator[tuple[int, list[str], str]]:
@@ -264,7 +297,7 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
             continue
         texts: Any = row.get(caption_column, row.get("captions", []))
         texts = [texts] if isinstance(texts, str) else texts
-        split = row.get(split_column) or ""
+        split, labels = row.get(split_column) or "", row.get(_LABELS)
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             bad.add(
                 where,
@@ -273,7 +306,20 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         elif not isinstance(split, str):
             bad.add(where, f"{split_column!r} of {shown([row[image_column]])} is not a string")
         else:
-            yield where, row[image_column].strip(), texts, split.strip()
+            names = _json_labels(labels, f"{where}: {_LABELS!r} of {shown([row[image_column]])}")
+            yield Row(where, row[image_column].strip(), texts, split.strip(), names)
+
+
+def _json_labels(labels: Any, where: str) -> list[str] | None:
+    if labels is None:
+        return None
+    if isinstance(labels, list) and all(isinstance(label, str) for label in labels):
+        labels = list(map(clean_caption, labels))
+        if all(map(_has_words, labels)):
+            return labels
+    raise InputError(
+        f'{where} is not a list of names: write one, such as ["dog", "person"], or null if they are unknown'
+    )
 
 
 def _json_records(table: Path, bad: BadRecords) -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs, stack
-from tfsparsecap.inference.scoring import ImageCaption, scores_of
+from tfsparsecap.inference.scoring import ImageCaption, object_scores_of, scores_of
 from tfsparsecap.inference.splits import caption_records, left_out, records_of
 from tfsparsecap.metrics.sentence_faults import token_faults
 from tfsparsecap.model_summary.nonzeros import weight_counts
@@ -152,9 +152,9 @@ class FinishedRun(CaptionGenerator):
 
         Returns:
             The content of `scores_SPLIT.json`: `split`, `images`, `left_out` (ids of images that could not
-            be read), `beam`, the scores, `ms_per_image` (on this machine, in batches, including reading,
-            without tracing), the `weight_counts`, and, if these leave out the encoder, `encoder_weights`
-            and `encoder_nonzero_weights`; and the captions.
+            be read), `beam`, the scores, those of `object_scores_of`, `ms_per_image` (on this machine, in
+            batches, including reading, without tracing), the `weight_counts`, and, if these leave out the
+            encoder, `encoder_weights` and `encoder_nonzero_weights`; and the captions.
 
         Raises:
             InputError: the split is empty or cannot be read.
@@ -171,6 +171,7 @@ class FinishedRun(CaptionGenerator):
             "left_out": left_out(records, captions),
             "beam": decoder.beam,
             **scorer(captions),
+            **object_scores_of(captions, data.label_names()),
             "ms_per_image": milliseconds,
             **self._counts(),
         }

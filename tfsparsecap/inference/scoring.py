@@ -1,7 +1,7 @@
 """Scores of captions, and the files that captions are in."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from tfsparsecap.data.records import clean_caption, shown
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.confidence import NOT_SURE, is_good, reliability
 from tfsparsecap.metrics.caption_statistics import caption_statistics
+from tfsparsecap.metrics.objects import Labelled, object_scores
 from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match
 from tfsparsecap.metrics.sentence_faults import fault_statistics, text_faults
 from tfsparsecap.metrics.tokenize import light_tokenize
@@ -26,7 +27,7 @@ class ImageCaption:
 
     `score` is the sum of the log-probabilities of its tokens, `token_faults` is what its text does not show
     (see `metrics.sentence_faults`), `confidence` is the probability that it is good (see `confidence`), or
-    None.
+    None; `labels` are the names of the objects in the image, or None.
     """
 
     image_id: str
@@ -35,6 +36,7 @@ class ImageCaption:
     references: tuple[str, ...]
     token_faults: tuple[str, ...] = ()
     confidence: float | None = None
+    labels: tuple[str, ...] | None = None
 
     def faults(self, rules: SearchOptions | None = None) -> tuple[str, ...]:
         """Why it is incomplete or repetitive, see `metrics.sentence_faults`."""
@@ -118,6 +120,17 @@ def all_scores_of(
     }
 
 
+def object_scores_of(captions: Iterable[ImageCaption], names: Collection[str]) -> dict[str, float]:
+    """Object recall and hallucination, see `metrics.objects.object_scores`; empty without labels.
+
+    Args:
+        captions: those of images without known labels are left out.
+        names: of all objects that are labelled in the data set.
+    """
+    known = (Labelled(one.caption, one.labels, one.references) for one in captions if one.labels is not None)
+    return object_scores(known, names) if names else {}
+
+
 def _by_image(
     captions: Iterable[ImageCaption],
 ) -> tuple[dict[str, Sequence[str]], dict[str, str], list[str]]:
@@ -152,6 +165,7 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [("captions", f"{scores['split']}, {scores['images']} images{beam}{_remarks(scores)}")]
     names = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "SPICE")
     rows += [(name, f"{scores[name]:.3f}") for name in names if name in scores]
+    rows += _object_rows(scores)
     for name, reason in scores.get("not_computed", {}).items():
         rows.append((_NEW if name == "uniqueness" else name, f"not computed: {reason}"))
     rows.append(("exact matches", f"{scores['exact_match']:.1%}"))
@@ -190,6 +204,22 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
     if "seconds" in scores:
         seconds = ", ".join(f"{name} {taken:.1f}" for name, taken in scores["seconds"].items())
         rows.append(("seconds of scoring", seconds))
+    return rows
+
+
+def _object_rows(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """Object recall and hallucination."""
+    rows, name = [], "object hallucination"
+    if "object_recall" in scores:
+        text = f"{scores['object_recall']:.1%} of the captions name a labelled object"
+        rows.append(("object recall", f"{text} ({scores['object_images']} images with known labels)"))
+    if "object_hallucination" in scores:
+        text = f"{scores['object_hallucination']:.1%} of the captions name an object that is not labelled"
+        united = f"CHAIR_s {scores['CHAIR_s']:.1%}"
+        if "CHAIR_i" in scores:
+            text += f", as are {scores['object_hallucination_mentions']:.1%} of the objects named"
+            united += f", CHAIR_i {scores['CHAIR_i']:.1%}"
+        rows += [(name, text), (f"{name}, with references", united)]
     return rows
 
 
@@ -235,7 +265,8 @@ def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int
     Args:
         results: `[{"image_id": …, "caption": …}, …]`.
         references: `{"annotations": [{"image_id": …, "caption": …}, …]}` or only the list; an entry with a
-            list `references`, as in `captions_SPLIT.json`, counts with that.
+            list `references`, as in `captions_SPLIT.json`, counts with that; one with `labels`, a list of the
+            objects in the image or null, gives the image these labels.
 
     Returns:
         The captions, and the number of images with references but no caption. Results for a part of a data
@@ -246,9 +277,12 @@ def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int
             have no image in common.
     """
     by_image: dict[str, list[str]] = {}
+    labels: dict[str, tuple[str, ...]] = {}
     for image_id, row in _rows(references, "the references"):
         texts = row.get("references", [row.get("caption")])
         by_image.setdefault(image_id, []).extend(_texts(texts, image_id, "the references"))
+        if row.get("labels") is not None:
+            labels[image_id] = _labels(row["labels"], image_id)
     captions: dict[str, str] = {}
     repeated = []
     for image_id, row in _rows(results, "the results"):
@@ -269,7 +303,10 @@ def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int
             f"the references lack {_images(unknown)} of the results: remove these results, or give the"
             " references of the same data set"
         )
-    found = [ImageCaption(image, text, 0.0, tuple(by_image[image])) for image, text in captions.items()]
+    found = [
+        ImageCaption(image, text, 0.0, tuple(by_image[image]), labels=labels.get(image))
+        for image, text in captions.items()
+    ]
     return found, len(by_image) - len(captions)
 
 
@@ -306,6 +343,15 @@ def _texts(texts: Any, image_id: str, name: str) -> list[str]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"image {shown([image_id])} of {name} has no caption string: give COCO's format")
     return [clean_caption(text) for text in texts]
+
+
+def _labels(labels: Any, image_id: str) -> tuple[str, ...]:
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise InputError(
+            f"the labels of image {shown([image_id])} of the references are not a list of strings: give one,"
+            " or null"
+        )
+    return tuple(map(clean_caption, labels))
 
 
 def _images(image_ids: list[str]) -> str:

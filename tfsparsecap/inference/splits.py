@@ -14,7 +14,7 @@ from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import NO_CAPTION, TFLiteCaptioner
 from tfsparsecap.inference.generate import Caption
-from tfsparsecap.inference.scoring import ImageCaption
+from tfsparsecap.inference.scoring import ImageCaption, object_scores_of
 from tfsparsecap.metrics.sentence_faults import token_faults
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def caption_records(
                 record = records[index]
                 faults = token_faults(ids, words.end_id, words.unknown_id)
                 text = words.decode(ids)
-                captions.append(ImageCaption(record.image_id, text, float(score), record.captions, faults))
+                about = (record.image_id, text, float(score), record.captions, faults)
+                captions.append(ImageCaption(*about, labels=record.labels))
             bar.update(len(token_ids))
             now = time.perf_counter()
             if decoder.traces == traces:
@@ -128,7 +129,8 @@ def caption_with_file(
         if not found:  # an empty caption counts
             found = [Caption("", NO_CAPTION, confidence=None if captioner.calibration is None else 0.0)]
         text, score, faults, confidence = found[0]
-        return ImageCaption(record.image_id, text, score, record.captions, faults, confidence), seconds
+        best = ImageCaption(record.image_id, text, score, record.captions, faults, confidence, record.labels)
+        return best, seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:
         captioner = free.get()
@@ -189,6 +191,7 @@ def evaluate_file(
         "left_out": left_out(records, captions),
         "beam": captioner.metadata.get("beam"),
         **scorer(captions),
+        **object_scores_of(captions, data.label_names()),
         "ms_per_image": milliseconds,
         "images_per_second": speed,
         "threads": threads,

@@ -24,7 +24,8 @@ def load_data(config: Config) -> CaptionData:
     """The data set of a run; scenes are generated if their folder does not exist yet.
 
     Raises:
-        InputError: the folder is missing or has another layout, see `tfsparsecap.data`.
+        InputError: the folder is missing or has another layout, or a photograph is in two splits, see
+            `tfsparsecap.data`.
     """
     data = config.data
     options = data_options(config)
@@ -33,7 +34,7 @@ def load_data(config: Config) -> CaptionData:
     if data.kind in ("coco", "table") and config.model.encoder is None:
         options["images"] = "ignore"
     folder = None if data.folder is None else Path(data.folder).expanduser()
-    return sources.SOURCES[data.kind](folder, **options)
+    return sources.load(data.kind, folder, **options)
 
 
 def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
