@@ -2,9 +2,10 @@
 
 Generates images of coloured shapes, trains a dense and a sparse captioner on them, exports both, and
 captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and a sheet of
-captioned images. Both captioners are trained as in the quickstart (python -m tfsparsecap.train); the sparse
-one is pruned, and also learns from the dense one (training.teacher). In a clone of the project, a captioner
-that comes with it captions three photographs before.
+captioned images. The dense captioner is trained as in the quickstart (python -m tfsparsecap.train); the
+sparse one starts from it, keeps its encoder, and is pruned in one epoch while it also learns from it
+(training.teacher). In a clone of the project, a captioner that comes with it captions three photographs
+before.
 
 examples:
   python -m tfsparsecap.demo
@@ -32,13 +33,21 @@ from typing import Any
 from tfsparsecap.captioners import NAMES, captioner_path
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, make_folder
 
-# Name of the run and the file, changes to the quickstart, and format of the export. The sparse captioner also
-# learns from the dense one, see `_changes`.
+# Name of the run and the file, changes to the quickstart, and format of the export. The sparse captioner has the
+# encoder of the dense one, whose features are computed once.
 _MODELS = {
     "dense": (["pruning=null"], "dense"),
-    "sparse": (["pruning.sparsity=0.9", "pruning.block_shape=[16,1]"], "auto"),
+    "sparse": (
+        [
+            "pruning.sparsity=0.9",
+            "pruning.block_shape=[16,1]",
+            "training.epochs=1",
+            "model.encoder.trainable=false",
+        ],
+        "auto",
+    ),
 }
 # Key, title and format of each row of the final table, and the name of the ratio dense / sparse ("": none).
 _ROWS = (
@@ -162,13 +171,14 @@ def _config(name: str, settings: list[str], folder: Path):
     """The quickstart with the user's changes and those of the model."""
     from tfsparsecap.settings.files import load_config
 
-    return load_config(None, [*settings, *_changes(name, folder), f"name={name}"])
+    return load_config(None, [*_changes(name, settings, folder), f"name={name}"])
 
 
-def _changes(name: str, folder: Path) -> list[str]:
-    """Changes to the quickstart that make a model."""
-    teacher = f"training.teacher={json.dumps(str(folder / 'dense'), ensure_ascii=False)}"
-    return [*_MODELS[name][0], *([teacher] if name == "sparse" else [])]
+def _changes(name: str, settings: list[str], folder: Path) -> list[str]:
+    """Changes to the quickstart that make a model: its own, the user's, and the dense model to learn from."""
+    dense = json.dumps(str(folder / "dense"), ensure_ascii=False)
+    taught = [f"training.start_from={dense}", f"training.teacher={dense}"]
+    return [*_MODELS[name][0], *settings, *(taught if name == "sparse" else [])]
 
 
 def _train(config, options: argparse.Namespace, console) -> Path:
@@ -176,7 +186,7 @@ def _train(config, options: argparse.Namespace, console) -> Path:
     from tfsparsecap.runs.run_folder import RunFolder
     from tfsparsecap.training.run import train_run
 
-    settings = shlex.join([*options.settings, *_changes(config.name, options.folder)])
+    settings = shlex.join(_changes(config.name, options.settings, options.folder))
     console.print(f"same as: python -m tfsparsecap.train {settings}", soft_wrap=True)
     folder = RunFolder(options.folder / config.name)
     resume = folder.config_file.is_file() and not options.again
@@ -265,6 +275,7 @@ def _caption_photographs(folder: Path, console) -> None:
     from tfsparsecap.inference import load
     from tfsparsecap.reports.image_sheet import CaptionedImage, draw_sheet
 
+    make_folder(folder)
     captioner, images, sheet = load(), [], folder / "photographs.png"
     for photograph in sorted(_PHOTOGRAPHS.glob("*.jpg")):
         best = captioner.generate(photograph)[0]

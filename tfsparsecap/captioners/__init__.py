@@ -1,4 +1,7 @@
-"""The captioners that come with the package: `.tflite` files, trained on Flickr8k; see docs/models.md."""
+"""The captioners that come with the package: `.tflite` files, trained on Flickr8k, for non-commercial use.
+
+docs/models.md has their scores and weaknesses.
+"""
 
 import os
 from pathlib import Path
