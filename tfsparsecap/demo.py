@@ -35,8 +35,8 @@ from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.files import atomic_write, make_folder
 
-# Name of the run and the file, changes to the quickstart, and format of the export. The sparse captioner has the
-# encoder of the dense one, whose features are computed once.
+# Name of the run and the file, changes to the quickstart, and format of the export. The sparse captioner has
+# the encoder of the dense one, whose features are computed once.
 _MODELS = {
     "dense": (["pruning=null"], "dense"),
     "sparse": (
@@ -277,8 +277,9 @@ def _caption_photographs(folder: Path, console) -> None:
 
     make_folder(folder)
     captioner, images, sheet = load(), [], folder / "photographs.png"
-    for photograph in sorted(_PHOTOGRAPHS.glob("*.jpg")):
-        best = captioner.generate(photograph)[0]
+    photographs = sorted(_PHOTOGRAPHS.glob("*.jpg"))
+    for photograph, captions in zip(photographs, captioner.stream(photographs), strict=True):
+        best = captions[0]
         sure = "" if best.confidence is None else f", {best.confidence:.0%} sure"
         images.append(CaptionedImage(photograph, f"{best.text}{sure}"))
         console.print(f"  {photograph.name}: {best.text}{sure}", soft_wrap=True)
