@@ -28,7 +28,7 @@ APK_WANTED := $(APP)/build/wanted.txt
 APK_MADE_WITH := $(APP)/build/made_with.txt
 # Folders as well, so that a deleted file counts as a change.
 APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/pom.xml \
-  $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
+  $(wildcard tfsparsecap/captioners/*.tflite) $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
 
 # Without compiled files, each process takes 9 seconds to import TensorFlow instead of 3.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,8 +40,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
 	@echo
-	@echo "Start with 'make demo': it installs everything into $(VENV), draws images, trains on them,"
-	@echo "and captions new images with a dense and a 90 % sparse captioner (about seven minutes)."
+	@echo "Start with 'make demo': it installs everything into $(VENV), captions photographs, draws images,"
+	@echo "trains on them, and captions new ones with a dense and a 90 % sparse captioner (about five minutes)."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
@@ -57,7 +57,7 @@ help: ## Show this help
 
 setup: $(READY) ## Install everything into .venv (the other targets do this themselves)
 
-demo: $(READY) ## Draw images, train, prune to 90 %, export and caption; ends with a table and an image
+demo: $(READY) ## Caption photographs; draw images, train, prune to 90 %, export and caption them
 	$(BIN)/python -m tfsparsecap.demo
 
 # Tests that run files on TFLite 2.16.1 for Android (tests/runtimes) are skipped with a message without these packages:

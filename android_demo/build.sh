@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the app without the Android SDK, with aapt2, zipalign and apksigner from Debian, and Maven.
 # `make apk` calls `build.sh apk FILE`, which runs all steps; Maven calls the other steps. Variables:
-#   APK_MODEL, APK_DENSE            bundles to package instead of those in models/; `make apk` checks them
+#   APK_MODEL, APK_DENSE            bundles to package instead of the project's; `make apk` checks them
 #   APK_KEYSTORE, APK_KEY_ALIAS     release key; without one, a debug key is created and reused
 #   KEYSTORE_PASSWORD               its password; the script asks for it if the variable is not set
 #   MAVEN_ARGS                      additional arguments of mvn, such as -o (offline)
@@ -9,6 +9,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 main=$here/app/src/main
+shipped=$here/../tfsparsecap/captioners
 target=$here/app/target
 aar=$here/runtime/target/aar
 unsigned=$target/apk/unsigned.apk
@@ -44,7 +45,7 @@ runtime() {
     printf '%s\n' "$digest" >"$aar/digest"
 }
 
-# Provides the models as assets: the user's bundles, or those in models/.
+# Provides the models as assets: the user's bundles, or those of the package and the dense twin of the first.
 models() {
     local new=$target/assets.new
     rm -rf "$new"
@@ -53,7 +54,9 @@ models() {
         cp "$APK_MODEL" "$new/sparse.tflite"
         if [[ -n ${APK_DENSE:-} ]]; then cp "$APK_DENSE" "$new/dense.tflite"; fi
     else
-        tar -xJf "$here/models/models.tar.xz" -C "$new"
+        cp "$shipped/good.tflite" "$new/sparse.tflite"
+        cp "$shipped/small.tflite" "$new/small.tflite"
+        xz -dc "$here/models/dense.tflite.xz" >"$new/dense.tflite"
     fi
     rm -rf "$target/assets"
     mv "$new" "$target/assets"

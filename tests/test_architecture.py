@@ -17,6 +17,7 @@ BENCHMARKS = REPOSITORY / "benchmarks"
 # captioners, stands before `data`, because it defines the ids of the special tokens.
 ORDER = [
     "tfsparsecap.errors",
+    "tfsparsecap.captioners",
     "tfsparsecap.locks",
     "tfsparsecap.child_processes",
     "tfsparsecap.files",

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,13 +122,58 @@ def test_with_a_beam_all_captions_are_printed(capsys, photos, exported):
 
 
 def test_paths_that_are_not_captioners_are_refused(capsys, photos):
+    (photos / "text.tflite").write_text("Dear all")
     for path, message in (
         (photos / "absent.tflite", "No such file or directory; give a run folder"),
-        (photos / "a.jpg", "is not a .tflite file"),
-        (photos, "run folder"),
+        ("runs/absent", "cannot read runs/absent: No such file or directory; give a run folder"),
+        ("excellent", "an exported .tflite file, good or small"),
+        (photos / "text.tflite", "is not a .tflite file"),
     ):
         assert exit_code(path, photos / "a.jpg") == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "captioner", "images"),
+    [
+        ("a.jpg", "good", "a.jpg"),
+        ("a.jpg b.png", "good", "a.jpg b.png"),
+        ("absent.jpg b.png", "good", "absent.jpg b.png"),
+        ("photos b.png", "good", "photos b.png"),
+        ("good a.jpg", "good", "a.jpg"),
+        ("small a.jpg b.png", "small", "a.jpg b.png"),
+        ("--json small --beam 8 a.jpg", "small", "a.jpg"),
+        ("run a.jpg", "run", "a.jpg"),
+        ("x.tflite a.jpg", "x.tflite", "a.jpg"),
+        ("runs/absent a.jpg", "runs/absent", "a.jpg"),
+        ("run --features photos 391895", "run", "391895"),
+    ],
+)
+def test_without_a_captioner_all_arguments_are_images(photos, monkeypatch, given, captioner, images):
+    monkeypatch.chdir(photos)
+    (photos / "photos").mkdir()
+    (photos / "run").mkdir()
+    (photos / "run" / "config.yaml").touch()
+    found = caption.arguments(given.split())
+    assert (found.captioner, found.images) == (captioner, images.split())
+
+
+def test_a_folder_with_the_name_of_a_captioner_has_images(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    (photos / "good").mkdir()
+    assert caption.arguments(["good", "a.jpg"]).images == ["good", "a.jpg"]
+
+
+@pytest.mark.parametrize("given", ["good", "x.tflite"])
+def test_a_captioner_without_an_image_is_an_error(capsys, given):
+    assert exit_code(given) == 2
+    assert f"give image files, or folders of them, after {given}" in capsys.readouterr().err
+
+
+def test_the_captioner_of_the_package_captions_a_photograph(capsys):
+    photograph = Path(__file__).parents[1] / "docs" / "images" / "photographs" / "astronaut.jpg"
+    assert exit_code(photograph) == 0
+    assert len(capsys.readouterr().out.split()) > 3
 
 
 def test_a_run_folder_captions_with_its_model(capsys, photos, tiny_run):

@@ -125,10 +125,10 @@ def test_runs_files_results_and_sheet_are_written(finished):
 
 
 @pytest.mark.slow
-def test_photographs_are_captioned_by_the_captioner_of_the_app(finished):
+def test_photographs_are_captioned_before_the_training(finished):
     output, folder = finished
-    captions = output[output.index("5 of 5") :]
-    assert re.search(r"astronaut\.jpg: a \w+ .*sure", captions)
+    captions = output[: output.index("1 of 4")]
+    assert re.search(r"astronaut\.jpg: \w+ .*sure", captions)
     with Image.open(folder / "photographs.png") as sheet:
         assert sheet.width > 600
 
@@ -170,15 +170,16 @@ def test_other_folders_are_not_deleted(options):
     assert (options.folder / "dense" / "thesis.tex").exists()
 
 
-def test_dense_and_sparse_settings_differ_only_in_pruning_and_the_teacher(tmp_path):
+def test_the_sparse_captioner_starts_from_the_dense_one_and_learns_from_it(tmp_path):
     folder = tmp_path / "a: [folder] é"
     dense, sparse = (demo._config(name, [], folder) for name in ("dense", "sparse"))
     assert dense.pruning is None
     assert sparse.pruning.sparsity == 0.9 and sparse.pruning.block_shape == (16, 1)
+    assert sparse.training.start_from == str(folder / "dense")
     assert sparse.training.teacher == [str(folder / "dense")]
-    training = dense.training.model_copy(update={"teacher": sparse.training.teacher})
-    changes = {"pruning": sparse.pruning, "training": training, "name": "sparse"}
-    assert dense.model_copy(update=changes) == sparse
+    assert (sparse.data, sparse.model) == (dense.data, dense.model)
+    assert sparse.training.epochs < dense.training.epochs
+    assert demo._config("sparse", ["training.epochs=7"], folder).training.epochs == 7
 
 
 def test_commands_print_json(tmp_path, monkeypatch):

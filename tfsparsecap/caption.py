@@ -1,9 +1,16 @@
-"""python -m tfsparsecap.caption: captions images with a trained run or an exported file.
+"""python -m tfsparsecap.caption: captions images with a captioner of the package, a run or a file.
+
+The captioner is `good` or `small`, which come with the package, the folder of a trained run, or a .tflite
+file. Without one, `good` captions the images.
 
 Images (JPEG, PNG, WebP, …) can have any size. An image that cannot be read is reported, and the others
 are captioned.
 
 examples:
+  python -m tfsparsecap.caption photo.jpg
+      with `good`
+  python -m tfsparsecap.caption small photos/
+      all images in a folder with `small`, which is faster
   python -m tfsparsecap.caption model.tflite photo.jpg
       an exported file, on the runtime of phones
   python -m tfsparsecap.caption runs/quickstart photos/ --beam 3
@@ -12,7 +19,7 @@ examples:
       five sampled captions
   python -m tfsparsecap.caption runs/updown --features FOLDER 391895 184613
       images given by their region features
-  python -m tfsparsecap.caption model.tflite photo.jpg --json
+  python -m tfsparsecap.caption photo.jpg --json
       machine-readable output
 """
 
@@ -21,6 +28,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfsparsecap.captioners import NAMES, captioner_path
 from tfsparsecap.command import (
     DONE,
     WRONG_INPUT,
@@ -43,7 +51,10 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     options = parser(__doc__)
     options.add_argument(
-        "captioner", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
+        "captioner",
+        nargs="?",
+        metavar="runs/NAME|FILE.tflite|good|small",
+        help=f"a trained run, an exported file, or a captioner of the package (default: {NAMES[0]})",
     )
     options.add_argument(
         "images", nargs="+", metavar="IMAGE", help="image files and folders of them; with --features, ids"
@@ -71,7 +82,23 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     sampling.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same captions")
     options.add_argument("--json", action="store_true", help="print a JSON list of captions with scores")
-    return options.parse_args(argv)
+    given = options.parse_intermixed_args(argv)
+    first = given.captioner or given.images[0]
+    # A name without a suffix that does not exist is more likely a wrong captioner than a wrong image.
+    is_captioner = _is_captioner(first) or not (os.path.lexists(first) or os.path.splitext(first)[1])
+    if given.captioner is None and _is_captioner(first):
+        raise InputError(f"there is no image to caption: give image files, or folders of them, after {first}")
+    if given.captioner is not None and not (is_captioner or given.features):
+        given.images = [first, *given.images]
+        given.captioner = None
+    given.captioner = given.captioner or NAMES[0]
+    return given
+
+
+def _is_captioner(argument: str) -> bool:
+    """Whether an argument is the folder of a run, a file, or the name of a captioner of the package."""
+    path = captioner_path(argument)
+    return path.suffix == ".tflite" or os.path.lexists(path / "config.yaml")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,9 +2,10 @@
 
 Generates images of coloured shapes, trains a dense and a sparse captioner on them, exports both, and
 captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and a sheet of
-captioned images. Both captioners are trained as in the quickstart (python -m tfsparsecap.train); the sparse
-one is pruned, and also learns from the dense one (training.teacher). In a clone of the project, the
-captioner of the Android app, trained on Flickr8k, then captions three photographs.
+captioned images. The dense captioner is trained as in the quickstart (python -m tfsparsecap.train); the
+sparse one starts from it, and is pruned in one more epoch, in which it also learns from it
+(training.teacher). In a clone of the project, a captioner that comes with it captions three photographs
+before.
 
 examples:
   python -m tfsparsecap.demo
@@ -24,21 +25,20 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfsparsecap.captioners import NAMES, captioner_path
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_write
+from tfsparsecap.files import atomic_write, make_folder
 
-# Name of the run and the file, changes to the quickstart, and format of the export. The sparse captioner also
-# learns from the dense one, see `_changes`.
+# Name of the run and the file, changes to the quickstart, and format of the export.
 _MODELS = {
     "dense": (["pruning=null"], "dense"),
-    "sparse": (["pruning.sparsity=0.9", "pruning.block_shape=[16,1]"], "auto"),
+    "sparse": (["pruning.sparsity=0.9", "pruning.block_shape=[16,1]", "training.epochs=1"], "auto"),
 }
 # Key, title and format of each row of the final table, and the name of the ratio dense / sparse ("": none).
 _ROWS = (
@@ -50,10 +50,8 @@ _ROWS = (
     ("ms", "ms per caption", "{:.2f}", "x faster"),
 )
 _IMAGES_ON_SHEET = 16
-# In a clone of the project; its photographs are free.
-_CLONE = Path(__file__).parents[1]
-_SHIPPED = _CLONE / "android_demo" / "models" / "models.tar.xz"
-_PHOTOGRAPHS = _CLONE / "docs" / "images" / "photographs"
+# In a clone of the project; they are free.
+_PHOTOGRAPHS = Path(__file__).parents[1] / "docs" / "images" / "photographs"
 _TIMED_RUNS = 64
 _SHEET = "sheet.png"
 
@@ -91,17 +89,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     repeats = several if options.seeds > 1 else [(options.folder, [])]
     for folder, seed in repeats:
         _configs([*options.settings, *seed], folder)
-    start_tensorflow()
     from rich.console import Console
 
     start = time.monotonic()
     console = Console(highlight=False)
-    steps = 5 if _SHIPPED.is_file() else 4
+    if _PHOTOGRAPHS.is_dir():
+        console.rule("[bold]Captioning photographs", align="left")
+        _caption_photographs(options.folder, console)
+    start_tensorflow()
     results, image = [], Path()
     for folder, seed in repeats:
         changes = {"folder": folder, "settings": [*options.settings, *seed]}
         given = argparse.Namespace(**{**vars(options), **changes})
-        found, image = _train_and_export(given, console, steps)
+        found, image = _train_and_export(given, console)
         results.append(found)
     console.print()
     console.print(_table(results))
@@ -117,24 +117,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"Caption one yourself: python -m tfsparsecap.caption {first / 'sparse.tflite'} {image}",
         soft_wrap=True,
     )
-    if _SHIPPED.is_file():
-        console.rule(f"[bold]{steps} of {steps}: captioning photographs", align="left")
-        _caption_photographs(options.folder, console)
 
 
 def _configs(settings: list[str], folder: Path) -> dict[str, Any]:
     return {name: _config(name, settings, folder) for name in _MODELS}
 
 
-def _train_and_export(options: argparse.Namespace, console: Any, steps: int) -> tuple[dict[str, dict], Path]:
+def _train_and_export(options: argparse.Namespace, console: Any) -> tuple[dict[str, dict], Path]:
     """Trains both captioners in `options.folder`, exports and compares them; returns results and an image."""
     from tfsparsecap.settings.build import load_data
 
     configs, runs, files = _configs(options.settings, options.folder), {}, {}
     for number, (name, config) in enumerate(configs.items(), 1):
-        console.rule(f"[bold]{number} of {steps}: training the {name} captioner", align="left")
+        console.rule(f"[bold]{number} of 4: training the {name} captioner", align="left")
         runs[name] = _train(config, options, console)
-    console.rule(f"[bold]3 of {steps}: exporting", align="left")
+    console.rule("[bold]3 of 4: exporting", align="left")
     for name, folder in runs.items():
         files[name] = options.folder / f"{name}.tflite"
         command = ["--tflite", str(folder), "--format", _MODELS[name][1], "--output", str(files[name])]
@@ -145,7 +142,7 @@ def _train_and_export(options: argparse.Namespace, console: Any, steps: int) -> 
             f"  {report['bytes'] / 1e3:,.0f} KB; {check['equal']:.0%} of {check['samples']} captions equal"
             " those of the Keras model"
         )
-    console.rule(f"[bold]4 of {steps}: captioning held-out images with both files", align="left")
+    console.rule("[bold]4 of 4: captioning held-out images with both files", align="left")
     records = load_data(configs["sparse"]).split("test")
     captions = {name: _captions(file, records) for name, file in files.items()}
     command = [*map(str, files.values()), "--runs", str(_TIMED_RUNS)]
@@ -165,13 +162,14 @@ def _config(name: str, settings: list[str], folder: Path):
     """The quickstart with the user's changes and those of the model."""
     from tfsparsecap.settings.files import load_config
 
-    return load_config(None, [*settings, *_changes(name, folder), f"name={name}"])
+    return load_config(None, [*_changes(name, settings, folder), f"name={name}"])
 
 
-def _changes(name: str, folder: Path) -> list[str]:
-    """Changes to the quickstart that make a model."""
-    teacher = f"training.teacher={json.dumps(str(folder / 'dense'), ensure_ascii=False)}"
-    return [*_MODELS[name][0], *([teacher] if name == "sparse" else [])]
+def _changes(name: str, settings: list[str], folder: Path) -> list[str]:
+    """Changes to the quickstart that make a model: its own, the user's, and the dense model to learn from."""
+    dense = json.dumps(str(folder / "dense"), ensure_ascii=False)
+    taught = [f"training.start_from={dense}", f"training.teacher={dense}"]
+    return [*_MODELS[name][0], *settings, *(taught if name == "sparse" else [])]
 
 
 def _train(config, options: argparse.Namespace, console) -> Path:
@@ -179,7 +177,7 @@ def _train(config, options: argparse.Namespace, console) -> Path:
     from tfsparsecap.runs.run_folder import RunFolder
     from tfsparsecap.training.run import train_run
 
-    settings = shlex.join([*options.settings, *_changes(config.name, options.folder)])
+    settings = shlex.join(_changes(config.name, options.settings, options.folder))
     console.print(f"same as: python -m tfsparsecap.train {settings}", soft_wrap=True)
     folder = RunFolder(options.folder / config.name)
     resume = folder.config_file.is_file() and not options.again
@@ -264,32 +262,28 @@ def _mean(values: Sequence[float], shown: str) -> str:
 
 
 def _caption_photographs(folder: Path, console) -> None:
-    """Captions photographs with the captioner of the Android app; prints them and draws a sheet."""
-    from tfsparsecap.data.images import read_image
-    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    """Captions photographs with the first captioner of the package; prints them and draws a sheet."""
+    from tfsparsecap.inference import load
     from tfsparsecap.reports.image_sheet import CaptionedImage, draw_sheet
 
-    file, sheet = folder / "photographs.tflite", folder / "photographs.png"
-    with tarfile.open(_SHIPPED) as archive:
-        shipped = archive.extractfile("sparse.tflite")
-        assert shipped is not None  # a regular file of the project
-        atomic_write(file, shipped.read())
-    captioner, images = TFLiteCaptioner(file), []
-    for photograph in sorted(_PHOTOGRAPHS.glob("*.jpg")):
-        best = captioner.caption(read_image(photograph, captioner.image_size or 0))[0]
+    make_folder(folder)
+    captioner, images, sheet = load(), [], folder / "photographs.png"
+    photographs = sorted(_PHOTOGRAPHS.glob("*.jpg"))
+    for photograph, captions in zip(photographs, captioner.stream(photographs), strict=True):
+        best = captions[0]
         sure = "" if best.confidence is None else f", {best.confidence:.0%} sure"
         images.append(CaptionedImage(photograph, f"{best.text}{sure}"))
         console.print(f"  {photograph.name}: {best.text}{sure}", soft_wrap=True)
+    size = captioner_path(NAMES[0]).stat().st_size
     draw_sheet(
         images,
         sheet,
         title="Photographs",
-        subtitle=f"A captioner of {file.stat().st_size / 1e6:.1f} MB, trained on Flickr8k.",
+        subtitle=f"A captioner of {size / 1e6:.1f} MB, trained on Flickr8k.",
         columns=len(images),
     )
     console.print(
-        f"Captioned photographs: [bold]{sheet}[/]\n"
-        f"Caption your own: python -m tfsparsecap.caption {file} PHOTO.jpg",
+        f"Captioned photographs: [bold]{sheet}[/]\nCaption your own: python -m tfsparsecap.caption PHOTO.jpg",
         soft_wrap=True,
     )
 

@@ -14,8 +14,8 @@ examples:
       another split, another beam
   python -m tfsparsecap.evaluate runs/quickstart/model.tflite
       the exported file, on the data of its run
-  python -m tfsparsecap.evaluate FILE.tflite --config configs/flickr8k_good.yaml --data ~/flickr8k
-      an exported file in another place, on the data of a configuration
+  python -m tfsparsecap.evaluate good --config configs/flickr8k_good.yaml --data ~/flickr8k
+      a captioner of the package, or a file in another place, on the data of a configuration
   python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json
       captions of any origin
   python -m tfsparsecap.evaluate runs/quickstart --spice
@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfsparsecap.captioners import captioner_path
 from tfsparsecap.command import (
     add_search_options,
     only_json_on_stdout,
@@ -61,7 +62,10 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
     options = parser(__doc__)
     options.add_argument(
-        "captioner", nargs="?", metavar="runs/NAME|FILE.tflite", help="a trained run or an exported file"
+        "captioner",
+        nargs="?",
+        metavar="runs/NAME|FILE.tflite|good|small",
+        help="a trained run, an exported file, or a captioner that comes with the package",
     )
     options.add_argument(
         "--split", default="test", choices=("train", "validation", "test"), help="default: test"
@@ -207,7 +211,7 @@ def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]
 
 
 def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
-    path = Path(given.captioner)
+    path = captioner_path(given.captioner)
     from tfsparsecap.inference.bundle import TFLiteCaptioner
 
     captioner = TFLiteCaptioner(path)

@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfsparsecap.captioners import captioner_path
 from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
 
@@ -52,7 +53,13 @@ _WIDE = 110
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser(__doc__)
-    options.add_argument("files", nargs="*", type=Path, metavar="FILE.tflite", help="files, reference first")
+    options.add_argument(
+        "files",
+        nargs="*",
+        type=captioner_path,
+        metavar="FILE.tflite",
+        help="files, reference first; good and small are the captioners that come with the package",
+    )
     options.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
     options.add_argument("--runs", type=int, default=30, metavar="N", help="runs of each file (default: 30)")
     inputs = options.add_mutually_exclusive_group()

@@ -10,6 +10,8 @@ multiplied directly; (DENSIFY) and (DEQUANTIZE) mean that weights are made dense
 examples:
   python -m tfsparsecap_export.inspect model.tflite
       tables
+  python -m tfsparsecap_export.inspect good small
+      the captioners that come with the package
   python -m tfsparsecap_export.inspect mine.tflite theirs.tflite
       one after the other
   python -m tfsparsecap_export.inspect model.tflite --json
@@ -18,8 +20,8 @@ examples:
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
+from tfsparsecap.captioners import captioner_path
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
 from tfsparsecap.errors import InputError
 
@@ -27,7 +29,9 @@ from tfsparsecap.errors import InputError
 def main(argv: Sequence[str] | None = None) -> int:
     """Shows the files; one that cannot be read is reported, and the others are still shown."""
     options = parser(__doc__)
-    options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="files to inspect")
+    options.add_argument(
+        "files", nargs="+", type=captioner_path, metavar="FILE.tflite", help="files to inspect, good or small"
+    )
     options.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
     given = options.parse_args(argv)
     from tfsparsecap_export.contents_tables import as_dict, shown

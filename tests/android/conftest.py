@@ -1,5 +1,6 @@
 """A copy of the app's sources, and the APK built in it."""
 
+import lzma
 import os
 import re
 import shutil
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tfsparsecap.captioners import captioner_path
 
 from ..runtimes import tflite_2_16
 
@@ -26,6 +29,13 @@ TOOLS = {
     "gcc": "gcc libc6-dev",
 }
 _SECONDS = 900
+
+
+def app_models() -> dict[str, bytes]:
+    """The models in the app, by their names there."""
+    dense = lzma.decompress((REPOSITORY / "android_demo" / "models" / "dense.tflite.xz").read_bytes())
+    good, small = (captioner_path(name).read_bytes() for name in ("good", "small"))
+    return {"sparse.tflite": good, "small.tflite": small, "dense.tflite": dense}
 
 
 def require_tools() -> None:
@@ -51,6 +61,10 @@ class Checkout:
                 path / folder,
                 ignore=shutil.ignore_patterns("target", "build", "__pycache__", ".debug.keystore"),
             )
+        shipped = "tfsparsecap/captioners"
+        shutil.copytree(
+            REPOSITORY / shipped, path / shipped, ignore=shutil.ignore_patterns("*.py", "__pycache__")
+        )
         shutil.copy(REPOSITORY / "Makefile", path)
         self._put_examples()
         # `make` finds the environment of these tests as its own, completely installed.

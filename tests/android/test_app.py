@@ -6,7 +6,6 @@ import re
 import shutil
 import struct
 import subprocess
-import tarfile
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ..runtimes import tflite_2_16
-from .conftest import REPOSITORY
+from .conftest import REPOSITORY, app_models
 
 pytestmark = pytest.mark.slow
 
@@ -137,9 +136,7 @@ def test_models_and_libraries_are_uncompressed_and_page_aligned(apk):
 
 
 def test_apk_contains_the_models_of_the_repository(apk):
-    with tarfile.open(REPOSITORY / "android_demo" / "models" / "models.tar.xz") as archive:
-        expected = {file.name: archive.extractfile(file).read() for file in archive}
-    assert assets(apk) == expected
+    assert assets(apk) == app_models()
 
 
 def test_apk_contains_tflites_native_libraries(apk):

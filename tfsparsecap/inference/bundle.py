@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tfsparsecap.captioners import NAMES
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.files import DAMAGE
 from tfsparsecap.inference.confidence import Calibration, caption_length
@@ -36,6 +37,7 @@ _IDENTIFIER = b"TFL3"
 # Limits far above any real file: they keep a malicious archive from filling the memory.
 _MAX_BYTES = {DESCRIPTION: 4 << 20, VOCABULARY: 16 << 20}
 _MAX_FILES = 1000
+_ADVICE = f"give a run folder, an exported .tflite file, {' or '.join(NAMES)}"
 _ENTRY = b"PK\x01\x02"
 
 
@@ -80,9 +82,7 @@ def _content(path: Path) -> bytes:
     """The bytes of a .tflite file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(
-                f"cannot read {path}: it is not a file; give a run folder or an exported .tflite file"
-            )
+            raise InputError(f"cannot read {path}: it is not a file; {_ADVICE}")
         with path.open("rb") as file:
             start = file.read(8)
             if start[4:] != _IDENTIFIER:
@@ -92,9 +92,7 @@ def _content(path: Path) -> bytes:
         if isinstance(error, InputError):
             raise
         reason = getattr(error, "strerror", None) or str(error) or "it is larger than the memory"
-        raise InputError(
-            f"cannot read {path}: {reason}; give a run folder or an exported .tflite file"
-        ) from error
+        raise InputError(f"cannot read {path}: {reason}; {_ADVICE}") from error
 
 
 def _read_parts(content: bytes, path: Path) -> tuple[dict, list[str], bool]:

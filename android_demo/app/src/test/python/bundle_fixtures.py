@@ -3,7 +3,8 @@
 import contextlib
 import functools
 import hashlib
-import tarfile
+import lzma
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,12 @@ from ai_edge_litert import interpreter
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.write import make_bundle
 
+from tfsparsecap.captioners import captioner_path
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 
-MODELS = Path(__file__).resolve().parents[4] / "models" / "models.tar.xz"
+DENSE = Path(__file__).resolve().parents[4] / "models" / "dense.tflite.xz"
 SIDE, BEAMS, LENGTH = 4, 3, 4
 DESCRIPTION = {
     "format_version": 1,
@@ -79,10 +81,13 @@ def captions_of_100(photos: Path) -> dict:
 
 @contextlib.contextmanager
 def app_models() -> Iterator[dict[str, Path]]:
-    """Unpacks the app's models, by name, while the context is open."""
-    with tempfile.TemporaryDirectory() as name, tarfile.open(MODELS) as archive:
-        archive.extractall(name, filter="data")
-        yield {path.name: path for path in sorted(Path(name).glob("*.tflite"))}
+    """The app's models, by their names there, while the context is open."""
+    with tempfile.TemporaryDirectory() as name, lzma.open(DENSE) as packed:
+        dense = Path(name) / "dense.tflite"
+        with dense.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
+        good, small = map(captioner_path, ("good", "small"))
+        yield {dense.name: dense, "small.tflite": small, "sparse.tflite": good}
 
 
 def digest(path: Path) -> str:
