@@ -217,7 +217,12 @@ def named_objects(caption: str, names: Collection[str] = SYNONYMS.keys()) -> lis
         >>> named_objects("Two men on bikes eat hot dogs near unicorns.", ["person", "dog", "unicorn"])
         ['person', 'unicorn']
     """
-    return _named(caption, _phrases(_all_folded(names)))
+    return _named(caption, _phrases_of(tuple(names)))
+
+
+@functools.lru_cache(maxsize=8)
+def _phrases_of(names: tuple[str, ...]) -> dict[tuple[str, ...], str]:
+    return _phrases(_all_folded(names))
 
 
 def _named(caption: str, phrases: Mapping[tuple[str, ...], str]) -> list[str]:
@@ -240,7 +245,6 @@ def _all_folded(names: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(None, map(_folded, names)))
 
 
-@functools.lru_cache(maxsize=8)
 def _phrases(names: frozenset[str]) -> dict[tuple[str, ...], str]:
     """The words of a phrase -> the object of `names` that it means, or "" for something else."""
     meanings: dict[str, str] = {}
