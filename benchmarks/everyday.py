@@ -1,48 +1,49 @@
 """python -m benchmarks.everyday: one table with Flickr8k and everyday photographs, to train on both.
 
 Writes FOLDER/captions.jsonl and links to the images, which data.kind=table reads: all splits of Flickr8k and
-of the photographs, with their captions and labels. Photographs without captions, and training photographs
-with only one, get captions of other photographs: those that fit best to what the photograph shows and to its
-labels, and that name none of the 80 categories that it is not labelled with.
+of the photographs, with their captions and labels. Training images also get captions that were found or
+written for them. They are saved in everyday_captions.jsonl.xz, and can be made anew:
+  --encoder  photographs with fewer than two captions get those captions of other photographs that fit best
+             to what they show and to their labels
+  --teacher  all training images get captions that a captioner with a larger encoder writes
+No such caption names one of MS-COCO's 80 categories that the photograph is not labelled with.
 
 examples:
-  python -m benchmarks.everyday everyday --flickr8k FLICKR8K --photographs COCO_EVERYDAY --encoder DINOV2.onnx
-      photographs of which some have captions, and captions of others:
-      captions.jsonl, photographs_without_captions.jsonl and text/coco_captions.jsonl.gz
+  python -m benchmarks.everyday everyday --flickr8k FLICKR8K --photographs COCO_EVERYDAY
+      photographs, some with captions (captions.jsonl), others without (photographs_without_captions.jsonl)
   python -m benchmarks.everyday everyday --flickr8k FLICKR8K --coco COCO
       MS-COCO's official files (docs/data.md), whose photographs all have captions
+  python -m benchmarks.everyday ranked --flickr8k FLICKR8K --photographs COCO_EVERYDAY --encoder DINOV2.onnx
+      ranks captions (text/coco_captions.jsonl.gz), and writes features for the teacher into ranked/features
+  python -m tfsparsecap.train --config configs/everyday_teacher.yaml data.folder=ranked
+  python -m benchmarks.everyday ranked --flickr8k FLICKR8K --photographs COCO_EVERYDAY \\
+      --encoder DINOV2.onnx --teacher runs/everyday_teacher --save benchmarks/everyday_captions.jsonl.xz
+      lets the teacher write captions, too, and saves all that were found or written
 """
 
 import contextlib
-import gzip
-import itertools
+import functools
 import json
+import lzma
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from benchmarks.caption_ranking import CaptionRanker, Photographs
+import tfsparsecap as sc
+from benchmarks.ranked_captions import fits_labels, pooled_features, ranked_captions, write_feature_maps
 from tfsparsecap import data as sources
-from tfsparsecap.command import parser, print_table, run
-from tfsparsecap.data.images import read_image
+from tfsparsecap.command import parser, run
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path, atomic_write, make_folder, read_text
-from tfsparsecap.metrics.objects import named_objects
-from tfsparsecap.metrics.scores import compute_scores
+from tfsparsecap.files import DAMAGE, atomic_write, make_folder, read_text
 
-_CAPTIONS = 5
-# Captions among which those are looked for that name no wrong object.
-_CANDIDATES = 60
-# Weight of the similarity of labels (Jaccard index), chosen on the validation split.
-_LABEL_WEIGHT = 0.4
-_MEAN, _DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-_BATCH = 16
+#: Captions that were found or written, by image.
+SAVED = Path(__file__).with_name("everyday_captions.jsonl.xz")
+# Width of the teacher's beam search, and how many of its captions are used: those that name no wrong object.
+_BEAM, _WRITTEN = 8, 5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,213 +54,149 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = parser(__doc__)
     options.add_argument("folder", type=Path, help="where to write")
-    options.add_argument(
-        "--flickr8k", type=Path, required=True, metavar="FOLDER", help="Flickr8k, see docs/data.md"
-    )
-    options.add_argument(
-        "--photographs", type=Path, metavar="FOLDER", help="a table with labels, and more files"
-    )
+    options.add_argument("--flickr8k", type=Path, required=True, metavar="FOLDER", help="Flickr8k")
+    options.add_argument("--photographs", type=Path, metavar="FOLDER", help="everyday photographs")
     options.add_argument("--coco", type=Path, metavar="FOLDER", help="MS-COCO, instead of --photographs")
     options.add_argument(
         "--encoder",
         type=Path,
         metavar="FILE.onnx",
-        help="a network from images [N, 3, 224, 224], normalised as for ImageNet, to a map of features, whose"
-        " mean and maximum the ranking of captions uses; the better, the better the captions",
+        help="a network from images [N, 3, 224, 224], normalised as for ImageNet, to a map of features: ranks"
+        " captions by its features",
     )
+    options.add_argument("--teacher", metavar="runs/NAME", help="a captioner of these features")
+    options.add_argument("--save", type=Path, metavar="FILE.jsonl.xz", help="where to save the captions")
     given = options.parse_args(argv)
     if (given.photographs is None) == (given.coco is None):
         raise InputError("give the everyday photographs, either as --photographs or as --coco")
-    if given.photographs is not None and given.encoder is None:
-        raise InputError(
-            "--photographs needs --encoder, a network that describes them, such as DINOv2 as .onnx"
-        )
-    flickr = sources.load("flickr", given.flickr8k)
+    if given.encoder is None and (given.teacher or given.save):
+        raise InputError("--teacher and --save are for captions that are made anew: give --encoder, too")
+    if given.encoder is not None and given.coco is not None:
+        raise InputError("all photographs of --coco have captions: leave --encoder out")
+    flickr = _part("flickr8k", sources.load("flickr", given.flickr8k).records)
     if given.coco is not None:
-        everyday = sources.load("coco", given.coco).records
+        records = [*_part("photographs", sources.load("coco", given.coco).records), *flickr]
     else:
-        everyday = with_ranked_captions(given.photographs, given.encoder, given.folder)
-    write_table(given.folder, {"photographs": everyday, "flickr8k": flickr.records})
-    mixture = sources.load("table", given.folder)
-    print(mixture.summary())
+        photographs = _part("photographs", _photographs(given.photographs))
+        records = [*photographs, *flickr]
+        if given.encoder is None:
+            records = with_captions(records, read_captions(SAVED))
+        else:
+            texts = given.photographs / "text" / "coco_captions.jsonl.gz"
+            records = _made_anew(photographs, flickr, texts, given)
+    write_table(given.folder, records)
+    print(sources.load("table", given.folder).summary())
     return 0
 
 
-def write_table(folder: Path, parts: dict[str, Sequence[Record]]) -> None:
-    """Writes `captions.jsonl` and, in `images/`, a link to the images of each part.
+def _made_anew(photographs: list[Record], flickr: list[Record], texts: Path, given) -> list[Record]:
+    """All records, with captions that are found and written now."""
+    features = given.folder / "features"
+    write_feature_maps([*photographs, *flickr], given.encoder, features)
+    pooled = functools.partial(pooled_features, folder=features)
+    records = [*ranked_captions(photographs, texts, pooled), *flickr]
+    if given.teacher:
+        records = with_captions(records, written_captions(records, given.teacher, features))
+    if given.save:
+        save_captions(given.save, [*photographs, *flickr], records)
+    return records
+
+
+def written_captions(records: Sequence[Record], teacher: str, features: Path) -> dict[str, list[str]]:
+    """Captions that a captioner of region features writes for the images of the training split.
+
+    Args:
+        records: the images.
+        teacher: its run folder.
+        features: folder of the region features.
+    """
+    captioner, written = sc.load(teacher), {}
+    train = [record for record in records if record.split == "train"]
+    found = captioner.stream([record.image_id for record in train], beam=_BEAM, features=features)
+    for record, captions in zip(train, tqdm(found, total=len(train), unit="image"), strict=True):
+        if captions.error is not None:
+            raise captions.error
+        texts = [caption.text for caption in captions]
+        written[record.image_id] = [text for text in texts if fits_labels(text, record.labels)][:_WRITTEN]
+    return written
+
+
+def with_captions(records: Sequence[Record], more: Mapping[str, Sequence[str]]) -> list[Record]:
+    """The records with more captions of some images."""
+    return [
+        replace(record, captions=(*record.captions, *more.get(record.image_id, ()))) for record in records
+    ]
+
+
+def read_captions(path: Path) -> dict[str, list[str]]:
+    """What `save_captions` saved.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            return {row["image"]: row["captions"] for row in map(json.loads, lines)}
+    except (*DAMAGE, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): restore it with git") from error
+
+
+def save_captions(path: Path, before: Sequence[Record], after: Sequence[Record]) -> None:
+    """Saves the captions that records have after and did not have before."""
+    rows = [
+        {"image": new.image_id, "captions": new.captions[len(old.captions) :]}
+        for old, new in zip(before, after, strict=True)
+        if len(new.captions) > len(old.captions)
+    ]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    atomic_write(path, lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def write_table(folder: Path, records: Sequence[Record]) -> None:
+    """Writes `captions.jsonl`, and in `images/` a link to the folder of each part's images.
 
     Args:
         folder: created if missing.
-        parts: records by the name of the link.
+        records: with ids `PART/FILE`.
     """
-    lines = []
-    for name, records in parts.items():
-        root = Path(os.path.commonpath([record.image.absolute().parent for record in records]))
-        link = folder / "images" / name
-        make_folder(link.parent)
-        with contextlib.suppress(FileNotFoundError):
-            link.unlink()
-        link.symlink_to(root, target_is_directory=True)
-        for record in records:
-            row = {
-                "image": f"{name}/{record.image.absolute().relative_to(root).as_posix()}",
-                "captions": record.captions,
-                "split": record.split,
-                "labels": record.labels,
-            }
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    lines, linked = [], set()
+    for record in records:
+        part, _, name = record.image_id.partition("/")
+        if part not in linked:
+            linked.add(part)
+            link = folder / "images" / part
+            make_folder(link.parent)
+            with contextlib.suppress(FileNotFoundError):
+                link.unlink()
+            link.symlink_to(record.image.absolute().parents[name.count("/")], target_is_directory=True)
+        row = {"image": record.image_id, "captions": record.captions, "split": record.split}
+        lines.append(json.dumps({**row, "labels": record.labels}, ensure_ascii=False) + "\n")
     atomic_write(folder / "captions.jsonl", "".join(lines))
 
 
-def with_ranked_captions(photographs: Path, encoder: Path, cache: Path) -> list[Record]:
-    """The records of all photographs; those that lack captions get the best ones of other photographs.
-
-    Args:
-        photographs: folder of `captions.jsonl`, `photographs_without_captions.jsonl` and
-            `text/coco_captions.jsonl.gz`.
-        encoder: ONNX file of the network that computes the features.
-        cache: folder in which features are kept.
-    """
-    captioned = sources.load("table", photographs)
-    without = [
-        Record(row["image"], photographs / row["image"], (), "train", _labels(row))
-        for row in map(json.loads, read_text(photographs / "photographs_without_captions.jsonl").splitlines())
-    ]
-    text = _Text(photographs / "text" / "coco_captions.jsonl.gz")
-    train, validation = captioned.split("train"), captioned.split("validation")
-    wanting = [record for record in train if len(record.captions) == 1] + without
-    features = _features([*captioned.records, *without], encoder, cache)
-
-    def described(records: Sequence[Record]) -> Photographs:
-        rows = np.stack([features[record.image_id] for record in records])
-        return Photographs(rows, text.indicators([record.labels or () for record in records]))
-
-    ranker = CaptionRanker(described(train), [record.captions for record in train], text.captions)
-    print_table(
-        "captions of other photographs, CIDEr", _quality(validation, described(validation), ranker, text)
-    )
-    ranked = dict(
-        zip(
-            (record.image_id for record in wanting),
-            _best(wanting, described(wanting), ranker, text),
-            strict=True,
-        )
-    )
+def _part(part: str, records: Sequence[Record]) -> list[Record]:
+    """Records whose ids begin with the name of their part of the mixture."""
+    root = Path(os.path.commonpath([record.image.absolute().parent for record in records]))
     return [
-        replace(record, captions=(*record.captions, *ranked.get(record.image_id, ()))[:_CAPTIONS])
-        for record in [*captioned.records, *without]
+        replace(record, image_id=f"{part}/{record.image.absolute().relative_to(root).as_posix()}")
+        for record in records
     ]
 
 
-class _Text:
-    """Captions of other photographs, whose labels are known.
-
-    Attributes:
-        captions: all captions.
-        photograph: index of the photograph of each.
-        ids: ids of the photographs.
-        labels: indicators of their labels, float32 [photographs, K].
-    """
-
-    def __init__(self, path: Path) -> None:
+def _photographs(folder: Path) -> list[Record]:
+    """All photographs; those without captions are in the training split."""
+    without = folder / "photographs_without_captions.jsonl"
+    records = []
+    for number, line in enumerate(read_text(without).splitlines(), 1):
         try:
-            with gzip.open(path, "rt", encoding="utf-8") as lines:
-                rows = [json.loads(line) for line in lines]
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{path} cannot be read ({error}): copy it again") from error
-        names = sorted({name for row in rows for name in row["labels"] or ()})
-        self._column = {name: column for column, name in enumerate(names)}
-        self.captions = [caption for row in rows for caption in row["captions"]]
-        self.photograph = np.repeat(np.arange(len(rows)), [len(row["captions"]) for row in rows])
-        self.ids = [row["id"] for row in rows]
-        self.labels = self.indicators([row["labels"] or () for row in rows])
-
-    def indicators(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
-        """1 for each label of each photograph, else 0: float32 [N, K]."""
-        found = np.zeros((len(labels), len(self._column)), np.float32)
-        for row, names in zip(found, labels, strict=True):
-            row[[self._column[name] for name in names if name in self._column]] = 1
-        return found
-
-    def overlaps(self, labels: np.ndarray) -> np.ndarray:
-        """The Jaccard index of one photograph's labels [K] and those of each caption's photograph [M]."""
-        shared = self.labels @ labels
-        return (shared / np.maximum(self.labels.sum(1) + labels.sum() - shared, 1))[self.photograph]
-
-
-def _best(
-    records: Sequence[Record], photographs: Photographs, ranker: CaptionRanker, text: _Text
-) -> Iterator[list[str]]:
-    """For each photograph the captions that fit best, the best first."""
-    for start in tqdm(range(0, len(records), 256), desc="ranking captions", unit="256 photographs"):
-        part = slice(start, start + 256)
-        labels = photographs.labels[part]
-        scores = ranker.similarities(Photographs(photographs.features[part], labels))
-        for record, row, own in zip(records[part], scores, labels, strict=True):
-            row = row + _LABEL_WEIGHT * text.overlaps(own)
-            best = np.argpartition(-row, _CANDIDATES)[:_CANDIDATES]
-            best = best[np.argsort(-row[best])]
-            others = [i for i in best if text.ids[text.photograph[i]] != Path(record.image_id).stem]
-            found = dict.fromkeys(text.captions[i] for i in others)
-            fitting = (caption for caption in found if _fits(caption, record.labels))
-            yield list(itertools.islice(fitting, _CAPTIONS)) or list(found)[:_CAPTIONS]
-
-
-def _fits(caption: str, labels: Sequence[str] | None) -> bool:
-    return labels is None or set(named_objects(caption)) <= set(labels)
-
-
-def _quality(
-    records: Sequence[Record], photographs: Photographs, ranker: CaptionRanker, text: _Text
-) -> list[tuple[str, str]]:
-    """CIDEr of the first ranked caption of photographs with captions, and of one that has the same labels."""
-    random = np.random.default_rng(0)
-    ranked = [captions[0] for captions in _best(records, photographs, ranker, text)]
-    alike = []
-    for labels in photographs.labels:
-        overlaps = text.overlaps(labels)
-        alike.append(text.captions[random.choice(np.flatnonzero(overlaps == overlaps.max()))])
-    references = {number: record.captions for number, record in enumerate(records)}
-    return [
-        (
-            name,
-            f"{compute_scores(references, dict(enumerate(found)), ['CIDEr'], 'light').values['CIDEr']:.3f}",
-        )
-        for name, found in (
-            ("one with the most similar labels, at random", alike),
-            ("the first ranked", ranked),
-        )
-    ]
-
-
-def _labels(row: dict[str, Any]) -> tuple[str, ...] | None:
-    return None if row["labels"] is None else tuple(row["labels"])
-
-
-def _features(records: Sequence[Record], encoder: Path, cache: Path) -> dict[str, np.ndarray]:
-    """Mean and maximum of each photograph's feature map, float32 [2 D], kept in `features.npz`."""
-    import onnxruntime
-
-    make_folder(cache)
-    kept, names = cache / "features.npz", [record.image_id for record in records]
-    if kept.is_file():
-        with np.load(kept) as arrays:
-            if arrays["names"].tolist() == names and str(arrays["encoder"]) == encoder.name:
-                return dict(zip(names, arrays["features"], strict=True))
-    if not encoder.is_file():
-        raise InputError(f"there is no file {encoder}: give the network as --encoder FILE.onnx")
-    session = onnxruntime.InferenceSession(str(encoder))
-    rows = []
-    for start in tqdm(range(0, len(records), _BATCH), desc="describing photographs", unit="16 photographs"):
-        images = np.stack([read_image(record.image, 224) for record in records[start : start + _BATCH]])
-        scaled = ((images - np.array(_MEAN)) / np.array(_DEVIATION)).astype(np.float32)
-        (maps,) = session.run(None, {session.get_inputs()[0].name: scaled.transpose(0, 3, 1, 2)})
-        cells = maps.reshape(len(maps), -1, maps.shape[-1])
-        rows.append(np.concatenate([cells.mean(1), cells.max(1)], axis=1))
-    found = np.concatenate(rows)
-    with atomic_path(kept) as temporary, temporary.open("wb") as file:
-        np.savez(file, names=names, encoder=encoder.name, features=found)
-    return dict(zip(names, found, strict=True))
+            row = json.loads(line)
+            labels = None if row["labels"] is None else tuple(row["labels"])
+            records.append(Record(row["image"], folder / row["image"], (), "train", labels))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{without} line {number} is no photograph with labels: copy the file again"
+            ) from error
+    return [*sources.load("table", folder).records, *records]
 
 
 if __name__ == "__main__":

@@ -2,14 +2,18 @@
 
 import gzip
 import json
+from types import SimpleNamespace
 
 import numpy as np
+import onnxruntime
 import pytest
 from PIL import Image
 
 from benchmarks import everyday
 from tfsparsecap import data as sources
+from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.generate import Caption, Captions
 
 _THINGS = ("dog", "bus", "cat", "boat")
 _COLOURS = ((90, 60, 30), (200, 20, 20), (120, 120, 120), (20, 60, 200))
@@ -24,6 +28,20 @@ def _photograph(path, kind, number):
 def _write(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+class _Colours:
+    """Instead of a large network: mean colours, in 2 x 2 cells."""
+
+    def __init__(self, path):
+        self._mix = np.random.default_rng(0).normal(size=(3, 16))
+
+    def get_inputs(self):
+        return [SimpleNamespace(name="image")]
+
+    def run(self, outputs, inputs):
+        colours = inputs["image"].mean((2, 3)) @ self._mix
+        return [np.broadcast_to(colours[:, None, None], (len(colours), 2, 2, 16))]
 
 
 @pytest.fixture
@@ -65,12 +83,8 @@ def folders(tmp_path, monkeypatch):
     with gzip.open(photographs / "text" / "coco_captions.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(row) + "\n" for row in text)
 
-    mix = np.random.default_rng(0).normal(size=(3, 16))
-
-    def colours(records, encoder, cache):
-        return {one.image_id: np.asarray(Image.open(one.image)).mean((0, 1)) @ mix for one in records}
-
-    monkeypatch.setattr(everyday, "_features", colours)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", _Colours)
+    (tmp_path / "colours.onnx").touch()
     return flickr, photographs, tmp_path / "mixture"
 
 
@@ -78,9 +92,9 @@ def folders(tmp_path, monkeypatch):
 def test_photographs_without_captions_get_fitting_ones(folders, capsys):
     flickr, photographs, mixture = folders
     arguments = [str(mixture), "--flickr8k", str(flickr), "--photographs", str(photographs)]
-    everyday.main([*arguments, "--encoder", "any.onnx"])
+    everyday.main([*arguments, "--encoder", str(mixture.parent / "colours.onnx")])
     printed = capsys.readouterr().out
-    assert "the first ranked" in printed and "train 43 images" in printed
+    assert "the first ranked one" in printed and "train 43 images" in printed
     data = sources.load("table", mixture)
     assert [len(data.split(split)) for split in ("train", "validation", "test")] == [43, 5, 6]
     records = {record.image_id: record for record in data.records}
@@ -104,7 +118,9 @@ def test_photographs_without_captions_get_fitting_ones(folders, capsys):
     [
         ([], "either as --photographs or as --coco"),
         (["--photographs", "p", "--coco", "c"], "either as --photographs or as --coco"),
-        (["--photographs", "p"], "needs --encoder"),
+        (["--photographs", "p", "--teacher", "runs/t"], "give --encoder, too"),
+        (["--photographs", "p", "--save", "s"], "give --encoder, too"),
+        (["--coco", "c", "--encoder", "e"], "leave --encoder out"),
     ],
 )
 def test_options_that_do_not_fit_together(tmp_path, options, message):
@@ -113,8 +129,43 @@ def test_options_that_do_not_fit_together(tmp_path, options, message):
     assert not (tmp_path / "mixture").exists()
 
 
-def test_damaged_text_is_reported(folders):
-    _, photographs, mixture = folders
+def test_damaged_files_are_reported(folders, tmp_path):
+    flickr, photographs, mixture = folders
+    arguments = [str(mixture), "--flickr8k", str(flickr), "--photographs", str(photographs)]
+    encoder = ["--encoder", str(tmp_path / "colours.onnx")]
     (photographs / "text" / "coco_captions.jsonl.gz").write_bytes(b"not gzip")
     with pytest.raises(InputError, match=r"coco_captions\.jsonl\.gz cannot be read"):
-        everyday.with_ranked_captions(photographs, photographs / "any.onnx", mixture)
+        everyday.main([*arguments, *encoder])
+    (photographs / "photographs_without_captions.jsonl").write_text("{}")
+    with pytest.raises(InputError, match="line 1 is no photograph with labels"):
+        everyday.main([*arguments, *encoder])
+    (tmp_path / "saved.xz").write_bytes(b"not xz")
+    with pytest.raises(InputError, match=r"saved\.xz cannot be read"):
+        everyday.read_captions(tmp_path / "saved.xz")
+
+
+def test_saved_captions_are_those_that_were_added(tmp_path):
+    before = [Record(name, tmp_path / name, ("a dog",), "train", None) for name in "abc"]
+    after = everyday.with_captions(before, {"a": ["a café", "a bar"], "c": ["a cat"]})
+    everyday.save_captions(tmp_path / "saved.xz", before, after)
+    assert everyday.read_captions(tmp_path / "saved.xz") == {"a": ["a café", "a bar"], "c": ["a cat"]}
+    assert everyday.with_captions(before, everyday.read_captions(tmp_path / "saved.xz")) == after
+
+
+def test_a_teacher_writes_captions_that_name_no_wrong_object(tmp_path, monkeypatch):
+    written = {"x/1.jpg": ["a dog with a cat", "a dog", "a brown dog"], "x/2.jpg": ["two boats"]}
+
+    class Teacher:
+        def stream(self, ids, *, beam, features):
+            assert beam == 8 and features == tmp_path
+            for name in ids:
+                yield Captions([Caption(text, -1.0) for text in written[name]], name)
+
+    monkeypatch.setattr(everyday.sc, "load", lambda path: Teacher())
+    records = [
+        Record("x/1.jpg", tmp_path / "1.jpg", (), "train", ("dog",)),
+        Record("x/2.jpg", tmp_path / "2.jpg", ("a boat",), "train", None),
+        Record("x/3.jpg", tmp_path / "3.jpg", ("a boat",), "test", None),
+    ]
+    found = everyday.written_captions(records, "runs/teacher", tmp_path)
+    assert found == {"x/1.jpg": ["a dog", "a brown dog"], "x/2.jpg": ["two boats"]}
