@@ -57,7 +57,10 @@ def beam_search(
     with sample_gates_once(captioner, training=False):
         memory = captioner.encode(inputs, training=False)
         state = captioner.initial_state(memory)
-        memory, state = tf.nest.map_structure(lambda x: _repeat(x, beam), (memory, state))
+        one_image = tf.nest.flatten(state)[0].shape[0] == 1
+        state = tf.nest.map_structure(lambda x: _repeat(x, beam), state)
+        if not (one_image and captioner.shares_memory):
+            memory = tf.nest.map_structure(lambda x: _repeat(x, beam), memory)
         return _search(captioner, memory, state, beam, max_length, rules)
 
 

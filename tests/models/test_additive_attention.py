@@ -81,6 +81,16 @@ def test_call_equals_stepping(captioner, inputs):
     np.testing.assert_allclose(logits, np.stack(repeated, axis=1), atol=1e-5)
 
 
+def test_captions_of_an_image_share_its_memory(captioner, inputs):
+    tokens = inputs["tokens"][:, 0]
+    memory = captioner.encode({"features": inputs["features"][:1]})
+    repeated = tf.nest.map_structure(lambda x: tf.repeat(x, 3, axis=0), memory)
+    state = captioner.initial_state(repeated)
+    np.testing.assert_allclose(
+        captioner.step(tokens, state, memory)[0], captioner.step(tokens, state, repeated)[0], atol=1e-5
+    )
+
+
 def test_call_with_sizes_unknown_to_the_graph(captioner, inputs):
     specs = {
         "features": tf.TensorSpec((None, None, None)),

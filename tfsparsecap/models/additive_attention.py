@@ -27,6 +27,8 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
         InputError: an unknown value of `share_attention`.
     """
 
+    shares_memory = True
+
     def __init__(
         self, vocabulary_size: int, *, attention_size: int, share_attention: str | None = None, **kwargs: Any
     ) -> None:
@@ -99,6 +101,8 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
     def weighted_mean(self, weights: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the mean of the features, weighted by [B, N]: [B, D]."""
         features = memory["features"] if "features" in memory else memory["keys"]
+        if features.shape[0] == 1:  # one product for all captions of an image
+            return ops.squeeze(ops.matmul(ops.expand_dims(weights, 0), features), axis=0)
         return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), features), axis=1)
 
     def attention_state(self, before: State, after: State) -> tf.Tensor:

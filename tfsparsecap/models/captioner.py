@@ -65,6 +65,8 @@ class Captioner(keras.Model):
     input_names: tuple[str, ...] = ("image", "features")
     #: Largest number of tokens in a caption; None is unlimited.
     max_length: int | None = None
+    #: Whether `step` takes the memory of one image for several captions of it, without repeating its row.
+    shares_memory = False
     built: bool
     #: Share of the target probability that the loss spreads over all tokens, in [0, 1).
     label_smoothing: float = 0.0

@@ -22,6 +22,9 @@ from tfsparsecap_export.samples import Sample
 SMALL_LAYER = 16384
 #: Versions of DEQUANTIZE for float16 and for int8 with one scale per channel.
 _FLOAT16_VERSION, _INT8_VERSION = 3, 5
+#: The first version of FULLY_CONNECTED that quantizes its inputs with a zero point. TFLite 2.16.1 refuses 12,
+#: which the converter sets for one scale per output, but computes it.
+_MULTIPLIED_VERSION = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +98,9 @@ def quantize_weights(
 ) -> tuple[bytes, list[LayerReport]]:
     """Stores the weights of convolutions and dense layers as int8 with one scale per output, or as float16.
 
-    Weights are converted to float32 when the file is loaded, and activations stay float32. If most weights
-    are zero, only the others are stored.
+    Dense layers and 1x1 convolutions multiply int8: the runtime quantizes the inputs of each pixel or token,
+    with a scale of its own. Other weights are converted to float32 when the file is loaded, and so are those
+    of layers that are mostly zero, of which only the others are stored.
 
     Args:
         content: a float32 file with one signature.
@@ -108,7 +112,7 @@ def quantize_weights(
         The bytes of the new file, and a report on each layer.
     """
     rounded = round_layers(content, samples, sources=sources)
-    return store_weights(content, rounded, samples=len(samples), keep_zeros=keep_zeros)
+    return store_weights(content, rounded, samples=len(samples), keep_zeros=keep_zeros, multiplied=True)
 
 
 def round_layers(
@@ -183,7 +187,12 @@ def note_on_shared(content: bytes) -> list[str]:
 
 
 def store_weights(
-    content: bytes, rounded: dict[int, Rounded], *, samples: int, keep_zeros: bool = False
+    content: bytes,
+    rounded: dict[int, Rounded],
+    *,
+    samples: int,
+    keep_zeros: bool = False,
+    multiplied: bool = False,
 ) -> tuple[bytes, list[LayerReport]]:
     """Stores rounded layers as int8, small ones as float16; see `quantize_weights`.
 
@@ -192,13 +201,15 @@ def store_weights(
         rounded: from `round_layers`.
         samples: number of inputs that they were rounded for.
         keep_zeros: whether to store zeros in any case.
+        multiplied: whether layers multiply int8 where that is possible; else the runtime converts all weights
+            to float32.
     """
     model = flatfile.read_model(content)
     expansions: list[schema.OperatorT] = []
     reports: list[LayerReport] = []
     for position, layer in enumerate(find_layers(model)):
         if position in rounded:
-            operators, report = store_layer(model, layer, rounded[position], samples, keep_zeros)
+            operators, report = store_layer(model, layer, rounded[position], samples, keep_zeros, multiplied)
             expansions += operators
             reports += report
     model.subgraphs[0].operators = [*expansions, *model.subgraphs[0].operators]
@@ -207,9 +218,17 @@ def store_weights(
 
 
 def store_layer(
-    model: schema.ModelT, layer: Layer, rounded: Rounded, samples: int, keep_zeros: bool
+    model: schema.ModelT,
+    layer: Layer,
+    rounded: Rounded,
+    samples: int,
+    keep_zeros: bool,
+    multiplied: bool = False,
 ) -> tuple[list[schema.OperatorT], list[LayerReport]]:
-    """Stores the weights of a layer in place; returns what expands them, and a report if they changed."""
+    """Stores the weights of a layer in place; returns what expands them, and a report if they changed.
+
+    The arguments are those of `store_weights`.
+    """
     if layer.weights.size >= SMALL_LAYER:
         quantization = rounded.quantization(layer.channel_axis)
         encoded = smallest(layer.stored(rounded.values), quantization, keep_zeros)
@@ -220,7 +239,42 @@ def store_layer(
         reason = f"fewer than {SMALL_LAYER:,} weights"
     else:
         return [], []
-    return _store(model, layer, encoded), [report_on(layer, rounded.source, encoded, reason)]
+    report = [report_on(layer, rounded.source, encoded, reason)]
+    is_int8 = encoded.quantization is not None and encoded.sparsity is None
+    if multiplied and is_int8 and _is_product(layer):
+        _multiply(model, layer, encoded)
+        return [], report
+    return _store(model, layer, encoded), report
+
+
+def _is_product(layer: Layer) -> bool:
+    """Whether a layer multiplies each pixel or token with the same matrix."""
+    options = layer.operator.builtinOptions
+    return layer.role == sparse.FULLY_CONNECTED or (
+        layer.name == "CONV_2D"
+        and layer.groups == 1
+        and layer.weights.shape[1:3] == (1, 1)
+        and options.strideH == options.strideW == 1
+    )
+
+
+def _multiply(model: schema.ModelT, layer: Layer, encoded: Encoded) -> None:
+    """Makes a layer a FULLY_CONNECTED that multiplies int8, in place."""
+    graph, operator = model.subgraphs[0], layer.operator
+    shape = (len(layer.weights), layer.weights.shape[-1])
+    kept: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
+    weight = flatfile.add_tensor(graph, int(operator.inputs[1]), "int8", shape=shape, **kept)
+    graph.tensors[weight].buffer = flatfile.add_buffer(model, encoded.values)
+    inputs = [int(operator.inputs[0]), weight, *operator.inputs[2:]]
+    product = flatfile.new_operator(
+        model, schema.BuiltinOperator.FULLY_CONNECTED, _MULTIPLIED_VERSION, inputs, operator.outputs
+    )
+    options = product.builtinOptions
+    options.fusedActivationFunction = operator.builtinOptions.fusedActivationFunction
+    options.keepNumDims = layer.name == "CONV_2D" or operator.builtinOptions.keepNumDims
+    options.asymmetricQuantizeInputs = True
+    operator.opcodeIndex, operator.inputs = product.opcodeIndex, product.inputs
+    operator.builtinOptions, operator.builtinOptionsType = options, product.builtinOptionsType
 
 
 def set_bias(model: schema.ModelT, layer: Layer, bias: np.ndarray | None) -> None:

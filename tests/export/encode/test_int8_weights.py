@@ -41,6 +41,32 @@ def test_rounding_for_the_inputs_of_a_layer_is_better_than_rounding_to_the_neare
     assert error(found) < 0.02
 
 
+def test_dense_layers_and_convolutions_of_single_pixels_multiply_int8(interpreter):
+    keras.utils.set_random_seed(2)
+    layers = keras.layers
+    network = keras.Sequential(
+        [
+            keras.Input((9, 9, 8), name="map"),
+            layers.Conv2D(32, 3, name="window"),
+            layers.Conv2D(48, 1, activation="relu", name="pixel"),
+            layers.Conv2D(48, 1, 2, name="strided"),
+            layers.Dense(40, name="dense"),
+        ]
+    )
+    random = np.random.default_rng(2)
+    samples = [{"map": random.normal(size=(1, 9, 9, 8)).astype(np.float32)} for _ in range(4)]
+    content, _ = int8_weights.quantize_weights(graph.model_graph(network), samples)
+    model = flatfile.read_model(content)
+    names = [flatfile.builtin_name(model, operator) for operator in model.subgraphs[0].operators]
+    assert names == ["DEQUANTIZE"] * 2 + ["CONV_2D", "FULLY_CONNECTED", "CONV_2D", "FULLY_CONNECTED"]
+    for delegate in (True, False):
+        run = interpreter(content, delegate)
+        for sample in samples:
+            expected = np.asarray(network(sample["map"]))
+            given = run(**sample)["output_0"]
+            np.testing.assert_allclose(given, expected, atol=0.02 * np.abs(expected).max())
+
+
 @pytest.fixture(scope="module")
 def pruned():
     """A network with a convolution of zeros, a dense layer of zeros, and a dead channel; and samples."""
