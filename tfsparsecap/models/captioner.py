@@ -65,6 +65,8 @@ class Captioner(keras.Model):
     input_names: tuple[str, ...] = ("image", "features")
     #: Largest number of tokens in a caption; None is unlimited.
     max_length: int | None = None
+    #: Names of the objects whose probabilities `encode` returns as `"objects"`, float32 [B, K].
+    objects: tuple[str, ...] = ()
     built: bool
     #: Share of the target probability that the loss spreads over all tokens, in [0, 1).
     label_smoothing: float = 0.0

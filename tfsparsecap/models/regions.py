@@ -10,9 +10,8 @@ from keras import ops
 from tfsparsecap.errors import InputError
 from tfsparsecap.models.captioner import Captioner, Inputs, Memory
 
-
-# Bias of the scores of objects before training: with dozens of regions, each object has a probability of a few
-# per cent.
+# Bias of the scores of objects before training: with dozens of regions, each object has a probability of a
+# few per cent.
 _RARE = -7.0
 #: Target of an object of which nobody knows whether it is in the image.
 UNKNOWN_OBJECT = -1.0
@@ -25,8 +24,8 @@ class RegionCaptioner(Captioner):
     that are regions. Without it and without an encoder, rows of zeros are padding, so that an exported file
     with a fixed number of rows also works for images with fewer regions. An encoder's output has no padding.
 
-    With `objects`, the captioner also predicts which of them are in the image. Region i has the score `s_i`, a
-    linear function of its feature for each object, and the object's probability is
+    With `objects`, the captioner also predicts which of them are in the image. Region i has the score `s_i`,
+    a linear function of its feature for each object, and the object's probability is
     `sigmoid(log(sum_i exp(s_i)))`: one region that shows it is enough. `compute_loss` then adds the
     cross-entropy of these probabilities, if `inputs["objects"]` has targets.
 
