@@ -11,7 +11,7 @@ from PIL import Image
 import tfsparsecap.inference
 from tfsparsecap import caption
 from tfsparsecap.command import run
-from tfsparsecap.inference.generate import Caption, CaptionGenerator
+from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ class TwoCaptions(CaptionGenerator):
     label, image_size, input_names, feature_size, max_regions = "it", 32, ("image",), None, 0
 
     def search(self, beam=None, samples=None, **sampling):
-        return lambda batch: [[Caption(f"{x['image'].shape}", -1.0), Caption("b", -2.0)] for x in batch]
+        return lambda batch: [
+            Captions([Caption(f"{x['image'].shape}", -1.0), Caption("b", -2.0)]) for x in batch
+        ]
 
 
 @pytest.fixture
@@ -53,18 +55,44 @@ def test_one_image_prints_one_line(capsys, photos, exported):
 def test_a_calibrated_file_says_how_sure_it_is(capsys, photos, exported, monkeypatch):
     class Sure(TwoCaptions):
         def search(self, beam=None, samples=None, **sampling):
-            return lambda batch: [[Caption("a", -1.0, (), float(x["image"].mean()) / 1000)] for x in batch]
+            return lambda batch: [
+                Captions([Caption("a", -1.0, (), float(x["image"].mean()) / 1000)]) for x in batch
+            ]
 
     monkeypatch.setattr(tfsparsecap.inference, "load", lambda path: Sure())
     Image.new("L", (9, 9), 200).save(photos / "a.jpg")
     assert exit_code(exported, photos / "a.jpg") == 0
     assert capsys.readouterr().out == "a (not sure, 20%)\n"
-    monkeypatch.setattr(Sure, "search", lambda self, *_, **__: lambda batch: [[Caption("a", -1.0, (), 0.5)]])
+    sure = Captions([Caption("a", -1.0, (), 0.5)])
+    monkeypatch.setattr(Sure, "search", lambda self, *_, **__: lambda batch: [sure])
     assert exit_code(exported, photos / "a.jpg") == 0
     assert capsys.readouterr().out == "a (50%)\n"
     assert exit_code(exported, photos / "a.jpg", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["captions"] == [{"caption": "a", "score": -1.0, "confidence": 0.5}]
+    assert found["objects"] == []
+
+
+@pytest.mark.parametrize(
+    ("confidence", "objects", "text"),
+    [
+        (0.2, (("cat", 0.9), ("sofa", 0.5)), "Perhaps: cat, sofa"),
+        (0.2, (), "a (not sure, 20%)"),
+        (0.5, (("cat", 0.9),), "a (50%)"),
+        (None, (("cat", 0.9),), "a"),
+    ],
+)
+def test_likely_objects_replace_a_caption_of_low_confidence(
+    capsys, photos, exported, monkeypatch, confidence, objects, text
+):
+    found = Captions([Caption("a", -1.0, (), confidence)], objects=objects)
+    monkeypatch.setattr(TwoCaptions, "search", lambda self, *_, **__: lambda batch: [found])
+    assert exit_code(exported, photos / "a.jpg") == 0
+    assert capsys.readouterr().out == f"{text}\n"
+    assert exit_code(exported, photos / "a.jpg", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert [(one["object"], one["probability"]) for one in row["objects"]] == list(objects)
+    assert row["captions"][0]["caption"] == "a"
 
 
 def test_an_image_without_a_caption_is_reported_and_the_others_are_captioned(
@@ -73,7 +101,7 @@ def test_an_image_without_a_caption_is_reported_and_the_others_are_captioned(
     class NoneForGrey(TwoCaptions):
         def search(self, beam=None, samples=None, **sampling):
             return lambda batch: [
-                [] if np.ptp(x["image"], 2).max() == 0 else [Caption("a", -1.0)] for x in batch
+                Captions([] if np.ptp(x["image"], 2).max() == 0 else [Caption("a", -1.0)]) for x in batch
             ]
 
     monkeypatch.setattr(tfsparsecap.inference, "load", lambda path: NoneForGrey())

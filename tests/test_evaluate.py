@@ -9,7 +9,7 @@ import pytest
 
 from tfsparsecap import evaluate
 from tfsparsecap.command import run
-from tfsparsecap.inference import Caption, bundle, splits
+from tfsparsecap.inference import Caption, Captions, bundle, splits
 from tfsparsecap.inference.bundle import TFLiteCaptioner
 from tfsparsecap.metrics import scores as scores_module
 from tfsparsecap.runs.run_folder import RunFolder
@@ -80,13 +80,13 @@ def test_scores_of_another_beam_do_not_overwrite_those_of_the_run(capsys, copied
 def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run, monkeypatch, tmp_path):
     class Exported(TFLiteCaptioner):
         image_size, features_shape, feature_size, max_regions = 32, None, None, 0
-        input_names, metadata = ("image",), {"beam": 1}
+        input_names, metadata, objects = ("image",), {"beam": 1}, ("star", "heart")
 
         def __init__(self, path):
             self.path = Path(path)
 
         def caption(self, image):
-            return [Caption("a star", -1.0)]
+            return Captions([Caption("a star", -1.0)], objects=(("star", 0.75),))
 
     for module in (bundle, splits):
         monkeypatch.setattr(module, "TFLiteCaptioner", Exported)
@@ -104,7 +104,8 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
     settings = ["--config", copied_run / "config.yaml", "--output", tmp_path / "out", "--threads", "3"]
     assert exit_code(elsewhere, *settings, *QUICK) == 0
     assert "on one of 3 threads" in printed(capsys)
-    assert json.loads((tmp_path / "out" / "captions_test.json").read_text())[0]["caption"] == "a star"
+    row = json.loads((tmp_path / "out" / "captions_test.json").read_text())[0]
+    assert (row["caption"], row["objects"], row["labels"]) == ("a star", ["star"], None)
     written = json.loads((tmp_path / "out" / "scores_test.json").read_text())
     assert "ms_per_image" in written and not {"seconds", "images_per_second", "threads"} & set(written)
     assert exit_code(elsewhere, "--beam", "3") == 2

@@ -48,20 +48,26 @@ def beam_search(
         >>> token_ids.shape, scores.shape
         (TensorShape([2, 3, 6]), TensorShape([2, 3]))
     """
+    # Mask gated weights once before the loop, not at every token.
+    with sample_gates_once(captioner, training=False):
+        return search_memory(captioner, captioner.encode(inputs, training=False), beam, max_length, rules)
+
+
+def search_memory(
+    captioner: Captioner, memory: Memory, beam: int, max_length: int, rules: SearchRules | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`beam_search` for images that are already encoded: `memory` is as from `captioner.encode`."""
     if beam < 1 or max_length < 1:
         raise InputError(f"beam is {beam} and max_length {max_length}: both must be at least 1")
     if beam > LARGEST_BEAM:
         raise InputError(f"beam is {beam}: give at most {LARGEST_BEAM}")
     check_length(captioner, max_length)
-    # Mask gated weights once before the loop, not at every token.
-    with sample_gates_once(captioner, training=False):
-        memory = captioner.encode(inputs, training=False)
-        state = captioner.initial_state(memory)
-        one_image = tf.nest.flatten(state)[0].shape[0] == 1
-        state = tf.nest.map_structure(lambda x: _repeat(x, beam), state)
-        if not (one_image and captioner.shares_memory):
-            memory = tf.nest.map_structure(lambda x: _repeat(x, beam), memory)
-        return _search(captioner, memory, state, beam, max_length, rules)
+    state = captioner.initial_state(memory)
+    one_image = tf.nest.flatten(state)[0].shape[0] == 1
+    state = tf.nest.map_structure(lambda x: _repeat(x, beam), state)
+    if not (one_image and captioner.shares_memory):
+        memory = tf.nest.map_structure(lambda x: _repeat(x, beam), memory)
+    return _search(captioner, memory, state, beam, max_length, rules)
 
 
 def check_length(captioner: Captioner, max_length: int) -> None:
@@ -190,6 +196,10 @@ class Decoder:
 
     def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs `beam_search` on a batch; inputs that are not in `captioner.input_names` are ignored."""
+        return self.with_objects(inputs)[:2]
+
+    def with_objects(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """The same, and the probabilities of `captioner.objects`, float32 [B, K]; None without objects."""
         return self._search({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
     @property
@@ -197,8 +207,11 @@ class Decoder:
         """Number of graphs traced so far: one per new input shape; each takes seconds."""
         return self._search.experimental_get_tracing_count()
 
-    def _decode(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor]:
-        return beam_search(self.captioner, inputs, self.beam, self.max_length, self.rules)
+    def _decode(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        with sample_gates_once(self.captioner, training=False):
+            memory = self.captioner.encode(inputs, training=False)
+            found = search_memory(self.captioner, memory, self.beam, self.max_length, self.rules)
+        return *found, memory.get("objects")
 
 
 def _repeat(x: tf.Tensor, times: int) -> tf.Tensor:

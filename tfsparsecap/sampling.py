@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfsparsecap.decoding import _length, _repeat, check_length
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import sample_gates_once
-from tfsparsecap.models.captioner import Captioner, Inputs
+from tfsparsecap.models.captioner import Captioner, Inputs, Memory
 from tfsparsecap.search_rules import SearchRules
 
 Seed: TypeAlias = int | tuple[int, int] | tf.Tensor | None
@@ -82,58 +82,76 @@ def sample(
         >>> token_ids.shape, log_probabilities.shape
         (TensorShape([2, 5, 6]), TensorShape([2, 5, 6]))
     """
+    options: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "rules": rules}
+    # Mask gated weights once before the loop, not at every token.
+    with sample_gates_once(captioner, training=False):
+        return sample_memory(
+            captioner, captioner.encode(inputs, training=False), samples, max_length, **options
+        )
+
+
+def sample_memory(
+    captioner: Captioner,
+    memory: Memory,
+    samples: int,
+    max_length: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: Seed = None,
+    rules: SearchRules | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`sample` for images that are already encoded: `memory` is as from `captioner.encode`."""
     _check(samples, max_length, temperature, top_k, top_p)
     check_length(captioner, max_length)
     seed = _as_seed(seed)
-    # Mask gated weights once before the loop, not at every token.
-    with sample_gates_once(captioner, training=False):
-        memory = captioner.encode(inputs, training=False)
-        state = captioner.initial_state(memory)
-        batch = _length(tf.nest.flatten((state, memory))[0])
-        rows = batch * samples
-        memory, state = tf.nest.map_structure(lambda x: _repeat(x, samples), (memory, state))
-        loop = {
-            "position": tf.constant(0),
-            "last": tf.fill([rows], captioner.start_id),
-            "ended": tf.fill([rows], False),
-            "token_ids": tf.fill([rows, max_length], captioner.pad_id),
-            "log_probabilities": tf.zeros([rows, max_length]),
+    state = captioner.initial_state(memory)
+    batch = _length(tf.nest.flatten((state, memory))[0])
+    rows = batch * samples
+    memory, state = tf.nest.map_structure(lambda x: _repeat(x, samples), (memory, state))
+    loop = {
+        "position": tf.constant(0),
+        "last": tf.fill([rows], captioner.start_id),
+        "ended": tf.fill([rows], False),
+        "token_ids": tf.fill([rows, max_length], captioner.pad_id),
+        "log_probabilities": tf.zeros([rows, max_length]),
+        "state": state,
+    }
+    if rules is not None:
+        loop |= rules.initial_state(rows, max_length)
+
+    def proceed(loop: dict[str, tf.Tensor]) -> tf.Tensor:
+        return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
+
+    def advance(loop: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
+        position, ended = loop["position"], loop["ended"]
+        logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
+        allowed = logits
+        if rules is not None:
+            broken = rules.broken_rules(tf.range(captioner.vocabulary_size)[None], loop)
+            fewest = tf.reduce_min(broken, axis=1, keepdims=True)
+            allowed = tf.where(broken == fewest, logits, -math.inf)
+        tokens = _sample_tokens(allowed, tf.random.fold_in(seed, position), temperature, top_k, top_p)
+        sampled_logits = tf.gather(logits, tokens, batch_dims=1)
+        log_probabilities = tf.where(ended, 0.0, sampled_logits - tf.reduce_logsumexp(logits, axis=1))
+        last = tf.where(ended, captioner.pad_id, tokens)
+        here = tf.range(max_length) == position
+        following = {
+            "position": position + 1,
+            "last": last,
+            "ended": ended | (last == captioner.end_id),
+            "token_ids": tf.where(here, last[:, None], loop["token_ids"]),
+            "log_probabilities": tf.where(here, log_probabilities[:, None], loop["log_probabilities"]),
             "state": state,
         }
         if rules is not None:
-            loop |= rules.initial_state(rows, max_length)
+            following |= rules.next_state(loop, last)
+        # A step may lose static shapes, but a loop must keep them.
+        tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
+        return [following]
 
-        def proceed(loop: dict[str, tf.Tensor]) -> tf.Tensor:
-            return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
-
-        def advance(loop: dict[str, tf.Tensor]) -> list[dict[str, tf.Tensor]]:
-            position, ended = loop["position"], loop["ended"]
-            logits, state = captioner.step(loop["last"], loop["state"], memory, training=False)
-            allowed = logits
-            if rules is not None:
-                broken = rules.broken_rules(tf.range(captioner.vocabulary_size)[None], loop)
-                fewest = tf.reduce_min(broken, axis=1, keepdims=True)
-                allowed = tf.where(broken == fewest, logits, -math.inf)
-            tokens = _sample_tokens(allowed, tf.random.fold_in(seed, position), temperature, top_k, top_p)
-            sampled_logits = tf.gather(logits, tokens, batch_dims=1)
-            log_probabilities = tf.where(ended, 0.0, sampled_logits - tf.reduce_logsumexp(logits, axis=1))
-            last = tf.where(ended, captioner.pad_id, tokens)
-            here = tf.range(max_length) == position
-            following = {
-                "position": position + 1,
-                "last": last,
-                "ended": ended | (last == captioner.end_id),
-                "token_ids": tf.where(here, last[:, None], loop["token_ids"]),
-                "log_probabilities": tf.where(here, log_probabilities[:, None], loop["log_probabilities"]),
-                "state": state,
-            }
-            if rules is not None:
-                following |= rules.next_state(loop, last)
-            # A step may lose static shapes, but a loop must keep them.
-            tf.nest.map_structure(lambda new, old: new.set_shape(old.shape), following, loop)
-            return [following]
-
-        (loop,) = tf.while_loop(proceed, advance, [loop])
+    (loop,) = tf.while_loop(proceed, advance, [loop])
     shape = [batch, samples, max_length]
     return tf.reshape(loop["token_ids"], shape), tf.reshape(loop["log_probabilities"], shape)
 
@@ -190,22 +208,28 @@ class Sampler:
             `(token_ids, scores)`, best first: int32 [B, samples, max_length] as from `sample`; float32
             [B, samples], sums of log-probabilities.
         """
+        return self.with_objects(inputs)[:2]
+
+    def with_objects(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """The same, and the probabilities of `captioner.objects`, float32 [B, K]; None without objects."""
         return self._sample({name: inputs[name] for name in self.captioner.input_names if name in inputs})
 
-    def _draw(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor]:
-        token_ids, log_probabilities = sample(
-            self.captioner,
-            inputs,
-            self.samples,
-            self.max_length,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            seed=tf.random.fold_in(self.seed, self._calls.assign_add(1)),
-            rules=self.rules,
-        )
+    def _draw(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        with sample_gates_once(self.captioner, training=False):
+            memory = self.captioner.encode(inputs, training=False)
+            token_ids, log_probabilities = sample_memory(
+                self.captioner,
+                memory,
+                self.samples,
+                self.max_length,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                seed=tf.random.fold_in(self.seed, self._calls.assign_add(1)),
+                rules=self.rules,
+            )
         scores, order = tf.math.top_k(tf.reduce_sum(log_probabilities, axis=2), k=self.samples)
-        return tf.gather(token_ids, order, batch_dims=1), scores
+        return tf.gather(token_ids, order, batch_dims=1), scores, memory.get("objects")
 
 
 def _sample_tokens(

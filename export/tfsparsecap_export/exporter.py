@@ -335,9 +335,8 @@ class _CaptionerJob:
         special, unknown_id = (
             (tokenizer.words, tokenizer.words.unknown_id) if tokenizer else (self._model, UNKNOWN)
         )
-        words = options.max_length
-        if tokenizer:
-            words = tokenizer.to_words(tf.zeros([options.max_length], tf.int32)).shape[0]
+        tokens = tf.zeros([options.max_length], tf.int32)
+        words = tokenizer.to_words(tokens).shape[0] if tokenizer else options.max_length
         description = {
             "format_version": FORMAT_VERSION,
             "model": type(self._model).__name__,
@@ -353,6 +352,7 @@ class _CaptionerJob:
             "unknown_id": unknown_id,
             "search": self._rules and self._rules.description(),
             "join": tokenizer.join if tokenizer else "words",
+            "objects": list(self._model.objects),
             "sparsity": report.sparsity,
             "export_format": report.format,
             "verification": dataclasses.asdict(report.verification),

@@ -146,6 +146,15 @@ def unstructured_captioner():
 
 
 @pytest.fixture(scope="session")
+def objects_captioner():
+    """A captioner that finds different objects in different images."""
+    model = small_captioner(16, objects=["cat", "dog", "sofa", "person"])
+    model.object_scores.kernel.assign(model.object_scores.kernel * 2)
+    model.object_scores.bias.assign([-3.5, -2.5, -4.5, -4.0])
+    return model
+
+
+@pytest.fixture(scope="session")
 def vocabulary():
     return ["<pad>", "<start>", "<end>", "<unk>"] + [f"word{i}" for i in range(VOCABULARY_SIZE - 4)]
 

@@ -13,6 +13,7 @@ from tfsparsecap_export.encode import encodings
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.inference.objects import likely_objects
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, Transformer, UpDown
 from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
@@ -99,6 +100,25 @@ def test_the_report_names_layers_and_reasons(exported, blocks_captioner):
     assert report.as_dict()["layers"][0]["reason"]
     assert "Without validation images the encoder stays float" in report.notes[-1]
     assert sum(layer.bytes for layer in report.layers) < report.bytes
+
+
+@pytest.mark.slow
+def test_the_file_returns_the_probabilities_of_objects(objects_captioner, samples, vocabulary, tmp_path):
+    captions = CaptionOptions(beam=BEAM, max_length=MAX_LENGTH, vocabulary=vocabulary)
+    expected = [objects_captioner.encode(sample)["objects"].numpy()[0] for sample in samples]
+    assert np.ptp(expected, axis=0).min() > 0.1, "images must differ"
+    for format in ("auto", "int8", "dense"):
+        path = tmp_path / f"{format}.tflite"
+        report = export_model(objects_captioner, path, format, captions=captions, samples=samples)
+        assert report.verification.objects_error < 0.01
+        file = TFLiteCaptioner(path)
+        assert file.objects == objects_captioner.objects and file.metadata["objects"] == list(file.objects)
+        for sample, probabilities in zip(samples, expected, strict=True):
+            found = file.caption(sample["image"][0])
+            likely = likely_objects(file.objects, probabilities)
+            assert [name for name, _ in found.objects] == [name for name, _ in likely]
+            np.testing.assert_allclose([p for _, p in found.objects], [p for _, p in likely], atol=0.01)
+    assert {"object_scores", "object_hidden"} <= {layer.name.split("/")[-2] for layer in report.layers}
 
 
 @pytest.mark.slow

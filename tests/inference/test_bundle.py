@@ -181,16 +181,24 @@ def test_a_pipe_is_refused_without_waiting(tmp_path):
 
 @pytest.fixture
 def without_graph(monkeypatch):
-    """A runtime that loads anything: joining tokens needs no graph."""
+    """A runtime that loads anything and returns `outputs`: joining tokens needs no graph."""
     from ai_edge_litert import interpreter
 
-    features = {"features": {"shape": np.array([1, 2, 3]), "dtype": np.float32}}
     outputs = dict.fromkeys(("token_ids", "scores"))
-    runner = SimpleNamespace(get_input_details=lambda: features, get_output_details=lambda: outputs)
-    loaded = SimpleNamespace(get_signature_runner=lambda name: runner)
+
+    class Runner:
+        get_output_details = staticmethod(lambda: outputs)
+        __call__ = staticmethod(lambda features: outputs)
+
+        def get_input_details(self):
+            return {"features": {"shape": np.array([1, 2, 3]), "dtype": np.float32}}
+
+    loaded = SimpleNamespace(get_signature_runner=lambda name: Runner())
     monkeypatch.setattr(interpreter, "Interpreter", lambda **options: loaded)
+    return outputs
 
 
+REGIONS = np.ones((2, 3), np.float32)
 PIECES = ["<pad>", "<unk>", "<s>", "</s>", "\u2581a", "\u2581dog", "s", "\u2581", "o"]
 IN_PIECES = {"format_version": 1, "join": "pieces", "special_ids": {"pad": 0, "start": 2, "end": 3}}
 
@@ -214,21 +222,40 @@ def test_sentencepieces_are_joined(tmp_path, without_graph, token_ids, text):
 
 
 @pytest.mark.parametrize("no_caption", [-np.inf, np.finfo(np.float32).min])
-def test_beams_without_a_caption_are_left_out(tmp_path, monkeypatch, without_graph, no_caption):
+def test_beams_without_a_caption_are_left_out(tmp_path, without_graph, no_caption):
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, IN_PIECES, PIECES))
-    found = np.array([[4, 5, 3], [3, 0, 0]], np.int32), np.array([-2.5, no_caption], np.float32)
-    monkeypatch.setattr(captioner, "token_ids", lambda image=None, **features: found)
-    assert captioner.caption() == [("a dog", -2.5, (), None)]
+    without_graph["token_ids"] = np.array([[4, 5, 3], [3, 0, 0]], np.int32)
+    without_graph["scores"] = np.array([-2.5, no_caption], np.float32)
+    found = captioner.caption(features=REGIONS)
+    assert found == [("a dog", -2.5, (), None)] and found.objects == ()
 
 
-def test_captions_have_a_confidence_if_the_file_is_calibrated(tmp_path, monkeypatch, without_graph):
+def test_likely_objects_are_read_and_checked(tmp_path, without_graph):
+    description = {**IN_PIECES, "objects": ["cat", "dog", "sofa"]}
+    file = bundle(tmp_path / "a.tflite", MODEL, description, PIECES)
+    with pytest.raises(InputError, match="is not a captioner: it has no output objects"):
+        TFLiteCaptioner(file)
+    without_graph["token_ids"], without_graph["scores"] = np.array([[4, 3]], np.int32), np.array([-2.5])
+    without_graph["objects"] = np.array([0.5, 0.25, 0.875], np.float32)
+    captioner = TFLiteCaptioner(file)
+    assert captioner.caption(features=REGIONS).objects == (("sofa", 0.875), ("cat", 0.5))
+    for wrong in ([0.5, 0.25], [[0.5, 0.25, 0.875]], [0.5, np.nan, 0.5], [0.5, 0.5, 1.5], [-1, 0, 0]):
+        without_graph["objects"] = np.array(wrong, np.float32)
+        with pytest.raises(InputError, match="gives no probability for each of its 3 objects: export the"):
+            captioner.caption(features=REGIONS)
+    # Outputs without names are ignored.
+    file = bundle(tmp_path / "b.tflite", MODEL, {**IN_PIECES, "objects": []}, PIECES)
+    assert TFLiteCaptioner(file).caption(features=REGIONS).objects == ()
+
+
+def test_captions_have_a_confidence_if_the_file_is_calibrated(tmp_path, without_graph):
     confidence = {"slope": 2.0, "intercept": 3.0, "length_penalty": 0.5}
     description = {**IN_PIECES, "confidence": confidence}
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, description, PIECES))
     # Two tokens and the end token; four tokens without an end.
-    found = np.array([[4, 5, 3, 0], [4, 5, 4, 5]], np.int32), np.array([-2.5, -4], np.float32)
-    monkeypatch.setattr(captioner, "token_ids", lambda image=None, **features: found)
-    best, other = captioner.caption()
+    without_graph["token_ids"] = np.array([[4, 5, 3, 0], [4, 5, 4, 5]], np.int32)
+    without_graph["scores"] = np.array([-2.5, -4], np.float32)
+    best, other = captioner.caption(features=REGIONS)
     assert best.confidence == pytest.approx(1 / (1 + np.exp(5 / np.sqrt(3) - 3)))
     assert other.confidence == pytest.approx(1 / (1 + np.exp(8 / 2 - 3)))
     broken = bundle(tmp_path / "b.tflite", MODEL, {**IN_PIECES, "confidence": {"slope": None}}, PIECES)
@@ -280,6 +307,7 @@ def test_sentencepiece_captions_equal_those_of_the_original_implementation(tmp_p
         ({"unknown_id": [3]}, r"gives unknown_id as \[3\]"),
         ({"unknown_id": 2**31}, "gives unknown_id as 2147483648"),
         ({"beam": "three"}, "gives beam as 'three'"),
+        ({"objects": [{"cat": 1}]}, "not a list of names"),
         ({"confidence": {"slope": 10**4000, "intercept": 0, "length_penalty": 0}}, "no slope and intercept"),
         ({"confidence": {"slope": 1, "intercept": 0, "length_penalty": 1e300}}, "no slope and intercept"),
     ],

@@ -17,7 +17,15 @@ def test_bytes_of_pieces_are_joined():
 
 def test_complete_descriptions_are_accepted():
     check_description(COMPLETE, Path("a.tflite"))
-    more = {"unknown_id": 3, "beam": 3, "max_length": 20, "image_size": 224, "other": [{}], "special": None}
+    more = {
+        "unknown_id": 3,
+        "beam": 3,
+        "max_length": 20,
+        "image_size": 224,
+        "objects": ["cat"],
+        "other": [{}],
+        "special": None,
+    }
     check_description({**COMPLETE, **more}, Path("a.tflite"))
     check_description({**COMPLETE, **dict.fromkeys(more)}, Path("a.tflite"))
 
@@ -28,4 +36,15 @@ def test_entries_of_other_types_are_refused(name, value):
     given = {name: value} if name != "pad" else {"special_ids": {"end": 2, "pad": value}}
     with pytest.raises(InputError, match="export the run again") as error:
         check_description({**COMPLETE, **given}, Path("a.tflite"))
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "objects", ["cat", {"cat": 1}, 3, True, [3], ["cat", ""], [["cat"]], ["x" * 5000, 1]]
+)
+def test_objects_that_are_no_names_are_refused(objects):
+    with pytest.raises(
+        InputError, match=r"gives the objects .* not a list of names: export the run"
+    ) as error:
+        check_description({**COMPLETE, "objects": objects}, Path("a.tflite"))
     assert len(str(error.value)) < 200

@@ -108,3 +108,26 @@ def test_an_empty_split_is_refused(finished_run):
     data.records[:] = data.split("train")
     with pytest.raises(InputError, match="the test split of scenes has no images"):
         finished_run.evaluate(data, "test")
+
+
+def test_objects_that_the_captioner_finds_likely_come_with_the_captions(finished_run):
+    data = load_data(finished_run.config)
+    names = ("circle", "heart", "star")
+    captioner = make_captioner(finished_run.config, finished_run.tokenizer, objects=names, weights=False)
+    captioner.object_scores.kernel.assign(captioner.object_scores.kernel * 0)
+    # The sum over the cells: probabilities of 0.6, 0.1 and 0.75.
+    cells = captioner.encoder.features_shape[0]
+    captioner.object_scores.bias.assign(np.log(np.array([1.5, 1 / 9, 3]) / cells))
+    run = FinishedRun(captioner, finished_run.tokenizer, finished_run.config)
+    image = data.split("test")[0].image
+    for options in ({}, {"beam": 2}, {"samples": 2, "seed": 1}):
+        found = run.generate(image, **options)
+        assert [name for name, _ in found.objects] == ["star", "circle"]
+        assert [share for _, share in found.objects] == pytest.approx([0.75, 0.6], abs=1e-4)
+    assert finished_run.generate(image).objects == ()
+    labelled = [replace(record, labels=("star", "heart")) for record in data.records]
+    scores, captions = run.evaluate(replace(data, records=labelled), progress=False)
+    assert {one.objects for one in captions} == {("star", "circle")}
+    # Circles are not labelled in this data set.
+    assert (scores["objects_precision"], scores["objects_recall"]) == (1, 1 / 2)
+    assert "objects_recall" not in finished_run.evaluate(replace(data, records=labelled), progress=False)[0]

@@ -44,7 +44,7 @@ class Inspect(CaptionGenerator):
     def _captions(self, batch):
         self.batches.append(len(batch))
         shapes = [{name: value.shape for name, value in inputs.items()} for inputs in batch]
-        return [[Caption(str(shape), -1.0)] for shape in shapes]
+        return [Captions([Caption(str(shape), -1.0)]) for shape in shapes]
 
 
 REGIONS = {"image_size": None, "feature_size": 5, "input_names": ("features", "boxes", "mask")}
@@ -55,6 +55,7 @@ def test_captions_print_as_text_with_scores():
     assert str(captions[0]) == "a dog" and captions[0].score == -1.25
     assert str(captions) == "  -1.250  a dog\n -12.500  a cat"
     assert repr(captions) == "[Caption('a dog', -1.250), Caption('a cat', -12.500)]"
+    assert captions.objects == () and str(Captions(captions, objects=(("dog", 0.9),))) == str(captions)
 
 
 def test_all_forms_of_an_image_give_the_same_caption(run, photos):

@@ -150,6 +150,24 @@ def test_objects_of_labelled_images_are_scored():
     assert again == captions
 
 
+def test_predicted_objects_are_compared_with_the_labels():
+    captions = [
+        ImageCaption("a", "x", 0.0, ("y",), labels=("person", "bird"), objects=("person", "cat")),
+        ImageCaption("b", "x", 0.0, ("y",), labels=("dog", "cat"), objects=("dog", "unicorn")),
+        ImageCaption("c", "x", 0.0, ("y",), labels=(), objects=("cat",)),
+        ImageCaption("d", "x", 0.0, ("y",), objects=("cat",)),
+    ]
+    # Nobody labels unicorns, and the captioner does not know birds.
+    found = object_scores_of(captions, {"person", "cat", "dog", "bird"}, ("person", "cat", "dog", "unicorn"))
+    assert (found["objects_precision"], found["objects_recall"]) == (2 / 4, 2 / 3)
+    about = {"split": "test", "images": 4, "beam": 3, "CIDEr": 1.0, "exact_match": 0}
+    rows = dict(scores_table({**about, **found}))
+    assert rows["objects with a probability of at least 50%"] == "precision 50.0%, recall 66.7%"
+    none = object_scores_of([replace(one, objects=()) for one in captions], {"dog"}, ("dog",))
+    assert none["objects_recall"] == 0 and "objects_precision" not in none
+    assert "objects_recall" not in object_scores_of(captions, {"dog"})
+
+
 def test_quick_scores_start_no_java_and_list_images_without_references(commands):
     commands("java", "raise SystemExit('it was started')")
     captions = [ImageCaption("a", "a dog", 0.0, ("a dog",)), ImageCaption("b", "x", 0.0, ("!",))]

@@ -11,13 +11,18 @@ import tensorflow as tf
 
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference import Caption, splits
+from tfsparsecap.inference import Caption, Captions, splits
 from tfsparsecap.inference.splits import caption_records, caption_with_file
 from tfsparsecap.metrics.sentence_faults import CUT, UNKNOWN_WORD
 
 
 class SlowToTrace:
-    """A search that takes 10 ms on its own clock, and 500 ms more to trace a graph for a new batch size."""
+    """A search that takes 10 ms on its own clock, and 500 ms more to trace a graph for a new batch size.
+
+    It predicts whether the number of an image is even, and whether it is at least 3.
+    """
+
+    captioner = SimpleNamespace(objects=("even", "large"))
 
     def __init__(self):
         self.traced, self.calls, self.now = [], [], 0.0
@@ -30,13 +35,18 @@ class SlowToTrace:
         return len(self.traced)
 
     def __call__(self, batch):
+        return self.with_objects(batch)[:2]
+
+    def with_objects(self, batch):
         count = len(batch["index"])
         self.calls.append(count)
         if count not in self.traced:
             self.traced.append(count)
             self.now += 0.5
         self.now += 0.01
-        return tf.reshape(batch["index"], [-1, 1, 1]), tf.zeros([count, 1])
+        number = batch["index"]
+        objects = tf.stack([1 - number % 2, tf.cast(number >= 3, tf.int64)], 1)
+        return tf.reshape(number, [-1, 1, 1]), tf.zeros([count, 1]), tf.cast(objects, tf.float32)
 
 
 def caption_batches(sizes, monkeypatch):
@@ -56,6 +66,7 @@ def caption_batches(sizes, monkeypatch):
 def test_the_time_per_image_excludes_tracing(monkeypatch):
     captions, milliseconds, calls = caption_batches([2, 2, 2, 1], monkeypatch)
     assert captions[3].labels == ("label 3",)
+    assert [one.objects for one in captions[2:5]] == [("even",), ("large",), ("even", "large")]
     assert [caption.caption for caption in captions] == list("0123456") and calls == [2, 2, 2, 1]
     # The caption of image 0 is the end token, that of image 1 the unknown word without an end.
     assert [caption.token_faults for caption in captions[:3]] == [(), (CUT, UNKNOWN_WORD), (CUT,)]
@@ -70,7 +81,7 @@ def test_the_time_per_image_excludes_tracing(monkeypatch):
 class Slow:
     """A slow exported file that only one thread may use at a time."""
 
-    image_size, input_names = 8, ("image",)
+    image_size, input_names, objects = 8, ("image",), ("dog", "cat")
 
     def __init__(self, together=None):
         self.busy, self.together = threading.Lock(), together
@@ -81,7 +92,7 @@ class Slow:
             self.together.wait(10)
         time.sleep(0.02)
         self.busy.release()
-        return [Caption(str(image[0, 0, 0]), -1.0, (CUT,))]
+        return Captions([Caption(str(image[0, 0, 0]), -1.0, (CUT,))], objects=(("cat", 0.75),))
 
 
 def test_a_file_captions_on_several_threads_in_order(monkeypatch):
@@ -100,6 +111,7 @@ def test_a_file_captions_on_several_threads_in_order(monkeypatch):
         assert [one.caption for one in captions] == [str(n) for n in range(13) if n != 3]
         assert {one.token_faults for one in captions} == {(CUT,)}
         assert {one.labels for one in captions} == {("dog",)}
+        assert {one.objects for one in captions} == {("cat",)}
         assert [one.image_id for one in captions][2:4] == ["i2", "i4"]
         assert milliseconds >= 20 and 0 < speed < count / 0.02
 
@@ -125,9 +137,8 @@ def test_an_error_in_one_thread_stops_the_others(monkeypatch):
 @pytest.mark.parametrize(("calibration", "confidence"), [(None, None), (object(), 0.0)])
 def test_an_image_without_a_caption_counts_as_an_empty_one(monkeypatch, calibration, confidence):
     monkeypatch.setattr(splits, "read_image", lambda path, size: np.zeros((size, size, 3), "uint8"))
-    file = SimpleNamespace(
-        image_size=4, input_names=("image",), caption=lambda image: [], calibration=calibration
-    )
+    about = {"image_size": 4, "input_names": ("image",), "objects": (), "calibration": calibration}
+    file = SimpleNamespace(**about, caption=lambda image: Captions())
     (found,), *_ = caption_with_file([file], [Record("a", Path("a"), ("x",), "test")])
-    assert (found.caption, found.confidence) == ("", confidence)
+    assert (found.caption, found.confidence, found.objects) == ("", confidence, None)
     assert np.isfinite(found.score)

@@ -139,6 +139,8 @@ DAMAGED = {
     "rows that are no rows": with_notes(history=[1, 2]),
     "another phase": with_notes(phase="later"),
     "no epoch": with_notes(epoch="2"),
+    "objects without names": with_notes(objects=[1]),
+    "one object": with_notes(objects=1),
 }
 
 

@@ -112,7 +112,7 @@ def test_a_run_folder_contains_what_is_documented(trained_run):
     assert scores["images"] == 4 and scores["sparsity"] == 0 and "run" not in scores
     captions = json.loads((folder.path / "captions_test.json").read_text())
     columns = {"image_id", "caption", "score", "references", "token_faults", "confidence", "labels"}
-    assert len(captions) == 4 and captions[0].keys() == columns
+    assert len(captions) == 4 and captions[0].keys() == columns | {"objects"}
     with pytest.raises(InputError, match="exists: pass --resume"):
         train_run(folder.load_config(), runs=trained_run.parent, verbose=0, report=str)
 

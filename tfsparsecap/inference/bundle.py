@@ -19,8 +19,9 @@ from tfsparsecap.files import DAMAGE
 from tfsparsecap.inference.confidence import Calibration, caption_length
 from tfsparsecap.inference.description import DESCRIPTION, JOINS, check_description
 from tfsparsecap.inference.digests import ChangedFile, check_digests
-from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs
+from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions, Inputs
 from tfsparsecap.inference.isolated import IsolatedRunner
+from tfsparsecap.inference.objects import likely_objects
 from tfsparsecap.metrics.sentence_faults import token_faults
 
 #: Name of the associated file with the tokens.
@@ -33,6 +34,7 @@ SIGNATURE = "caption"
 #: lowest float32 in a file.
 NO_CAPTION = -1e30
 _OUTPUTS = {"token_ids", "scores"}
+_OBJECTS = "objects"  # of captioners that predict objects
 _IDENTIFIER = b"TFL3"
 # Limits far above any real file: they keep a malicious archive from filling the memory.
 _MAX_BYTES = {DESCRIPTION: 4 << 20, VOCABULARY: 16 << 20}
@@ -133,6 +135,7 @@ class TFLiteCaptioner(CaptionGenerator):
     Attributes:
         metadata: the content of `captioner.json`.
         calibration: of the confidence; None if the file has none.
+        objects: names of the objects whose probabilities the file returns.
         vocabulary: the tokens in the order of their ids.
         image_size: side of the square images in pixels, or None if the file takes region features.
         features_shape: (N, D), the number of regions and the length of a feature, or None if the file takes
@@ -160,6 +163,7 @@ class TFLiteCaptioner(CaptionGenerator):
         check_description(self.metadata, self.path)
         self.calibration = Calibration.from_description(self.metadata)
         self.image_size = self.metadata.get("image_size")
+        self.objects = tuple(self.metadata.get("objects") or ())
         self.isolated = not checked
         load = _load_isolated if self.isolated else _load
         try:
@@ -170,7 +174,7 @@ class TFLiteCaptioner(CaptionGenerator):
             raise InputError(
                 f"the runtime cannot load {path} ({first_line(error)}): export the run again"
             ) from error
-        missing = _OUTPUTS - outputs
+        missing = (_OUTPUTS | {_OBJECTS} if self.objects else _OUTPUTS) - outputs
         if missing:
             raise InputError(f"{path} is not a captioner: it has no output {' and '.join(sorted(missing))}")
         self.input_names = tuple(self._inputs_of_graph)
@@ -194,7 +198,7 @@ class TFLiteCaptioner(CaptionGenerator):
 
     def search(
         self, beam: int | None = None, samples: int | None = None, **sampling: Any
-    ) -> Callable[[Sequence[Inputs]], list[list[Caption]]]:
+    ) -> Callable[[Sequence[Inputs]], list[Captions]]:
         if samples is not None:
             raise InputError(f"{self.path} only has its beam search: give the run folder to sample captions")
         self.check_beam(beam)
@@ -217,6 +221,11 @@ class TFLiteCaptioner(CaptionGenerator):
         Raises:
             InputError: the file takes other inputs or other shapes, or is damaged.
         """
+        outputs = self._outputs(image, features)
+        return outputs["token_ids"], outputs["scores"]
+
+    def _outputs(self, image: np.ndarray | None, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs of the graph; arguments and errors as of `token_ids`."""
         given = features if image is None else {"image": image, **features}
         if given.keys() != self._inputs_of_graph.keys():
             raise InputError(
@@ -248,19 +257,28 @@ class TFLiteCaptioner(CaptionGenerator):
                 f"{self.path} gives token_ids {token_ids.dtype} {list(token_ids.shape)} and scores"
                 f" {scores.dtype} {list(scores.shape)}, not those of captions: export the run again"
             )
-        return token_ids, scores
+        if self.objects:
+            objects = outputs[_OBJECTS]
+            if objects.shape != (len(self.objects),) or not ((objects >= 0) & (objects <= 1)).all():
+                raise InputError(
+                    f"{self.path} gives no probability for each of its {len(self.objects)} objects: export"
+                    " the run again"
+                )
+        return outputs
 
-    def caption(self, image: np.ndarray | None = None, **features: np.ndarray) -> list[Caption]:
-        """The captions of one image that already has the size of the input, best first.
+    def caption(self, image: np.ndarray | None = None, **features: np.ndarray) -> Captions:
+        """The captions of one image that already has the size of the input, best first, and its objects.
 
         Arguments and errors as of `token_ids`. Beams without a caption are left out.
         """
-        token_ids, scores = self.token_ids(image, **features)
-        return [
+        outputs = self._outputs(image, features)
+        captions = (
             self._caption(row, float(score))
-            for row, score in zip(token_ids, scores, strict=True)
+            for row, score in zip(outputs["token_ids"], outputs["scores"], strict=True)
             if NO_CAPTION < score < math.inf
-        ]
+        )
+        objects = likely_objects(self.objects, outputs[_OBJECTS]) if self.objects else ()
+        return Captions(captions, objects=objects)
 
     def _caption(self, token_ids: np.ndarray, score: float) -> Caption:
         end_id, confidence = self.metadata["special_ids"]["end"], None

@@ -53,6 +53,12 @@ def check_description(description: dict, path: Path) -> None:
                 f"{DESCRIPTION} in {path} gives {name} as {description[name]!r:.50}, not as a whole number of"
                 " 32 bits: export the run again"
             )
+    names = description.get("objects") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise InputError(
+            f"{DESCRIPTION} in {path} gives the objects {names!r:.50}, not a list of names: export the run"
+            " again"
+        )
 
 
 def _is_id(value: Any) -> bool:

@@ -12,7 +12,8 @@ from tfsparsecap.data.records import CaptionData
 from tfsparsecap.data.tokenizers import Tokenizer
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.generate import Caption, CaptionGenerator, Inputs, stack
+from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions, Inputs, stack
+from tfsparsecap.inference.objects import likely_objects
 from tfsparsecap.inference.scoring import ImageCaption, object_scores_of, scores_of
 from tfsparsecap.inference.splits import caption_records, left_out, records_of
 from tfsparsecap.metrics.sentence_faults import token_faults
@@ -101,7 +102,7 @@ class FinishedRun(CaptionGenerator):
 
     def search(
         self, beam: int | None = None, samples: int | None = None, **sampling: Any
-    ) -> Callable[[Sequence[Inputs]], list[list[Caption]]]:
+    ) -> Callable[[Sequence[Inputs]], list[Captions]]:
         # Compiled searches are kept, except those with a seed, which must start again.
         key = (beam, samples, *sorted(sampling.items()))
         search: Decoder | Sampler
@@ -115,19 +116,23 @@ class FinishedRun(CaptionGenerator):
         if "seed" not in sampling:
             self._searches[key] = search
 
-        def captions_of(batch: Sequence[Inputs]) -> list[list[Caption]]:
-            token_ids, scores = search(stack(batch))
+        def captions_of(batch: Sequence[Inputs]) -> list[Captions]:
+            token_ids, scores, objects = search.with_objects(stack(batch))
             words, word_ids = self.tokenizer.words, self.tokenizer.to_words(token_ids)
-            return [
-                [
+            found = [
+                Captions(
                     Caption(
                         words.decode(ids), float(score), token_faults(ids, words.end_id, words.unknown_id)
                     )
-                    for ids, score in zip(*found, strict=True)
+                    for ids, score in zip(*rows, strict=True)
                     if np.isfinite(score)
-                ]
-                for found in zip(word_ids.numpy(), scores.numpy(), strict=True)
+                )
+                for rows in zip(word_ids.numpy(), scores.numpy(), strict=True)
             ]
+            if objects is not None:
+                for captions, row in zip(found, objects.numpy(), strict=True):
+                    captions.objects = likely_objects(self.captioner.objects, row)
+            return found
 
         return captions_of
 
@@ -171,7 +176,7 @@ class FinishedRun(CaptionGenerator):
             "left_out": left_out(records, captions),
             "beam": decoder.beam,
             **scorer(captions),
-            **object_scores_of(captions, data.label_names()),
+            **object_scores_of(captions, data.label_names(), self.captioner.objects),
             "ms_per_image": milliseconds,
             **self._counts(),
         }

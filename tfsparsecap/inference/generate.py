@@ -49,13 +49,19 @@ class Captions(list[Caption]):
     Attributes:
         image: the path or the id of the image; empty for an image in memory.
         error: why the image cannot be captioned; None if it is.
+        objects: the objects that are probably in the image, with their probabilities, likeliest first, see
+            `objects.likely_objects`; empty if the captioner predicts none.
     """
 
     def __init__(
-        self, captions: Iterable[Caption] = (), image: str = "", error: InputError | None = None
+        self,
+        captions: Iterable[Caption] = (),
+        image: str = "",
+        error: InputError | None = None,
+        objects: tuple[tuple[str, float], ...] = (),
     ) -> None:
         super().__init__(captions)
-        self.image, self.error = image, error
+        self.image, self.error, self.objects = image, error, objects
 
     def __str__(self) -> str:
         return "\n".join(f"{caption.score:8.3f}  {caption.text}" for caption in self)
@@ -83,7 +89,7 @@ class CaptionGenerator(ABC):
     @abstractmethod
     def search(
         self, beam: int | None = None, samples: int | None = None, **sampling: Any
-    ) -> Callable[[Sequence[Inputs]], list[list[Caption]]]:
+    ) -> Callable[[Sequence[Inputs]], list[Captions]]:
         """A function from the inputs of a batch of images to their captions, best first.
 
         Args:
@@ -198,12 +204,14 @@ class CaptionGenerator(ABC):
         rows = self._read(images) if features is None else self._read_features(images, Path(features))
         while batch := list(islice(rows, self.batch_size)):
             inputs = [given for _, given in batch if not isinstance(given, InputError)]
-            captions = iter(search(inputs) if inputs else [])
+            found = iter(search(inputs) if inputs else [])
             for name, given in batch:
                 if isinstance(given, InputError):
                     yield Captions(image=name, error=given)
                 else:
-                    yield Captions(next(captions), name)
+                    captions = next(found)
+                    captions.image = name
+                    yield captions
 
     def _is_one(self, images: Any, ids: bool) -> bool:
         """Whether `images` is one image and not several."""

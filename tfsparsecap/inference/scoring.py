@@ -9,6 +9,7 @@ from typing import Any
 from tfsparsecap.data.records import clean_caption, shown
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.confidence import NOT_SURE, is_good, reliability
+from tfsparsecap.inference.objects import LIKELY
 from tfsparsecap.metrics.caption_statistics import caption_statistics
 from tfsparsecap.metrics.objects import Labelled, object_scores
 from tfsparsecap.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match
@@ -27,7 +28,8 @@ class ImageCaption:
 
     `score` is the sum of the log-probabilities of its tokens, `token_faults` is what its text does not show
     (see `metrics.sentence_faults`), `confidence` is the probability that it is good (see `confidence`), or
-    None; `labels` are the names of the objects in the image, or None.
+    None; `labels` are the names of the objects in the image, or None; `objects` are those that the captioner
+    finds likely, see `objects`, or None if it predicts none.
     """
 
     image_id: str
@@ -37,6 +39,7 @@ class ImageCaption:
     token_faults: tuple[str, ...] = ()
     confidence: float | None = None
     labels: tuple[str, ...] | None = None
+    objects: tuple[str, ...] | None = None
 
     def faults(self, rules: SearchOptions | None = None) -> tuple[str, ...]:
         """Why it is incomplete or repetitive, see `metrics.sentence_faults`."""
@@ -120,15 +123,31 @@ def all_scores_of(
     }
 
 
-def object_scores_of(captions: Iterable[ImageCaption], names: Collection[str]) -> dict[str, float]:
+def object_scores_of(
+    captions: Iterable[ImageCaption], names: Collection[str], predicted: Collection[str] = ()
+) -> dict[str, float]:
     """Object recall and hallucination, see `metrics.objects.object_scores`; empty without labels.
+
+    With `predicted`, also `objects_precision` and `objects_recall` of the objects that the captioner finds
+    likely, counted over all images; one without any object to divide by is left out.
 
     Args:
         captions: those of images without known labels are left out.
         names: of all objects that are labelled in the data set.
+        predicted: names of all objects that the captioner predicts.
     """
-    known = (Labelled(one.caption, one.labels, one.references) for one in captions if one.labels is not None)
-    return object_scores(known, names) if names else {}
+    if not names:
+        return {}
+    known = [(one, one.labels) for one in captions if one.labels is not None]
+    scores = object_scores((Labelled(one.caption, labels, one.references) for one, labels in known), names)
+    both = set(names) & set(predicted)
+    pairs = [(both & set(one.objects or ()), both & set(labels)) for one, labels in known]
+    right = sum(len(found & labelled) for found, labelled in pairs)
+    for name, objects in zip(_QUALITY, zip(*pairs, strict=True), strict=False):
+        count = sum(map(len, objects))
+        if count:
+            scores[f"objects_{name}"] = right / count
+    return scores
 
 
 def _by_image(
@@ -207,8 +226,11 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+_QUALITY = ("precision", "recall")
+
+
 def _object_rows(scores: dict[str, Any]) -> list[tuple[str, str]]:
-    """Object recall and hallucination."""
+    """Object recall and hallucination, and the quality of the predicted objects."""
     rows, name = [], "object hallucination"
     if "object_recall" in scores:
         text = f"{scores['object_recall']:.1%} of the captions name a labelled object"
@@ -220,6 +242,9 @@ def _object_rows(scores: dict[str, Any]) -> list[tuple[str, str]]:
             text += f", as are {scores['object_hallucination_mentions']:.1%} of the objects named"
             united += f", CHAIR_i {scores['CHAIR_i']:.1%}"
         rows += [(name, text), (f"{name}, with references", united)]
+    shares = [f"{what} {scores[f'objects_{what}']:.1%}" for what in _QUALITY if f"objects_{what}" in scores]
+    if shares:
+        rows.append((f"objects with a probability of at least {LIKELY:.0%}", ", ".join(shares)))
     return rows
 
 

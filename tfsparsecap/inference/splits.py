@@ -14,6 +14,7 @@ from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import NO_CAPTION, TFLiteCaptioner
 from tfsparsecap.inference.generate import Caption
+from tfsparsecap.inference.objects import likely_objects
 from tfsparsecap.inference.scoring import ImageCaption, object_scores_of
 from tfsparsecap.metrics.sentence_faults import token_faults
 
@@ -52,19 +53,23 @@ def caption_records(
         progress: show a progress bar.
     """
     captions, timed, seconds, batch = [], 0, 0.0, None
-    words = tokenizer.words
+    words, objects = tokenizer.words, decoder.captioner.objects
     began = time.perf_counter()
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
         for batch in readable(batches):
             traces = decoder.traces
-            token_ids, scores = decoder(batch)
+            token_ids, scores, probabilities = decoder.with_objects(batch)
+            predicted: list[tuple[str, ...] | None] = [None] * len(token_ids)
+            if probabilities is not None:
+                predicted = [_names(likely_objects(objects, row)) for row in probabilities.numpy()]
             word_ids = tokenizer.to_words(token_ids[:, 0]).numpy()
-            for index, ids, score in zip(batch["index"].numpy(), word_ids, scores[:, 0].numpy(), strict=True):
+            found = zip(batch["index"].numpy(), word_ids, scores[:, 0].numpy(), predicted, strict=True)
+            for index, ids, score, likely in found:
                 record = records[index]
                 faults = token_faults(ids, words.end_id, words.unknown_id)
                 text = words.decode(ids)
                 about = (record.image_id, text, float(score), record.captions, faults)
-                captions.append(ImageCaption(*about, labels=record.labels))
+                captions.append(ImageCaption(*about, labels=record.labels, objects=likely))
             bar.update(len(token_ids))
             now = time.perf_counter()
             if decoder.traces == traces:
@@ -75,6 +80,10 @@ def caption_records(
             decoder(batch)[0].numpy()
             seconds = time.perf_counter() - began
     return captions, 1000 * seconds / max(1, timed)
+
+
+def _names(objects: Sequence[tuple[str, float]]) -> tuple[str, ...]:
+    return tuple(name for name, _ in objects)
 
 
 def readable(batches: "tf.data.Dataset") -> Iterator[dict]:
@@ -127,10 +136,11 @@ def caption_with_file(
         found = captioner.caption(**inputs)
         seconds = time.perf_counter() - began
         if not found:  # an empty caption counts
-            found = [Caption("", NO_CAPTION, confidence=None if captioner.calibration is None else 0.0)]
+            found.append(Caption("", NO_CAPTION, confidence=None if captioner.calibration is None else 0.0))
         text, score, faults, confidence = found[0]
-        best = ImageCaption(record.image_id, text, score, record.captions, faults, confidence, record.labels)
-        return best, seconds
+        objects = _names(found.objects) if captioner.objects else None
+        about = (record.image_id, text, score, record.captions, faults, confidence, record.labels, objects)
+        return ImageCaption(*about), seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:
         captioner = free.get()
@@ -191,7 +201,7 @@ def evaluate_file(
         "left_out": left_out(records, captions),
         "beam": captioner.metadata.get("beam"),
         **scorer(captions),
-        **object_scores_of(captions, data.label_names()),
+        **object_scores_of(captions, data.label_names(), captioner.objects),
         "ms_per_image": milliseconds,
         "images_per_second": speed,
         "threads": threads,

@@ -49,15 +49,15 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
         """Returns the hidden state [B, units] after a token with this embedding, and the whole state."""
         raise NotImplementedError
 
-    def logits(self, hidden: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
-        """Returns float32 logits [B, V] or [B, T, V] for hidden states [B, units] or [B, T, units]."""
+    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
+        """Returns float32 logits [..., V] for hidden states [..., units]."""
         raise NotImplementedError
 
     def step(
         self, token_ids: tf.Tensor, state: State, memory: Memory, training: bool = False
     ) -> tuple[tf.Tensor, State]:
         hidden, state = self.advance(self.embed(token_ids, training), state, memory, training)
-        return self.logits(hidden, memory, training), state
+        return self.logits(hidden, training), state
 
     def teacher_forcing(self, inputs: Inputs, training: bool = False) -> tf.Tensor:
         memory = self.encode_for_tokens(inputs, training)
@@ -68,7 +68,7 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
             self.initial_state(memory),
             self.compute_dtype,
         )
-        return self.logits(hidden, memory, training)
+        return self.logits(hidden, training)
 
     def attention_memory(self, features: tf.Tensor, mask: tf.Tensor | None) -> Memory:
         """Returns the part of the memory that attention uses.

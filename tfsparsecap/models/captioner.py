@@ -67,6 +67,8 @@ class Captioner(keras.Model):
     max_length: int | None = None
     #: Whether `step` takes the memory of one image for several captions of it, without repeating its row.
     shares_memory = False
+    #: Names of the objects whose probabilities `encode` returns as `"objects"`, float32 [B, K].
+    objects: tuple[str, ...] = ()
     built: bool
     #: Share of the target probability that the loss spreads over all tokens, in [0, 1).
     label_smoothing: float = 0.0

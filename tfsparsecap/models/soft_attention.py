@@ -24,7 +24,8 @@ class SoftAttention(AdditiveAttentionCaptioner):
         h = cell([embedding(w), sum a_i f_i], h)
         logits = output(h)
 
-    The initial state is computed from the mean of the features. After "Show, Attend and Tell" (Xu et al.,
+    The initial state is computed from the mean of the features. With `objects`, it also sees their
+    probabilities p, and `logits = output(h + object_hidden(p))`. After "Show, Attend and Tell" (Xu et al.,
     https://arxiv.org/abs/1502.03044, section 3.1.2); with `value_size=512` in the sizes of "Image Captioning
     with Sparse Recurrent Neural Network" (Tan et al., https://arxiv.org/abs/1908.10797, section 4.1). The
     constructor creates the weights.
@@ -116,9 +117,7 @@ class SoftAttention(AdditiveAttentionCaptioner):
         # `output` is a property of every Keras layer. Logits keep full precision under mixed precision.
         self.output_layer = self.dense("output", self.vocabulary_size, units, dtype=policy.variable_dtype)
         if self.objects:
-            self.object_words = self.dense(
-                "object_words", self.vocabulary_size, len(self.objects), use_bias=False
-            )
+            self.object_hidden = self.dense("object_hidden", units, len(self.objects), use_bias=False)
         self.built = True
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
@@ -131,7 +130,7 @@ class SoftAttention(AdditiveAttentionCaptioner):
         if objects:
             known = ops.cast(objects["objects"], self.compute_dtype)
             memory["summary"] = ops.concatenate([memory["summary"], known], axis=-1)
-            memory["words"] = self.object_words(known)
+            memory["object_hidden"] = self.object_hidden(known)
             memory |= objects
         return memory
 
@@ -153,14 +152,11 @@ class SoftAttention(AdditiveAttentionCaptioner):
         inputs = self.input_dropout(inputs, training=training)
         _, states = self.cell(inputs, [state[name] for name in self.state_names], training=training)
         state = dict(zip(self.state_names, states, strict=True))
-        return state["hidden"], state
+        hidden = state["hidden"]
+        return hidden + memory["object_hidden"] if self.objects else hidden, state
 
-    def logits(self, hidden: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
-        logits = self.output_layer(self.dropout(hidden, training=training))
-        if "words" in memory:
-            words = memory["words"]
-            logits = logits + (words if len(logits.shape) == 2 else ops.expand_dims(words, 1))
-        return ops.cast(logits, "float32")
+    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
+        return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
 
     def get_config(self) -> dict:
         return {

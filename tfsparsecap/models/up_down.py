@@ -107,7 +107,7 @@ class UpDown(AdditiveAttentionCaptioner):
         """Returns a built `Dense` layer with PyTorch's initial weights, for `fan_in` or `inputs` inputs."""
         limit = (fan_in or inputs) ** -0.5
         for part in ("kernel_initializer", "bias_initializer"):
-            options[part] = keras.initializers.RandomUniform(-limit, limit)
+            options.setdefault(part, keras.initializers.RandomUniform(-limit, limit))
         return super().dense(name, units, inputs, activation, **options)
 
     def build(self, input_shape: Any = None) -> None:
@@ -195,7 +195,7 @@ class UpDown(AdditiveAttentionCaptioner):
             "language_carry": language_carry,
         }
 
-    def logits(self, hidden: tf.Tensor, memory: Memory, training: bool) -> tf.Tensor:
+    def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
         for layer in self.hidden_layers:
             hidden = layer(self.dropout(hidden, training=training))
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")

@@ -129,7 +129,7 @@ def newest_intact(paths: Sequence[Path], phases: Sequence[str]) -> tuple[Path | 
 
 def _check_epoch(path: Path, notes: dict, phases: Sequence[str]) -> None:
     """Checks the notes that `training.callbacks.SaveEpoch` writes."""
-    epoch, history = notes.get("epoch"), notes.get("history")
+    epoch, history, objects = notes.get("epoch"), notes.get("history"), notes.get("objects", [])
     rows = history if isinstance(history, list) else []
     valid = (
         isinstance(epoch, int)
@@ -138,6 +138,8 @@ def _check_epoch(path: Path, notes: dict, phases: Sequence[str]) -> None:
         and all(isinstance(row, dict) and row.get("phase") in phases for row in rows)
         and [row.get("epoch") for row in rows] == list(range(1, epoch + 1))
         and all(isinstance(value, int | float | str) for row in rows for value in row.values())
+        and isinstance(objects, list)
+        and all(isinstance(name, str) for name in objects)
     )
     if not valid:
         raise InputError(f"{path} is not a checkpoint of this run (its epochs or phases differ): remove it")

@@ -160,7 +160,7 @@ class RunData:
 
 
 def object_targets(records: Sequence[Record], objects: Sequence[str]) -> np.ndarray:
-    """Which objects are in images, float32 [records, K], see `RegionCaptioner.object_memory`."""
+    """Which objects are in the images of records: float32 [records, K], see `object_memory` of captioners."""
     targets = np.full((len(records), len(objects)), UNKNOWN_OBJECT, np.float32)
     for row, record in zip(targets, records, strict=True):
         if record.labels is not None:

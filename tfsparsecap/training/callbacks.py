@@ -134,7 +134,8 @@ class SaveEpoch(keras.callbacks.Callback):
 
     def _write(self, number: int) -> None:
         rows = of_phase(self.history, self.phase) if self.phases_differ else self.history
-        notes = {"epoch": number, "phase": self.phase, "history": self.history}
+        objects = list(getattr(self.model, "objects", ()))
+        notes = {"epoch": number, "phase": self.phase, "history": self.history, "objects": objects}
         save_checkpoint(self.folder.checkpoint(number), self.model, self.model.optimizer, notes)
         self.folder.write_history(self.history)
         self.folder.drop_old_checkpoints(number, best_epoch(rows, self.sparsity()))

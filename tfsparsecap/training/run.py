@@ -22,7 +22,7 @@ from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
 from tfsparsecap.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
-from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer, objects_of
+from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training import distribution
@@ -46,6 +46,7 @@ from tfsparsecap.training.start import (
     load_initial_weights,
     load_start,
     newest_checkpoint,
+    objects_of_run,
     start_at_frequencies,
     start_with,
 )
@@ -181,8 +182,7 @@ class _Run:
             start_at_frequencies(self.captioner, self.batches.targets)
         self.initial = named_weights(self.captioner) if config.training.keep_initial else {}
         self._prune()
-        skipped = self._skipped()
-        if skipped:
+        if skipped := self._skipped():
             names = shown(entry.where for entry in skipped)
             report(f"{len(skipped)} unreadable records are skipped ({names}); skipped.txt lists all of them")
 
@@ -249,8 +249,7 @@ class _Run:
 
     def write_skipped(self) -> None:
         """Lists all skipped records in `skipped.txt`."""
-        skipped = self._skipped()
-        if skipped:
+        if skipped := self._skipped():
             atomic_write(self.folder.path / "skipped.txt", "".join(f"{entry}\n" for entry in skipped))
 
     def _skipped(self) -> list:
@@ -268,7 +267,7 @@ class _Run:
             tokenizer = make_tokenizer(config, data)
         with self.strategy.scope():
             published = start is None and self.checkpoint is None  # otherwise replaced soon
-            objects = start.captioner.objects if start is not None else objects_of(config, data)
+            objects = objects_of_run(config, data, start, self.checkpoint, self.report)
             self.captioner = make_captioner(config, tokenizer, objects=objects, weights=published)
         if self.strategy.num_replicas_in_sync > 1:
             distribution.synchronize_batch_normalization(self.captioner)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tfsparsecap.data.records import CaptionData, shown
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.checkpoints import load_weights, newest_intact, read_notes
 from tfsparsecap.runs.run_folder import RunFolder
+from tfsparsecap.settings.build import objects_of
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training.phases import phases
 
@@ -76,6 +78,38 @@ def newest_checkpoint(config: Config, folder: RunFolder, report: Callable[[str],
     else:
         report(f"resuming after epoch {read_notes(path)['epoch']}")
     return path
+
+
+def objects_of_run(
+    config: Config,
+    data: CaptionData,
+    start: FinishedRun | None,
+    checkpoint: Path | None,
+    report: Callable[[str], None],
+) -> tuple[str, ...]:
+    """Names of the objects that a run's captioner predicts.
+
+    They are those of the checkpoint or of the run that it starts from, otherwise the labels of the data.
+
+    Raises:
+        InputError: the run that it starts from and the data have different objects.
+    """
+    labelled, where = objects_of(config, data), config.training.start_from
+    if checkpoint is not None:
+        return tuple(read_notes(checkpoint).get("objects", labelled))
+    if start is None:
+        return labelled
+    objects = start.captioner.objects
+    if labelled and not objects:
+        report(f"the captioner in {where} predicts no objects: the labels of {data.name} are not used")
+    elif labelled and objects != labelled:
+        different = shown(sorted({*objects} ^ {*labelled}))
+        raise InputError(
+            f"training.start_from: the captioner in {where} predicts {len(objects)} objects, but"
+            f" {len(labelled)} are labelled in {data.name} (only one of the two has {different}): give data"
+            " with the same labels, or set training.object_weight=0 to train without them"
+        )
+    return objects
 
 
 def start_with(start: Captioner, captioner: Captioner, config: Config, report: Callable[[str], None]) -> None:

@@ -26,6 +26,8 @@ from tfsparsecap_export.convert.model_call import model_call
 CAPTION_SIGNATURE = "caption"
 #: Its additional output for captioners that predict several digits per word.
 DIGITS = "digit_ids"
+#: Its additional output for captioners that predict the objects in an image.
+OBJECTS = "objects"
 ENCODER_SIGNATURE = "encode"
 #: Signature of the file of any other model.
 DEFAULT_SIGNATURE = "serving_default"
@@ -54,7 +56,8 @@ def caption_graph(
     Returns:
         A dense float32 .tflite file with the signature `caption` and the outputs `token_ids` int32 [beam,
         max_length] and `scores` float32 [beam], best first. With `to_words`, `token_ids` are word ids, and
-        `digit_ids` int32 [beam, max_length] are the ids that the captioner predicts.
+        `digit_ids` int32 [beam, max_length] are the ids that the captioner predicts. If the captioner has
+        `objects`, `objects` float32 [K] are their probabilities.
 
     Raises:
         InputError: TFLite does not support an operation of the model, or a weight is NaN or infinite.
@@ -62,10 +65,14 @@ def caption_graph(
     check_weights(captioner)
 
     def caption(**inputs):
-        token_ids, scores = decoding.beam_search(captioner, inputs, beam, max_length, rules)
-        if to_words is None:
-            return {"token_ids": token_ids[0], "scores": scores[0]}
-        return {"token_ids": to_words(token_ids[0]), DIGITS: token_ids[0], "scores": scores[0]}
+        memory = captioner.encode(inputs, training=False)
+        token_ids, scores = decoding.search_memory(captioner, memory, beam, max_length, rules)
+        outputs = {"token_ids": token_ids[0], "scores": scores[0]}
+        if to_words is not None:
+            outputs |= {"token_ids": to_words(token_ids[0]), DIGITS: token_ids[0]}
+        if captioner.objects:
+            outputs[OBJECTS] = memory["objects"][0]
+        return outputs
 
     with rnn_fusion.fuse_rnn_kernels(captioner):
         return _convert(captioner, caption, inputs, CAPTION_SIGNATURE)

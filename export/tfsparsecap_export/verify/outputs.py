@@ -13,7 +13,7 @@ from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
-from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS
+from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS, OBJECTS
 from tfsparsecap_export.convert.model_call import ModelCall
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify.differences import Differences, Labels
@@ -22,6 +22,8 @@ from tfsparsecap_export.verify.differences import Differences, Labels
 #: model's score of the same caption. Rounding to float16 changes scores by hundredths, to int8 by tenths; a
 #: kernel that reads garbage changes them by several nats.
 SCORE_ERROR = {True: 0.05, False: 0.6}
+#: Whether all weights are float -> largest difference of the probability of an object.
+OBJECT_ERROR = {True: 0.05, False: 0.3}
 #: Two captions, or two words after the same prefix, whose scores differ by fewer nats are a tie: either may
 #: come first. The second value is for weights that are rounded to float16.
 TIE, ROUNDED_TIE = 1e-3, 0.05
@@ -59,6 +61,7 @@ class Verification:
         same_class: fraction of the inputs, or of their positions, whose most probable class is the Keras
             model's; None without probabilities or classes that differ.
         logits_error: like `rms_error`, with probabilities compared before the softmax.
+        objects_error: largest difference of the probability of an object; None without objects.
     """
 
     samples: int
@@ -71,6 +74,7 @@ class Verification:
     rms_error: float | None = None
     same_class: float | None = None
     logits_error: float | None = None
+    objects_error: float | None = None
 
 
 class Differs(InputError):
@@ -159,15 +163,17 @@ def verify_captions(
         source: where the inputs come from, for the report.
 
     Raises:
-        InputError: the file does not load, returns NaN, or its scores differ from those of the Keras model.
+        InputError: the file does not load, returns NaN, or its scores or its probabilities of objects differ
+            from those of the Keras model.
         CaptionsDiffer: more captions differ than `tolerance` allows.
     """
     decode, score_tokens = Decoder(captioner, beam, max_length, rules), caption_scorer(captioner)
     equal = ties = equal_beams = 0
-    largest_error = 0.0
+    largest_error, objects_error = 0.0, None
     run, run_plain = _runners(content, CAPTION_SIGNATURE)
     for number, sample in enumerate(samples):
-        expected = np.asarray(decode(sample)[0])[0]
+        token_ids, _, objects = decode.with_objects(sample)
+        expected = np.asarray(token_ids)[0]
         outputs = run(**sample)
         for given in [outputs, run_plain(**sample)] if number < 2 else [outputs]:
             score, best = float(given["scores"][0]), _predicted(given)[0]
@@ -183,6 +189,14 @@ def verify_captions(
                     " Keras model: nothing was written; try another --format"
                 )
             largest_error = max(largest_error, error)
+            if objects is not None:
+                error = float(np.abs(given[OBJECTS] - np.asarray(objects)[0]).max())
+                if not error <= OBJECT_ERROR[all_float]:  # neither does NaN pass
+                    raise InputError(
+                        f"the probability of an object in the exported file differs from the Keras model's by"
+                        f" {error:.2f}: nothing was written; try another --format"
+                    )
+                objects_error = max(objects_error or 0.0, error)
         same_ids = _predicted(outputs) == expected
         same = same_ids.all(axis=1)
         equal_beams += int(same.sum())
@@ -208,6 +222,7 @@ def verify_captions(
         ties=ties,
         error=largest_error,
         runtime=runtime_name(),
+        objects_error=objects_error,
     )
 
 

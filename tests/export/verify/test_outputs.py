@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tfsparsecap_export import export_model
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.convert.model_call import model_call
@@ -11,7 +12,7 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import outputs as verify
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import SoftAttention
+from tfsparsecap.models import SoftAttention, UpDown
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +51,26 @@ def test_nan_is_rejected(dense, blocks_captioner, export_options, all_float):
     content = damaged(dense, lambda values: values * np.nan)
     with pytest.raises(InputError, match="NaN"):
         check(content, blocks_captioner, export_options, all_float=all_float, tolerance=1.0)
+
+
+def test_wrong_probabilities_of_objects_are_rejected():
+    keras.utils.set_random_seed(0)
+    sizes = {"embedding_size": 8, "rnn_size": 8, "attention_size": 8, "feature_size": 6}
+    captioner = UpDown(30, **sizes, objects=["cat", "dog"])
+    bias = captioner.object_scores.bias
+    bias.assign([-2.5, -3.0])
+    random = np.random.default_rng(0)
+    samples = [{"features": random.normal(size=(1, 5, 6)).astype("float32")} for _ in range(2)]
+    content = graph.caption_graph(captioner, {"features": tf.TensorSpec((1, 5, 6), tf.float32)}, 3, 6)
+    found = check(content, captioner, {"samples": samples})
+    assert found.equal == 1 and found.objects_error < 1e-5
+    # Its objects do not change an Up-Down's captions.
+    for change, all_float in ((0.6, True), (2.5, False), (np.nan, False)):
+        bias.assign([-2.5 + change, -3.0])
+        with pytest.raises(InputError, match=r"probability of an object .* differs from the Keras"):
+            check(content, captioner, {"samples": samples}, all_float=all_float, tolerance=1.0)
+    bias.assign([-2.5 + 0.6, -3.0])
+    assert 0.05 < check(content, captioner, {"samples": samples}, all_float=False).objects_error < 0.3
 
 
 @pytest.mark.parametrize("all_float", [True, False])

@@ -7,13 +7,16 @@ import lzma
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import keras
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert import interpreter
+from tfsparsecap_export import CaptionOptions, export_model
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.write import make_bundle
 
@@ -21,6 +24,8 @@ from tfsparsecap.captioners import captioner_path
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.inference.confidence import Calibration
+from tfsparsecap.models import SoftAttention
 
 DENSE = Path(__file__).resolve().parents[4] / "models" / "dense.tflite.xz"
 SIDE, BEAMS, LENGTH = 4, 3, 4
@@ -33,6 +38,7 @@ DESCRIPTION = {
     "unknown_id": 3,
     "join": "words",
 }
+OBJECTS = ["cat", "dog", "sofa", "person", "tv"]
 WORDS = ["<pad>", "<start>", "<end>", "<unk>", "a", "dog", "schläft", "\U0001f436"]
 PIECES = ["<pad>", "<unk>", "<s>", "</s>", "\u2581a", "\u2581dog", "s", "\u2581", "o"] + [
     f"<0x{byte:02X}>" for byte in (0xC3, 0xA4, 0x20, 0xF0, 0x9F, 0x90, 0xB6, 0xFF, 0xE2, 0x82, 0xED, 0xA0)
@@ -156,6 +162,46 @@ def graphs(folder: Path) -> None:
     future = flatfile.read_model(echo)
     future.operatorCodes[-1].version = 99
     _write(folder, "future_operator", flatfile.write_model(future))
+
+
+def objects(folder: Path, images: list[Path]) -> dict:
+    """A small captioner that predicts objects, `objects.tflite`, and what it finds in images in Python.
+
+    Its weights are random, and it is not sure of half of its captions.
+    """
+    keras.utils.set_random_seed(2)
+    layers = [keras.layers.Rescaling(1 / 127.5, -1), keras.layers.Conv2D(8, 8, 8, activation="relu")]
+    encoder = keras.Sequential([keras.Input((32, 32, 3)), *layers, keras.layers.Reshape((-1, 8))])
+    words = [*WORDS[:6], "runs", "on", "the", "beach"]
+    sizes = {"embedding_size": 8, "rnn_size": 16, "attention_size": 8}
+    captioner = SoftAttention(len(words), encoder=encoder, objects=OBJECTS, **sizes)
+    captioner.output_layer.bias.assign(np.where(np.arange(len(words)) < 4, -3.0, 0.0))
+    for layer, factor in ((captioner.object_scores, 8), (captioner.output_layer, 4)):
+        layer.kernel.assign(layer.kernel * factor)
+    pixels = {image.name: read_image(image, 32) for image in images}
+    batch = {"image": np.stack(list(pixels.values()))}
+    captioner.object_scores.bias.assign(captioner.object_scores.bias * 0)
+    probable = captioner.encode(batch)["objects"].numpy().astype(np.float64)
+    # Between two images: no probability and no confidence is close to 0.5.
+    captioner.object_scores.bias.assign(-np.quantile(np.log(probable / (1 - probable)), 0.45, axis=0))
+    path, options = folder / "objects.tflite", {"inputs": {"image": (32, 32, 3)}}
+    captions = CaptionOptions(beam=BEAMS, max_length=LENGTH, vocabulary=words)
+    export_model(captioner, path, captions=captions, **options)
+    scores = [TFLiteCaptioner(path).caption(image)[0].score for image in pixels.values()]
+    calibration = Calibration(2.0, -2.0 * float(np.quantile(scores, 0.45)), 0.0)
+    captions = replace(captions, description={"confidence": calibration.as_dict()})
+    export_model(captioner, path, captions=captions, **options)
+    file = TFLiteCaptioner(path)
+    return {
+        name: {
+            "captions": [
+                {"text": one.text, "score": one.score, "confidence": one.confidence} for one in found
+            ],
+            "objects": [object for object, _ in found.objects],
+        }
+        for name, image in pixels.items()
+        for found in [file.caption(image)]
+    }
 
 
 def texts() -> list[dict]:

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from bundle_fixtures import captions_of_100, damage, graphs, model_captions, texts
+from bundle_fixtures import captions_of_100, damage, graphs, model_captions, objects, texts
 from image_fixtures import formats, scalings, scenes
 
 RESOURCES = Path(__file__).resolve().parents[1] / "resources" / "captioner"
@@ -28,8 +28,11 @@ def main() -> None:
             old.unlink()
     write("scalings.json", scalings(RESOURCES))
     write("formats.json", formats(RESOURCES))
-    write("captions.json", model_captions(scenes(RESOURCES)))
+    images = scenes(RESOURCES)
+    write("captions.json", model_captions(images))
     graphs(RESOURCES)
+    drawings = (RESOURCES.parent / "demo").glob("*.jpg")
+    write("objects.json", objects(RESOURCES, [*images, *sorted(drawings)]))
     write("texts.json", texts())
     write("damage.json", damage(RESOURCES))
     shared = Path(os.environ.get("TFSPARSECAP_SHARED", Path(__file__).resolve().parents[6] / "shared"))

@@ -1,15 +1,18 @@
 package org.tfsparsecap.captioner;
 
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalDouble;
 import java.util.OptionalInt;
 import java.util.Set;
+import org.json.JSONArray;
 import org.json.JSONObject;
 import org.tfsparsecap.captioner.BundleException.Reason;
 
@@ -27,6 +30,7 @@ public final class BundleDescription {
   private final Set<Integer> skippedIds;
   private final int imageSize;
   private final Confidence confidence;
+  private final List<String> objects;
 
   /**
    * @param text the content of {@code captioner.json}.
@@ -49,6 +53,7 @@ public final class BundleDescription {
     skippedIds = Collections.unmodifiableSet(unsaid(special));
     join = TokenJoin.named(json.opt("join"));
     confidence = new Confidence(json);
+    objects = Collections.unmodifiableList(names(json));
     imageSize = integer(json, "image_size").orElse(0);
     if (imageSize < 1 || imageSize > MAX_IMAGE_SIZE) {
       throw new BundleException(
@@ -70,6 +75,22 @@ public final class BundleDescription {
   /** Compares a bundle with the digests in this description; arguments as of {@link Digests#check}. */
   void checkDigests(ByteBuffer file, int graphSize, byte[] vocabulary) throws BundleException {
     Digests.check(json, file, graphSize, vocabulary);
+  }
+
+  private static List<String> names(JSONObject json) throws BundleException {
+    List<String> names = new ArrayList<>();
+    JSONArray found = json.optJSONArray("objects");
+    if (found == null && !json.isNull("objects")) {
+      throw new BundleException(Reason.DAMAGED, "the objects are not a list");
+    }
+    for (int i = 0; found != null && i < found.length(); i++) {
+      Object name = found.opt(i);
+      if (!(name instanceof String) || ((String) name).isEmpty()) {
+        throw new BundleException(Reason.DAMAGED, "an object has no name");
+      }
+      names.add((String) name);
+    }
+    return names;
   }
 
   private Set<Integer> unsaid(JSONObject special) {
@@ -163,6 +184,11 @@ public final class BundleDescription {
   /** How sure the captioner is of its captions. */
   Confidence confidence() {
     return confidence;
+  }
+
+  /** Names of the objects whose probabilities the graph returns; unmodifiable, empty if it returns none. */
+  List<String> objects() {
+    return objects;
   }
 
   /** Ids of tokens that do not appear in captions: special tokens and the unknown token. */

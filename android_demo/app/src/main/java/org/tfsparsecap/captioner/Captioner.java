@@ -30,10 +30,14 @@ import org.tfsparsecap.captioner.BundleException.Reason;
  * }</pre>
  */
 public final class Captioner implements AutoCloseable {
+  /** Objects with at least this probability count as being in the image. */
+  public static final float LIKELY = 0.5f;
+
   private static final String SIGNATURE = "caption";
   private static final String IMAGE = "image";
   private static final String TOKEN_IDS = "token_ids";
   private static final String SCORES = "scores";
+  private static final String OBJECTS = "objects";
   /**
    * Beams without a caption have probability zero. The runtime's kernels return its logarithm as
    * minus infinity or, for constants of converted graphs, as the lowest float.
@@ -105,8 +109,13 @@ public final class Captioner implements AutoCloseable {
           "the graph takes " + image.dataType() + Arrays.toString(image.shape()) + ", its description says UINT8"
               + Arrays.toString(shape));
     }
-    if (!Arrays.asList(interpreter.getSignatureOutputs(SIGNATURE)).containsAll(Arrays.asList(TOKEN_IDS, SCORES))) {
-      throw new BundleException(Reason.DAMAGED, "the graph does not return " + TOKEN_IDS + " and " + SCORES);
+    List<String> needed = new ArrayList<>(Arrays.asList(TOKEN_IDS, SCORES));
+    if (!bundle.description().objects().isEmpty()) {
+      needed.add(OBJECTS);
+    }
+    List<String> outputs = Arrays.asList(interpreter.getSignatureOutputs(SIGNATURE));
+    if (!outputs.containsAll(needed)) {
+      throw new BundleException(Reason.DAMAGED, "the graph returns " + outputs + ", not " + needed);
     }
   }
 
@@ -138,7 +147,7 @@ public final class Captioner implements AutoCloseable {
     }
     long run = System.nanoTime();
     List<Caption> captions = captions();
-    return new CaptioningResult(captions, (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
+    return new CaptioningResult(captions, objects(), (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
   }
 
   private List<Caption> captions() throws BundleException {
@@ -166,6 +175,36 @@ public final class Captioner implements AutoCloseable {
       }
     }
     return captions;
+  }
+
+  private List<String> objects() throws BundleException {
+    List<String> names = bundle.description().objects();
+    if (names.isEmpty()) {
+      return names;
+    }
+    Tensor found = interpreter.getOutputTensorFromSignature(OBJECTS, SIGNATURE);
+    float[] probabilities = new float[names.size()];
+    if (found.dataType() == DataType.FLOAT32 && found.numElements() == names.size()) {
+      found.asReadOnlyBuffer().order(ByteOrder.nativeOrder()).asFloatBuffer().get(probabilities);
+    } else {
+      probabilities[0] = Float.NaN;
+    }
+    List<Integer> likely = new ArrayList<>();
+    for (int i = 0; i < probabilities.length; i++) {
+      if (!(probabilities[i] >= 0 && probabilities[i] <= 1)) {
+        throw new BundleException(
+            Reason.DAMAGED, "the graph returned no probability for each of " + names.size() + " objects");
+      }
+      if (probabilities[i] >= LIKELY) {
+        likely.add(i);
+      }
+    }
+    likely.sort((one, other) -> Float.compare(probabilities[other], probabilities[one]));
+    List<String> objects = new ArrayList<>();
+    for (int i : likely) {
+      objects.add(names.get(i));
+    }
+    return objects;
   }
 
   /** The bundle that this captioner runs. */

@@ -30,7 +30,7 @@ public final class MainActivity extends ViewModelActivity<MainState, MainViewMod
   @Override
   MainViewModel createViewModel(CaptionApplication app) {
     return new MainViewModel(
-        app.engine(), app.models(), app.settings(), app.createSpeaker(), new CameraFiles(app));
+        app, app.engine(), app.models(), app.settings(), app.createSpeaker(), new CameraFiles(app));
   }
 
   @Override

@@ -1,9 +1,6 @@
 package org.tfsparsecap.demo;
 
 import android.app.Activity;
-import android.text.SpannableString;
-import android.text.Spanned;
-import android.text.style.LocaleSpan;
 import android.view.LayoutInflater;
 import android.view.View;
 import android.view.ViewGroup;
@@ -72,8 +69,8 @@ final class MainScreen {
     onClick(R.id.take_photo, actionHandler::takePhoto);
     onClick(R.id.speak, viewModel::speak);
     onClick(R.id.retry, viewModel::retry);
-    onClick(R.id.copy, () -> actionHandler.copy(CaptionFormat.sentence(viewModel.state().selected())));
-    onClick(R.id.share, () -> actionHandler.share(CaptionFormat.sentence(viewModel.state().selected())));
+    onClick(R.id.copy, () -> actionHandler.copy(sentence(viewModel.state().selected())));
+    onClick(R.id.share, () -> actionHandler.share(sentence(viewModel.state().selected())));
     readAloud.setOnCheckedChangeListener((view, on) -> viewModel.setReadAloud(on));
   }
 
@@ -101,7 +98,7 @@ final class MainScreen {
         photo,
         selected.caption().isEmpty()
             ? activity.getString(R.string.photo_not_described)
-            : activity.getString(R.string.photo_described, CaptionFormat.sentence(selected)));
+            : activity.getString(R.string.photo_described, sentence(selected)));
   }
 
   private void showThumbnails(MainState state) {
@@ -134,16 +131,21 @@ final class MainScreen {
   private void showCaption(Photo selected) {
     boolean captioned = !selected.captions().isEmpty();
     Message shownProblem = selected.problem();
-    CharSequence text = captioned ? markAsEnglish(CaptionFormat.sentence(selected)) : status(selected);
+    Caption best = selected.best();
+    List<String> objects = selected.objects();
+    CharSequence text = captioned ? CaptionFormat.sentence(activity, best, objects) : status(selected);
     setText(caption, captioned || shownProblem == null ? text : "");
     setVisible(caption, caption.length() > 0);
-    setText(confidence, captioned ? CaptionFormat.confidence(activity, selected.captions().get(0)) : "");
+    setText(confidence, CaptionFormat.confidence(activity, best, objects));
     setVisible(confidence, confidence.length() > 0);
     setText(problem, shownProblem == null ? "" : shownProblem.text(activity));
     setVisible(problem, shownProblem != null);
     setVisible(actions, captioned);
     setVisible(retry, shownProblem != null);
-    showAlternatives(selected.captions());
+    // Behind the objects, the best caption is one of the possible ones.
+    int first = !captioned || CaptionFormat.namesObjects(best, objects) ? 0 : 1;
+    int end = Math.min(selected.captions().size(), first + MAX_ALTERNATIVES);
+    showAlternatives(selected.captions().subList(first, end));
   }
 
   private void showAlternatives(List<Caption> captions) {
@@ -152,20 +154,23 @@ final class MainScreen {
     }
     shownAlternatives = captions;
     alternatives.removeAllViews();
-    int shown = Math.min(captions.size(), 1 + MAX_ALTERNATIVES);
-    for (Caption each : captions.subList(Math.min(1, shown), shown)) {
+    for (Caption each : captions) {
       View row = LayoutInflater.from(activity).inflate(R.layout.row_caption, alternatives, false);
-      setText(row.findViewById(R.id.row_text), markAsEnglish(CaptionFormat.sentence(each)));
+      setText(row.findViewById(R.id.row_text), CaptionFormat.caption(each));
       setText(row.findViewById(R.id.row_confidence), CaptionFormat.percent(activity, each));
       alternatives.addView(row);
     }
-    setVisible(alternativesCard, captions.size() > 1);
+    setVisible(alternativesCard, !captions.isEmpty());
   }
 
-  /** The caption, or the reason why there is none. */
+  private String sentence(Photo each) {
+    return CaptionFormat.sentence(activity, each);
+  }
+
+  /** The caption or the likely objects, or the reason why there are none. */
   private String status(Photo each) {
     if (!each.captions().isEmpty()) {
-      return CaptionFormat.sentence(each);
+      return sentence(each);
     }
     if (each.problem() != null) {
       return each.problem().text(activity);
@@ -176,14 +181,6 @@ final class MainScreen {
 
   private void onClick(int view, Runnable action) {
     activity.findViewById(view).setOnClickListener(clicked -> action.run());
-  }
-
-  /** Marks text as English, so that screen readers choose a suitable voice. */
-  static CharSequence markAsEnglish(String caption) {
-    SpannableString marked = new SpannableString(caption);
-    marked.setSpan(
-        new LocaleSpan(Speaker.LANGUAGE), 0, marked.length(), Spanned.SPAN_EXCLUSIVE_EXCLUSIVE);
-    return marked;
   }
 
   static void setVisible(View view, boolean visible) {

@@ -1,5 +1,6 @@
 package org.tfsparsecap.demo;
 
+import android.content.Context;
 import android.content.SharedPreferences;
 import android.graphics.Bitmap;
 import android.net.Uri;
@@ -12,6 +13,7 @@ import java.util.List;
 import java.util.function.UnaryOperator;
 import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.Caption;
+import org.tfsparsecap.captioner.CaptioningResult;
 import org.tfsparsecap.captioner.PhotoException;
 
 /**
@@ -29,6 +31,7 @@ final class MainViewModel extends ViewModel<MainState> {
   private static final int DISPLAY_SIDE = 448;
   private static final int THUMBNAIL_SIDE = 192;
 
+  private final Context context;
   private final ModelStore models;
   private final SharedPreferences settings;
   private final Speaker speaker;
@@ -39,12 +42,14 @@ final class MainViewModel extends ViewModel<MainState> {
   private long nextId;
 
   MainViewModel(
+      Context context,
       Engine engine,
       ModelStore models,
       SharedPreferences settings,
       Speaker speaker,
       CameraFiles camera) {
     super("captions", MainState.EMPTY.withReadAloud(settings.getBoolean(READ_ALOUD, false)));
+    this.context = context;
     this.models = models;
     this.settings = settings;
     this.speaker = speaker;
@@ -98,12 +103,12 @@ final class MainViewModel extends ViewModel<MainState> {
     }
   }
 
-  /** Reads the caption of the selected photo aloud. */
+  /** Reads the caption or the likely objects of the selected photo aloud. */
   void speak() {
     speaker.stop();
     Photo selected = state().selected();
     if (selected != null && !selected.caption().isEmpty()) {
-      speaker.speak(selected.caption(), this::onSpeechProblem);
+      speaker.speak(CaptionFormat.spoken(context, selected), this::onSpeechProblem);
     }
   }
 
@@ -261,18 +266,20 @@ final class MainViewModel extends ViewModel<MainState> {
     }
     run(
         () -> photoCaptioner.caption(photo, choice, key),
-        captions -> captioned(photo, captions, key),
+        captioning -> captioned(photo, captioning, key),
         thrown -> notCaptioned(photo, thrown, choice, key));
   }
 
-  private void captioned(Photo photo, List<Caption> captions, String key) {
+  private void captioned(Photo photo, CaptioningResult captioning, String key) {
+    List<Caption> captions = captioning.captions();
     boolean noCaptions = captions.isEmpty() || captions.get(0).text().isEmpty();
     change(
         photo.id(),
         now ->
             noCaptions
-                ? now.captioned(Collections.emptyList(), Message.of(Problem.NO_CAPTION), key)
-                : now.captioned(captions, null, key));
+                ? now.captioned(
+                    Collections.emptyList(), Collections.emptyList(), Message.of(Problem.NO_CAPTION), key)
+                : now.captioned(captions, captioning.objects(), null, key));
     if (state().readAloud() && isShown() && state().isSelected(photo.id())) {
       speak();
     }

@@ -1,5 +1,7 @@
 package org.tfsparsecap.demo;
 
+import java.util.Collections;
+import java.util.List;
 import org.tfsparsecap.captioner.Caption;
 
 /** A model in the comparison, with its measurements so far. Immutable. */
@@ -16,6 +18,7 @@ final class ModelRow {
   private final Stage stage;
   private final ModelInfo info;
   private final Caption caption;
+  private final List<String> objects;
   private final float milliseconds;
   private final Message problem;
 
@@ -24,35 +27,38 @@ final class ModelRow {
       Stage stage,
       ModelInfo info,
       Caption caption,
+      List<String> objects,
       float milliseconds,
       Message problem) {
     this.choice = choice;
     this.stage = stage;
     this.info = info;
     this.caption = caption;
+    this.objects = objects;
     this.milliseconds = milliseconds;
     this.problem = problem;
   }
 
   /** A model that has not been measured. */
   static ModelRow waiting(ModelChoice choice) {
-    return new ModelRow(choice, Stage.WAITING, null, null, Float.NaN, null);
+    return new ModelRow(choice, Stage.WAITING, null, null, Collections.emptyList(), Float.NaN, null);
   }
 
   ModelRow measuring() {
-    return new ModelRow(choice, Stage.MEASURING, null, null, Float.NaN, null);
+    return new ModelRow(choice, Stage.MEASURING, null, null, Collections.emptyList(), Float.NaN, null);
   }
 
   /**
    * @param caption null without a photo, or if the model found no caption.
+   * @param objects that are probably in the photo, likeliest first.
    * @param milliseconds NaN if not measured.
    */
-  ModelRow done(ModelInfo info, Caption caption, float milliseconds) {
-    return new ModelRow(choice, Stage.DONE, info, caption, milliseconds, null);
+  ModelRow done(ModelInfo info, Caption caption, List<String> objects, float milliseconds) {
+    return new ModelRow(choice, Stage.DONE, info, caption, objects, milliseconds, null);
   }
 
   ModelRow failed(Message problem) {
-    return new ModelRow(choice, Stage.FAILED, null, null, Float.NaN, problem);
+    return new ModelRow(choice, Stage.FAILED, null, null, Collections.emptyList(), Float.NaN, problem);
   }
 
   ModelChoice choice() {
@@ -71,6 +77,11 @@ final class ModelRow {
   /** Caption of the compared photo; null if there is none. */
   Caption caption() {
     return caption;
+  }
+
+  /** Objects that are probably in the compared photo, likeliest first. */
+  List<String> objects() {
+    return objects;
   }
 
   /** Latency on this phone; NaN until measured. */

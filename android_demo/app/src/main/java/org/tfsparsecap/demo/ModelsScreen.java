@@ -124,11 +124,11 @@ final class ModelsScreen {
     set(
         card,
         R.id.model_caption,
-        row.caption() == null ? "" : MainScreen.markAsEnglish(CaptionFormat.sentence(row.caption())));
+        CaptionFormat.sentence(activity, row.caption(), row.objects()));
     set(
         card,
         R.id.model_confidence,
-        row.caption() == null ? "" : CaptionFormat.confidence(activity, row.caption()));
+        CaptionFormat.confidence(activity, row.caption(), row.objects()));
     View useButton = card.findViewById(R.id.model_use);
     MainScreen.setVisible(useButton, !used && done);
     useButton.setContentDescription(activity.getString(R.string.model_use_named, title));

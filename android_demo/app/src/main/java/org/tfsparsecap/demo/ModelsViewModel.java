@@ -5,6 +5,7 @@ import android.net.Uri;
 import android.os.Bundle;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import org.tfsparsecap.captioner.Caption;
 import org.tfsparsecap.captioner.CaptioningResult;
@@ -167,7 +168,7 @@ final class ModelsViewModel extends ViewModel<ModelsState> {
   private ModelRow measured(ModelRow row, Uri measured) throws Exception {
     try (Engine.Model model = models.open(row.choice())) {
       if (measured == null) {
-        return row.done(model.info(), null, Float.NaN);
+        return row.done(model.info(), null, Collections.emptyList(), Float.NaN);
       }
       Bitmap image = engine.read(measured, model.info().imageSize());
       long end = System.nanoTime() + MAX_NANOSECONDS;
@@ -182,7 +183,10 @@ final class ModelsViewModel extends ViewModel<ModelsState> {
       }
       List<Caption> captions = captioning.captions();
       return row.done(
-          model.info(), captions.isEmpty() ? null : captions.get(0), median(times, runs));
+          model.info(),
+          captions.isEmpty() ? null : captions.get(0),
+          captioning.objects(),
+          median(times, runs));
     }
   }
 

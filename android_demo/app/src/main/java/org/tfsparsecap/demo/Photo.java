@@ -15,6 +15,7 @@ final class Photo {
   private final boolean readable;
   private final Bitmap thumbnail;
   private final List<Caption> captions;
+  private final List<String> objects;
   private final Message problem;
   private final String modelKey;
 
@@ -25,6 +26,7 @@ final class Photo {
       boolean readable,
       Bitmap thumbnail,
       List<Caption> captions,
+      List<String> objects,
       Message problem,
       String modelKey) {
     this.id = id;
@@ -33,6 +35,7 @@ final class Photo {
     this.readable = readable;
     this.thumbnail = thumbnail;
     this.captions = Collections.unmodifiableList(new ArrayList<>(captions));
+    this.objects = Collections.unmodifiableList(new ArrayList<>(objects));
     this.problem = problem;
     this.modelKey = modelKey;
   }
@@ -44,27 +47,29 @@ final class Photo {
    * @param fromCamera whether the photo was taken for this app, which then deletes it.
    */
   static Photo pending(long id, Uri uri, boolean fromCamera) {
-    return new Photo(id, uri, fromCamera, true, null, Collections.emptyList(), null, null);
+    List<Caption> captions = Collections.emptyList();
+    List<String> objects = Collections.emptyList();
+    return new Photo(id, uri, fromCamera, true, null, captions, objects, null, null);
   }
 
-  /** Sets the captions, or the problem that explains why there are none. */
-  Photo captioned(List<Caption> captions, Message problem, String modelKey) {
-    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, modelKey);
+  /** Sets the captions and the likely objects, or the problem that explains why there are no captions. */
+  Photo captioned(List<Caption> captions, List<String> objects, Message problem, String modelKey) {
+    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, objects, problem, modelKey);
   }
 
   /** Sets a problem; existing captions are kept. */
   Photo failed(Message problem, boolean readable, String modelKey) {
-    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, modelKey);
+    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, objects, problem, modelKey);
   }
 
   /** Discards the results, so that the photo is processed again. */
   Photo reset() {
-    return new Photo(id, uri, fromCamera, true, thumbnail, captions, null, null);
+    return new Photo(id, uri, fromCamera, true, thumbnail, captions, objects, null, null);
   }
 
   /** Sets the thumbnail. */
   Photo withThumbnail(Bitmap thumbnail) {
-    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, problem, modelKey);
+    return new Photo(id, uri, fromCamera, readable, thumbnail, captions, objects, problem, modelKey);
   }
 
   long id() {
@@ -94,7 +99,17 @@ final class Photo {
     return captions;
   }
 
-  /** The best caption; empty until the photo is captioned. */
+  /** The objects that are probably in the photo, likeliest first. */
+  List<String> objects() {
+    return objects;
+  }
+
+  /** The best caption; null until the photo is captioned. */
+  Caption best() {
+    return captions.isEmpty() ? null : captions.get(0);
+  }
+
+  /** The text of the best caption; empty until the photo is captioned. */
   String caption() {
     return captions.isEmpty() ? "" : captions.get(0).text();
   }

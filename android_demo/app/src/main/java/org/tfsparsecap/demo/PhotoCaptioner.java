@@ -2,9 +2,8 @@ package org.tfsparsecap.demo;
 
 import android.graphics.Bitmap;
 import java.io.IOException;
-import java.util.List;
 import org.tfsparsecap.captioner.BundleException;
-import org.tfsparsecap.captioner.Caption;
+import org.tfsparsecap.captioner.CaptioningResult;
 import org.tfsparsecap.captioner.PhotoException;
 
 /**
@@ -46,19 +45,19 @@ final class PhotoCaptioner {
    * Captions a photo.
    *
    * @param key identifies the model, which is opened again if the key has changed.
-   * @return the captions, best first.
+   * @return the captions, best first, and the likely objects.
    * @throws PhotoException the photo cannot be read.
    * @throws BundleException the model cannot be used.
    * @throws IOException the model cannot be read.
    */
-  List<Caption> caption(Photo photo, ModelChoice choice, String key)
+  CaptioningResult caption(Photo photo, ModelChoice choice, String key)
       throws PhotoException, BundleException, IOException {
     if (model == null || !key.equals(modelKey)) {
       close();
       model = models.open(choice);
       modelKey = key;
     }
-    return model.caption(read(photo, model.info().imageSize())).captions();
+    return model.caption(read(photo, model.info().imageSize()));
   }
 
   /** Frees the model's memory. */

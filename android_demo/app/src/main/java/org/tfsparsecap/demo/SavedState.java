@@ -7,7 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.tfsparsecap.captioner.Caption;
 
-/** Saves the URIs and captions of photos, so that they survive the process. */
+/** Saves the URIs, captions and objects of photos, so that they survive the process. */
 final class SavedState {
   private static final String PHOTOS = "photos";
   private static final String SELECTED = "selected";
@@ -16,6 +16,7 @@ final class SavedState {
   private static final String FROM_CAMERA = "from_camera";
   private static final String TEXTS = "texts";
   private static final String NUMBERS = "numbers";
+  private static final String OBJECTS = "objects";
   private static final String MODEL_KEY = "model_key";
 
   private SavedState() {}
@@ -62,6 +63,7 @@ final class SavedState {
     saved.putBoolean(FROM_CAMERA, photo.fromCamera());
     saved.putStringArrayList(TEXTS, texts);
     saved.putFloatArray(NUMBERS, numbers);
+    saved.putStringArrayList(OBJECTS, new ArrayList<>(photo.objects()));
     saved.putString(MODEL_KEY, photo.modelKey());
     return saved;
   }
@@ -79,6 +81,7 @@ final class SavedState {
     // Photos without a caption are processed again.
     return captions.isEmpty()
         ? photo
-        : photo.captioned(captions, null, saved.getString(MODEL_KEY));
+        : photo.captioned(
+            captions, saved.getStringArrayList(OBJECTS), null, saved.getString(MODEL_KEY));
   }
 }

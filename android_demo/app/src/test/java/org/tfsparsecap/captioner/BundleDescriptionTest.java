@@ -49,6 +49,20 @@ public class BundleDescriptionTest {
   }
 
   @Test
+  public void namesOfObjectsAreChecked() throws Exception {
+    String objects = "{" + NEEDED + ", \"objects\": ";
+    assertEquals(Arrays.asList("cat", "dog"), new BundleDescription(objects + "[\"cat\", \"dog\"]}").objects());
+    assertTrue(new BundleDescription("{" + NEEDED + "}").objects().isEmpty());
+    for (String none : new String[] {"null}", "[]}"}) {
+      assertTrue(new BundleDescription(objects + none).objects().isEmpty());
+    }
+    for (String wrong : new String[] {"\"cat\"}", "{}}", "3}", "[3]}", "[\"\"]}", "[null]}", "[[\"cat\"]]}"}) {
+      BundleException error = assertThrows(BundleException.class, () -> new BundleDescription(objects + wrong));
+      assertEquals(wrong, BundleException.Reason.DAMAGED, error.reason());
+    }
+  }
+
+  @Test
   public void acceptsNanAndInfinityFromPython() throws Exception {
     String more = "\"sparsity\": -Infinity, \"run\": \"NaN \\\" Infinity\", \"error\": [NaN, Infinity]";
     String text = "{" + NEEDED + ", " + more + "}";

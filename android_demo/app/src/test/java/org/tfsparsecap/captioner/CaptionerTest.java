@@ -78,6 +78,51 @@ public class CaptionerTest {
   }
 
   @Test
+  public void likelyObjectsEqualPythons() throws Exception {
+    JSONObject images = Fixtures.object("objects.json");
+    Set<List<String>> distinct = new HashSet<>();
+    try (Captioner captioner = new Captioner(CaptionerBundle.fromFile(Fixtures.file("objects.tflite")), 1)) {
+      for (Iterator<String> names = images.keys(); names.hasNext(); ) {
+        String name = names.next();
+        if (!name.startsWith("scene_")) {
+          continue;
+        }
+        JSONObject expected = images.getJSONObject(name);
+        CaptioningResult found = captioner.caption(Fixtures.bitmap(name));
+        assertEquals(name, Fixtures.strings(expected.getJSONArray("objects")), found.objects());
+        assertCaptions(name, expected.getJSONArray("captions"), found.captions(), 0.1);
+        double confidence = expected.getJSONArray("captions").getJSONObject(0).getDouble("confidence");
+        assertEquals(name, confidence, found.captions().get(0).confidence(), 0.02);
+        distinct.add(found.objects());
+        assertThrows(UnsupportedOperationException.class, () -> found.objects().add("cat"));
+      }
+    }
+    assertTrue("same objects for all images: " + distinct, distinct.size() > 3);
+    try (Captioner captioner = new Captioner(echo(), 1)) {
+      Bitmap image = image(new int[][] {{4, 2, 0, 0}, {5, 2, 0, 0}, {5, 2, 0, 0}}, 16, 32, 48);
+      assertTrue(captioner.caption(image).objects().isEmpty());
+    }
+  }
+
+  @Test
+  public void objectsThatTheGraphDoesNotReturnAreDamage() throws Exception {
+    String description = Fixtures.withoutDigests(echo().description().json());
+    String named = description.replaceFirst("\\{", "{\"objects\": [\"cat\"], ");
+    byte[] graph = Fixtures.graph(Fixtures.bytes("echo.tflite"));
+    assertEquals(Reason.DAMAGED, reason(Fixtures.write(Fixtures.bundle(graph, named, "a\n"))));
+    byte[] whole = Fixtures.bytes("objects.tflite");
+    CaptionerBundle bundle = CaptionerBundle.fromFile(Fixtures.file("objects.tflite"));
+    JSONObject fewer = new JSONObject(Fixtures.withoutDigests(bundle.description().json()));
+    fewer.put("objects", new JSONArray(Arrays.asList("cat", "dog")));
+    String words = String.join("\n", bundle.vocabulary()) + "\n";
+    File file = Fixtures.write(Fixtures.bundle(Fixtures.graph(whole), fewer.toString(), words));
+    try (Captioner captioner = new Captioner(CaptionerBundle.fromFile(file), 1)) {
+      Bitmap image = Fixtures.bitmap("scene_0.png");
+      assertEquals(Reason.DAMAGED, assertThrows(BundleException.class, () -> captioner.caption(image)).reason());
+    }
+  }
+
+  @Test
   public void decodesTheGraphsOutput() throws Exception {
     try (Captioner captioner = new Captioner(echo(), 1)) {
       CaptioningResult captioning =

@@ -60,6 +60,14 @@ final class Fixtures {
     return objects;
   }
 
+  static List<String> strings(JSONArray array) {
+    List<String> strings = new ArrayList<>();
+    for (int i = 0; i < array.length(); i++) {
+      strings.add(array.optString(i));
+    }
+    return strings;
+  }
+
   /** A model that is packaged in the app. */
   static File asset(String name) {
     return new File("target/assets", name);

@@ -63,6 +63,15 @@ final class SamplePhotos {
     }
   }
 
+  /** The text of such a fixture. */
+  static String captionerText(String name) {
+    try {
+      return new String(Files.readAllBytes(captionerFixture(name).toPath()), StandardCharsets.UTF_8);
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
   /** The captions of the sparse model in Python, best first. */
   static List<String> captions(String photo) {
     return captions(photo, "sparse");

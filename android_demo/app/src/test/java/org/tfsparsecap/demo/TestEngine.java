@@ -27,6 +27,8 @@ final class TestEngine implements Engine {
   volatile boolean reportTimes = true;
   /** Whether the model finds no captions. */
   volatile boolean noCaptions;
+  /** Whether the model finds no objects. */
+  volatile boolean noObjects;
   volatile int opened;
   volatile int closed;
 
@@ -88,6 +90,7 @@ final class TestEngine implements Engine {
         CaptioningResult captioning = model.caption(image);
         return new CaptioningResult(
             noCaptions ? Collections.emptyList() : captioning.captions(),
+            noObjects ? Collections.emptyList() : captioning.objects(),
             reportTimes ? captioning.runMilliseconds() : Float.NaN,
             captioning.totalMilliseconds());
       }
