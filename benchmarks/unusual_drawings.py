@@ -11,14 +11,17 @@ from PIL import Image, ImageChops, ImageDraw
 Drawn = tuple[Image.Image, list[str]]
 Points = list[tuple[float, float]]
 Random = np.random.Generator
-_INK = "#222222"
+#: Of lines and of text.
+INK = "#222222"
 
 
 def box(x0: float, y0: float, x1: float, y1: float) -> Points:
+    """The corners of a rectangle."""
     return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
 
 
 def oval(x: float, y: float, rx: float, ry: float, first: float = 0, last: float = 360) -> Points:
+    """Points on an ellipse, or on its arc between two angles in degrees, clockwise from the right."""
     angles = np.radians(np.linspace(first, last, 33))
     return [(x + rx * math.cos(angle), y + ry * math.sin(angle)) for angle in angles]
 
@@ -29,10 +32,12 @@ def _around(count: int, radius: float) -> Points:
 
 
 def pick(random: Random, choices: Sequence[Any]) -> Any:
+    """One of the choices at random."""
     return choices[int(random.integers(len(choices)))]
 
 
 def grained(image: Image.Image, random: Random, strength: float) -> Image.Image:
+    """The image with the grain of paper or film: grey noise."""
     pixels = np.asarray(image, np.float32) + random.normal(0, strength, (*image.size[::-1], 1))
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
@@ -53,7 +58,7 @@ _THINGS: dict[str, list[tuple[str | None, Points]]] = {
               ("#3f9b3a", oval(0.18, -0.42, 0.12, 0.06))],
     "fish": [("#f58a1f", [(0.25, 0), (0.5, -0.22), (0.44, 0), (0.5, 0.22)]),
              ("#f58a1f", oval(-0.06, 0, 0.38, 0.22)),
-             ("#ffffff", oval(-0.27, -0.05, 0.05, 0.05)), (_INK, oval(-0.28, -0.05, 0.02, 0.02)),
+             ("#ffffff", oval(-0.27, -0.05, 0.05, 0.05)), (INK, oval(-0.28, -0.05, 0.02, 0.02)),
              (None, oval(-0.2, 0, 0.1, 0.17, -60, 60))],
     "boat": [("#8a5a33", [(-0.5, 0.2), (0.5, 0.2), (0.32, 0.46), (-0.32, 0.46)]),
              (None, [(0, 0.2), (0, -0.5)]),
@@ -62,8 +67,8 @@ _THINGS: dict[str, list[tuple[str | None, Points]]] = {
     "person": [("#f6c9a0", oval(0, -0.36, 0.13, 0.14)), (None, [(0, -0.22), (0, 0.15)]),
                (None, [(-0.24, -0.02), (0, -0.1), (0.24, -0.02)]),
                (None, [(-0.17, 0.5), (0, 0.15), (0.17, 0.5)]),
-               (None, oval(0, -0.37, 0.07, 0.07, 30, 150)), (_INK, oval(-0.05, -0.4, 0.012, 0.012)),
-               (_INK, oval(0.05, -0.4, 0.012, 0.012))],
+               (None, oval(0, -0.37, 0.07, 0.07, 30, 150)), (INK, oval(-0.05, -0.4, 0.012, 0.012)),
+               (INK, oval(0.05, -0.4, 0.012, 0.012))],
     "flower": [(None, [(0, 0), (0.02, 0.5)]), ("#3f9b3a", oval(0.12, 0.3, 0.11, 0.05)),
                *(("#e6569c", oval(x, y - 0.2, 0.12, 0.12)) for x, y in _around(5, 0.17)),
                ("#ffd21f", oval(0, -0.2, 0.1, 0.1))],
@@ -71,12 +76,12 @@ _THINGS: dict[str, list[tuple[str | None, Points]]] = {
             ("#3b74d1", box(-0.5, 0, 0.5, 0.2)),
             ("#d8eefc", [(-0.2, -0.01), (-0.13, -0.19), (-0.02, -0.19), (-0.02, -0.01)]),
             ("#d8eefc", [(0.02, -0.01), (0.02, -0.19), (0.13, -0.19), (0.21, -0.01)]),
-            (_INK, oval(-0.27, 0.2, 0.12, 0.12)), (_INK, oval(0.27, 0.2, 0.12, 0.12))],
+            (INK, oval(-0.27, 0.2, 0.12, 0.12)), (INK, oval(0.27, 0.2, 0.12, 0.12))],
     "cat": [("#e39b3e", oval(0.02, 0.25, 0.24, 0.28)), (None, oval(0.3, 0.25, 0.14, 0.24, -60, 110)),
             ("#e39b3e", [(-0.25, -0.15), (-0.23, -0.5), (-0.04, -0.3)]),
             ("#e39b3e", [(0.25, -0.15), (0.23, -0.5), (0.04, -0.3)]),
             ("#e39b3e", oval(0, -0.15, 0.28, 0.22)),
-            (_INK, oval(-0.1, -0.18, 0.03, 0.045)), (_INK, oval(0.1, -0.18, 0.03, 0.045)),
+            (INK, oval(-0.1, -0.18, 0.03, 0.045)), (INK, oval(0.1, -0.18, 0.03, 0.045)),
             ("#e6569c", [(-0.03, -0.11), (0.03, -0.11), (0, -0.07)]),
             *((None, [(s * 0.06, y), (s * 0.4, 2 * y + 0.08)]) for s in (-1, 1) for y in (-0.11, -0.05))],
 }  # fmt: skip
@@ -136,7 +141,7 @@ def drawing(number: int, random: Random) -> Drawn:
         elif colour:
             draw.polygon(found, colour if flat else paper)
         if outline:
-            draw.line(found, _INK if style != "crayon" or not colour else colour, line, "curve")
+            draw.line(found, INK if style != "crayon" or not colour else colour, line, "curve")
 
     if ground and style == "crayon":
         shape("#a9d6f5", box(0, 0, width, 0.12 * height), False)

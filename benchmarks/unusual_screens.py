@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from benchmarks.unusual_drawings import Drawn, Random, grained, pick
+from benchmarks.unusual_drawings import INK, Drawn, Random, grained, pick
 from tfsparsecap.search_options import FUNCTION_WORDS
 
-_INK = "#222222"
 _SYLLABLES = tuple(map("".join, itertools.product("bdfglmnprst", "aeiou", ("", "n", "r", "st"))))
 
 
@@ -37,7 +36,7 @@ def _write(draw: ImageDraw.ImageDraw, x: float, y: float, text: str, size: float
     draw.text((x, y), text, fill, _font(size), at)
 
 
-def _paragraph(draw, random: Random, box: tuple[float, ...], size: float, fill: Any = _INK) -> None:
+def _paragraph(draw, random: Random, box: tuple[float, ...], size: float, fill: Any = INK) -> None:
     """Fills a box with lines of words, of which the last is shorter."""
     x0, y, x1, y1 = box
     font, first = _font(size), True
@@ -59,7 +58,7 @@ def _window(draw: ImageDraw.ImageDraw, random: Random, box: tuple[float, ...], g
     _write(draw, x0 + 10, y0 + 6, f"{_title(random)} - {_title(random, 1)}", 15, "#ffffff")
     draw.rectangle((x0, y0 + 29, x1, y0 + 55), "#e8e8e8")
     for number, name in enumerate(("File", "Edit", "View", "Tools", "Window", "Help")):
-        _write(draw, x0 + 12 + 62 * number, y0 + 34, name, 15, _INK)
+        _write(draw, x0 + 12 + 62 * number, y0 + 34, name, 15, INK)
 
 
 def _editor(draw, random, width, height):
@@ -91,9 +90,9 @@ def _sheet(draw, random, width, height):
             if row == 0:
                 _write(draw, x + 50, y + 5, chr(65 + column % 26), 15, "#555555", "ma")
             elif column == 0 or row == 1:
-                _write(draw, x + 6, y + 5, _title(random, 1)[:10], 15, _INK)
+                _write(draw, x + 6, y + 5, _title(random, 1)[:10], 15, INK)
             elif random.random() < 0.85:
-                _write(draw, x + 94, y + 5, f"{random.uniform(0, 5000):,.2f}", 15, _INK, "ra")
+                _write(draw, x + 94, y + 5, f"{random.uniform(0, 5000):,.2f}", 15, INK, "ra")
         _write(draw, 20, y + 5, str(row) if row else "", 15, "#555555", "ma")
 
 
@@ -144,12 +143,12 @@ def _map(draw, random, width, height):
 
 def _plot(draw, random, width, height):
     draw.rectangle((0, 0, width, height), "#ffffff")
-    _write(draw, width / 2, 18, _title(random, 3), 24, _INK, "ma")
+    _write(draw, width / 2, 18, _title(random, 3), 24, INK, "ma")
     left, right, top, bottom = 80, width - 40, 70, height - 70
     for part in np.linspace(0, 1, 6):
         y = bottom - part * (bottom - top)
         draw.line((left, y, right, y), "#dddddd")
-        _write(draw, left - 10, y, f"{100 * part:.0f}", 16, _INK, "rm")
+        _write(draw, left - 10, y, f"{100 * part:.0f}", 16, INK, "rm")
     places = np.linspace(left, right, 14)[1:-1]
     bars = random.random() < 0.5
     for colour in ("#3b74d1", "#e07b2c", "#3f9b3a")[: 1 if bars else 3]:
@@ -160,9 +159,9 @@ def _plot(draw, random, width, height):
                 draw.rectangle((x - 15, y, x + 15, bottom), colour)
         else:
             draw.line(list(zip(places, heights, strict=True)), colour, 4, "curve")
-    draw.line((left, top, left, bottom, right, bottom), _INK, 3)
+    draw.line((left, top, left, bottom, right, bottom), INK, 3)
     for number, x in enumerate(places):
-        _write(draw, x, bottom + 10, str(2010 + number), 15, _INK, "ma")
+        _write(draw, x, bottom + 10, str(2010 + number), 15, INK, "ma")
 
 
 def _desktop(draw, random, width, height):
@@ -181,7 +180,7 @@ def _desktop(draw, random, width, height):
     for number, name in enumerate(("Undo", "Cut", "Copy", "Paste", "Find", "Select all")):
         top = y + 4 + 32 * number
         draw.rectangle((x + 2, top, x + 188, top + 30), "#cfe2fa" if number == 2 else None)
-        _write(draw, x + 14, top + 6, name, 16, _INK)
+        _write(draw, x + 14, top + 6, name, 16, INK)
     draw.rectangle((0, height - 40, width, height), "#20242c")
     _write(draw, width - 16, height - 30, "10:42 AM", 16, "#ffffff", "ra")
 
@@ -234,50 +233,50 @@ def _note(draw, random, width, height):
 
 
 def _letter(draw, random, width, height):
-    _write(draw, width - 70, 70, f"{_title(random, 1)} 12, 2019", 20, _INK, "ra")
+    _write(draw, width - 70, 70, f"{_title(random, 1)} 12, 2019", 20, INK, "ra")
     for row in range(3):
-        _write(draw, 70, 70 + 28 * row, _title(random), 20, _INK)
-    _write(draw, 70, 210, f"Dear {_title(random, 1)},", 21, _INK)
+        _write(draw, 70, 70 + 28 * row, _title(random), 20, INK)
+    _write(draw, 70, 210, f"Dear {_title(random, 1)},", 21, INK)
     for y in (260, 260 + (height - 480) / 2):
         _paragraph(draw, random, (70, y, width - 70, y + (height - 520) / 2), 20)
-    _write(draw, 70, height - 190, "Sincerely,", 21, _INK)
+    _write(draw, 70, height - 190, "Sincerely,", 21, INK)
     _scribble(draw, random, 80, height - 100, 34, 6)
 
 
 def _book(draw, random, width, height):
     for left, page in ((50, 86), (width / 2 + 40, 87)):
         right = left + width / 2 - 90
-        _write(draw, (left + right) / 2, 40, f"CHAPTER {page - 80}", 19, _INK, "ma")
+        _write(draw, (left + right) / 2, 40, f"CHAPTER {page - 80}", 19, INK, "ma")
         for y in (90, 90 + (height - 160) / 2):
             _paragraph(draw, random, (left, y, right, y + (height - 190) / 2), 18)
-        _write(draw, (left + right) / 2, height - 50, str(page), 17, _INK, "ma")
+        _write(draw, (left + right) / 2, height - 50, str(page), 17, INK, "ma")
     for x in range(36):
         draw.line((width / 2 - 18 + x, 0, width / 2 - 18 + x, height), (150 + 5 * abs(x - 18),) * 3)
 
 
 def _receipt(draw, random, width, height):
-    _write(draw, width / 2, 40, f"{_title(random, 1)} MARKET".upper(), 34, _INK, "ma")
-    _write(draw, width / 2, 90, f"{random.integers(9, 99)} {_title(random, 1)} Street", 20, _INK, "ma")
+    _write(draw, width / 2, 40, f"{_title(random, 1)} MARKET".upper(), 34, INK, "ma")
+    _write(draw, width / 2, 90, f"{random.integers(9, 99)} {_title(random, 1)} Street", 20, INK, "ma")
     total, y = 0.0, 150
     while y < height - 260:
         price = random.uniform(0.5, 30)
         total += price
-        _write(draw, 36, y, " ".join(_words(random, 2)).upper()[:18], 22, _INK)
-        _write(draw, width - 36, y, f"{price:.2f}", 22, _INK, "ra")
+        _write(draw, 36, y, " ".join(_words(random, 2)).upper()[:18], 22, INK)
+        _write(draw, width - 36, y, f"{price:.2f}", 22, INK, "ra")
         y += 32
-    draw.line((36, y + 4, width - 36, y + 4), _INK, 2)
-    _write(draw, 36, y + 16, "TOTAL", 32, _INK)
-    _write(draw, width - 36, y + 16, f"${total:.2f}", 32, _INK, "ra")
+    draw.line((36, y + 4, width - 36, y + 4), INK, 2)
+    _write(draw, 36, y + 16, "TOTAL", 32, INK)
+    _write(draw, width - 36, y + 16, f"${total:.2f}", 32, INK, "ra")
     for x in np.cumsum(random.integers(4, 12, 60)):
         if 50 + x < width - 50:
-            draw.line((50 + x, y + 80, 50 + x, y + 150), _INK, int(random.integers(1, 5)))
-    _write(draw, width / 2, y + 170, "THANK YOU", 24, _INK, "ma")
+            draw.line((50 + x, y + 80, 50 + x, y + 150), INK, int(random.integers(1, 5)))
+    _write(draw, width / 2, y + 170, "THANK YOU", 24, INK, "ma")
 
 
 def _newspaper(draw, random, width, height):
-    _write(draw, width / 2, 26, f"The {_title(random, 1)} Times", 62, _INK, "ma")
-    draw.line((40, 106, width - 40, 106), _INK, 3)
-    _write(draw, 40, 120, _title(random, 9)[:38], 40, _INK)
+    _write(draw, width / 2, 26, f"The {_title(random, 1)} Times", 62, INK, "ma")
+    draw.line((40, 106, width - 40, 106), INK, 3)
+    _write(draw, 40, 120, _title(random, 9)[:38], 40, INK)
     step = (width - 80) / 4
     for column in range(4):
         x, y = 40 + column * step, 190
@@ -287,7 +286,7 @@ def _newspaper(draw, random, width, height):
             _paragraph(draw, random, (x, start, x + step - 22, start + (height - 40 - y) / 3 - 12), 15)
     picture = Image.fromarray(random.integers(60, 200, (5, 9), np.uint8))
     picture = picture.resize((int(2 * step - 22), 225), Image.Resampling.BICUBIC)
-    draw.bitmap((int(40 + step), 192), picture, _INK)
+    draw.bitmap((int(40 + step), 192), picture, INK)
 
 
 # Its size, and what each shows, in three ways.
