@@ -268,3 +268,48 @@ def test_words_that_cannot_end_a_caption_are_lower_case_and_listed_once():
 def test_options_out_of_range_are_rejected(name, value):
     with pytest.raises(InputError, match=name):
         SearchOptions(**{name: value})
+
+
+def _captioner_that_sees(probabilities, words, seed):
+    """A captioner of these objects, which has these probabilities for any image with four regions."""
+    keras.utils.set_random_seed(seed)
+    sizes = {"feature_size": 6, "rnn_size": 5, "attention_size": 4, "embedding_size": 4}
+    captioner = SoftAttention(len(words), objects=list(probabilities), **sizes)
+    odds = [np.log(p / (1 - p)) - np.log(4) for p in probabilities.values()]
+    captioner.object_scores.set_weights([np.zeros((6, len(odds))), np.array(odds)])
+    return captioner
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_words_count_as_much_as_the_objects_that_they_name_are_probable(batch):
+    probabilities = {"cat": 0.7, "dog": 0.001}
+    words = ["<pad>", "<start>", "<end>", "<unk>", "hot", "dogs", "kitten", "runs"]
+    captioner = _captioner_that_sees(probabilities, words, seed=4)
+    options = SearchOptions(no_repeat_ngram=0, function_words=(), length_penalty=0.8)
+    rules = SearchRules(captioner, options, words)
+    features = np.random.default_rng(0).normal(size=(batch, 4, 6)).astype(np.float32)
+    token_ids, scores = beam_search(captioner, {"features": features}, 300, 3, rules)
+    # All captions of at most two words, with the logarithms that the equation in the docstring gives.
+    evidence = {5: np.log(0.01), 6: np.log(0.7)}
+    for image in range(batch):
+        expected = []
+        for first in range(4, 8):
+            for second in [None, *range(4, 8)]:
+                caption = [first] if second is None else [first, second]
+                before = np.array([[1, *caption]])
+                logits = captioner({"features": features[image : image + 1], "tokens": before})
+                chosen = np.arange(len(caption) + 1), [*caption, 2]
+                score = tf.nn.log_softmax(logits).numpy()[0][chosen].sum()
+                named = [word for word, last in zip(caption, [1, *caption], strict=False) if last != 4]
+                rank = (score + sum(evidence.get(word, 0) for word in named)) / (len(caption) + 1) ** 0.8
+                expected.append((rank, score, caption))
+        expected.sort(reverse=True)
+        found = [[int(token) for token in row if token > 2] for row in token_ids[image, : len(expected)]]
+        assert found == [caption for _, _, caption in expected]
+        wanted = [score for _, score, _ in expected]
+        np.testing.assert_allclose(scores[image, : len(expected)], wanted, atol=1e-4)
+
+
+def test_objects_do_not_count_without_words():
+    captioner = _captioner_that_sees({"cat": 0.7, "dog": 0.001}, range(8), seed=4)
+    assert not SearchRules(captioner, SearchOptions()).sees_objects

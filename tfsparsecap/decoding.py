@@ -22,8 +22,8 @@ def beam_search(
 
     With `rules`, the next token is one of the `beam + SPARE_CANDIDATES` most probable ones.
     Captions are ranked first by the number of rules that they break, then by their score, divided by
-    `length ** length_penalty`. This holds at each token, and also between captions that have ended and those
-    that have not.
+    `length ** length_penalty`; the objects that they name count, too, if the captioner predicts them. This
+    holds at each token, and also between captions that have ended and those that have not.
 
     Args:
         captioner: any built `Captioner`.
@@ -65,9 +65,13 @@ def search_memory(
     state = captioner.initial_state(memory)
     one_image = tf.nest.flatten(state)[0].shape[0] == 1
     state = tf.nest.map_structure(lambda x: _repeat(x, beam), state)
+    evidence = None
+    if rules is not None and rules.sees_objects:
+        evidence = rules.evidence(memory["objects"])
+        evidence = evidence if one_image else _repeat(evidence, beam)
     if not (one_image and captioner.shares_memory):
         memory = tf.nest.map_structure(lambda x: _repeat(x, beam), memory)
-    return _search(captioner, memory, state, beam, max_length, rules)
+    return _search(captioner, memory, state, beam, max_length, rules, evidence)
 
 
 def check_length(captioner: Captioner, max_length: int) -> None:
@@ -86,6 +90,7 @@ def _search(
     beam: int,
     max_length: int,
     rules: SearchRules | None,
+    evidence: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Searches from memory and state with leading axis B * beam, equal for all beams of an image."""
     rows = _length(tf.nest.flatten(state)[0])
@@ -108,6 +113,8 @@ def _search(
     if rules is not None:
         loop |= {"broken": tf.zeros([rows], tf.int32), "weight": tf.ones([rows])}
         loop |= rules.initial_state(rows, max_length)
+    if evidence is not None:
+        loop["evidence"] = tf.zeros([rows])
 
     def proceed(loop: dict[str, tf.Tensor]) -> tf.Tensor:
         return (loop["position"] < max_length) & ~tf.reduce_all(loop["ended"])
@@ -130,7 +137,11 @@ def _search(
             broken = tf.where(ended, 0, rules.broken_rules(tokens, loop))
             candidates["broken"] = tf.expand_dims(loop["broken"], 1) + broken
             penalties = BROKEN_RULE * tf.cast(candidates["broken"], tf.float32)
-            ranks = scores * tf.expand_dims(rows_of["weight"], 1) - penalties
+            if evidence is not None:
+                more = tf.where(ended, 0.0, rules.word_evidence(tokens, loop["last"], evidence))
+                candidates["evidence"] = tf.expand_dims(loop["evidence"], 1) + more
+                ranks = scores + candidates["evidence"]
+            ranks = ranks * tf.expand_dims(rows_of["weight"], 1) - penalties
         if width > 1:
             _, index = tf.math.top_k(tf.reshape(ranks, [batch, beam * width]), k=beam)
             parents, picked = index // width, index

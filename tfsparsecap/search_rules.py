@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.metrics.objects import objects_of_words
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
 from tfsparsecap.search_options import SearchOptions
 
@@ -22,6 +23,8 @@ NEVER = 1_000_000
 #: Beam search chooses the next token among the `beam + SPARE_CANDIDATES` most probable ones. More would cost
 #: time in exported files, and rules rarely exclude more than two or three.
 SPARE_CANDIDATES = 12
+# Probabilities of objects are not taken to be less than this.
+_LEAST_PROBABILITY = 0.01
 # Kinds of tokens: content words, function words, the end token, and tokens that are never generated.
 _CONTENT, _FUNCTION, _END, _NEVER = range(4)
 
@@ -36,6 +39,10 @@ class SearchRules:
     The rules about words apply if each token is a word: to word vocabularies, and to SentencePiece
     vocabularies of whole words. For pieces of words and for digits (radix encoding), captions may repeat
     themselves, and the digits of the unknown word may be generated.
+
+    If the captioner predicts objects, a word that names one counts as its own probability times that of the
+    object (at least 1 %). This changes the ranks of captions, not their scores, and needs words, too. A word
+    after one such as "hot", which may give it another meaning ("dog"), counts as it is.
 
     Scores are not renormalised: a caption's score is the log-probability that the captioner gives to it, with
     rules or without.
@@ -74,6 +81,15 @@ class SearchRules:
         kinds[[token for token in special if token is not None and token < len(kinds)]] = _NEVER
         kinds[captioner.end_id] = _END
         self._kinds = kinds
+        self.sees_objects = bool(words) and bool(captioner.objects)
+        if words and captioner.objects:
+            # Words that name no object have the index after the last one.
+            self._objects = np.full(len(kinds), len(captioner.objects), np.int32)
+            self._changes_next = np.zeros(len(kinds), bool)
+            named, changes = objects_of_words(list(words.values()), captioner.objects)
+            tokens = np.array(list(words))
+            self._objects[tokens] = np.where(np.array(named) < 0, len(captioner.objects), named)
+            self._changes_next[tokens] = changes
 
     def description(self) -> dict[str, float | int | bool]:
         """For `captioner.json`: which rules apply to this vocabulary."""
@@ -104,6 +120,28 @@ class SearchRules:
     def weight(self, length: tf.Tensor) -> tf.Tensor:
         """The factor by which the score of a caption of `length` tokens, int32, is multiplied."""
         return tf.pow(tf.cast(length, tf.float32), -self.length_penalty)
+
+    def evidence(self, objects: tf.Tensor) -> tf.Tensor:
+        """The logarithms of probabilities [B, K], and 0 for words that name no object: float32 [B, K + 1]."""
+        return tf.pad(tf.math.log(tf.maximum(objects, _LEAST_PROBABILITY)), [[0, 0], [0, 1]])
+
+    def word_evidence(self, tokens: tf.Tensor, last: tf.Tensor, evidence: tf.Tensor) -> tf.Tensor:
+        """The logarithm of the probability of the object that each possible next token names.
+
+        Args:
+            tokens: candidates int32 [R, K].
+            last: the token before, int32 [R].
+            evidence: as from `evidence`, [R, …] or, for one image, [1, …].
+
+        Returns:
+            float32 [R, K], 0 for tokens that name no object.
+        """
+        objects = tf.gather(tf.constant(self._objects), tokens)
+        changed = tf.expand_dims(tf.gather(tf.constant(self._changes_next), last), 1)
+        objects = tf.where(changed, evidence.shape[1] - 1, objects)
+        if evidence.shape[0] == 1:
+            return tf.gather(evidence[0], objects)
+        return tf.gather(evidence, objects, batch_dims=1)
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -220,6 +220,31 @@ def named_objects(caption: str, names: Collection[str] = SYNONYMS.keys()) -> lis
     return _named(caption, _phrases_of(tuple(names)))
 
 
+def objects_of_words(words: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[bool]]:
+    """What the words of a vocabulary say about objects, for a search that adds one word after the other.
+
+    Args:
+        words: the words.
+        names: of objects, as of `named_objects`.
+
+    Returns:
+        For each word the index in `names` of the object that it names by itself, or -1; and whether it may
+        give the next word another meaning, as "hot" does to "dog".
+
+    Examples:
+        >>> objects_of_words(["dogs", "hot", "run"], ["cat", "dog"])
+        ([1, -1, -1], [False, True, False])
+    """
+    phrases = _phrases_of(tuple(names))
+    index = {_folded(name): number for number, name in enumerate(names)}
+    before = {
+        phrase[-2]
+        for phrase, name in phrases.items()
+        if len(phrase) > 1 and phrases.get(phrase[-1:], name) != name
+    }
+    return [index.get(phrases.get((word,), ""), -1) for word in words], [word in before for word in words]
+
+
 @functools.lru_cache(maxsize=8)
 def _phrases_of(names: tuple[str, ...]) -> dict[tuple[str, ...], str]:
     return _phrases(_all_folded(names))
