@@ -313,3 +313,23 @@ def test_words_count_as_much_as_the_objects_that_they_name_are_probable(batch):
 def test_objects_do_not_count_without_words():
     captioner = _captioner_that_sees({"cat": 0.7, "dog": 0.001}, range(8), seed=4)
     assert not SearchRules(captioner, SearchOptions()).sees_objects
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_objects_count_in_exported_files(beam):
+    probabilities = {"dog": 0.9, "ball": 0.001, "grass": 0.4}
+    captioner = _captioner_that_sees(probabilities, VOCABULARY, seed=2)
+    captioner.output_layer.kernel.assign(4 * captioner.output_layer.kernel)
+    rules = SearchRules(captioner, SearchOptions(function_words=FUNCTION), VOCABULARY)
+    specs = {"features": tf.TensorSpec((1, 4, 6), tf.float32)}
+    run = Interpreter(
+        model_content=graph.caption_graph(captioner, specs, beam, LENGTH, rules=rules)
+    ).get_signature_runner()
+    random, several = np.random.default_rng(1), Decoder(captioner, beam, LENGTH, rules)
+    inputs = random.normal(size=(5, 4, 6)).astype(np.float32)
+    token_ids, scores = several({"features": inputs})
+    for image, features_of_one in enumerate(inputs):
+        outputs = run(features=features_of_one[None])
+        np.testing.assert_array_equal(outputs["token_ids"], token_ids[image])
+        np.testing.assert_allclose(outputs["scores"], scores[image], atol=1e-3)
+        np.testing.assert_allclose(outputs["objects"], [*probabilities.values()], atol=1e-5)
