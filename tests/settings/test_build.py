@@ -1,5 +1,7 @@
 """Data, vocabularies, captioners and encoders built from settings, and the errors if that is impossible."""
 
+import keras
+import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
@@ -75,3 +77,20 @@ def test_sizes_that_do_not_fit_name_the_captioner():
     settings = ["model.kind=object_relation_transformer", "model.size=10", "model.heads=4"]
     with pytest.raises(InputError, match=r"model\.kind=object_relation_transformer: "):
         make_captioner(load_config(None, [*settings, "model.encoder=null", "data.features=x"]), 12)
+
+
+def test_an_encoder_comes_from_a_finished_run(tmp_path, tiny_settings):
+    config = load_config(None, [*tiny_settings, "pruning=null"])
+    trained = make_captioner(config, 9)
+    trained.save(tmp_path / "model.keras")
+    settings = config.model.encoder.model_copy(update={"weights": str(tmp_path), "trainable": False})
+    encoder = make_encoder(settings, "float32")
+    images = keras.random.uniform((2, settings.image_size, settings.image_size, 3), maxval=255)
+    np.testing.assert_array_equal(encoder(images), trained.encoder(images))
+    assert encoder.name == "encoder" and not encoder.trainable_weights and trained.encoder.trainable_weights
+    other = settings.model_copy(update={"layer": "conv_pw_2_relu"})
+    with pytest.raises(InputError, match="has another encoder: set the same network, layer and"):
+        make_encoder(other, "float32")
+    (tmp_path / "model.keras").unlink()
+    with pytest.raises(InputError, match=r"model\.keras: finish that run"):
+        make_encoder(settings, "float32")

@@ -91,7 +91,7 @@ def test_valid_settings_pass(settings):
             [*INCEPTION, "model.encoder.weights=imagenet"],
             r"weights is 'imagenet', which inception_v1 does not",
         ),
-        (["model.encoder.weights=a.ckpt"], r"weights is 'a\.ckpt': use imagenet or null"),
+        (["model.encoder.weights=a.ckpt"], r"weights is 'a\.ckpt': use imagenet, null or the folder"),
         (["training.epochs=0"], r"training\.epochs is 0, which needs a trained captioner"),
         (["training.epochs=0", "training.start_from=runs/dense"], r"training\.epochs is 0, which needs"),
         ([*SCST, "training.scst.cider_d=0"], r"training\.scst has no reward: set cider_d or bleu_4"),

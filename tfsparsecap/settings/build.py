@@ -121,6 +121,8 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     Raises:
         InputError: there is no such layer or width, or the weights cannot be loaded.
     """
+    if settings.weights is not None and Path(settings.weights).expanduser().is_dir():
+        return _encoder_of_run(settings, policy)
     if settings.slimmed is None:
         return _whole_encoder(settings, policy, weights)
     path = Path(settings.slimmed).expanduser()
@@ -131,6 +133,27 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
         backbone = load_model(path, "copy it again, or slim the run again")
         encoder.replace(backbone)
     return encoder
+
+
+def _encoder_of_run(settings: Encoder, policy: str) -> Any:
+    """The encoder of a finished run, which `weights` names, with its weights."""
+    assert settings.weights is not None
+    with error_prefix("model.encoder.weights"):
+        path = Path(settings.weights).expanduser() / "model.keras"
+        if not path.is_file():
+            raise InputError(f"there is no {path}: finish that run, or give another one")
+        trained = getattr(load_model(path, "copy it again, or train that run again"), "encoder", None)
+        made = _whole_encoder(settings.model_copy(update={"weights": None}), policy, weights=False)
+        own = {name: getattr(settings, name) for name in ("trainable", "frozen_until", "batch_norm_momentum")}
+        same = ("layer", "image_size", "features_shape")
+        if type(trained) is not type(made) or any(
+            getattr(trained, one) != getattr(made, one) for one in same
+        ):
+            raise InputError(f"{path} has another encoder: set the same network, layer and image size")
+        config = {**trained.get_config(), **own, "dtype": made.dtype_policy, "name": "encoder"}
+        encoder = type(trained).from_config(config)
+        encoder.set_weights(trained.get_weights())
+        return encoder
 
 
 def _whole_encoder(settings: Encoder, policy: str, weights: bool) -> Any:

@@ -1,5 +1,6 @@
 """All settings of a run, with their types, defaults and meanings."""
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -80,7 +81,8 @@ class Encoder(_Section):
             one. The default is `conv_pw_5_relu` for `mobilenet_v1` and `Mixed_4f` for `inception_v1`.
         image_size: height and width of the input images in pixels.
         weights: initial weights: null (random), `imagenet` (published weights; not for `inception_v1`), or
-            the path of a file, relative to the working directory; docs/captioners.md lists the formats.
+            the path of a file, relative to the working directory; docs/captioners.md lists the formats. The
+            folder of a finished run gives the encoder that was trained there.
         trainable: train the encoder from the first epoch. A frozen encoder runs once per image, and its
             features are cached.
         frozen_until: name of a layer: it and the layers before it are never trained, run once per image, and
@@ -115,9 +117,14 @@ class Encoder(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.network == "mobilenet_v1" and self.weights not in (None, "imagenet"):
+        if (
+            self.network == "mobilenet_v1"
+            and self.weights not in (None, "imagenet")
+            and not Path(self.weights).expanduser().is_dir()
+        ):
             raise InputError(
-                f"model.encoder.weights is {self.weights!r}: use imagenet or null for mobilenet_v1"
+                f"model.encoder.weights is {self.weights!r}: use imagenet, null or the folder of a run for"
+                " mobilenet_v1"
             )
         if self.network == "inception_v1" and self.weights == "imagenet":
             raise InputError(
