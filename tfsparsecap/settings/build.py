@@ -142,7 +142,8 @@ def _encoder_of_run(settings: Encoder, policy: str) -> Any:
         path = Path(settings.weights).expanduser() / "model.keras"
         if not path.is_file():
             raise InputError(f"there is no {path}: finish that run, or give another one")
-        trained = getattr(load_model(path, "copy it again, or train that run again"), "encoder", None)
+        captioner = load_model(path, "copy it again, or train that run again")
+        trained: Any = getattr(captioner, "encoder", None)
         made = _whole_encoder(settings.model_copy(update={"weights": None}), policy, weights=False)
         own = {name: getattr(settings, name) for name in ("trainable", "frozen_until", "batch_norm_momentum")}
         same = ("layer", "image_size", "features_shape")
