@@ -21,6 +21,7 @@ examples:
       lets the teacher write captions, too, and saves all that were found or written
 """
 
+import argparse
 import contextlib
 import functools
 import json
@@ -89,7 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _made_anew(photographs: list[Record], flickr: list[Record], texts: Path, given) -> list[Record]:
+def _made_anew(
+    photographs: list[Record], flickr: list[Record], texts: Path, given: argparse.Namespace
+) -> list[Record]:
     """All records, with captions that are found and written now."""
     features = given.folder / "features"
     write_feature_maps([*photographs, *flickr], given.encoder, features)

@@ -69,14 +69,17 @@ def test_another_image_hardly_changes_seeded_splits(count):
 
 
 def test_equal_data_sets_have_equal_digests(tmp_path):
-    def data(caption="a dog", split="train", content=b"12", folder="a"):
+    def data(caption="a dog", split="train", content=b"12", folder="a", labels=None):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "x.jpg").write_bytes(content)
-        return CaptionData(folder, [Record("x.jpg", tmp_path / folder / "x.jpg", (caption,), split)]).digest()
+        record = Record("x.jpg", tmp_path / folder / "x.jpg", (caption,), split, labels)
+        return CaptionData(folder, [record]).digest()
 
     same = data()
     assert data(folder="b") == same
     assert same not in {data(caption="a cat"), data(split="test"), data(content=b"123")}
+    # Labels are learnt, too; that none of the objects is there differs from not knowing it.
+    assert len({same, data(labels=()), data(labels=("dog",))}) == 3
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.9, 0.2, 0.1), (1.2, -0.1, -0.1)])

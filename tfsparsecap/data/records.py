@@ -107,14 +107,17 @@ class CaptionData:
         return f"{self.name}: {'; '.join(parts)}{skipped}"
 
     def digest(self) -> str:
-        """Of the images' names, captions, splits and file sizes: equal for a copy of the data set."""
+        """Of the images' names, captions, splits, file sizes and labels: equal for a copy of the data set."""
         digest = hashlib.sha256()
         for record in self.records:
             try:
                 size = record.image.stat().st_size
             except OSError:
                 size = None
-            digest.update(json.dumps([record.image_id, record.captions, record.split, size]).encode())
+            about: list = [record.image_id, record.captions, record.split, size]
+            # Not a null: runs on data without labels keep their digests.
+            about += [] if record.labels is None else [record.labels]
+            digest.update(json.dumps(about).encode())
         return digest.hexdigest()
 
 
