@@ -23,7 +23,7 @@ def test_the_confidence_is_calibrated_with_the_function_words_of_the_run(tmp_pat
     tokenizer = SimpleNamespace(words=SimpleNamespace(decode=lambda ids: "die die auf hund"))
     inputs = {"image": tf.TensorSpec((1, 16, 16, 3), tf.uint8)}
     monkeypatch.setattr(
-        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0)] * len(samples)
+        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0, 0.0)] * len(samples)
     )
     for words, good in (("english", 0.0), (["Die", "auf"], 1.0)):
         decoding = Decoding(plain=True, function_words=words)

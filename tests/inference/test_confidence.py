@@ -39,6 +39,24 @@ def test_the_model_of_the_data_is_found_and_calibrated_on_other_data():
     assert reliability(confidences, good)["error"] < 0.02
 
 
+def test_objects_count_if_they_help_and_never_against_a_caption():
+    random = np.random.default_rng(3)
+    scores, lengths, _ = captions(20_000)
+    likeliest = random.random(len(scores))
+    odds = 2 * scores / lengths**0.7 + 1.5 * likeliest + 2
+    good = random.random(len(scores)) < 1 / (1 + np.exp(-odds))
+    found = Calibration.fit(scores, lengths, good, likeliest)
+    assert (found.slope, found.objects, found.intercept) == pytest.approx((2, 1.5, 2), abs=0.15)
+    read = Calibration.from_description({"confidence": found.as_dict()})
+    assert read.probability(-9, 7, 0.3) == found.probability(-9, 7, 0.3) < found.probability(-9, 7, 0.4)
+    without = Calibration.fit(scores, lengths, good)
+    assert (
+        Calibration.fit(scores, lengths, good, -likeliest)
+        == without
+        == Calibration.fit(scores, lengths, good, [])
+    )
+
+
 @pytest.mark.parametrize(
     ("good", "low", "high"),
     [
@@ -74,7 +92,13 @@ def test_descriptions_are_read():
     read = Calibration.from_description({"confidence": found.as_dict()})
     assert read.probability(-9, 7) == found.probability(-9, 7)
     assert Calibration.from_description({}) is Calibration.from_description({"confidence": None}) is None
-    for damaged in ({}, "0.5", {**found.as_dict(), "slope": "2"}, {**found.as_dict(), "slope": np.nan}):
+    for damaged in (
+        {},
+        "0.5",
+        {**found.as_dict(), "slope": "2"},
+        {**found.as_dict(), "slope": np.nan},
+        {**found.as_dict(), "objects": "1"},
+    ):
         with pytest.raises(InputError, match="no slope and intercept: export the run again"):
             Calibration.from_description({"confidence": damaged})
 

@@ -272,18 +272,19 @@ class TFLiteCaptioner(CaptionGenerator):
         Arguments and errors as of `token_ids`. Beams without a caption are left out.
         """
         outputs = self._outputs(image, features)
+        likeliest = float(outputs[_OBJECTS].max()) if self.objects else 0.0
         captions = (
-            self._caption(row, float(score))
+            self._caption(row, float(score), likeliest)
             for row, score in zip(outputs["token_ids"], outputs["scores"], strict=True)
             if NO_CAPTION < score < math.inf
         )
         objects = likely_objects(self.objects, outputs[_OBJECTS]) if self.objects else ()
         return Captions(captions, objects=objects)
 
-    def _caption(self, token_ids: np.ndarray, score: float) -> Caption:
+    def _caption(self, token_ids: np.ndarray, score: float, likeliest: float) -> Caption:
         end_id, confidence = self.metadata["special_ids"]["end"], None
         if self.calibration is not None:
-            confidence = self.calibration.probability(score, caption_length(token_ids, end_id))
+            confidence = self.calibration.probability(score, caption_length(token_ids, end_id), likeliest)
         faults = token_faults(token_ids.tolist(), end_id, self.metadata.get("unknown_id"))
         return Caption(self.text(token_ids), score, faults, confidence)
 

@@ -22,10 +22,11 @@ _LARGEST: dict[str, float] = {"slope": 1e6, "intercept": 1e6, "length_penalty": 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A logistic function from the score of a caption to the probability that the caption is good.
+    """A logistic function from the score of a caption, and what is seen, to the probability that it is good.
 
     Attributes:
-        slope, intercept: the logarithm of the odds is `slope * score / length ** length_penalty + intercept`.
+        slope, objects, intercept: the logarithm of the odds is `slope * score / length ** length_penalty +
+            objects * likeliest + intercept`, where `likeliest` is the largest probability of an object.
         length_penalty: exponent; 0 for the sum of the log-probabilities, 1 for their mean.
         images: number of validation images that it was fitted on.
         good: share of them with a good caption, 0 to 1.
@@ -36,20 +37,28 @@ class Calibration:
     length_penalty: float = 0.7  # separates good captions best, see docs/export.md
     images: int = 0
     good: float = 0.0
+    objects: float = 0.0
 
     @classmethod
-    def fit(cls, scores: Sequence[float], lengths: Sequence[int], good: Sequence[bool]) -> "Calibration":
-        """Fits slope and intercept by maximum likelihood.
+    def fit(
+        cls,
+        scores: Sequence[float],
+        lengths: Sequence[int],
+        good: Sequence[bool],
+        likeliest: Sequence[float] = (),
+    ) -> "Calibration":
+        """Fits slope, objects and intercept by maximum likelihood.
 
         Good captions count as slightly less than certainly good, and others as slightly better than certainly
         bad (Platt, Probabilistic outputs for support vector machines, 1999), so that the fit exists even if
         all captions are good. If high scores do not mean good captions, or all scores are nearly equal, the
-        slope is 0.
+        slope is 0; the same holds for the objects.
 
         Args:
             scores: sums of log-probabilities, one for each image, at least one.
             lengths: numbers of tokens, the end token included.
             good: whether the captions are good.
+            likeliest: for each image the largest probability of an object, 0 to 1; empty without objects.
 
         Examples:
             >>> found = Calibration.fit([-5.0, -6.0, -20.0, -22.0], [8, 8, 8, 8], [True, True, False, False])
@@ -60,22 +69,41 @@ class Calibration:
         is_good, count = np.asarray(good, bool), len(values)
         positive = int(is_good.sum())
         targets = np.where(is_good, (positive + 1) / (positive + 2), 1 / (count - positive + 2))
-        mean = float(targets.mean())
-        slope, intercept = 0.0, math.log(mean / (1 - mean))
+        columns = {"slope": values}
+        if len(likeliest):
+            columns["objects"] = np.asarray(likeliest, float)
         # Rounding makes a standard deviation of equal scores, and a slope as large as its inverse.
-        if values.std() > _LEAST_SPREAD * max(1.0, abs(values.mean())):
-            fitted = _newton(values, targets)
-            slope, intercept = fitted if fitted[0] > 0 else (slope, intercept)
-        return cls(slope, intercept, images=count, good=positive / count)
+        columns = {
+            name: column
+            for name, column in columns.items()
+            if column.std() > _LEAST_SPREAD * max(1.0, abs(column.mean()))
+        }
+        while columns:
+            *weights, intercept = _newton(np.stack([*columns.values()], 1), targets)
+            if min(weights) > 0:
+                found = dict(zip(columns, weights, strict=True))
+                break
+            del columns[list(columns)[int(np.argmin(weights))]]
+        else:
+            mean = float(targets.mean())
+            found, intercept = {}, math.log(mean / (1 - mean))
+        return cls(
+            found.get("slope", 0.0),
+            intercept,
+            images=count,
+            good=positive / count,
+            objects=found.get("objects", 0.0),
+        )
 
-    def probability(self, score: float, length: int) -> float:
+    def probability(self, score: float, length: int, likeliest: float = 0.0) -> float:
         """The probability that a caption is good, 0 to 1.
 
         Args:
             score: sum of the log-probabilities.
             length: number of tokens, the end token included.
+            likeliest: the largest probability of an object in the image; 0 for a captioner without objects.
         """
-        odds = self.slope * score / length**self.length_penalty + self.intercept
+        odds = self.slope * score / length**self.length_penalty + self.objects * likeliest + self.intercept
         return 1 / (1 + math.exp(-max(-700.0, min(700.0, odds))))
 
     @classmethod
@@ -88,11 +116,14 @@ class Calibration:
         entry = description.get("confidence")
         if entry is None:
             return None
-        if not isinstance(entry, dict) or not all(
-            _is_number(entry.get(name), largest) for name, largest in _LARGEST.items()
+        if (
+            not isinstance(entry, dict)
+            or not all(_is_number(entry.get(name), largest) for name, largest in _LARGEST.items())
+            or not _is_number(entry.get("objects", 0.0), _LARGEST["slope"])
         ):
             raise InputError("the confidence of the file has no slope and intercept: export the run again")
-        return cls(float(entry["slope"]), float(entry["intercept"]), float(entry["length_penalty"]))
+        slope, intercept, penalty = (float(entry[name]) for name in _LARGEST)
+        return cls(slope, intercept, penalty, objects=float(entry.get("objects", 0.0)))
 
     def as_dict(self) -> dict[str, float | int]:
         """For `captioner.json`."""
@@ -103,27 +134,33 @@ def _is_number(value: Any, largest: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= largest
 
 
-def _newton(values: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
-    """Slope and intercept of the logistic regression of targets, 0 to 1, by Newton's method."""
-    centre, width = values.mean(), values.std()
-    inputs = np.stack([(values - centre) / width, np.ones_like(values)], 1)
+def _newton(values: np.ndarray, targets: np.ndarray) -> list[float]:
+    """Weights of the columns and the intercept of the logistic regression of targets, by Newton's method.
+
+    Args:
+        values: [N, K].
+        targets: 0 to 1, [N].
+    """
+    centre, width = values.mean(0), values.std(0)
+    inputs = np.column_stack([(values - centre) / width, np.ones(len(values))])
 
     def loss(weights: np.ndarray) -> float:
         odds = inputs @ weights
         return float(np.sum(np.logaddexp(0, odds) - targets * odds))
 
-    weights = np.zeros(2)
+    weights = np.zeros(inputs.shape[1])
     for _ in range(_STEPS):
         found = 1 / (1 + np.exp(-(inputs @ weights)))
         gradient = inputs.T @ (found - targets)
-        hessian = (inputs * (found * (1 - found))[:, None]).T @ inputs + 1e-9 * np.eye(2)
+        hessian = (inputs * (found * (1 - found))[:, None]).T @ inputs + 1e-9 * np.eye(len(weights))
         step, size = np.linalg.solve(hessian, gradient), 1.0
         while size > 1e-6 and loss(weights - size * step) > loss(weights):
             size /= 2
         weights = weights - size * step
         if np.abs(step).max() < 1e-10:
             break
-    return float(weights[0] / width), float(weights[1] - weights[0] * centre / width)
+    slopes = weights[:-1] / width
+    return [*map(float, slopes), float(weights[-1] - slopes @ centre)]
 
 
 def caption_length(token_ids: Sequence[int] | np.ndarray, end_id: int) -> int:

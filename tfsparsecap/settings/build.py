@@ -17,6 +17,7 @@ from tfsparsecap.encoder_catalogue import KERAS_HUB, LITE
 from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.saved_models import load_model
 from tfsparsecap.settings.checks import data_options
+from tfsparsecap.settings.precision import keras_policy
 from tfsparsecap.settings.schema import Config, Encoder, TransformerModel
 
 
@@ -95,7 +96,7 @@ def make_captioner(
     Raises:
         InputError: the sizes do not fit together.
     """
-    model, policy = config.model, precision or config.training.precision
+    model, policy = config.model, precision or keras_policy(config.training.precision)
     sizes = model.model_dump(exclude={"kind", "encoder"})
     if isinstance(vocabulary, Tokenizer):
         sizes |= {name: getattr(vocabulary, name) for name in ("start_id", "end_id", "pad_id")}

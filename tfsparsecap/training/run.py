@@ -24,6 +24,7 @@ from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.settings.checks import check_settings
+from tfsparsecap.settings.precision import products
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training import distribution
 from tfsparsecap.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation, stops_early
@@ -118,7 +119,8 @@ def train_run(
         if is_chief:
             save_teaching(run.teachers, run.run_data.taught, folder)
             run.write_skipped()
-        run.train()
+        with products(config.training.precision):
+            run.train()
         team.end_training()
         return run.finish() if is_chief else {"run": str(folder.path), **run.history[-1]}
 

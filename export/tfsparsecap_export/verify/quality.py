@@ -79,25 +79,31 @@ class Quality:
         return {**known, "kept_float": list(self.kept_float)}
 
 
-def best_captions(content: bytes, samples: Sequence[Sample]) -> Iterator[tuple[np.ndarray, float]]:
-    """Token ids int32 [T] and score of the best captions of a captioner's .tflite file."""
+def best_captions(content: bytes, samples: Sequence[Sample]) -> Iterator[tuple[np.ndarray, float, float]]:
+    """The best captions of a captioner's .tflite file.
+
+    Yields:
+        Token ids, int32 [T]; score; the largest probability of an object, 0 without objects.
+    """
     from ai_edge_litert.interpreter import Interpreter
 
     run = Interpreter(model_content=content, num_threads=1).get_signature_runner(CAPTION_SIGNATURE)
     for sample in samples:
         outputs = run(**sample)
-        yield outputs["token_ids"][0], float(outputs["scores"][0])
+        likeliest = float(outputs["objects"].max()) if "objects" in outputs else 0.0
+        yield outputs["token_ids"][0], float(outputs["scores"][0]), likeliest
 
 
 def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: int) -> Calibration:
     """Fits the confidence of a captioner's .tflite file to its captions of validation images."""
-    scores, lengths, good = [], [], []
+    scores, lengths, good, likeliest = [], [], [], []
     found = best_captions(content, validation.samples)
-    for (token_ids, score), references in zip(found, validation.references, strict=True):
+    for (token_ids, score, object_), references in zip(found, validation.references, strict=True):
         scores.append(score)
+        likeliest.append(object_)
         lengths.append(caption_length(token_ids, end_id))
         good.append(is_good(validation.to_text(token_ids), references, validation.function_words))
-    return Calibration.fit(scores, lengths, good)
+    return Calibration.fit(scores, lengths, good, likeliest)
 
 
 def ciders(content: bytes, validation: CaptionedSamples) -> np.ndarray:
@@ -105,7 +111,7 @@ def ciders(content: bytes, validation: CaptionedSamples) -> np.ndarray:
     from tfsparsecap.metrics.scores import cider_of_images  # models without captions do without it
 
     found = best_captions(content, validation.samples)
-    captions = {number: validation.to_text(token_ids) for number, (token_ids, _) in enumerate(found)}
+    captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(found)}
     return cider_of_images(dict(enumerate(validation.references)), captions)
 
 

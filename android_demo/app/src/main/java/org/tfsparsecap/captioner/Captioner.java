@@ -146,11 +146,16 @@ public final class Captioner implements AutoCloseable {
       throw notRunnable(error);
     }
     long run = System.nanoTime();
-    List<Caption> captions = captions();
-    return new CaptioningResult(captions, objects(), (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
+    float[] probabilities = probabilities();
+    List<Caption> captions = captions(probabilities);
+    return new CaptioningResult(captions, likely(probabilities), (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
   }
 
-  private List<Caption> captions() throws BundleException {
+  private List<Caption> captions(float[] probabilities) throws BundleException {
+    float likeliest = 0;
+    for (float probability : probabilities) {
+      likeliest = Math.max(likeliest, probability);
+    }
     Tensor ids = interpreter.getOutputTensorFromSignature(TOKEN_IDS, SIGNATURE);
     Tensor sums = interpreter.getOutputTensorFromSignature(SCORES, SIGNATURE);
     int[] shape = ids.shape();
@@ -171,30 +176,36 @@ public final class Captioner implements AutoCloseable {
       tokens.get(row);
       float score = scores.get(beam);
       if (score > NO_CAPTION_SCORE && !Float.isInfinite(score)) {
-        captions.add(text.caption(row, score));
+        captions.add(text.caption(row, score, likeliest));
       }
     }
     return captions;
   }
 
-  private List<String> objects() throws BundleException {
-    List<String> names = bundle.description().objects();
-    if (names.isEmpty()) {
-      return names;
+  /** Probabilities of the objects; none for a bundle without objects. */
+  private float[] probabilities() throws BundleException {
+    float[] probabilities = new float[bundle.description().objects().size()];
+    if (probabilities.length == 0) {
+      return probabilities;
     }
     Tensor found = interpreter.getOutputTensorFromSignature(OBJECTS, SIGNATURE);
-    float[] probabilities = new float[names.size()];
-    if (found.dataType() == DataType.FLOAT32 && found.numElements() == names.size()) {
+    if (found.dataType() == DataType.FLOAT32 && found.numElements() == probabilities.length) {
       found.asReadOnlyBuffer().order(ByteOrder.nativeOrder()).asFloatBuffer().get(probabilities);
     } else {
       probabilities[0] = Float.NaN;
     }
+    for (float probability : probabilities) {
+      if (!(probability >= 0 && probability <= 1)) {
+        throw new BundleException(
+            Reason.DAMAGED, "the graph returned no probability for each of " + probabilities.length + " objects");
+      }
+    }
+    return probabilities;
+  }
+
+  private List<String> likely(float[] probabilities) {
     List<Integer> likely = new ArrayList<>();
     for (int i = 0; i < probabilities.length; i++) {
-      if (!(probabilities[i] >= 0 && probabilities[i] <= 1)) {
-        throw new BundleException(
-            Reason.DAMAGED, "the graph returned no probability for each of " + names.size() + " objects");
-      }
       if (probabilities[i] >= LIKELY) {
         likely.add(i);
       }
@@ -202,7 +213,7 @@ public final class Captioner implements AutoCloseable {
     likely.sort((one, other) -> Float.compare(probabilities[other], probabilities[one]));
     List<String> objects = new ArrayList<>();
     for (int i : likely) {
-      objects.add(names.get(i));
+      objects.add(bundle.description().objects().get(i));
     }
     return objects;
   }

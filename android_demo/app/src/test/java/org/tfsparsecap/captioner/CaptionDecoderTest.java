@@ -38,10 +38,14 @@ public class CaptionDecoderTest {
     CaptionDecoder text = text(description.put("confidence", entry), wordVocabulary());
     // Three predictions: two words and the end token.
     double three = 1 / (1 + Math.exp(2 * 2.5 / Math.sqrt(3) - 3));
-    assertEquals(three, text.caption(new int[] {4, 5, 2, 0, 0}, -2.5f).confidence(), TOLERANCE);
+    assertEquals(three, text.caption(new int[] {4, 5, 2, 0, 0}, -2.5f, 0).confidence(), TOLERANCE);
     // No end token: as many predictions as the maximum length.
-    assertEquals(three, text.caption(new int[] {4, 5, 4}, -2.5f).confidence(), TOLERANCE);
-    assertEquals(0, text.caption(new int[] {2, 0}, -1e9f).confidence(), 0);
+    assertEquals(three, text.caption(new int[] {4, 5, 4}, -2.5f, 0).confidence(), TOLERANCE);
+    assertEquals(0, text.caption(new int[] {2, 0}, -1e9f, 0).confidence(), 0);
+    entry.put("objects", 1.5);
+    double seen = 1 / (1 + Math.exp(2 * 2.5 / Math.sqrt(3) - 1.5 * 0.8 - 3));
+    CaptionDecoder sees = text(description, wordVocabulary());
+    assertEquals(seen, sees.caption(new int[] {4, 5, 2}, -2.5f, 0.8f).confidence(), TOLERANCE);
     entry.put("slope", JSONObject.NULL);
     BundleException error =
         assertThrows(BundleException.class, () -> text(description, wordVocabulary()));
@@ -50,9 +54,9 @@ public class CaptionDecoderTest {
 
   @Test
   public void filesWithoutCalibrationHaveNoConfidence() throws Exception {
-    assertFalse(words().caption(new int[] {4, 5, 2}, -3).hasConfidence());
+    assertFalse(words().caption(new int[] {4, 5, 2}, -3, 0).hasConfidence());
     JSONObject description = wordDescription().put("confidence", JSONObject.NULL);
-    assertFalse(text(description, wordVocabulary()).caption(new int[] {4, 2}, -3).hasConfidence());
+    assertFalse(text(description, wordVocabulary()).caption(new int[] {4, 2}, -3, 0).hasConfidence());
   }
 
   @Test
@@ -60,11 +64,11 @@ public class CaptionDecoderTest {
     CaptionDecoder text = words();
     for (int token : new int[] {8, Integer.MAX_VALUE, -1}) {
       BundleException error =
-          assertThrows(BundleException.class, () -> text.caption(new int[] {4, token}, -1));
+          assertThrows(BundleException.class, () -> text.caption(new int[] {4, token}, -1, 0));
       assertEquals(BundleException.Reason.DAMAGED, error.reason());
     }
     // Tokens after the end token are ignored, as in Python.
-    assertEquals("a", text.caption(new int[] {4, 2, 8}, -1).text());
+    assertEquals("a", text.caption(new int[] {4, 2, 8}, -1, 0).text());
   }
 
   private static CaptionDecoder words() throws Exception {
