@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -72,7 +73,8 @@ def measure(
     Each file is first loaded and run in a separate process, to measure memory.
 
     Args:
-        paths: the files, the reference first. Each has one signature; all have the same inputs.
+        paths: the files, the reference first. Each has one signature; all have the same inputs, see
+            `same_inputs`.
         samples: the inputs of the runs, in turn; see `samples`.
         threads: CPU threads that the runtime may use.
         runs: timed runs of each file, after one run on each sample that is not timed.
@@ -90,7 +92,7 @@ def measure(
     for name, value in (("threads", threads), ("runs", runs)):
         if value < 1:
             raise InputError(f"{name} is {value}: it must be at least 1")
-    same_inputs(paths)
+    inputs = same_inputs(paths)
     rounds = range(-len(samples), runs)
     outputs: list[list[Sample]] = [[] for _ in paths]
     times: list[list[float]] = [[] for _ in paths]
@@ -104,12 +106,17 @@ def measure(
             bar.update()
         bar.set_description("timing")
         ends = [_end_id(path) for path in paths]
+        feeds = [dict(zip(_aligned(_values(path, "inputs"), inputs), inputs, strict=True)) for path in paths]
+        first = _values(paths[0], "outputs")
+        names = [dict(zip(_aligned(_values(path, "outputs"), first), first, strict=False)) for path in paths]
         for number in rounds:
             sample = samples[number % len(samples)]
             for turn in range(len(paths)):
                 # Rotated, so that each file runs equally often after each other file.
                 file = (turn + number) % len(paths)
-                given, elapsed = runners[file](sample)
+                own = {name: sample[of_first] for name, of_first in feeds[file].items()}
+                results_, elapsed = runners[file](own)
+                given = {names[file].get(name, name): value for name, value in results_.items()}
                 if number < 0:
                     outputs[file].append(given)
                     continue
@@ -178,14 +185,17 @@ def _first_images(folder: Path, count: int) -> list[Path]:
 
 
 def same_inputs(paths: list[Path]) -> Inputs:
-    """The inputs of files, read without running them; an axis of any size counts as 1.
+    """The inputs of the first file, read without running it; an axis of any size counts as 1.
+
+    All files must have the same ones, or, under other names, ones of the same shapes and types at the same
+    places of their graphs.
 
     Raises:
         InputError: a file cannot be read or has several signatures, or the files have different inputs.
     """
-    found = [_inputs(path) for path in paths]
+    found = [_values(path, "inputs") for path in paths]
     for path, inputs in zip(paths, found, strict=True):
-        if inputs != found[0]:
+        if [inputs[name] for name in _aligned(inputs, found[0])] != [*found[0].values()]:
             raise InputError(
                 f"{path} has the inputs {_shown(inputs)}, {paths[0]} has {_shown(found[0])}: compare files"
                 " with the same inputs"
@@ -193,13 +203,27 @@ def same_inputs(paths: list[Path]) -> Inputs:
     return found[0]
 
 
-def _inputs(path: Path) -> Inputs:
+def _values(path: Path, which: Literal["inputs", "outputs"]) -> Inputs:
+    """The inputs or outputs of a file's signature, in the order of its graph."""
     model = flatfile.read_model(flatfile.map_file(path), str(path))
     count = len(model.signatureDefs or [])
     if count != 1:
         raise InputError(f"{path} has {count} signatures: give files with one, as tfsparsecap-export writes")
-    values = sorted(read_signatures(model)[0].inputs, key=lambda value: value.name)
-    return {value.name: (tuple(1 if n < 0 else n for n in value.shape), value.dtype) for value in values}
+    definition, values = model.signatureDefs[0], getattr(read_signatures(model)[0], which)
+    order = {
+        int(index): place
+        for place, index in enumerate(getattr(model.subgraphs[definition.subgraphIndex], which))
+    }
+    places = [order.get(entry.tensorIndex, len(order)) for entry in getattr(definition, which)]
+    return {
+        values[i].name: (tuple(1 if n < 0 else n for n in values[i].shape), values[i].dtype)
+        for i in np.argsort(places, kind="stable")
+    }
+
+
+def _aligned(mine: Inputs, first: Inputs) -> list[str]:
+    """The names in `mine` for those in `first`: the same ones, or else those at the same places."""
+    return [*first] if mine.keys() == first.keys() else [*mine]
 
 
 def _shown(inputs: Inputs) -> str:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -109,6 +110,26 @@ def test_samples_are_synthetic_or_images(files, tmp_path):
     assert len(synthetic) == 5 and synthetic[0]["image"].dtype == np.uint8
     with pytest.raises(InputError, match="at least 1"):
         timing.samples(files, count=0)
+
+
+def test_inputs_and_outputs_with_other_names_are_compared_by_their_places(tmp_path):
+    """Two files of TensorFlow's converter for one function, whose arguments have other names and order."""
+    paths, weights = [tmp_path / "first.tflite", tmp_path / "second.tflite"], np.eye(3, 2, dtype=np.float32)
+    for path, names in zip(paths, (("a", "b"), ("z", "c")), strict=True):
+        specs = [tf.TensorSpec(shape, name=name) for shape, name in zip(((1, 3), (1, 2)), names, strict=True)]
+
+        @tf.function(input_signature=specs)
+        def both(a, b):
+            product = tf.matmul(a, weights)
+            return {f"{names[0]}_sum": product + 2 * b, f"{names[0]}_difference": product - b}  # noqa: B023
+
+        functions, module = [both.get_concrete_function()], tf.Module()
+        converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, module)
+        path.write_bytes(converter.convert())
+    found = timing.same_inputs(paths)
+    assert {*found.values()} == {((1, 3), "float32"), ((1, 2), "float32")}
+    first, second = timing.measure(paths, timing.samples(paths, count=3), runs=1)
+    assert first.difference == second.difference == 0
 
 
 def test_files_with_different_inputs_are_an_input_error(files, layers, tmp_path):
