@@ -106,9 +106,9 @@ def measure(
             bar.update()
         bar.set_description("timing")
         ends = [_end_id(path) for path in paths]
-        feeds = [dict(zip(_aligned(_values(path, "inputs"), inputs), inputs, strict=True)) for path in paths]
+        feeds = [_aligned(_values(path, "inputs"), inputs) or {} for path in paths]
         first = _values(paths[0], "outputs")
-        names = [dict(zip(_aligned(_values(path, "outputs"), first), first, strict=False)) for path in paths]
+        names = [_aligned(_values(path, "outputs"), first) or {} for path in paths]
         for number in rounds:
             sample = samples[number % len(samples)]
             for turn in range(len(paths)):
@@ -187,15 +187,14 @@ def _first_images(folder: Path, count: int) -> list[Path]:
 def same_inputs(paths: list[Path]) -> Inputs:
     """The inputs of the first file, read without running it; an axis of any size counts as 1.
 
-    All files must have the same ones, or, under other names, ones of the same shapes and types at the same
-    places of their graphs.
+    All files must have the same ones, or, under other names, ones of the same shapes and types.
 
     Raises:
         InputError: a file cannot be read or has several signatures, or the files have different inputs.
     """
     found = [_values(path, "inputs") for path in paths]
     for path, inputs in zip(paths, found, strict=True):
-        if [inputs[name] for name in _aligned(inputs, found[0])] != [*found[0].values()]:
+        if _aligned(inputs, found[0]) is None:
             raise InputError(
                 f"{path} has the inputs {_shown(inputs)}, {paths[0]} has {_shown(found[0])}: compare files"
                 " with the same inputs"
@@ -221,9 +220,20 @@ def _values(path: Path, which: Literal["inputs", "outputs"]) -> Inputs:
     }
 
 
-def _aligned(mine: Inputs, first: Inputs) -> list[str]:
-    """The names in `mine` for those in `first`: the same ones, or else those at the same places."""
-    return [*first] if mine.keys() == first.keys() else [*mine]
+def _aligned(mine: Inputs, first: Inputs) -> dict[str, str] | None:
+    """Name in `mine` -> name in `first`, or None if they do not agree.
+
+    Under other names, a value is the first one left with the shape and type, in the order of the graphs.
+    """
+    if mine == first:
+        return {name: name for name in mine}
+    found: dict[str, str] = {}
+    for name, kind in first.items():
+        own = next((each for each in mine if each not in found and mine[each] == kind), None)
+        if own is None:
+            return None
+        found[own] = name
+    return found if len(found) == len(mine) else None
 
 
 def _shown(inputs: Inputs) -> str:
