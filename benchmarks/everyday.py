@@ -8,6 +8,9 @@ written for them. They are saved in everyday_captions.jsonl.xz, and can be made 
   --teacher  all training images get captions that a captioner with a larger encoder writes
 No such caption names one of MS-COCO's 80 categories that the photograph is not labelled with.
 
+FOLDER/taught.jsonl has the same images with the captions of teachers only, and by people where a photograph
+has two or more. For Flickr8k, they are those of two teachers: the one above, and --flickr8k-teacher.
+
 examples:
   python -m benchmarks.everyday everyday --flickr8k FLICKR8K --photographs COCO_EVERYDAY
       photographs, some with captions (captions.jsonl), others without (photographs_without_captions.jsonl)
@@ -17,8 +20,9 @@ examples:
       ranks captions (text/coco_captions.jsonl.gz), and writes features for the teacher into ranked/features
   python -m tfsparsecap.train --config configs/everyday_teacher.yaml data.folder=ranked
   python -m benchmarks.everyday ranked --flickr8k FLICKR8K --photographs COCO_EVERYDAY \\
-      --encoder DINOV2.onnx --teacher runs/everyday_teacher --save benchmarks/everyday_captions.jsonl.xz
-      lets the teacher write captions, too, and saves all that were found or written
+      --encoder DINOV2.onnx --teacher runs/everyday_teacher \\
+      --flickr8k-teacher runs/flickr8k_good/model.tflite --save benchmarks/everyday_captions.jsonl.xz
+      lets teachers write captions, too, and saves all that were found or written
 """
 
 import argparse
@@ -45,6 +49,8 @@ from tfsparsecap.files import DAMAGE, atomic_write, make_folder, read_text
 SAVED = Path(__file__).with_name("everyday_captions.jsonl.xz")
 # Width of the teacher's beam search, and how many of its captions are used: those that name no wrong object.
 _BEAM, _WRITTEN = 8, 5
+# How many of them are those of Flickr8k's own teacher, for Flickr8k.
+_OWN = 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,56 +72,97 @@ def main(argv: Sequence[str] | None = None) -> int:
         " captions by its features",
     )
     options.add_argument("--teacher", metavar="runs/NAME", help="a captioner of these features")
+    options.add_argument("--flickr8k-teacher", metavar="FILE.tflite", help="a captioner of Flickr8k's images")
     options.add_argument("--save", type=Path, metavar="FILE.jsonl.xz", help="where to save the captions")
     given = options.parse_args(argv)
     if (given.photographs is None) == (given.coco is None):
         raise InputError("give the everyday photographs, either as --photographs or as --coco")
-    if given.encoder is None and (given.teacher or given.save):
-        raise InputError("--teacher and --save are for captions that are made anew: give --encoder, too")
+    if given.encoder is None and (given.teacher or given.flickr8k_teacher or given.save):
+        raise InputError("teachers and --save are for captions that are made anew: give --encoder, too")
+    if given.flickr8k_teacher and not given.teacher:
+        raise InputError("--flickr8k-teacher writes captions beside those of --teacher: give both")
     if given.encoder is not None and given.coco is not None:
         raise InputError("all photographs of --coco have captions: leave --encoder out")
     flickr = _part("flickr8k", sources.load("flickr", given.flickr8k).records)
     if given.coco is not None:
-        records = [*_part("photographs", sources.load("coco", given.coco).records), *flickr]
+        photographs = _part("photographs", sources.load("coco", given.coco).records)
     else:
         photographs = _part("photographs", _photographs(given.photographs))
-        records = [*photographs, *flickr]
-        if given.encoder is None:
-            records = with_captions(records, read_captions(SAVED))
-        else:
-            texts = given.photographs / "text" / "coco_captions.jsonl.gz"
-            records = _made_anew(photographs, flickr, texts, given)
-    write_table(given.folder, records)
+    before = [*photographs, *flickr]
+    if given.encoder is None:
+        found, taught = read_captions(SAVED)
+        if given.coco is not None:
+            found = {name: captions for name, captions in found.items() if name.startswith("flickr8k/")}
+    else:
+        texts = given.photographs / "text" / "coco_captions.jsonl.gz"
+        found, taught = _made_anew(photographs, flickr, texts, given)
+        if given.save:
+            save_captions(given.save, found, taught)
+    write_table(given.folder, with_captions(before, found))
+    write_table(given.folder, taught_only(before, found, taught), "taught.jsonl")
     print(sources.load("table", given.folder).summary())
     return 0
 
 
+Written = dict[str, list[str]]
+
+
 def _made_anew(
     photographs: list[Record], flickr: list[Record], texts: Path, given: argparse.Namespace
-) -> list[Record]:
-    """All records, with captions that are found and written now."""
+) -> tuple[Written, Written]:
+    """Captions that are found and written now, and those of Flickr8k's two teachers."""
     features = given.folder / "features"
-    write_feature_maps([*photographs, *flickr], given.encoder, features)
+    before, taught = [*photographs, *flickr], {}
+    write_feature_maps(before, given.encoder, features)
     pooled = functools.partial(pooled_features, folder=features)
-    records = [*ranked_captions(photographs, texts, pooled), *flickr]
+    after = [*ranked_captions(photographs, texts, pooled), *flickr]
+    found = {
+        new.image_id: [*new.captions[len(old.captions) :]] for old, new in zip(before, after, strict=True)
+    }
     if given.teacher:
-        records = with_captions(records, written_captions(records, given.teacher, features))
-    if given.save:
-        save_captions(given.save, [*photographs, *flickr], records)
-    return records
+        written = written_captions(after, given.teacher, features)
+        found = {name: [*captions, *written.get(name, ())] for name, captions in found.items()}
+        if given.flickr8k_teacher:
+            own = written_captions(flickr, given.flickr8k_teacher)
+            taught = {name: of_two_teachers(captions, written[name]) for name, captions in own.items()}
+    return {name: captions for name, captions in found.items() if captions}, taught
 
 
-def written_captions(records: Sequence[Record], teacher: str, features: Path) -> dict[str, list[str]]:
-    """Captions that a captioner of region features writes for the images of the training split.
+def of_two_teachers(own: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The first captions of one teacher, then different ones of the other, then more of both."""
+    rest = _WRITTEN - _OWN
+    return [*dict.fromkeys([*own[:_OWN], *others[:rest], *own[_OWN:], *others[rest:]])][:_WRITTEN]
+
+
+def taught_only(records: Sequence[Record], found: Written, taught: Written) -> list[Record]:
+    """The records with captions of teachers, and by people where a photograph has two or more."""
+    result = []
+    for record in records:
+        written = found.get(record.image_id, [])[-_WRITTEN:]
+        if record.image_id in taught:
+            record = replace(record, captions=tuple(taught[record.image_id]))
+        elif record.split == "train" and len(record.captions) < 2 and written:
+            record = replace(record, captions=tuple(written))
+        else:
+            record = replace(record, captions=(*record.captions, *written))
+        result.append(record)
+    return result
+
+
+def written_captions(records: Sequence[Record], teacher: str, features: Path | None = None) -> Written:
+    """Captions that a captioner writes for the images of the training split.
 
     Args:
         records: the images.
-        teacher: its run folder.
-        features: folder of the region features.
+        teacher: its run folder or file.
+        features: folder of the region features that it takes; None if it takes images.
     """
     captioner, written = sc.load(teacher), {}
     train = [record for record in records if record.split == "train"]
-    found = captioner.stream([record.image_id for record in train], beam=_BEAM, features=features)
+    if features is None:
+        found = captioner.stream([record.image for record in train])
+    else:
+        found = captioner.stream([record.image_id for record in train], beam=_BEAM, features=features)
     for record, captions in zip(train, tqdm(found, total=len(train), unit="image"), strict=True):
         if captions.error is not None:
             raise captions.error
@@ -131,7 +178,7 @@ def with_captions(records: Sequence[Record], more: Mapping[str, Sequence[str]]) 
     ]
 
 
-def read_captions(path: Path) -> dict[str, list[str]]:
+def read_captions(path: Path) -> tuple[Written, Written]:
     """What `save_captions` saved.
 
     Raises:
@@ -139,24 +186,25 @@ def read_captions(path: Path) -> dict[str, list[str]]:
     """
     try:
         with lzma.open(path, "rt", encoding="utf-8") as lines:
-            return {row["image"]: row["captions"] for row in map(json.loads, lines)}
+            rows = [json.loads(line) for line in lines]
+        found = {row["image"]: row["captions"] for row in rows}
+        return found, {row["image"]: row["taught"] for row in rows if "taught" in row}
     except (*DAMAGE, KeyError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}): restore it with git") from error
 
 
-def save_captions(path: Path, before: Sequence[Record], after: Sequence[Record]) -> None:
-    """Saves the captions that records have after and did not have before."""
+def save_captions(path: Path, found: Written, taught: Written) -> None:
+    """Saves captions by image: those that were found or written, and those of Flickr8k's two teachers."""
     rows = [
-        {"image": new.image_id, "captions": new.captions[len(old.captions) :]}
-        for old, new in zip(before, after, strict=True)
-        if len(new.captions) > len(old.captions)
+        {"image": name, "captions": captions, **({"taught": taught[name]} if name in taught else {})}
+        for name, captions in found.items()
     ]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     atomic_write(path, lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def write_table(folder: Path, records: Sequence[Record]) -> None:
-    """Writes `captions.jsonl`, and in `images/` a link to the folder of each part's images.
+def write_table(folder: Path, records: Sequence[Record], name: str = "captions.jsonl") -> None:
+    """Writes a table, and in `images/` a link to the folder of each part's images.
 
     Args:
         folder: created if missing.
@@ -164,17 +212,17 @@ def write_table(folder: Path, records: Sequence[Record]) -> None:
     """
     lines, linked = [], set()
     for record in records:
-        part, _, name = record.image_id.partition("/")
+        part, _, file = record.image_id.partition("/")
         if part not in linked:
             linked.add(part)
             link = folder / "images" / part
             make_folder(link.parent)
             with contextlib.suppress(FileNotFoundError):
                 link.unlink()
-            link.symlink_to(record.image.absolute().parents[name.count("/")], target_is_directory=True)
+            link.symlink_to(record.image.absolute().parents[file.count("/")], target_is_directory=True)
         row = {"image": record.image_id, "captions": record.captions, "split": record.split}
         lines.append(json.dumps({**row, "labels": record.labels}, ensure_ascii=False) + "\n")
-    atomic_write(folder / "captions.jsonl", "".join(lines))
+    atomic_write(folder / name, "".join(lines))
 
 
 def _part(part: str, records: Sequence[Record]) -> list[Record]:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,11 +146,23 @@ def test_damaged_files_are_reported(folders, tmp_path):
 
 
 def test_saved_captions_are_those_that_were_added(tmp_path):
-    before = [Record(name, tmp_path / name, ("a dog",), "train", None) for name in "abc"]
-    after = everyday.with_captions(before, {"a": ["a café", "a bar"], "c": ["a cat"]})
-    everyday.save_captions(tmp_path / "saved.xz", before, after)
-    assert everyday.read_captions(tmp_path / "saved.xz") == {"a": ["a café", "a bar"], "c": ["a cat"]}
-    assert everyday.with_captions(before, everyday.read_captions(tmp_path / "saved.xz")) == after
+    found, taught = {"a": ["a café", "a bar"], "c": ["a cat"]}, {"c": ["one cat"]}
+    everyday.save_captions(tmp_path / "saved.xz", found, taught)
+    assert everyday.read_captions(tmp_path / "saved.xz") == (found, taught)
+
+
+def test_taught_captions_are_those_of_teachers_and_of_people_where_there_are_several():
+    path = Path("a.jpg")
+    records = [
+        Record("one", path, ("by a person",), "train", None),
+        Record("two", path, ("by a person", "by another"), "train", None),
+        Record("flickr8k", path, ("by a person", "by another"), "train", None),
+        Record("test", path, ("by a person",), "test", None),
+    ]
+    found = {"one": ["ranked", *"12345"], "two": [*"12345"], "flickr8k": [*"12345"]}
+    taught = {"flickr8k": everyday.of_two_teachers([*"abcde"], ["1", "a", *"345"])}
+    captions = [record.captions for record in everyday.taught_only(records, found, taught)]
+    assert captions == [(*"12345",), ("by a person", "by another", *"12345"), (*"abc1d",), ("by a person",)]
 
 
 def test_a_teacher_writes_captions_that_name_no_wrong_object(tmp_path, monkeypatch):

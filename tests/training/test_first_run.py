@@ -153,3 +153,12 @@ def test_a_second_run_that_the_data_do_not_suffice_for_is_refused_first(tmp_path
 def test_a_first_run_that_the_second_can_start_from_is_accepted(settings, first, second):
     config = load_config(None, changed(settings, first, "training.first.model.encoder.slimmed=null", *second))
     check_fit(*first_and_second(config))
+
+
+def test_a_run_that_only_starts_from_the_first_one_has_no_teacher(settings):
+    config = load_config(None, [*settings, "training.teacher_captions=0", "training.teacher_weight=0"])
+    first, second = first_and_second(config)
+    assert second.training.start_from == "runs/small_first" and second.training.teacher == []
+    assert first.training.teacher_weight == 0.5
+    with pytest.raises(InputError, match="nothing is learned from training.teacher"):
+        load_config(None, ["training.teacher=runs/x", "training.teacher_weight=0"])

@@ -117,7 +117,8 @@ class Training(_Section):
         teacher: folders of finished runs whose word distributions, averaged, are targets besides the
             reference captions (knowledge distillation). They may have other encoders and sizes, but need the
             same vocabulary. They see images without `data.augmentation`. null for none.
-        teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
+        teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions; with
+            0, this run starts from that of `first` without learning from it.
         teacher_captions: number of captions that each teacher writes for each training image, with a beam
             search, and that are learned instead of the reference captions (sequence-level knowledge
             distillation, Kim and Rush 2016). The run keeps them in `teacher_captions.json`.
@@ -175,7 +176,7 @@ class Training(_Section):
     clip_value: Rate | None = None
     label_smoothing: Share = 0.0
     teacher: _Teachers = []
-    teacher_weight: Annotated[float, Field(gt=0, le=1)] = 0.5
+    teacher_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
     teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM)] = 0
     teacher_loss: Literal["words", "hidden", "proposed"] = "words"
     feature_weight: NotNegative = 0.0
@@ -202,6 +203,11 @@ class Training(_Section):
                     f"training.{name} contains an empty text: give the folder of a finished run, such as"
                     f" runs/NAME, or set training.{name}=null"
                 )
+        if self.teacher and not self.teacher_weight:
+            raise InputError(
+                "training.teacher_weight is 0, so that nothing is learned from training.teacher: set it above 0,"
+                " or training.teacher=null"
+            )
         if self.clip_norm and self.clip_value:
             raise InputError(
                 "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"

@@ -30,7 +30,7 @@ def first_and_second(config: Config, runs: str | Path = "runs") -> tuple[Config,
 
     Returns:
         The settings of the first run, `NAME_first`, and of the second, whose `training.start_from` and
-        `training.teacher` are the first run.
+        `training.teacher` are the first run. With `training.teacher_weight=0` it has no teacher.
 
     Raises:
         InputError: they contradict each other, or a setting in `training.first` does not exist.
@@ -61,11 +61,11 @@ def first_and_second(config: Config, runs: str | Path = "runs") -> tuple[Config,
             raise InputError(f"training.first contains {key}, which is set for it: remove it")
     name = f"{config.name}_first"
     alone = with_changes(config, {"training": {"first": None}}, "in training.first")
-    untaught = {"teacher_captions": 0, "teacher_loss": "words", "feature_weight": 0}
+    untaught = {"teacher_weight": 0.5, "teacher_captions": 0, "teacher_loss": "words", "feature_weight": 0}
     first = with_changes(alone, {"training": untaught}, "in training.first")
     first = with_changes(first, {**changes, "name": name}, "in training.first")
     where = (Path(runs) / name).as_posix()
-    learning = {"start_from": where, "teacher": [where]}
+    learning = {"start_from": where, "teacher": [where] if given.teacher_weight else []}
     second = with_changes(alone, {"training": learning}, "among the settings")
     return first, second
 
