@@ -205,8 +205,8 @@ class Training(_Section):
                 )
         if self.teacher and not self.teacher_weight:
             raise InputError(
-                "training.teacher_weight is 0, so that nothing is learned from training.teacher: set it above 0,"
-                " or training.teacher=null"
+                "training.teacher_weight is 0, so that nothing is learned from training.teacher: set it above"
+                " 0, or training.teacher=null"
             )
         if self.clip_norm and self.clip_value:
             raise InputError(
