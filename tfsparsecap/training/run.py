@@ -119,8 +119,7 @@ def train_run(
         if is_chief:
             save_teaching(run.teachers, run.run_data.taught, folder)
             run.write_skipped()
-        with products(config.training.precision):
-            run.train()
+        run.train()
         team.end_training()
         return run.finish() if is_chief else {"run": str(folder.path), **run.history[-1]}
 
@@ -344,13 +343,11 @@ class _Run:
         distribution.check_same_weights(
             self.team, [*self.captioner.variables, *self.captioner.optimizer.variables]
         )
-        loop.run(
-            self.batches.epoch,
-            epochs=sum(row["phase"] != phase.name for row in self.history) + phase.epochs,
-            first_epoch=len(self.history),
-            callbacks=self._callbacks(phase, resumed=checkpoint is not None),
-            verbose=self.verbose,
-        )
+        done = sum(row["phase"] != phase.name for row in self.history)
+        callbacks = self._callbacks(phase, resumed=checkpoint is not None)
+        options: Any = {"first_epoch": len(self.history), "callbacks": callbacks, "verbose": self.verbose}
+        with products(config.precision):
+            loop.run(self.batches.epoch, epochs=done + phase.epochs, **options)
 
     def _gate(self, phase: Phase, *, restored: bool) -> None:
         """Changes the gates at the beginning of fine-tuning or of the training on rewards."""
