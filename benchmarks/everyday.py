@@ -1,15 +1,15 @@
 """python -m benchmarks.everyday: one table with Flickr8k and everyday photographs, to train on both.
 
-Writes FOLDER/captions.jsonl and links to the images, which data.kind=table reads: all splits of Flickr8k and
-of the photographs, with their captions and labels. Training images also get captions that were found or
+Writes two tables and links to the images, which data.kind=table reads: all splits of Flickr8k and of the
+photographs, with their captions and labels. Training images also get captions that were found or
 written for them. They are saved in everyday_captions.jsonl.xz, and can be made anew:
   --encoder  photographs with fewer than two captions get those captions of other photographs that fit best
              to what they show and to their labels
   --teacher  all training images get captions that a captioner with a larger encoder writes
 No such caption names one of MS-COCO's 80 categories that the photograph is not labelled with.
 
-FOLDER/taught.jsonl has the same images with the captions of teachers only, and by people where a photograph
-has two or more. For Flickr8k, they are those of two teachers: the one above, and --flickr8k-teacher.
+FOLDER/all_captions.jsonl has all of them. FOLDER/captions.jsonl has those of teachers, and by people where a
+photograph has two or more. For Flickr8k, they are those of two teachers: also of --flickr8k-teacher.
 
 examples:
   python -m benchmarks.everyday everyday --flickr8k FLICKR8K --photographs COCO_EVERYDAY
@@ -98,9 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         found, taught = _made_anew(photographs, flickr, texts, given)
         if given.save:
             save_captions(given.save, found, taught)
-    write_table(given.folder, with_captions(before, found))
-    write_table(given.folder, taught_only(before, found, taught), "taught.jsonl")
-    print(sources.load("table", given.folder).summary())
+    write_table(given.folder, with_captions(before, found), "all_captions.jsonl")
+    write_table(given.folder, taught_only(before, found, taught))
+    print(sources.load("table", given.folder, "all_captions.jsonl").summary())
     return 0
 
 

@@ -96,7 +96,7 @@ def test_photographs_without_captions_get_fitting_ones(folders, capsys):
     everyday.main([*arguments, "--encoder", str(mixture.parent / "colours.onnx")])
     printed = capsys.readouterr().out
     assert "the first ranked one" in printed and "train 43 images" in printed
-    data = sources.load("table", mixture)
+    data = sources.load("table", mixture, "all_captions.jsonl")
     assert [len(data.split(split)) for split in ("train", "validation", "test")] == [43, 5, 6]
     records = {record.image_id: record for record in data.records}
     for number in range(40, 48):
