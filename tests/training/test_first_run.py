@@ -160,5 +160,5 @@ def test_a_run_that_only_starts_from_the_first_one_has_no_teacher(settings):
     first, second = first_and_second(config)
     assert second.training.start_from == "runs/small_first" and second.training.teacher == []
     assert first.training.teacher_weight == 0.5
-    with pytest.raises(InputError, match="nothing is learned from training.teacher"):
+    with pytest.raises(InputError, match="nothing is learned from"):
         load_config(None, ["training.teacher=runs/x", "training.teacher_weight=0"])

@@ -26,7 +26,7 @@ public class CaptionDecoderTest {
     for (JSONObject each : cases) {
       int[] ids = ints(each.getJSONArray("ids"));
       String text =
-          text(each.getJSONObject("description"), each.getJSONArray("vocabulary")).caption(ids, -1).text();
+          text(each.getJSONObject("description"), each.getJSONArray("vocabulary")).caption(ids, -1, 0).text();
       assertEquals(each.getString("description") + Arrays.toString(ids), each.getString("text"), text);
     }
   }

@@ -23,7 +23,7 @@ public final class BuiltInModelTest {
         Robolectric.buildActivity(MainActivity.class, ScreenTest.share(photo)).setup().get();
     assertEquals(CaptionApplication.class, RuntimeEnvironment.getApplication().getClass());
     ScreenTest.await(
-        () -> !ScreenTest.text(screen, R.id.confidence).isEmpty(), "the default model's caption");
+        () -> !ScreenTest.text(screen, R.id.caption).isEmpty(), "the default model's caption");
     String caption = ScreenTest.text(screen, R.id.caption);
     assertTrue(caption, caption.matches("[A-Z0-9].*"));
     assertTrue(ScreenTest.text(screen, R.id.problem).isEmpty());
