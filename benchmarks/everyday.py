@@ -9,7 +9,7 @@ written for them. They are saved in everyday_captions.jsonl.xz, and can be made 
 No such caption names one of MS-COCO's 80 categories that the photograph is not labelled with.
 
 FOLDER/all_captions.jsonl has all of them. FOLDER/captions.jsonl has those of teachers, and by people where a
-photograph has two or more. For Flickr8k, they are those of two teachers: also of --flickr8k-teacher.
+photograph of the others has two or more. For Flickr8k, --flickr8k-teacher is a second teacher.
 
 examples:
   python -m benchmarks.everyday everyday --flickr8k FLICKR8K --photographs COCO_EVERYDAY
@@ -135,13 +135,13 @@ def of_two_teachers(own: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def taught_only(records: Sequence[Record], found: Written, taught: Written) -> list[Record]:
-    """The records with captions of teachers, and by people where a photograph has two or more."""
+    """The records with captions of teachers, and by people where a photograph not of Flickr8k has several."""
     result = []
     for record in records:
         written = found.get(record.image_id, [])[-_WRITTEN:]
         if record.image_id in taught:
             record = replace(record, captions=tuple(taught[record.image_id]))
-        elif record.split == "train" and len(record.captions) < 2 and written:
+        elif written and (len(record.captions) < 2 or record.image_id.startswith("flickr8k/")):
             record = replace(record, captions=tuple(written))
         else:
             record = replace(record, captions=(*record.captions, *written))
