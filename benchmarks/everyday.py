@@ -1,28 +1,27 @@
 """python -m benchmarks.everyday: one table with Flickr8k and everyday photographs, to train on both.
 
-Writes two tables and links to the images, which data.kind=table reads: all splits of Flickr8k and of the
-photographs, with their captions and labels. Training images also get captions that were found or
-written for them. They are saved in everyday_captions.jsonl.xz, and can be made anew:
-  --encoder  photographs with fewer than two captions get those captions of other photographs that fit best
-             to what they show and to their labels
-  --teacher  all training images get captions that a captioner with a larger encoder writes
+Writes FOLDER/captions.jsonl and links to the images, which data.kind=table reads: all splits of Flickr8k and
+of the photographs, with their labels. Validation and test images have people's captions. A training image has
+five: the best of people's and of those that captioners with larger encoders wrote, by their CIDEr-D with
+people's, or, if it has fewer than two by people, those that agree most with all others. They are saved in
+everyday_captions.jsonl.xz, and can be made anew:
+  --encoder  training images have people's captions; photographs with fewer than two also those captions of
+             other photographs that fit best to what they show and to their labels
+  --teacher  then a captioner of these features writes captions, and the best ones are taken instead
 No such caption names one of MS-COCO's 80 categories that the photograph is not labelled with.
-
-FOLDER/all_captions.jsonl has all of them. FOLDER/captions.jsonl has those of teachers, and by people where a
-photograph of the others has two or more. For Flickr8k, --flickr8k-teacher is a second teacher.
 
 examples:
   python -m benchmarks.everyday everyday --flickr8k FLICKR8K --photographs COCO_EVERYDAY
       photographs, some with captions (captions.jsonl), others without (photographs_without_captions.jsonl)
   python -m benchmarks.everyday everyday --flickr8k FLICKR8K --coco COCO
-      MS-COCO's official files (docs/data.md), whose photographs all have captions
+      MS-COCO's official files (docs/data.md), whose photographs all have captions by people
   python -m benchmarks.everyday ranked --flickr8k FLICKR8K --photographs COCO_EVERYDAY --encoder DINOV2.onnx
       ranks captions (text/coco_captions.jsonl.gz), and writes features for the teacher into ranked/features
   python -m tfsparsecap.train --config configs/everyday_teacher.yaml data.folder=ranked
   python -m benchmarks.everyday ranked --flickr8k FLICKR8K --photographs COCO_EVERYDAY \\
       --encoder DINOV2.onnx --teacher runs/everyday_teacher \\
       --flickr8k-teacher runs/flickr8k_good/model.tflite --save benchmarks/everyday_captions.jsonl.xz
-      lets teachers write captions, too, and saves all that were found or written
+      lets teachers write captions, and saves the best ones
 """
 
 import argparse
@@ -38,19 +37,20 @@ from pathlib import Path
 from tqdm import tqdm
 
 import tfsparsecap as sc
-from benchmarks.ranked_captions import fits_labels, pooled_features, ranked_captions, write_feature_maps
+from benchmarks.best_captions import best_captions
+from benchmarks.ranked_captions import pooled_features, ranked_captions, write_feature_maps
 from tfsparsecap import data as sources
 from tfsparsecap.command import parser, run
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, atomic_write, make_folder, read_text
 
-#: Captions that were found or written, by image.
+#: The captions of training images, best first.
 SAVED = Path(__file__).with_name("everyday_captions.jsonl.xz")
-# Width of the teacher's beam search, and how many of its captions are used: those that name no wrong object.
-_BEAM, _WRITTEN = 8, 5
-# How many of them are those of Flickr8k's own teacher, for Flickr8k.
-_OWN = 3
+# What a teacher writes for an image: captions found by a beam search, and others that are sampled.
+_BEAM, _SAMPLES, _TEMPERATURE = 8, 20, 0.6
+
+Written = dict[str, dict[str, float]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,95 +90,78 @@ def main(argv: Sequence[str] | None = None) -> int:
         photographs = _part("photographs", _photographs(given.photographs))
     before = [*photographs, *flickr]
     if given.encoder is None:
-        found, taught = read_captions(SAVED)
+        best = read_captions(SAVED)
         if given.coco is not None:
-            found = {name: captions for name, captions in found.items() if name.startswith("flickr8k/")}
+            best = {name: captions for name, captions in best.items() if name.startswith("flickr8k/")}
+        records = with_captions(before, best)
     else:
-        texts = given.photographs / "text" / "coco_captions.jsonl.gz"
-        found, taught = _made_anew(photographs, flickr, texts, given)
+        records = _made_anew(photographs, flickr, given)
         if given.save:
-            save_captions(given.save, found, taught)
-    write_table(given.folder, with_captions(before, found), "all_captions.jsonl")
-    write_table(given.folder, taught_only(before, found, taught))
-    print(sources.load("table", given.folder, "all_captions.jsonl").summary())
+            train = [record for record in records if record.split == "train"]
+            save_captions(given.save, {record.image_id: record.captions for record in train})
+    write_table(given.folder, records)
+    print(sources.load("table", given.folder).summary())
     return 0
 
 
-Written = dict[str, list[str]]
-
-
-def _made_anew(
-    photographs: list[Record], flickr: list[Record], texts: Path, given: argparse.Namespace
-) -> tuple[Written, Written]:
-    """Captions that are found and written now, and those of Flickr8k's two teachers."""
+def _made_anew(photographs: list[Record], flickr: list[Record], given: argparse.Namespace) -> list[Record]:
+    """The images with captions that are found, or written and chosen, now."""
     features = given.folder / "features"
-    before, taught = [*photographs, *flickr], {}
-    write_feature_maps(before, given.encoder, features)
-    pooled = functools.partial(pooled_features, folder=features)
-    after = [*ranked_captions(photographs, texts, pooled), *flickr]
+    write_feature_maps([*photographs, *flickr], given.encoder, features)
+    texts = given.photographs / "text" / "coco_captions.jsonl.gz"
+    ranked = ranked_captions(photographs, texts, functools.partial(pooled_features, folder=features))
+    if not given.teacher:
+        return [*ranked, *flickr]
     found = {
-        new.image_id: [*new.captions[len(old.captions) :]] for old, new in zip(before, after, strict=True)
+        old.image_id: new.captions[len(old.captions) :] for old, new in zip(photographs, ranked, strict=True)
     }
-    if given.teacher:
-        written = written_captions(after, given.teacher, features)
-        found = {name: [*captions, *written.get(name, ())] for name, captions in found.items()}
-        if given.flickr8k_teacher:
-            own = written_captions(flickr, given.flickr8k_teacher)
-            taught = {name: of_two_teachers(captions, written[name]) for name, captions in own.items()}
-    return {name: captions for name, captions in found.items() if captions}, taught
-
-
-def of_two_teachers(own: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The first captions of one teacher, then different ones of the other, then more of both."""
-    rest = _WRITTEN - _OWN
-    return [*dict.fromkeys([*own[:_OWN], *others[:rest], *own[_OWN:], *others[rest:]])][:_WRITTEN]
-
-
-def taught_only(records: Sequence[Record], found: Written, taught: Written) -> list[Record]:
-    """The records with captions of teachers, and by people where a photograph not of Flickr8k has several."""
-    result = []
-    for record in records:
-        written = found.get(record.image_id, [])[-_WRITTEN:]
-        if record.image_id in taught:
-            record = replace(record, captions=tuple(taught[record.image_id]))
-        elif written and (len(record.captions) < 2 or record.image_id.startswith("flickr8k/")):
-            record = replace(record, captions=tuple(written))
-        else:
-            record = replace(record, captions=(*record.captions, *written))
-        result.append(record)
-    return result
+    written = written_captions([*photographs, *flickr], given.teacher, features)
+    if given.flickr8k_teacher:
+        for name, captions in written_captions(flickr, given.flickr8k_teacher).items():
+            written[name] |= captions
+    best = {}
+    for part in (photographs, flickr):
+        best |= best_captions([record for record in part if record.split == "train"], written, found)
+    return with_captions([*ranked, *flickr], best)
 
 
 def written_captions(records: Sequence[Record], teacher: str, features: Path | None = None) -> Written:
-    """Captions that a captioner writes for the images of the training split.
+    """Captions that a captioner writes for the images of the training split, with their log-probabilities.
 
     Args:
         records: the images.
         teacher: its run folder or file.
-        features: folder of the region features that it takes; None if it takes images.
+        features: folder of the region features that it takes; None if it takes images, and is a file, which
+            cannot sample.
     """
     captioner, written = sc.load(teacher), {}
     train = [record for record in records if record.split == "train"]
+    names = [record.image_id for record in train]
     if features is None:
-        found = captioner.stream([record.image for record in train])
+        searches = [captioner.stream([record.image for record in train])]
     else:
-        found = captioner.stream([record.image_id for record in train], beam=_BEAM, features=features)
-    for record, captions in zip(train, tqdm(found, total=len(train), unit="image"), strict=True):
-        if captions.error is not None:
-            raise captions.error
-        texts = [caption.text for caption in captions]
-        written[record.image_id] = [text for text in texts if fits_labels(text, record.labels)][:_WRITTEN]
+        searches = [
+            captioner.stream(names, beam=_BEAM, features=features),
+            captioner.stream(names, samples=_SAMPLES, temperature=_TEMPERATURE, features=features),
+        ]
+    for search in searches:
+        for name, captions in zip(names, tqdm(search, total=len(names), unit="image"), strict=True):
+            if captions.error is not None:
+                raise captions.error
+            texts = written.setdefault(name, {})
+            for caption in captions:
+                texts.setdefault(caption.text, caption.score)
     return written
 
 
-def with_captions(records: Sequence[Record], more: Mapping[str, Sequence[str]]) -> list[Record]:
-    """The records with more captions of some images."""
+def with_captions(records: Sequence[Record], better: Mapping[str, Sequence[str]]) -> list[Record]:
+    """The records with other captions of some images."""
     return [
-        replace(record, captions=(*record.captions, *more.get(record.image_id, ()))) for record in records
+        replace(record, captions=tuple(better.get(record.image_id) or record.captions)) for record in records
     ]
 
 
-def read_captions(path: Path) -> tuple[Written, Written]:
+def read_captions(path: Path) -> dict[str, list[str]]:
     """What `save_captions` saved.
 
     Raises:
@@ -186,25 +169,20 @@ def read_captions(path: Path) -> tuple[Written, Written]:
     """
     try:
         with lzma.open(path, "rt", encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
-        found = {row["image"]: row["captions"] for row in rows}
-        return found, {row["image"]: row["taught"] for row in rows if "taught" in row}
+            return {row["image"]: row["captions"] for row in map(json.loads, lines)}
     except (*DAMAGE, KeyError, TypeError) as error:
         raise InputError(f"{path} cannot be read ({error}): restore it with git") from error
 
 
-def save_captions(path: Path, found: Written, taught: Written) -> None:
-    """Saves captions by image: those that were found or written, and those of Flickr8k's two teachers."""
-    rows = [
-        {"image": name, "captions": captions, **({"taught": taught[name]} if name in taught else {})}
-        for name, captions in found.items()
-    ]
+def save_captions(path: Path, captions: Mapping[str, Sequence[str]]) -> None:
+    """Saves captions by image."""
+    rows = [{"image": name, "captions": texts} for name, texts in captions.items()]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     atomic_write(path, lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def write_table(folder: Path, records: Sequence[Record], name: str = "captions.jsonl") -> None:
-    """Writes a table, and in `images/` a link to the folder of each part's images.
+def write_table(folder: Path, records: Sequence[Record]) -> None:
+    """Writes `captions.jsonl`, and in `images/` a link to the folder of each part's images.
 
     Args:
         folder: created if missing.
@@ -222,7 +200,7 @@ def write_table(folder: Path, records: Sequence[Record], name: str = "captions.j
             link.symlink_to(record.image.absolute().parents[file.count("/")], target_is_directory=True)
         row = {"image": record.image_id, "captions": record.captions, "split": record.split}
         lines.append(json.dumps({**row, "labels": record.labels}, ensure_ascii=False) + "\n")
-    atomic_write(folder / name, "".join(lines))
+    atomic_write(folder / "captions.jsonl", "".join(lines))
 
 
 def _part(part: str, records: Sequence[Record]) -> list[Record]:

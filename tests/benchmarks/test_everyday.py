@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import everyday
+from benchmarks.best_captions import best_captions
 from tfsparsecap import data as sources
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
@@ -96,7 +98,7 @@ def test_photographs_without_captions_get_fitting_ones(folders, capsys):
     everyday.main([*arguments, "--encoder", str(mixture.parent / "colours.onnx")])
     printed = capsys.readouterr().out
     assert "the first ranked one" in printed and "train 43 images" in printed
-    data = sources.load("table", mixture, "all_captions.jsonl")
+    data = sources.load("table", mixture)
     assert [len(data.split(split)) for split in ("train", "validation", "test")] == [43, 5, 6]
     records = {record.image_id: record for record in data.records}
     for number in range(40, 48):
@@ -145,40 +147,57 @@ def test_damaged_files_are_reported(folders, tmp_path):
         everyday.read_captions(tmp_path / "saved.xz")
 
 
-def test_saved_captions_are_those_that_were_added(tmp_path):
-    found, taught = {"a": ["a café", "a bar"], "c": ["a cat"]}, {"c": ["one cat"]}
-    everyday.save_captions(tmp_path / "saved.xz", found, taught)
-    assert everyday.read_captions(tmp_path / "saved.xz") == (found, taught)
+def test_saved_captions_are_those_that_were_chosen(tmp_path):
+    captions = {"a": ["a café", "a bar"], "c": ["a cat"]}
+    everyday.save_captions(tmp_path / "saved.xz", captions)
+    assert everyday.read_captions(tmp_path / "saved.xz") == captions
 
 
-def test_taught_captions_are_those_of_teachers_and_of_people_where_there_are_several():
-    path = Path("a.jpg")
+def _record(name, captions, labels=None):
+    return Record(name, Path(name), captions, "train", labels)
+
+
+def test_the_captions_that_agree_most_with_people_are_chosen():
     records = [
-        Record("one", path, ("by a person",), "train", None),
-        Record("two", path, ("by a person", "by another"), "train", None),
-        Record("flickr8k", path, ("by a person", "by another"), "train", None),
-        Record("test", path, ("by a person",), "test", None),
+        _record("dog", ("a brown dog runs on the grass", "a brown dog is running"), ("dog",)),
+        _record("cat", ("a cat sleeps on a bed", "two people in a boat"), None),
+        _record("bus", ("a red bus",), ("bus",)),
     ]
-    found = {"one": ["ranked", *"12345"], "two": [*"12345"], "flickr8k": [*"12345"]}
-    taught = {"flickr8k": everyday.of_two_teachers([*"abcde"], ["1", "a", *"345"])}
-    captions = [record.captions for record in everyday.taught_only(records, found, taught)]
-    assert captions == [(*"12345",), ("by a person", "by another", *"12345"), (*"abc1d",), ("by a person",)]
+    written = {
+        "dog": {
+            "a brown dog is running on the grass": -5.0,
+            "a brown dog runs": -5.0,
+            "a dog": -1.0,
+            "a brown dog and a cat": -1.0,  # not labelled
+            "a brown dog runs on a brown dog": -1.0,  # says it twice
+        },
+        "cat": {"a dog on a couch": -3.0},
+        "bus": {"a red bus": -1.0, "a blue bus": -2.0, "a red bus on a street": -3.0, "a man": -4.0},
+    }
+    best = best_captions(records, written, {"bus": ["a red bus in a street"]})
+    # Those of people are below equally good ones that were written.
+    assert best["dog"][:2] == ["a brown dog is running on the grass", "a brown dog runs"]
+    assert set(best["dog"][2:]) == {"a dog", "a brown dog runs on the grass", "a brown dog is running"}
+    # People's captions are candidates of images with several.
+    assert set(best["cat"]) == {"a dog on a couch", "a cat sleeps on a bed", "two people in a boat"}
+    assert best["bus"] == ["a red bus on a street", "a red bus", "a blue bus"]
 
 
-def test_a_teacher_writes_captions_that_name_no_wrong_object(tmp_path, monkeypatch):
-    written = {"x/1.jpg": ["a dog with a cat", "a dog", "a brown dog"], "x/2.jpg": ["two boats"]}
+def test_likely_captions_are_preferred_to_equally_good_ones():
+    records = [_record("x", ("a dog", "a cat"), None), _record("y", ("a bus", "a boat"), None)]
+    written = {"x": {"a dog": -20.0, "a cat": -1.0}}
+    assert best_captions(records, written, {})["x"] == ["a cat", "a dog"]
 
+
+def test_a_teacher_writes_captions(tmp_path, monkeypatch):
     class Teacher:
-        def stream(self, ids, *, beam, features):
-            assert beam == 8 and features == tmp_path
+        def stream(self, ids, **search):
+            assert search.pop("features") == tmp_path
+            how = "sampled" if search == {"samples": 20, "temperature": 0.6} else search
             for name in ids:
-                yield Captions([Caption(text, -1.0) for text in written[name]], name)
+                yield Captions([Caption("a dog", -1.0), Caption(f"{how}", -2.0)], name)
 
     monkeypatch.setattr(everyday.sc, "load", lambda path: Teacher())
-    records = [
-        Record("x/1.jpg", tmp_path / "1.jpg", (), "train", ("dog",)),
-        Record("x/2.jpg", tmp_path / "2.jpg", ("a boat",), "train", None),
-        Record("x/3.jpg", tmp_path / "3.jpg", ("a boat",), "test", None),
-    ]
-    found = everyday.written_captions(records, "runs/teacher", tmp_path)
-    assert found == {"x/1.jpg": ["a dog", "a brown dog"], "x/2.jpg": ["two boats"]}
+    records = [_record("x/1.jpg", ()), replace(_record("x/2.jpg", ("a boat",)), split="test")]
+    written = everyday.written_captions(records, "runs/teacher", tmp_path)
+    assert written == {"x/1.jpg": {"a dog": -1.0, "{'beam': 8}": -2.0, "sampled": -2.0}}

@@ -161,3 +161,18 @@ def test_prune_warns_of_coarse_blocks():
 def test_arguments_out_of_range_are_rejected(arguments):
     with pytest.raises(InputError, match=r"give a number|give a whole|block_shape must"):
         Supermask(**arguments)
+
+
+@pytest.mark.parametrize(("minimum_density", "kept"), [(None, 41), (0.05, 205), (0.0, 0)])
+def test_a_layer_keeps_its_floor_however_unimportant_it_is(minimum_density, kept):
+    method = Supermask(0.9, 10, minimum_density=minimum_density)
+    model = prune(keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(64) for _ in range(2))]), method)
+    for _ in range(10):
+        method.step([tf.fill((64, 64), 1e-9), tf.random.uniform((64, 64), 1, 2)])
+    first, second = (np.count_nonzero(layer.kernel.numpy()) for layer in strip_pruning(model).layers)
+    assert first == kept and first + second == 8192 - round(0.9 * 8192)
+
+
+def test_floors_that_leave_nothing_to_choose_are_input_errors():
+    with pytest.raises(InputError, match="minimum_density is 0.2"):
+        Supermask(0.9, 10, minimum_density=0.2)

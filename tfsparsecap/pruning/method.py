@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -336,7 +337,9 @@ class PruningMethod:
             if moves:
                 gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
 
-    def close_lowest(self, scores: list[tf.Tensor], closed_weights: tf.Tensor | int) -> None:
+    def close_lowest(
+        self, scores: list[tf.Tensor], closed_weights: tf.Tensor | int, minimum_density: float = 0.0
+    ) -> None:
         """Closes the gates with the lowest scores, over all layers together, and opens all others.
 
         Gates of frozen layers are not ranked and do not change.
@@ -344,12 +347,18 @@ class PruningMethod:
         Args:
             scores: float32 tensors of the logits' shapes, in the order of `gates`, values at least 0.
             closed_weights: number of weights to close, of `moving_size`.
+            minimum_density: share of its weights that each layer keeps at least.
         """
         moves = self.moves
         if not any(moves):
             return
         sizes = [gate.block_size for gate in self.moving_gates]
         ranked = list(itertools.compress(scores, moves))
+        if minimum_density:
+            ranked = [
+                _with_floor(score, gate, minimum_density)
+                for score, gate in zip(ranked, self.moving_gates, strict=True)
+            ]
         kept = iter(keep_masks(ranked, sizes, tf.cast(closed_weights, tf.int64)))
         self.close(
             [next(kept) if moving else score > 0.0 for moving, score in zip(moves, scores, strict=True)]
@@ -383,6 +392,13 @@ class PruningMethod:
         if "schedule" in config:
             config = {**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
         return cls(**config)
+
+
+def _with_floor(scores: tf.Tensor, gate: Gate, minimum_density: float) -> tf.Tensor:
+    """The scores of a layer, the largest number for the best gates, which hold this share of its weights."""
+    closed = gate.size - math.ceil(minimum_density * gate.size)
+    (kept,) = keep_masks([scores], [gate.block_size], tf.constant(closed, tf.int64))
+    return tf.where(kept, scores.dtype.max, scores)
 
 
 def _sparsity(gates: list[Gate]) -> tf.Tensor:

@@ -42,6 +42,9 @@ class Supermask(PruningMethod):
         closed_decay: share by which weights behind closed gates shrink at each step. These weights do not
             affect the loss, so nothing else keeps them small, and reopening a gate on large weights would
             disturb training.
+        minimum_density: share of its weights that each layer keeps at least, however unimportant they are;
+            None for a tenth of the whole model's, `(1 - sparsity) / 10`. A layer without weights passes no
+            gradient to those before it, and computes the same for all inputs.
 
     Raises:
         InputError: an argument out of range.
@@ -69,11 +72,17 @@ class Supermask(PruningMethod):
         schedule: Schedule | None = None,
         ema_decay: float = 0.99,
         closed_decay: float = 0.05,
+        minimum_density: float | None = None,
     ) -> None:
         super().__init__(sparsity, total_steps, block_shape=block_shape, schedule=schedule)
         self.updates = self.schedule.updates(total_steps, begin=0.1, end=0.7)
         self.ema_decay = check_number("ema_decay", ema_decay, at_least=0, below=1)
         self.closed_decay = check_number("closed_decay", closed_decay, at_least=0, at_most=1)
+        if minimum_density is None:
+            minimum_density = (1 - self.sparsity) / 10
+        self.minimum_density = check_number(
+            "minimum_density", minimum_density, at_least=0, at_most=1 - self.sparsity + 1e-9
+        )
 
     def attach(self, model: keras.Model) -> None:
         super().attach(model)
@@ -122,7 +131,7 @@ class Supermask(PruningMethod):
 
     def _rank(self, step: tf.Tensor) -> None:
         share = self.sparsity * tf.cast(self.updates.share(step), tf.float64)
-        self.close_lowest(self._scores(), tf.round(share * self.moving_size))
+        self.close_lowest(self._scores(), tf.round(share * self.moving_size), self.minimum_density)
         self._reached.assign(self.current_sparsity())
 
     def _scores(self) -> list[tf.Tensor]:
