@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         result = figures(found)
         if not given.json:
             Console().print(table(f"Captions of {given.captioner}", result))
-            error = result["total"]["calibration_error"]
-            print(f"expected calibration error of all captions, in groups of {len(found) // 10}: {error:.3f}")
+            error, chance = (result["total"][name] for name in ("calibration_error", "chance"))
+            print(f"calibration error of all captions: {error:.3f} ({chance:.3f} by chance)")
     if given.json:
         print_json(
             {"captioner": given.captioner, **result, "captions": [vars(one) for one in found]}, indent=1
@@ -167,14 +167,16 @@ def figures(found: Sequence[Captioned]) -> dict[str, Any]:
     Returns:
         For each: `images`; `confidence`, the mean; `good`, the share of good captions; `difference`,
         |confidence - good|; `sure`, the number of captions with a confidence of at least `NOT_SURE`;
-        `sure_not_good`, how many of them are not good. `total` also has the `calibration_error`.
+        `sure_not_good`, how many of them are not good. `total` also has the `calibration_error`, and
+        what it is by `chance` if the confidences are right.
     """
     kinds = {
         kind: _row([one for one in found if one.kind == kind])
         for kind in dict.fromkeys(f.kind for f in found)
     }
-    error = reliability([one.confidence for one in found], [one.good for one in found])["error"]
-    return {"kinds": kinds, "total": {**_row(found), "calibration_error": error}}
+    whole = reliability([one.confidence for one in found], [one.good for one in found])
+    errors = {"calibration_error": whole["error"], "chance": whole["chance"]}
+    return {"kinds": kinds, "total": {**_row(found), **errors}}
 
 
 def _row(found: Sequence[Captioned]) -> dict[str, float]:

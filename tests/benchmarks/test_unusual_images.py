@@ -176,7 +176,7 @@ def test_a_table_is_printed(written, capsys):
     # "a drawing" and "a night" are both good.
     for kind, count in (("drawing", 2), ("night", 2), ("total", 4)):
         assert f"{kind} {count} 50% 100% 50% 0 of {count // 2} (0%)" in printed
-    assert printed[-1].endswith("0.500")
+    assert printed[-1].endswith("0.500 (0.345 by chance)")
 
 
 def test_json_has_all_captions(written, capsys):

@@ -147,6 +147,13 @@ def test_reliability_equals_scikit_learn():
     assert reliability([0.25], [True])["error"] == 0.75
 
 
+def test_the_error_by_chance_is_that_of_right_confidences():
+    random = np.random.default_rng(5)
+    confidences = random.uniform(0.2, 0.9, 300)
+    runs = [reliability(confidences, random.random(300) < confidences) for _ in range(200)]
+    assert np.mean([run["error"] for run in runs]) == pytest.approx(runs[0]["chance"], rel=0.03)
+
+
 def unlike_photographs(side):
     """Noise, colour gradients, single colours, and pages of text."""
     random = np.random.default_rng(4)

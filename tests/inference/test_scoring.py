@@ -104,7 +104,7 @@ def test_confidence_is_compared_with_the_captions():
     about = {"split": "test", "images": 2, "beam": 3}
     table = dict(scores_table({**about, **found}))
     assert table["confidence"].startswith(
-        "calibration error 0.250; 50.0% of the captions are good, 50.0% have"
+        "calibration error 0.250 (0.345 by chance); 50.0% of the captions are good, 50.0% have"
     )
     assert table["confidence, share of good captions"] == "25% 0%, 75% 100%"
     assert "confidence" not in all_scores_of([replace(captions[0], confidence=None)], ["BLEU"])

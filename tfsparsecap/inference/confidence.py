@@ -199,7 +199,8 @@ def reliability(confidences: Sequence[float], good: Sequence[bool], bins: int = 
 
     Returns:
         `error`: expected calibration error, the mean difference of confidence and share of good captions over
-        the groups (Naeini et al., 2015, with groups of equal size); `good`: share of good captions; `sure`:
+        the groups (Naeini et al., 2015, with groups of equal size); `chance`: what it is on average if the
+        confidences are right, because groups are small; `good`: share of good captions; `sure`:
         share of captions whose confidence is at least `NOT_SURE`; `table`: for each group its mean
         confidence, its share of good captions and the number of captions.
 
@@ -212,6 +213,9 @@ def reliability(confidences: Sequence[float], good: Sequence[bool], bins: int = 
     table = [(float(values[one].mean()), float(is_good_[one].mean()), len(one)) for one in groups]
     return {
         "error": sum(abs(mean - share) * count for mean, share, count in table) / len(values),
+        # The mean of |x| is sqrt(2 / pi) standard deviations of a normal distribution.
+        "chance": sum(math.sqrt(2 / math.pi * mean * (1 - mean) * count) for mean, _, count in table)
+        / len(values),
         "good": float(is_good_.mean()),
         "sure": float(np.mean(values >= NOT_SURE)),
         "table": table,

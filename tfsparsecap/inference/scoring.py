@@ -206,7 +206,8 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(
             (
                 "confidence",
-                f"calibration error {found['error']:.3f}; {found['good']:.1%} of the captions are good,"
+                f"calibration error {found['error']:.3f} ({found['chance']:.3f} by chance);"
+                f" {found['good']:.1%} of the captions are good,"
                 f" {found['sure']:.1%} have a confidence of at least {NOT_SURE:.0%}",
             )
         )
