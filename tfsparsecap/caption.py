@@ -44,7 +44,7 @@ from tfsparsecap.command import (
 from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:
-    from tfsparsecap.inference import Caption, Captions
+    from tfsparsecap.inference import Caption
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             if not given.json:
                 one = given.beam is None and given.sample is None
-                text = _with_confidence(captions) if one else str(captions)
+                text = captions.summary() if one else str(captions)
                 separator = " " if "\n" not in text else "\n"
                 print(f"{captions.image}:{separator}{text}" if many else text, flush=True)
     if given.json:
@@ -154,19 +154,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _as_dict(caption: "Caption") -> dict[str, Any]:
     known = {} if caption.confidence is None else {"confidence": caption.confidence}
     return {"caption": caption.text, "score": caption.score, **known}
-
-
-def _with_confidence(captions: "Captions") -> str:
-    """The best caption and its confidence; if that is low, the objects that are probably in the image."""
-    caption = captions[0]
-    if caption.confidence is None:
-        return caption.text
-    from tfsparsecap.inference.confidence import NOT_SURE
-
-    unsure = caption.confidence < NOT_SURE
-    if unsure and captions.objects:
-        return f"Perhaps: {', '.join(name for name, _ in captions.objects)}"
-    return f"{caption.text} ({'not sure, ' * unsure}{caption.confidence:.0%})"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Generates images of coloured shapes, trains a dense and a sparse captioner on th
 captions held-out images with both files on the TensorFlow Lite runtime. Ends with a table and a sheet of
 captioned images. The dense captioner is trained as in the quickstart (python -m tfsparsecap.train); the
 sparse one starts from it, and is pruned in one more epoch, in which it also learns from it
-(training.teacher). In a clone of the project, a captioner that comes with it captions three photographs
+(training.teacher). In a clone of the project, a captioner that comes with it captions four photographs
 before.
 
 examples:
@@ -270,16 +270,14 @@ def _caption_photographs(folder: Path, console) -> None:
     captioner, images, sheet = load(), [], folder / "photographs.png"
     photographs = sorted(_PHOTOGRAPHS.glob("*.jpg"))
     for photograph, captions in zip(photographs, captioner.stream(photographs), strict=True):
-        best = captions[0]
-        sure = "" if best.confidence is None else f", {best.confidence:.0%} sure"
-        images.append(CaptionedImage(photograph, f"{best.text}{sure}"))
-        console.print(f"  {photograph.name}: {best.text}{sure}", soft_wrap=True)
+        images.append(CaptionedImage(photograph, captions.summary()))
+        console.print(f"  {photograph.name}: {captions.summary()}", soft_wrap=True)
     size = captioner_path(NAMES[0]).stat().st_size
     draw_sheet(
         images,
         sheet,
         title="Photographs",
-        subtitle=f"A captioner of {size / 1e6:.1f} MB, trained on Flickr8k.",
+        subtitle=f"A captioner of {size / 1e6:.1f} MB.",
         columns=len(images),
     )
     console.print(

@@ -1,4 +1,4 @@
-"""The captioners that come with the package: `.tflite` files, trained on Flickr8k, for non-commercial use.
+"""The captioners that come with the package: `.tflite` files, for non-commercial use, as their data are.
 
 docs/models.md has their scores and weaknesses.
 """

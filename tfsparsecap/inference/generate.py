@@ -16,6 +16,7 @@ from tfsparsecap.data.images import read_image, resize_image
 from tfsparsecap.data.records import REMEDY, images_in
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.confidence import NOT_SURE
 
 #: The inputs of one image: name -> array without a batch axis.
 Inputs = dict[str, np.ndarray]
@@ -62,6 +63,23 @@ class Captions(list[Caption]):
     ) -> None:
         super().__init__(captions)
         self.image, self.error, self.objects = image, error, objects
+
+    def summary(self) -> str:
+        """The best caption and its confidence; if that is low, the objects that are probably in the image.
+
+        Examples:
+            >>> Captions([Caption("a cat on a bed", -4.0, (), 0.8)]).summary()
+            'a cat on a bed (80%)'
+            >>> Captions([Caption("a cat on a bed", -9.0, (), 0.3)], objects=(("cat", 0.9),)).summary()
+            'Perhaps: cat'
+        """
+        best = self[0]
+        if best.confidence is None:
+            return best.text
+        unsure = best.confidence < NOT_SURE
+        if unsure and self.objects:
+            return f"Perhaps: {', '.join(name for name, _ in self.objects)}"
+        return f"{best.text} ({'not sure, ' * unsure}{best.confidence:.0%})"
 
     def __str__(self) -> str:
         return "\n".join(f"{caption.score:8.3f}  {caption.text}" for caption in self)

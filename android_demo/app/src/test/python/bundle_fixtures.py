@@ -52,15 +52,14 @@ def model_captions(images: list[Path]) -> dict:
             name: {
                 "sha256": digest(path),
                 # In nats: runtimes sum in different orders, which sometimes changes the rounding of an int8
-                # activation. With that, a wide beam ends with other captions in the last places.
-                "score_error": 0.1,
+                # activation, also in the encoder.
+                "score_error": 0.25,
                 "beam": captioner.metadata["beam"],
                 "captions": {
-                    image.name: [
-                        {"text": caption.text, "score": caption.score}
-                        for caption in captioner.caption(read_image(image, captioner.image_size))
-                    ][: 1 if _is_dense_int8(path) else None]
+                    image.name: [{"text": caption.text, "score": caption.score}]
                     for image in images
+                    if _is_stable(path, image)
+                    for caption in captioner.caption(read_image(image, captioner.image_size))[:1]
                 },
             }
             for name, path in models.items()
@@ -114,6 +113,20 @@ def phone_captioner(path: Path) -> TFLiteCaptioner:
     )
     with mock.patch.object(interpreter, "Interpreter", without_xnnpack):
         return TFLiteCaptioner(path)
+
+
+def _is_stable(path: Path, image: Path) -> bool:
+    """Whether the best caption does not depend on how kernels for int8 layers round activations.
+
+    Differences of rounding are as large as those by a few grey levels.
+    """
+    captions = set()
+    for captioner in (TFLiteCaptioner(path), phone_captioner(path)):
+        pixels = read_image(image, captioner.image_size).astype(int)
+        for change in (-4, -2, 0, 2, 4):
+            changed = np.clip(pixels + change, 0, 255).astype(np.uint8)
+            captions.add(captioner.caption(changed)[0].text)
+    return len(captions) == 1
 
 
 def _is_dense_int8(path: Path) -> bool:

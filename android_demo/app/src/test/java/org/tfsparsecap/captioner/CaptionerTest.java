@@ -9,7 +9,9 @@ import static org.junit.Assert.assertTrue;
 import android.graphics.Bitmap;
 import android.graphics.Color;
 import java.io.File;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
@@ -57,11 +59,20 @@ public class CaptionerTest {
     assertTrue("same caption for all images: " + distinct, distinct.size() > 3);
   }
 
-  private static void assertCaptions(String where, JSONArray expected, List<Caption> captions, double error)
+  /** In the order of their scores: the search also orders them by objects, in which they may be equal. */
+  private static void assertCaptions(String where, JSONArray inOrder, List<Caption> found, double error)
       throws Exception {
+    List<JSONObject> sorted = new ArrayList<>();
+    for (int i = 0; i < inOrder.length(); i++) {
+      sorted.add(inOrder.getJSONObject(i));
+    }
+    sorted.sort(Comparator.comparingDouble(each -> -each.optDouble("score")));
+    JSONArray expected = new JSONArray(sorted);
+    List<Caption> captions = new ArrayList<>(found.subList(0, inOrder.length()));
+    captions.sort(Comparator.comparingDouble(each -> -each.logProbability()));
     for (int i = 0; i < expected.length(); i++) {
       double score = expected.getJSONObject(i).getDouble("score");
-      assertEquals(where, score, captions.get(i).logProbability(), error);
+      assertEquals(where + ": " + captions.get(i).text(), score, captions.get(i).logProbability(), error);
       // Captions of nearly equal probability may be in either order.
       boolean tied = tie(expected, i, i - 1, error) || tie(expected, i, i + 1, error);
       if (!tied) {

@@ -59,7 +59,7 @@ public final class ModelsTest extends ScreenTest {
     app.engine.builtIn.put(ModelChoice.DENSE, new File("target/assets/dense.tflite"));
     ModelsActivity screen = openModels(null).get();
     String zeros = text(card(screen, 1), R.id.model_sparsity);
-    assertEquals("80% of its weights are zero, but stored and computed", zeros);
+    assertEquals("95% of its weights are zero, but stored and computed", zeros);
   }
 
   @Test
