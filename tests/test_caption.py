@@ -199,7 +199,7 @@ def test_a_captioner_without_an_image_is_an_error(capsys, given):
 
 
 def test_the_captioner_of_the_package_captions_a_photograph(capsys):
-    photograph = Path(__file__).parents[1] / "docs" / "images" / "photographs" / "astronaut.jpg"
+    photograph = Path(__file__).parents[1] / "docs" / "images" / "photographs" / "coffee.jpg"
     assert exit_code(photograph) == 0
     assert len(capsys.readouterr().out.split()) > 3
 

@@ -174,5 +174,5 @@ def test_a_layer_keeps_its_floor_however_unimportant_it_is(minimum_density, kept
 
 
 def test_floors_that_leave_nothing_to_choose_are_input_errors():
-    with pytest.raises(InputError, match="minimum_density is 0.2"):
+    with pytest.raises(InputError, match=r"minimum_density is 0\.2"):
         Supermask(0.9, 10, minimum_density=0.2)

@@ -13,7 +13,7 @@ from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gated_layers
 from tfsparsecap.pruning.optimizer import PruningOptimizer
 from tfsparsecap.pruning.schedule import Schedule
-from tfsparsecap.pruning.selection import keep_masks
+from tfsparsecap.pruning.selection import keep_masks, with_floor
 
 #: Largest difference from the requested sparsity that coarse blocks may cause.
 _TOLERANCE = 0.02
@@ -356,7 +356,7 @@ class PruningMethod:
         ranked = list(itertools.compress(scores, moves))
         if minimum_density:
             ranked = [
-                _with_floor(score, gate, minimum_density)
+                with_floor(score, gate.block_size, math.ceil(minimum_density * gate.size))
                 for score, gate in zip(ranked, self.moving_gates, strict=True)
             ]
         kept = iter(keep_masks(ranked, sizes, tf.cast(closed_weights, tf.int64)))
@@ -392,13 +392,6 @@ class PruningMethod:
         if "schedule" in config:
             config = {**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
         return cls(**config)
-
-
-def _with_floor(scores: tf.Tensor, gate: Gate, minimum_density: float) -> tf.Tensor:
-    """The scores of a layer, the largest number for the best gates, which hold this share of its weights."""
-    closed = gate.size - math.ceil(minimum_density * gate.size)
-    (kept,) = keep_masks([scores], [gate.block_size], tf.constant(closed, tf.int64))
-    return tf.where(kept, scores.dtype.max, scores)
 
 
 def _sparsity(gates: list[Gate]) -> tf.Tensor:

@@ -58,6 +58,19 @@ def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: 
     ]
 
 
+def with_floor(scores: tf.Tensor, block_size: int, kept_weights: int) -> tf.Tensor:
+    """The scores of one tensor, the largest number for the best gates, which hold so many weights.
+
+    Args:
+        scores: float32, values at least 0.
+        block_size: weights per gate.
+        kept_weights: how many are kept at least.
+    """
+    closed = scores.shape.num_elements() * block_size - kept_weights
+    (kept,) = keep_masks([scores], [block_size], tf.constant(closed, tf.int64))
+    return tf.where(kept, scores.dtype.max, scores)
+
+
 def _largest(
     weights_below: Callable[[tf.Tensor], tf.Tensor], digits: int, closed_weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
