@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+from PIL import Image
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.confidence import Calibration, caption_length, is_good
@@ -16,6 +17,8 @@ from tfsparsecap_export.samples import Sample
 MOST_LOSS = 0.01
 #: A loss of fewer standard errors may be an accident of the validation images and keeps no layer float.
 STANDARD_ERRORS = 2.0
+#: A drawn image for so many validation images.
+PHOTOGRAPHS_PER_DRAWN = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,15 +98,40 @@ def best_captions(content: bytes, samples: Sequence[Sample]) -> Iterator[tuple[n
 
 
 def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: int) -> Calibration:
-    """Fits the confidence of a captioner's .tflite file to its captions of validation images."""
+    """Fits the confidence of a captioner's .tflite file to its captions of validation images.
+
+    Captions of drawn images, one for `PHOTOGRAPHS_PER_DRAWN` photographs, count as not good, so that the
+    captioner is less sure of what is no photograph.
+    """
     scores, lengths, good, likeliest = [], [], [], []
-    found = best_captions(content, validation.samples)
-    for (token_ids, score, object_), references in zip(found, validation.references, strict=True):
+    drawn = _drawn_images(validation.samples)
+    found = best_captions(content, [*validation.samples, *drawn])
+    expected = [*validation.references, *([()] * len(drawn))]
+    for (token_ids, score, object_), references in zip(found, expected, strict=True):
         scores.append(score)
         likeliest.append(object_)
         lengths.append(caption_length(token_ids, end_id))
         good.append(is_good(validation.to_text(token_ids), references, validation.function_words))
-    return Calibration.fit(scores, lengths, good, likeliest)
+    fitted = Calibration.fit(scores, lengths, good, likeliest)
+    images = len(validation.samples)
+    return dataclasses.replace(fitted, images=images, good=sum(good) / max(1, images))
+
+
+def _drawn_images(samples: Sequence[Sample]) -> list[Sample]:
+    """Noise, gradients of colours, and single colours, in turn; none if the samples are not images."""
+    if not samples or len(samples[0]) != 1:
+        return []
+    ((name, image),) = samples[0].items()
+    if image.ndim != 4 or image.shape[-1] != 3:
+        return []
+    random, side = np.random.default_rng(0), image.shape[1]
+    drawn = []
+    for number in range(len(samples) // PHOTOGRAPHS_PER_DRAWN):
+        cells = (side, 6, 1)[number % 3]
+        colours = Image.fromarray(random.integers(0, 256, (cells, cells, 3), np.uint8))
+        pixels = np.asarray(colours.resize((side, side), Image.Resampling.BICUBIC))
+        drawn.append({name: pixels[None].astype(image.dtype)})
+    return drawn
 
 
 def ciders(content: bytes, validation: CaptionedSamples) -> np.ndarray:
