@@ -1,6 +1,5 @@
 """The best of many captions that a captioner samples for training images, by what people wrote about them."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from benchmarks.ranked_captions import fits_labels
@@ -71,8 +70,8 @@ def _scores(
     """CIDEr-D, index of the image, and text of each caption."""
     rows = [(index, text) for index, texts in enumerate(captions) for text in texts]
     compared, scored = References(references), []
-    for some in itertools.batched(rows, _AT_ONCE):
-        images, texts = zip(*some, strict=True)
+    for start in range(0, len(rows), _AT_ONCE):
+        images, texts = zip(*rows[start : start + _AT_ONCE], strict=True)
         scores = cider_d(compared, _words(texts), images).tolist()
         scored += zip(scores, images, texts, strict=True)
     return scored
