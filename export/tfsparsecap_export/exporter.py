@@ -163,7 +163,7 @@ def export_model(
             layers = encode_weights(dense, format="dense")[1]
             names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
             kept = quality.matching_layers(keep_float, [*job.int8_parts, *names])
-        calibrated, int8 = job.calibration(given, validation), None
+        calibrated, int8 = job.calibration(given, validation), {}
         if calibrated and format in formats.INT8_FORMATS and job.int8_parts[0] not in kept:
             progress("rounding weights to int8")
             int8 = job.convert_to_int8(
@@ -172,10 +172,9 @@ def export_model(
 
         def encode(kept: Sequence[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
             """The file in which some layers stay float, and the reports on its constants."""
-            if int8 is None or job.int8_parts[0] in kept:
-                return encode_weights(dense, keep_float=kept, rounded=rounded)
-            content, layers = encode_weights(int8[0], keep_float=kept, rounded=rounded)
-            return content, [*int8[1], *layers]
+            content, before = next((found for name, found in int8.items() if name not in kept), (dense, []))
+            content, layers = encode_weights(content, keep_float=kept, rounded=rounded)
+            return content, [*before, *layers]
 
         measured = None
         if validation is not None and isinstance(job, _CaptionerJob):
@@ -183,10 +182,10 @@ def export_model(
             kept = measured.kept_float if measured is not None else kept
         progress("comparing the file with the Keras model")
         refused: list[str] = []
-        if int8 is not None and isinstance(job, _ModelJob):
-            int8, refused = int8_network.choose(
+        if int8 and isinstance(job, _ModelJob):
+            chosen, refused = int8_network.choose(
                 dense,
-                int8,
+                int8[job.int8_parts[0]],
                 job.rounded,
                 encode=lambda network: encode_weights(network[0], keep_float=kept)[0],
                 verify=functools.partial(job.verify, samples=samples, all_float=False),
@@ -195,6 +194,7 @@ def export_model(
                 activations=int8_network.ACTIVATIONS not in kept,
                 keep_zeros=format == "dense-int8",
             )
+            int8 = {job.int8_parts[0]: chosen} if chosen is not None else {}
         for rounded, note in _ROUNDINGS.items():
             notes = [*job.notes, *refused, *([note.format(job.result)] if note else [])]
             content, layers = encode(kept, rounded)
@@ -252,16 +252,14 @@ class _ModelJob:
 
     def convert_to_int8(
         self, samples: Sequence[Sample], **options: Any
-    ) -> tuple[bytes, list[LayerReport]] | None:
+    ) -> dict[str, int8_network.Network]:
         """The file of a convolutional network with int8 weights, and the reports on its layers."""
         self.notes += int8_weights.note_on_shared(options["content"])
         self.rounded = int8_weights.round_network(samples=samples, **options)
         if not self.rounded:
-            return None
-        keep_zeros = options["format"] == "dense-int8"
-        return int8_weights.store_weights(
-            options["content"], self.rounded, samples=len(samples), keep_zeros=keep_zeros
-        )
+            return {}
+        keep = {"samples": len(samples), "keep_zeros": options["format"] == "dense-int8"}
+        return {self.int8_parts[0]: int8_weights.store_weights(options["content"], self.rounded, **keep)}
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
         return content
@@ -270,7 +268,7 @@ class _ModelJob:
 class _CaptionerJob:
     """What is specific to the export of a captioner."""
 
-    int8_parts, result = (int8_encoder.NAME,), "a caption"
+    int8_parts, result = (int8_encoder.NAME, int8_encoder.ACTIVATIONS), "a caption"
     no_calibration = "Without validation images the encoder stays float: give some to store it as int8."
 
     def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None) -> None:
@@ -314,18 +312,20 @@ class _CaptionerJob:
 
     def convert_to_int8(
         self, samples: Sequence[Sample], **options: Any
-    ) -> tuple[bytes, list[LayerReport]] | None:
-        """The file with an int8 encoder, and the report on the encoder."""
-        encoder = graph.encoder_graph(self._model, self.inputs["image"])
-        self.notes += int8_weights.note_on_shared(encoder)
-        images = [{"image": sample["image"]} for sample in samples]
-        keep_zeros = options["format"] == "dense-int8"
-        encoder, layers = int8_weights.quantize_weights(encoder, images, keep_zeros=keep_zeros)
-        shape = int8_encoder.output_shape(encoder)
-        inputs = {"features": tf.TensorSpec(shape, tf.float32, name="features"), **self.inputs}
-        del inputs["image"]
-        joined = int8_encoder.join_encoder(encoder, self.convert(inputs))
-        return joined, [int8_encoder.encoder_report(layers, len(images))]
+    ) -> dict[str, int8_network.Network]:
+        """The files with an int8 encoder, and the report on the encoder."""
+        inputs = dict(self.inputs)
+        encoder = graph.encoder_graph(self._model, inputs.pop("image"))
+        features = tf.TensorSpec(int8_encoder.output_shape(encoder), tf.float32, name="features")
+        found, notes = int8_network.encoders(
+            encoder,
+            self.convert({"features": features, **inputs}),
+            [{"image": sample["image"]} for sample in samples],
+            activations=int8_encoder.ACTIVATIONS not in options["keep_float"],
+            keep_zeros=options["format"] == "dense-int8",
+        )
+        self.notes += notes
+        return found
 
     def finish(self, content: bytes, report: ExportReport) -> bytes:
         """Appends the vocabulary and `captioner.json`."""

@@ -1,9 +1,9 @@
-"""Choosing between int8 weights and int8 activations for a convolutional network."""
+"""Choosing between int8 weights and int8 activations, for a convolutional network and for an encoder."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfsparsecap_export.encode import int8_activations
+from tfsparsecap_export.encode import int8_activations, int8_encoder, int8_weights
 from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.measure.model_latency import fastest_runs
@@ -64,6 +64,44 @@ def choose(
         times = f"{after:.2f} ms with int8 activations, {before:.2f} ms without"
         return weights, [f"Activations stay float: the file takes {times}."]
     return network, note
+
+
+def encoders(
+    encoder: bytes, decoder: bytes, images: Sequence[Sample], *, activations: bool, keep_zeros: bool
+) -> tuple[dict[str, Network], list[str]]:
+    """A captioner with each of the int8 networks that may take the place of its encoder.
+
+    Args:
+        encoder, decoder: its float32 files, see `int8_encoder.join_encoder`.
+        images: inputs to round weights and to find the ranges of activations for; the time is measured with
+            the last one.
+        activations: whether activations may become int8.
+        keep_zeros: whether to store zeros in any case.
+
+    Returns:
+        By name for `keep_float`: first the network with int8 activations, if it is faster, then that with
+        int8 weights; and notes for the user.
+    """
+    notes = int8_weights.note_on_shared(encoder)
+    rounded = int8_weights.round_layers(encoder, images)
+    options: dict[str, Any] = {"samples": len(images), "keep_zeros": keep_zeros, "multiplied": True}
+    found = {int8_encoder.NAME: int8_weights.store_weights(encoder, rounded, **options)}
+    if activations:
+        try:
+            prepared = int8_activations.prepare(encoder, rounded, images)
+            quantized = int8_activations.quantize(prepared, keep_zeros=keep_zeros)
+            before, after = fastest_runs([found[int8_encoder.NAME][0], quantized[0]], images[-1])
+            if after <= FASTER * before:
+                found = {int8_encoder.ACTIVATIONS: quantized, **found}
+        except int8_activations.CannotQuantize as error:
+            notes.append(f"The encoder's activations stay float: {error}.")
+    return {
+        name: (
+            int8_encoder.join_encoder(content, decoder),
+            [int8_encoder.encoder_report(name, layers, len(images))],
+        )
+        for name, (content, layers) in found.items()
+    }, notes
 
 
 def _quantized(

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 from tfsparsecap_export import CaptionOptions, export_model
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import encodings, sparse
+from tfsparsecap_export.encode import encodings, int8_weights, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import outputs
 
@@ -79,6 +79,12 @@ def rewritten(dense, encoding, role=sparse.FULLY_CONNECTED):
     assert changes
     sparse.rewrite(model, changes)
     return flatfile.write_model(model)
+
+
+def quantize_weights(content, samples):
+    """A network whose weights are int8, rounded for the samples, as in a captioner's encoder; and a report."""
+    rounded = int8_weights.round_layers(content, samples)
+    return int8_weights.store_weights(content, rounded, samples=len(samples), multiplied=True)
 
 
 def sparse_weights(block, kept=0.1, shape=(32, 64)):

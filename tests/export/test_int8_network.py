@@ -3,12 +3,18 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from tfsparsecap_export import contents_tables, export_model, exporter, int8_network
+from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.flatbuffer.contents import read_contents
+from tfsparsecap_export.flatbuffer.model_file import builtin_name, read_model, schema
 from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 
+from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
+
+from .conftest import BEAM, IMAGE_SIZE, MAX_LENGTH
 
 WEIGHTS = (b"weights", [])
 
@@ -96,6 +102,65 @@ def test_networks_that_cannot_be_quantized_have_int8_weights(choose):
 
     network, notes = choose(lambda content: 0.01, quantize=refuse)
     assert network == WEIGHTS and notes == ["Activations stay float: the network has loops."]
+
+
+@pytest.fixture(scope="module")
+def parts(blocks_captioner):
+    """The float32 files of a captioner's encoder and decoder."""
+    image = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
+    features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
+    decoder = graph.caption_graph(blocks_captioner, features, BEAM, MAX_LENGTH)
+    return graph.encoder_graph(blocks_captioner, image), decoder
+
+
+@pytest.fixture
+def encoders(parts, images, monkeypatch):
+    """`encoders(milliseconds, **options)`: the networks, if those of int8 weights and activations take these."""
+
+    def run(milliseconds=(2.0, 1.0), activations=True):
+        monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: milliseconds)
+        given = [{"image": image[None]} for image in images]
+        return int8_network.encoders(*parts, given, activations=activations, keep_zeros=False)
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_captioners_encoder_has_int8_activations_if_they_are_faster(
+    encoders, blocks_captioner, images, interpreter
+):
+    found, notes = encoders()
+    assert list(found) == ["encoder/activations", "encoder"] and not notes
+    content, (report,) = found["encoder/activations"]
+    assert (report.name, report.encoding) == ("encoder/activations", encodings.INT8)
+    model = read_model(content)
+    inputs = [
+        model.subgraphs[0].tensors[operator.inputs[0]].type
+        for operator in model.subgraphs[0].operators
+        if builtin_name(model, operator) == "CONV_2D"
+    ]
+    assert inputs == [schema.TensorType.INT8]
+    decode = Decoder(blocks_captioner, BEAM, MAX_LENGTH)
+    run = interpreter(content)
+    for image in images:
+        expected = np.asarray(decode({"image": image[None]})[1])[0, 0]
+        assert run(image=image[None])["scores"][0] == pytest.approx(expected, abs=0.3)
+
+
+@pytest.mark.slow
+def test_the_activations_of_an_encoder_stay_float_on_request_or_if_they_are_not_faster(encoders):
+    assert list(encoders(activations=False)[0]) == list(encoders((1.0, 1.0))[0]) == ["encoder"]
+
+
+@pytest.mark.slow
+def test_an_encoder_that_cannot_be_quantized_has_int8_weights(encoders, monkeypatch):
+    def refuse(*arguments, **options):
+        raise int8_activations.CannotQuantize("the network has loops")
+
+    monkeypatch.setattr(int8_activations, "prepare", refuse)
+    found, notes = encoders()
+    assert list(found) == ["encoder"]
+    assert notes == ["The encoder's activations stay float: the network has loops."]
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
-#: Name of the encoder among the layers.
-NAME = "encoder"
+#: Names of the encoder among the layers: with float and with int8 activations.
+NAME, ACTIVATIONS = "encoder", "encoder/activations"
+_HOW = {NAME: "small layers float16", ACTIVATIONS: "int8 activations"}
 
 
 def join_encoder(encoder: bytes, decoder: bytes) -> bytes:
@@ -63,16 +64,17 @@ def output_shape(encoder: bytes) -> tuple[int, ...]:
     return tuple(int(size) for size in graph.tensors[graph.outputs[0]].shape)
 
 
-def encoder_report(layers: Sequence[LayerReport], calibration: int) -> LayerReport:
+def encoder_report(name: str, layers: Sequence[LayerReport], calibration: int) -> LayerReport:
     """Report on an int8 encoder as a whole.
 
     Args:
-        layers: the reports on its layers, from `int8_weights.quantize_weights`.
+        name: `NAME` or `ACTIVATIONS`.
+        layers: the reports on its layers.
         calibration: number of images that its weights were rounded for.
     """
     weights = sum(layer.weights for layer in layers)
     return LayerReport(
-        name=NAME,
+        name=name,
         role=sparse.CONVOLUTION,
         shape=(weights,),
         pattern="dense",
@@ -81,5 +83,5 @@ def encoder_report(layers: Sequence[LayerReport], calibration: int) -> LayerRepo
         encoding=encodings.INT8,
         bytes=sum(layer.bytes for layer in layers),
         expected_ms=0.0,
-        reason=f"small layers float16; rounded for {calibration} images",
+        reason=f"{_HOW[name]}; rounded for {calibration} images",
     )

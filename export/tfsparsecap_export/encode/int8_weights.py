@@ -69,7 +69,7 @@ def round_network(
     encodings of dense layers.
 
     Args:
-        content, samples, sources: as of `quantize_weights`.
+        content, samples, sources: as of `round_layers`.
         format: one of `formats.INT8_FORMATS`.
         keep_float: names of dense layers that stay float.
 
@@ -89,32 +89,6 @@ def round_network(
     return round_layers(content, samples, selected=selected, sources=sources)
 
 
-def quantize_weights(
-    content: bytes,
-    samples: Sequence[Sample],
-    *,
-    sources: dict[bytes, Source] | None = None,
-    keep_zeros: bool = False,
-) -> tuple[bytes, list[LayerReport]]:
-    """Stores the weights of convolutions and dense layers as int8 with one scale per output, or as float16.
-
-    Dense layers and 1x1 convolutions multiply int8: the runtime quantizes the inputs of each pixel or token,
-    with a scale of its own. Other weights are converted to float32 when the file is loaded, and so are those
-    of layers that are mostly zero, of which only the others are stored.
-
-    Args:
-        content: a float32 file with one signature.
-        samples: inputs by name, from which the covariances of the inputs of each layer are computed.
-        sources: the Keras weights of constants, from `graph.weight_sources`.
-        keep_zeros: whether to store zeros in any case.
-
-    Returns:
-        The bytes of the new file, and a report on each layer.
-    """
-    rounded = round_layers(content, samples, sources=sources)
-    return store_weights(content, rounded, samples=len(samples), keep_zeros=keep_zeros, multiplied=True)
-
-
 def round_layers(
     content: bytes,
     samples: Sequence[Sample],
@@ -127,7 +101,9 @@ def round_layers(
     The bias of a layer compensates for the mean error of its outputs.
 
     Args:
-        content, samples, sources: as of `quantize_weights`.
+        content: a float32 file with one signature.
+        samples: inputs by name, from which the covariances of the inputs of each layer are computed.
+        sources: the Keras weights of constants, from `graph.weight_sources`.
         selected: tells from a layer and the name of its weights whether to round it.
 
     Returns:
@@ -194,15 +170,21 @@ def store_weights(
     keep_zeros: bool = False,
     multiplied: bool = False,
 ) -> tuple[bytes, list[LayerReport]]:
-    """Stores rounded layers as int8, small ones as float16; see `quantize_weights`.
+    """Stores rounded layers as int8 with one scale per output, and small ones as float16.
+
+    Weights are converted to float32 when the file is loaded, and of those that are mostly zero, only the
+    others are stored.
 
     Args:
         content: the file that the layers are from.
         rounded: from `round_layers`.
         samples: number of inputs that they were rounded for.
         keep_zeros: whether to store zeros in any case.
-        multiplied: whether layers multiply int8 where that is possible; else the runtime converts all weights
-            to float32.
+        multiplied: whether dense layers and 1x1 convolutions multiply int8: the runtime quantizes the inputs
+            of each pixel or token, with a scale of its own.
+
+    Returns:
+        The bytes of the new file, and a report on each layer.
     """
     model = flatfile.read_model(content)
     expansions: list[schema.OperatorT] = []

@@ -23,7 +23,7 @@ from tfsparsecap.models import (
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ...conftest import save_preset
-from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH
+from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, quantize_weights
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def quantized_encoder(captioner, images):
     float32 = graph.encoder_graph(captioner, IMAGE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(int8_weights, "SMALL_LAYER", 1000)
-        return int8_weights.quantize_weights(float32, [{"image": image[None]} for image in images])
+        return quantize_weights(float32, [{"image": image[None]} for image in images])
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_only_the_decoders_weights_of_a_joined_file_can_be_encoded(files):
 
 
 def test_the_report_counts_the_encoders_weights(files, blocks_captioner, images):
-    row = encoder.encoder_report(quantized_encoder(blocks_captioner, images)[1], calibration=6)
+    row = encoder.encoder_report("encoder", quantized_encoder(blocks_captioner, images)[1], calibration=6)
     kernels = [weight for weight in blocks_captioner.encoder.weights if len(weight.shape) > 1]
     assert row.weights == sum(int(np.prod(weight.shape)) for weight in kernels)
     assert row.weights <= row.bytes < len(files[0])
@@ -139,7 +139,7 @@ def test_files_with_inception_give_the_captions_of_keras(
 def test_int8_features_of_inception_are_close_to_those_of_keras(inception_captioner, photos, interpreter):
     image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
     float32 = graph.encoder_graph(inception_captioner, image)
-    content, _ = int8_weights.quantize_weights(float32, [{"image": photo[None]} for photo in photos])
+    content, _ = quantize_weights(float32, [{"image": photo[None]} for photo in photos])
     run = interpreter(content)
     for photo in photos:
         expected = np.asarray(inception_captioner.encoder(photo[None]))
@@ -186,7 +186,7 @@ def test_each_kind_of_encoder_is_trained_pruned_and_quantized(make, tmp_path, ph
     captioner = SoftAttention(30, embedding_size=8, rnn_size=16, attention_size=8, encoder=encoder)
     image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
     float32 = graph.encoder_graph(captioner, image)
-    content, _ = int8_weights.quantize_weights(float32, [{"image": photo[None]} for photo in photos])
+    content, _ = quantize_weights(float32, [{"image": photo[None]} for photo in photos])
     assert len(content) < 0.5 * len(float32)
     run = interpreter(content)
     for photo in photos:

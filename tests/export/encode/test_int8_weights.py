@@ -8,6 +8,8 @@ from tfsparsecap_export.encode import encodings, int8_weights, sparse
 from tfsparsecap_export.encode.rounding import round_to_nearest
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
+from ..conftest import quantize_weights
+
 pytestmark = pytest.mark.slow
 
 
@@ -34,9 +36,9 @@ def test_rounding_for_the_inputs_of_a_layer_is_better_than_rounding_to_the_neare
         return np.linalg.norm(outputs - expected) / np.linalg.norm(expected)
 
     samples = [{"image": image[None]} for image in inputs[:40]]
-    found, _ = int8_weights.quantize_weights(float32, samples)
+    found, _ = quantize_weights(float32, samples)
     monkeypatch.setattr(int8_weights, "round_weights", lambda weights, _: round_to_nearest(weights))
-    nearest, _ = int8_weights.quantize_weights(float32, samples)
+    nearest, _ = quantize_weights(float32, samples)
     assert error(found) < 0.7 * error(nearest)
     assert error(found) < 0.02
 
@@ -55,7 +57,7 @@ def test_dense_layers_and_convolutions_of_single_pixels_multiply_int8(interprete
     )
     random = np.random.default_rng(2)
     samples = [{"map": random.normal(size=(1, 9, 9, 8)).astype(np.float32)} for _ in range(4)]
-    content, _ = int8_weights.quantize_weights(graph.model_graph(network), samples)
+    content, _ = quantize_weights(graph.model_graph(network), samples)
     model = flatfile.read_model(content)
     names = [flatfile.builtin_name(model, operator) for operator in model.subgraphs[0].operators]
     assert names == ["DEQUANTIZE"] * 2 + ["CONV_2D", "FULLY_CONNECTED", "CONV_2D", "FULLY_CONNECTED"]

@@ -93,6 +93,21 @@ def test_the_search_ends_if_everything_is_float(monkeypatch):
     assert set(chosen(monkeypatch, {"a": (0.5, 0.5), "b": (0.4, 0.4)}).kept_float) == {"a", "b"}
 
 
+def test_the_activations_of_an_encoder_become_float_before_its_weights(monkeypatch):
+    variants = {"encoder/activations": 0.5, "encoder": 0.8, "": 1.0}
+
+    def encode(kept):
+        name = next(name for name in variants if name not in kept)
+        return name, [SimpleNamespace(name=name, is_float=False)] if name else []
+
+    monkeypatch.setattr(
+        quality, "ciders", lambda content, validation: np.full(4, variants[content]) + [0, 0.001, 0, 0.001]
+    )
+    samples = CaptionedSamples([{}] * 4, [["a dog"], ["a cat"], ["a bus"], ["a boat"]], str)
+    found = choose_float_layers(encode, "", samples)
+    assert found.kept_float == ("encoder/activations", "encoder") and found.loss == 0.0
+
+
 def test_without_a_cider_nothing_is_captioned_and_the_reason_is_reported(monkeypatch):
     monkeypatch.setattr(quality, "ciders", lambda content, validation: pytest.fail("it was captioned"))
     one = CaptionedSamples([{}], [["a dog"]], str)
@@ -129,9 +144,8 @@ def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_co
     assert any("output" in name for name in kept) and len(kept) < len(report.layers)
     assert report.quality.images == len(validation.samples)
     assert not report.quality.too_much or report.quality.kept_float
-    assert ("encoder" in {layer.name for layer in report.layers}) == (
-        "encoder" not in report.quality.kept_float
-    )
+    encoders = {layer.name for layer in report.layers if layer.name.startswith("encoder")}
+    assert len(encoders) == ("encoder" not in report.quality.kept_float)
     assert quality.ciders(path.read_bytes(), validation).mean() == pytest.approx(report.quality.cider)
     described = read_bundle(path)[0]["int8"]
     assert described == report.quality.as_dict() and described["cider"] == report.quality.cider
