@@ -250,9 +250,7 @@ class _ModelJob:
         """Every second given sample; the others are for the check."""
         return samples[::2] if len(samples) > 1 else ()
 
-    def convert_to_int8(
-        self, samples: Sequence[Sample], **options: Any
-    ) -> dict[str, int8_network.Network]:
+    def convert_to_int8(self, samples: Sequence[Sample], **options: Any) -> dict[str, int8_network.Network]:
         """The file of a convolutional network with int8 weights, and the reports on its layers."""
         self.notes += int8_weights.note_on_shared(options["content"])
         self.rounded = int8_weights.round_network(samples=samples, **options)
@@ -310,9 +308,7 @@ class _CaptionerJob:
         """Validation images, if there is an encoder."""
         return validation.samples if validation is not None and self.has_encoder else ()
 
-    def convert_to_int8(
-        self, samples: Sequence[Sample], **options: Any
-    ) -> dict[str, int8_network.Network]:
+    def convert_to_int8(self, samples: Sequence[Sample], **options: Any) -> dict[str, int8_network.Network]:
         """The files with an int8 encoder, and the report on the encoder."""
         inputs = dict(self.inputs)
         encoder = graph.encoder_graph(self._model, inputs.pop("image"))

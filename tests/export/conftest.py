@@ -82,7 +82,7 @@ def rewritten(dense, encoding, role=sparse.FULLY_CONNECTED):
 
 
 def quantize_weights(content, samples):
-    """A network whose weights are int8, rounded for the samples, as in a captioner's encoder; and a report."""
+    """A network whose weights are int8, rounded for samples as in a captioner; and a report."""
     rounded = int8_weights.round_layers(content, samples)
     return int8_weights.store_weights(content, rounded, samples=len(samples), multiplied=True)
 

@@ -115,7 +115,7 @@ def parts(blocks_captioner):
 
 @pytest.fixture
 def encoders(parts, images, monkeypatch):
-    """`encoders(milliseconds, **options)`: the networks, if those of int8 weights and activations take these."""
+    """`encoders(milliseconds)`: the networks, if those with int8 weights and activations take these."""
 
     def run(milliseconds=(2.0, 1.0), activations=True):
         monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: milliseconds)

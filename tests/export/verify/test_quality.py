@@ -101,7 +101,7 @@ def test_the_activations_of_an_encoder_become_float_before_its_weights(monkeypat
         return name, [SimpleNamespace(name=name, is_float=False)] if name else []
 
     monkeypatch.setattr(
-        quality, "ciders", lambda content, validation: np.full(4, variants[content]) + [0, 0.001, 0, 0.001]
+        quality, "ciders", lambda content, validation: variants[content] + np.array([0, 0.001, 0, 0.001])
     )
     samples = CaptionedSamples([{}] * 4, [["a dog"], ["a cat"], ["a bus"], ["a boat"]], str)
     found = choose_float_layers(encode, "", samples)
