@@ -4,7 +4,8 @@ Writes FOLDER/captions.jsonl and links to the images, which data.kind=table read
 of the photographs, with their labels. Validation and test images have people's captions. A training image has
 five: the best of people's and of those that captioners with larger encoders wrote, by their CIDEr-D with
 people's, or, if it has fewer than two by people, those that agree most with all others. They are saved in
-everyday_captions.jsonl.xz, and can be made anew:
+everyday_captions.jsonl.xz. FOLDER/efficientnet_lite0.safetensors is the encoder of the captioner "small",
+which everyday_small.yaml begins with. Both can be made anew, captions in two rounds, the second on a GPU:
   --encoder  training images have people's captions; photographs with fewer than two also those captions of
              other photographs that fit best to what they show and to their labels
   --teacher  then a captioner of these features writes captions, and the best ones are taken instead
@@ -22,6 +23,8 @@ examples:
       --encoder DINOV2.onnx --teacher runs/everyday_teacher \\
       --flickr8k-teacher runs/flickr8k_good/model.tflite --save benchmarks/everyday_captions.jsonl.xz
       lets teachers write captions, and saves the best ones
+  python -m benchmarks.distil --help
+      trains encoders, and a captioner that writes captions; then --written FILE.jsonl in place of --teacher
 """
 
 import argparse
@@ -34,12 +37,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from safetensors.numpy import save
 from tqdm import tqdm
 
 import tfsparsecap as sc
 from benchmarks.best_captions import best_captions
+from benchmarks.file_encoder import encoder_weights
 from benchmarks.ranked_captions import pooled_features, ranked_captions, write_feature_maps
 from tfsparsecap import data as sources
+from tfsparsecap.captioners import captioner_path
 from tfsparsecap.command import parser, run
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
@@ -72,14 +78,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         " captions by its features",
     )
     options.add_argument("--teacher", metavar="runs/NAME", help="a captioner of these features")
+    options.add_argument("--written", type=Path, metavar="FILE.jsonl", help="captions of benchmarks.distil")
     options.add_argument("--flickr8k-teacher", metavar="FILE.tflite", help="a captioner of Flickr8k's images")
     options.add_argument("--save", type=Path, metavar="FILE.jsonl.xz", help="where to save the captions")
     given = options.parse_args(argv)
     if (given.photographs is None) == (given.coco is None):
         raise InputError("give the everyday photographs, either as --photographs or as --coco")
-    if given.encoder is None and (given.teacher or given.flickr8k_teacher or given.save):
+    made_by = given.teacher or given.written
+    if given.encoder is None and (made_by or given.flickr8k_teacher or given.save):
         raise InputError("teachers and --save are for captions that are made anew: give --encoder, too")
-    if given.flickr8k_teacher and not given.teacher:
+    if given.flickr8k_teacher and not made_by:
         raise InputError("--flickr8k-teacher writes captions beside those of --teacher: give both")
     if given.encoder is not None and given.coco is not None:
         raise InputError("all photographs of --coco have captions: leave --encoder out")
@@ -100,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             train = [record for record in records if record.split == "train"]
             save_captions(given.save, {record.image_id: record.captions for record in train})
     write_table(given.folder, records)
+    encoder = save(encoder_weights(captioner_path("small"), 0))
+    atomic_write(given.folder / "efficientnet_lite0.safetensors", encoder)
     print(sources.load("table", given.folder).summary())
     return 0
 
@@ -110,15 +120,18 @@ def _made_anew(photographs: list[Record], flickr: list[Record], given: argparse.
     write_feature_maps([*photographs, *flickr], given.encoder, features)
     texts = given.photographs / "text" / "coco_captions.jsonl.gz"
     ranked = ranked_captions(photographs, texts, functools.partial(pooled_features, folder=features))
-    if not given.teacher:
+    if not (given.teacher or given.written):
         return [*ranked, *flickr]
     found = {
         old.image_id: new.captions[len(old.captions) :] for old, new in zip(photographs, ranked, strict=True)
     }
-    written = written_captions([*photographs, *flickr], given.teacher, features)
+    written: Written = read_written(given.written) if given.written else {}
+    if given.teacher:
+        for name, captions in written_captions([*photographs, *flickr], given.teacher, features).items():
+            written[name] = captions | written.get(name, {})
     if given.flickr8k_teacher:
         for name, captions in written_captions(flickr, given.flickr8k_teacher).items():
-            written[name] |= captions
+            written[name] = captions | written.get(name, {})
     best = {}
     for part in (photographs, flickr):
         best |= best_captions([record for record in part if record.split == "train"], written, found)
@@ -152,6 +165,19 @@ def written_captions(records: Sequence[Record], teacher: str, features: Path | N
             for caption in captions:
                 texts.setdefault(caption.text, caption.score)
     return written
+
+
+def read_written(path: Path) -> Written:
+    """The captions that `benchmarks.distil` wrote.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    try:
+        rows = [json.loads(line) for line in read_text(path).splitlines()]
+        return {row["image"]: dict(zip(row["captions"], row["scores"], strict=True)) for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} has no captions with scores ({error}): write it again") from error
 
 
 def with_captions(records: Sequence[Record], better: Mapping[str, Sequence[str]]) -> list[Record]:

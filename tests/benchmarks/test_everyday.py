@@ -153,6 +153,15 @@ def test_saved_captions_are_those_that_were_chosen(tmp_path):
     assert everyday.read_captions(tmp_path / "saved.xz") == captions
 
 
+def test_captions_that_were_written_elsewhere_are_read(tmp_path):
+    path = tmp_path / "written.jsonl"
+    path.write_text(json.dumps({"image": "a", "captions": ["a cat"], "scores": [-2.0]}) + "\n")
+    assert everyday.read_written(path) == {"a": {"a cat": -2.0}}
+    path.write_text("{}")
+    with pytest.raises(InputError, match="has no captions with scores"):
+        everyday.read_written(path)
+
+
 def _record(name, captions, labels=None):
     return Record(name, Path(name), captions, "train", labels)
 

@@ -67,7 +67,7 @@ def test_wrong_probabilities_of_objects_are_rejected():
     # Its objects do not change an Up-Down's captions.
     for change, all_float in ((0.6, True), (2.5, False), (np.nan, False)):
         bias.assign([-2.5 + change, -3.0])
-        with pytest.raises(InputError, match=r"probability of an object .* differs from the Keras"):
+        with pytest.raises(InputError, match=r"probabilities of objects .* differ from the Keras"):
             check(content, captioner, {"samples": samples}, all_float=all_float, tolerance=1.0)
     bias.assign([-2.5 + 0.6, -3.0])
     assert 0.05 < check(content, captioner, {"samples": samples}, all_float=False).objects_error < 0.3
