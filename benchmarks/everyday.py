@@ -1,11 +1,13 @@
 """python -m benchmarks.everyday: one table with Flickr8k and everyday photographs, to train on both.
 
 Writes FOLDER/captions.jsonl and links to the images, which data.kind=table reads: all splits of Flickr8k and
-of the photographs, with their labels. Validation and test images have people's captions. A training image has
-five: the best of people's and of those that captioners with larger encoders wrote, by their CIDEr-D with
-people's, or, if it has fewer than two by people, those that agree most with all others. They are saved in
-everyday_captions.jsonl.xz. FOLDER/efficientnet_lite0.safetensors is the encoder of the captioner "small",
-which everyday_small.yaml begins with. Both can be made anew, captions in two rounds, the second on a GPU:
+of the photographs. Validation and test images have people's captions. A training image has five: the best of
+people's and of those that captioners with larger encoders wrote, by their CIDEr-D with people's, or, if it has
+fewer than two by people, those that agree most with all others. Photographs have their labels, training images
+of Flickr8k the objects that people's captions name. Also writes FOLDER/efficientnet_lite0.safetensors, the
+encoder of the captioner "small", which everyday_small.yaml begins with.
+
+The captions of training images are saved in everyday_captions.jsonl.xz. They can be made anew:
   --encoder  training images have people's captions; photographs with fewer than two also those captions of
              other photographs that fit best to what they show and to their labels
   --teacher  then a captioner of these features writes captions, and the best ones are taken instead
@@ -50,6 +52,7 @@ from tfsparsecap.command import parser, run
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, atomic_write, make_folder, read_text
+from tfsparsecap.metrics.objects import named_objects
 
 #: The captions of training images, best first.
 SAVED = Path(__file__).with_name("everyday_captions.jsonl.xz")
@@ -107,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.save:
             train = [record for record in records if record.split == "train"]
             save_captions(given.save, {record.image_id: record.captions for record in train})
-    write_table(given.folder, records)
+    write_table(given.folder, with_objects(records, before))
     encoder = save(encoder_weights(captioner_path("small"), 0))
     atomic_write(given.folder / "efficientnet_lite0.safetensors", encoder)
     print(sources.load("table", given.folder).summary())
@@ -184,6 +187,21 @@ def with_captions(records: Sequence[Record], better: Mapping[str, Sequence[str]]
     """The records with other captions of some images."""
     return [
         replace(record, captions=tuple(better.get(record.image_id) or record.captions)) for record in records
+    ]
+
+
+def with_objects(records: Sequence[Record], before: Sequence[Record]) -> list[Record]:
+    """The records; training images of Flickr8k get the objects that people's captions name as labels.
+
+    Args:
+        records: all images.
+        before: the same with people's captions.
+    """
+    return [
+        replace(record, labels=tuple(sorted(set().union(*map(named_objects, people.captions)))))
+        if record.split == "train" and record.image_id.startswith("flickr8k/")
+        else record
+        for record, people in zip(records, before, strict=True)
     ]
 
 
