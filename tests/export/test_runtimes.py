@@ -19,7 +19,7 @@ from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
 
 from ..runtimes import tflite_2_16
-from .conftest import BEAM, LAYER_ENCODINGS, MAX_LENGTH, prune, rewritten
+from .conftest import BEAM, LAYER_ENCODINGS, MAX_LENGTH, prune, quantize_weights, rewritten
 
 pytestmark = pytest.mark.slow
 
@@ -184,10 +184,15 @@ def ordered_files(dense_graph):
 def int8_encoder_files(blocks_captioner, dense_graph, samples):
     image = exporter.caption_inputs(blocks_captioner)["image"]
     encoder = graph.encoder_graph(blocks_captioner, image)
-    encoder, _ = int8_weights.quantize_weights(encoder, samples)
+    rounded = int8_weights.round_layers(encoder, samples)
+    activations, _ = int8_activations.quantize(int8_activations.prepare(encoder, rounded, samples))
+    weights, _ = quantize_weights(encoder, samples)
     features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
-    content = int8_encoder.join_encoder(encoder, dense_graph(blocks_captioner, features, BEAM))
-    return [File("int8 encoder", content, samples[:4], FLOAT)]
+    decoder = dense_graph(blocks_captioner, features, BEAM)
+    return [
+        File(name, int8_encoder.join_encoder(content, decoder), samples[:4], tolerance)
+        for name, content, tolerance in [("weights", weights, FLOAT), ("activations", activations, INT8)]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +311,7 @@ def convolution_files():
         dense = graph.model_graph(network)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(int8_weights, "SMALL_LAYER", 0)
-            content, found = int8_weights.quantize_weights(dense, samples)
+            content, found = quantize_weights(dense, samples)
         expected = encodings.INT8 if kept == 1 else encodings.SPARSE_INT8
         assert {layer.encoding for layer in found} == {expected}
         files.append(File(expected, content, samples, FLOAT_OUTPUT))
