@@ -2,10 +2,10 @@
 
 Writes FOLDER/captions.jsonl and links to the images, which data.kind=table reads: all splits of Flickr8k and
 of the photographs. Validation and test images have people's captions. A training image has five: the best of
-people's and of those that captioners with larger encoders wrote, by their CIDEr-D with people's, or, if it has
-fewer than two by people, those that agree most with all others. Photographs have their labels, training images
-of Flickr8k the objects that people's captions name. Also writes FOLDER/efficientnet_lite0.safetensors, the
-encoder of the captioner "small", which everyday_small.yaml begins with.
+people's and of those that captioners with larger encoders wrote, by their CIDEr-D with people's, or, if it
+has fewer than two by people, those that agree most with all others. Photographs have their labels, training
+images of Flickr8k the objects that people's captions name. Also writes the encoder of the captioner "small",
+FOLDER/efficientnet_lite0.safetensors, which everyday_small.yaml begins with.
 
 The captions of training images are saved in everyday_captions.jsonl.xz. They can be made anew:
   --encoder  training images have people's captions; photographs with fewer than two also those captions of

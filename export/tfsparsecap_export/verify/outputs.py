@@ -22,8 +22,8 @@ from tfsparsecap_export.verify.differences import Differences, Labels
 #: model's score of the same caption. Rounding to float16 changes scores by hundredths, to int8 by tenths; a
 #: kernel that reads garbage changes them by several nats.
 SCORE_ERROR = {True: 0.05, False: 0.6}
-#: Whether all weights are float -> root mean square of the differences of the objects' probabilities in an image.
-#: With int8 activations, a single probability of a few images changes by more than a half.
+#: Whether all weights are float -> largest difference of the probabilities of the objects in an image, as a
+#: root mean square. With int8 activations, a single one of a few images changes by more than a half.
 OBJECT_ERROR = {True: 0.02, False: 0.2}
 #: Two captions, or two words after the same prefix, whose scores differ by fewer nats are a tie: either may
 #: come first. The second value is for weights that are rounded to float16.
