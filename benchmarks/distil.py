@@ -14,8 +14,12 @@ examples:
       then python -m tfsparsecap.train … model.encoder.weights=efficientnet_lite2.safetensors
 """
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+
+with contextlib.suppress(ImportError):
+    import timm  # noqa: F401 (with PyTorch, which stops if TensorFlow is imported first: both contain LLVM)
 
 from tfsparsecap.command import parser, run
 from tfsparsecap.errors import InputError
