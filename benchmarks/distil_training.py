@@ -38,25 +38,24 @@ def distil(given: argparse.Namespace) -> None:
 
 
 class _Images:
-    """All images of the training and validation splits, their captions and objects, on the device."""
+    """The training images with captions, their captions and objects, on the device."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        records = [r for r in sources.load("table", folder).records if r.split != "test"]
+        records = [record for record in sources.load("table", folder).split("train") if record.captions]
         with ThreadPoolExecutor() as pool:
             pixels = list(pool.map(lambda record: read_image(record.image, SIZE), records))
         self.records, self.device = records, device
         self.pixels = torch.tensor(np.stack(pixels)).to(device)
-        self.train = torch.tensor([i for i, r in enumerate(records) if r.split == "train" and r.captions])
-        self.validation = torch.tensor([i for i, r in enumerate(records) if r.split != "train"])
+        self.indices = torch.arange(len(records))
         uses = collections.Counter(
-            word for i in self.train for text in records[i].captions for word in light_tokenize(text).split()
+            word for record in records for text in record.captions for word in light_tokenize(text).split()
         )
         known = sorted(word for word, count in uses.items() if count >= _RAREST)
         self.words = ["", "", "", "", *known]
         ids = {word: number for number, word in enumerate(self.words) if word}
         captions = torch.full((len(records), _CAPTIONS, _LENGTH + 1), PAD)
         for row, record in zip(captions, records, strict=True):
-            for number in range(_CAPTIONS if record.captions else 0):
+            for number in range(_CAPTIONS):
                 text = light_tokenize(record.captions[number % len(record.captions)])
                 tokens = [ids.get(word, UNKNOWN) for word in text.split()][: _LENGTH - 1]
                 row[number, : len(tokens) + 2] = torch.tensor([START, *tokens, END])
@@ -68,8 +67,8 @@ class _Images:
 
     def batches(self, size: int) -> Iterator[Tensor]:
         """One epoch of indices, shuffled."""
-        for part in self.train[torch.randperm(len(self.train))].split(size):
-            if len(part) == min(size, len(self.train)):
+        for part in torch.randperm(len(self.indices)).split(size):
+            if len(part) == min(size, len(self.indices)):
                 yield part.to(self.device)
 
     def whole(self, indices: Tensor) -> Tensor:
@@ -139,7 +138,7 @@ class _Captioner(nn.Module):
     def write(self, path: Path) -> None:
         """Writes different captions of each training image and their log-probabilities, a line for each."""
         lines = []
-        for part in self.images.train.split(64):
+        for part in self.images.indices.split(64):
             memory = self.decoder.memory(self.features(self.images.whole(part.to(self.images.device))))
             texts: list[dict[str, float]] = [{} for _ in part]
             for count, temperature in _WRITTEN:
@@ -159,7 +158,7 @@ class _Encoder(nn.Module):
     the class. Half of each batch also predicts captions and objects; the other half, smaller crops of which
     some are mixtures of two, only features."""
 
-    epochs, batch = 44, 256
+    epochs, batch = 52, 256
 
     def __init__(self, images: _Images, given: argparse.Namespace) -> None:
         super().__init__()
@@ -171,9 +170,11 @@ class _Encoder(nn.Module):
         self.decoder = Decoder(channels, 49, len(images.words), **sizes)
         self.images = images
         dino = Dino(given.dinov2).requires_grad_(False).eval().to(images.device)
-        self._dino = [dino.bfloat16() if images.device == "cuda" else dino]  # in a list: not trained
+        if images.device == "cuda":
+            dino.network.bfloat16()
+        self._dino = [dino]  # in a list: not trained
         with torch.no_grad():
-            sample = images.train[:: max(1, len(images.train) // 192)].to(images.device)
+            sample = images.indices[:: max(1, len(images.indices) // 192)].to(images.device)
             tokens = torch.cat([dino(images.whole(part)).float() for part in sample.split(96)])
             self._class = tokens[:, 0].mean(0), tokens[:, 0].std(0)
             cells = patch_map(tokens)

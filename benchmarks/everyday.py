@@ -87,11 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options.parse_args(argv)
     if (given.photographs is None) == (given.coco is None):
         raise InputError("give the everyday photographs, either as --photographs or as --coco")
-    made_by = given.teacher or given.written
-    if given.encoder is None and (made_by or given.flickr8k_teacher or given.save):
+    writers = given.teacher or given.written
+    if given.encoder is None and (writers or given.flickr8k_teacher or given.save):
         raise InputError("teachers and --save are for captions that are made anew: give --encoder, too")
-    if given.flickr8k_teacher and not made_by:
-        raise InputError("--flickr8k-teacher writes captions beside those of --teacher: give both")
+    if given.flickr8k_teacher and not writers:
+        raise InputError("--flickr8k-teacher adds to --teacher or --written: give one of them, too")
     if given.encoder is not None and given.coco is not None:
         raise InputError("all photographs of --coco have captions: leave --encoder out")
     flickr = _part("flickr8k", sources.load("flickr", given.flickr8k).records)

@@ -36,6 +36,8 @@ def encoder_weights(path: Path, variant: int) -> dict[str, np.ndarray]:
     model = model_file.read_model(path.read_bytes(), str(path))
     graph = model.subgraphs[0]
     operators = iter([o for o in graph.operators if model_file.builtin_name(model, o) in _LAYERS])
+    # What DEQUANTIZE and DENSIFY expand is stored as their input.
+    stored = {int(o.outputs[0]): int(o.inputs[0]) for o in graph.operators if len(o.inputs) == 1}
     weights: dict[str, np.ndarray] = {}
     bias = np.zeros(0, np.float32)
     for layer in efficientnet_lite(variant).layers:
@@ -52,7 +54,7 @@ def encoder_weights(path: Path, variant: int) -> dict[str, np.ndarray]:
             if layer.name != _LAST[0]:
                 expected = kernel.shape
                 operator = next(operators, None)
-                kernel = _kernel(model, operator) if operator is not None else kernel[:0]
+                kernel = _kernel(model, operator, stored) if operator is not None else kernel[:0]
                 if operator is None or kernel.shape != expected:
                     raise InputError(
                         f"{path} has another encoder than EfficientNet-Lite{variant}: give another file"
@@ -63,11 +65,9 @@ def encoder_weights(path: Path, variant: int) -> dict[str, np.ndarray]:
     return weights
 
 
-def _kernel(model: Any, operator: Any) -> np.ndarray:
+def _kernel(model: Any, operator: Any, stored: dict[int, int]) -> np.ndarray:
     """The kernel of a layer in PyTorch's layout."""
-    # What DEQUANTIZE and DENSIFY expand is stored as their input.
-    graph, index = model.subgraphs[0], int(operator.inputs[1])
-    stored = {int(o.outputs[0]): int(o.inputs[0]) for o in graph.operators if len(o.inputs) == 1}
+    index = int(operator.inputs[1])
     kernel, kind = _values(model, stored.get(index, index)), model_file.builtin_name(model, operator)
     if kind == "FULLY_CONNECTED":
         return kernel[:, :, None, None]
