@@ -6,9 +6,9 @@ after the graph (try unzip -l FILE). The file is written only if its outputs agr
 The loss of CIDEr due to int8 is measured on validation images; layers that lose too much stay float.
 
 formats:
-  auto     a layer pruned in (16, 1) blocks becomes int8 1x16 blocks, an unstructured one compressed rows if
-           that is worthwhile, the encoder int8, everything else float16; the printed table gives the reason
-           for each layer
+  auto     a layer pruned in (16, 1) blocks becomes int8: 1x16 blocks, or dense if that is faster because it
+           multiplies many rows at once; an unstructured one compressed rows if that is worthwhile, the
+           encoder int8, everything else float16; the printed table gives the reason for each layer
   int8     int8 weights everywhere: 1x16 blocks where they are faster, else dense; int8 encoder
   fast     float weights only: compressed rows or 1x4 blocks where they are faster, else float16
   compact  the smallest float file: float16 without zeros, expanded when the file is loaded; dense speed
@@ -43,6 +43,7 @@ from tfsparsecap.errors import InputError
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    from tfsparsecap_export.encode.costs import DEFAULT_TARGET, TARGETS
     from tfsparsecap_export.encode.formats import FORMATS
 
     options = parser(__doc__)
@@ -137,10 +138,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="LAYER",
     )
     add(
-        "--costs",
-        "file with the costs of the kernels, from python -m tfsparsecap_export.benchmark --calibrate, or"
-        " 'shipped' for the costs in the package (default: this machine's if it was calibrated)",
-        metavar="FILE",
+        "--target",
+        f"the processor for which encodings are chosen: {', '.join(TARGETS)}; the file runs on both (default:"
+        f" {DEFAULT_TARGET}, of phones)",
+        default=DEFAULT_TARGET,
+        metavar="TARGET",
     )
     add_search_options(options)
     add("--json", "print the report as JSON instead of a table", action="store_true")
@@ -167,9 +169,11 @@ def export(argv: Sequence[str] | None = None) -> None:
         InputError: an argument or the run cannot be used; nothing was written.
     """
     options = _arguments(argv)
+    from tfsparsecap_export.encode.costs import of_target
     from tfsparsecap_export.encode.formats import check_format
 
     check_format(options.format)
+    of_target(options.target)
     search_options(options)
     for name in ("beam", "max_length", "samples", "regions"):
         value = getattr(options, name)
@@ -206,14 +210,12 @@ def _export(options: argparse.Namespace, output: Path):
 
     from tfsparsecap.models.captioner import Captioner
     from tfsparsecap.settings.decoding import Decoding
-    from tfsparsecap_export.encode import costs
     from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
     from tfsparsecap_export.runs import load_run, validation_samples
     from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples
 
-    kernel_costs, _ = costs.choose(options.costs)
     with Console(stderr=True).status("loading the model") as status:
-        shared = {"keep_float": options.keep_float, "costs": kernel_costs, "progress": status.update}
+        shared = {"keep_float": options.keep_float, "target": options.target, "progress": status.update}
         loaded = load_run(options.tflite)
         model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
         if not isinstance(model, Captioner):

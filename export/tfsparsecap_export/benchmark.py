@@ -10,9 +10,6 @@ times.
 
 --profile runs and times each operation of a file separately.
 
---calibrate measures what the runtime's kernels cost on this machine, which takes about a minute.
-tfsparsecap-export then uses these costs to choose encodings.
-
 examples:
   python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite
       on synthetic inputs
@@ -22,8 +19,6 @@ examples:
       also plot size against latency
   python -m tfsparsecap_export.benchmark sparse.tflite --profile
       the time of each layer
-  python -m tfsparsecap_export.benchmark --calibrate
-      measure the costs of kernels
 """
 
 import argparse
@@ -77,28 +72,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options.add_argument(
         "--plot", type=Path, metavar="FILE", help="plot size against latency to a .png, .svg or .pdf file"
     )
-    options.add_argument(
-        "--calibrate", action="store_true", help="measure the costs of kernels for tfsparsecap-export"
-    )
-    options.add_argument(
-        "--costs",
-        type=Path,
-        metavar="FILE",
-        help="with --calibrate: output file (default: costs.json in the user's cache, where"
-        " tfsparsecap-export looks)",
-    )
     options.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return options.parse_args(argv)
 
 
 def _check(options: argparse.Namespace) -> None:
     """Raises InputError if arguments do not fit together, before anything is loaded."""
-    if options.calibrate:
-        if options.files or options.plot or options.profile:
-            raise InputError("--calibrate measures the machine: give it without files, --plot and --profile")
-        return
-    if options.costs:
-        raise InputError("--costs is the file that --calibrate writes: give both or neither")
     if not options.files:
         raise InputError("no file is given: give .tflite files, the reference first")
     if options.plot:
@@ -116,9 +95,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = _arguments(argv)
     _check(options)
     start_tensorflow()
-    if options.calibrate:
-        _calibrate(options)
-        return
     from tfsparsecap_export.measure import timing
 
     profiles = None
@@ -148,17 +124,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"Size against latency: {options.plot}")
 
 
-def _calibrate(options: argparse.Namespace) -> None:
-    from tfsparsecap_export.measure import calibrate
-
-    with only_json_on_stdout(options.json):
-        path, calibration = calibrate.run(options.costs)
-    if options.json:
-        print(path.read_text(encoding="utf-8"), end="")
-    else:
-        calibrate.print_table(calibration, path)
-
-
 def _print_table(results: list["Measurement"], options: argparse.Namespace) -> None:
     from rich.console import Console
 
@@ -172,6 +137,7 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
         "smaller": lambda result: f"{result.size_ratio:.1f}x",
         "ms": lambda result: f"{result.ms:.2f}",
         "faster": lambda result: f"{result.speedup:.1f}x",
+        "expected": lambda result: f"{result.expected:.1f}x" if result.expected else "",
     }
     if console.width >= _WIDE:
         columns["fastest"] = lambda result: f"{result.fastest_ms:.2f}"
@@ -192,7 +158,8 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
         if captions
         else "difference: largest difference from the first file's outputs, relative to the largest output."
     )
-    console.print(f"memory: MB that a process grows by when it loads and runs the file. {last}")
+    memory = "memory: MB that a process grows by when it loads and runs the file."
+    console.print(f"expected: speed-up by the cost model. {memory} {last}")
 
 
 def _comparison(result: "Measurement") -> str:

@@ -20,9 +20,9 @@ from tfsparsecap_export import int8_network
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_weights, sparse
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import DEFAULT_TARGET, Costs, of_target
 from tfsparsecap_export.encode.file import LayerReport, encode_file
-from tfsparsecap_export.report import ExportReport
+from tfsparsecap_export.report import ExportReport, Speedup
 from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs, quality
 from tfsparsecap_export.verify.quality import CaptionedSamples
@@ -86,7 +86,7 @@ def export_model(
     sample_source: str = "given inputs",
     validation: CaptionedSamples | None = None,
     keep_float: Iterable[str] = (),
-    costs: Costs | None = None,
+    target: str = DEFAULT_TARGET,
     progress: Callable[[str], None] = lambda text: None,
 ) -> ExportReport:
     """Writes a Keras model as a .tflite file, each layer in the encoding that suits its zeros.
@@ -116,7 +116,8 @@ def export_model(
             captions is calibrated.
         keep_float: names of layers that stay float, such as `"output"`, `"encoder"`, `"convolutions"` or
             `"activations"` (of a convolutional network).
-        costs: costs of the runtime's kernels, for `auto`; the shipped ones by default.
+        target: the processor for which encodings are chosen, "arm64" (phones) or "x86_64"; see
+            `encode.costs.TARGETS`. The file runs on both.
         progress: called with a short description of the current step.
 
     Returns:
@@ -132,12 +133,13 @@ def export_model(
     """
     path = Path(path)
     formats.check_format(format)
+    costs = of_target(target)
     check_output(path)
     job: _CaptionerJob | _ModelJob
     if isinstance(model, Captioner):
         if batch != 1:
             raise InputError(f"batch is {batch}: the file of a captioner takes one image; omit it")
-        job = _CaptionerJob(model, captions or CaptionOptions(), inputs)
+        job = _CaptionerJob(model, captions or CaptionOptions(), inputs, costs)
     else:
         if captions is not None:
             raise InputError(f"captions are options for captioners; {model.name} is not one")
@@ -155,9 +157,8 @@ def export_model(
         progress("converting")
         dense = job.convert()
         sources = graph.weight_sources(model)
-        encode_weights = functools.partial(
-            encode_file, format=format, words=job.words, sources=sources, costs=costs
-        )
+        options: dict[str, Any] = {"words": job.words, "sources": sources, "costs": costs}
+        encode_weights = functools.partial(encode_file, format=format, **options)
         kept: Sequence[str] = ()
         if keep_float:
             layers = encode_weights(dense, format="dense")[1]
@@ -190,7 +191,7 @@ def export_model(
                 encode=lambda network: encode_weights(network[0], keep_float=kept)[0],
                 verify=functools.partial(job.verify, samples=samples, all_float=False),
                 calibration=calibration.some(calibrated),
-                held_out=samples[1],
+                costs=costs,
                 activations=int8_network.ACTIVATIONS not in kept,
                 keep_zeros=format == "dense-int8",
             )
@@ -202,9 +203,8 @@ def export_model(
             is_rounded = all_float and rounded != "nothing" and format != "dense"
             tie = outputs.ROUNDED_TIE if is_rounded else outputs.TIE
             try:
-                verification = job.verify(
-                    content, samples, all_float=all_float, tie=tie, source=sample_source
-                )
+                common = {"all_float": all_float, "tie": tie, "source": sample_source}
+                verification = job.verify(content, samples, **common)
                 break
             except outputs.Differs:
                 if not is_rounded or format == "compact":
@@ -218,8 +218,9 @@ def export_model(
     if validation is not None and isinstance(job, _CaptionerJob):
         progress("calibrating the confidence")
         confidence = quality.calibrate_confidence(content, validation, job.end_id)
+    speedup = Speedup.of(content, dense, costs, job.words)
     report = ExportReport(
-        path, 0, format, job.words, tuple(layers), verification, tuple(notes), measured, confidence
+        path, 0, format, job.words, tuple(layers), verification, speedup, tuple(notes), measured, confidence
     )
     content = job.finish(content, report)
     atomic_write(path, content)
@@ -269,8 +270,8 @@ class _CaptionerJob:
     int8_parts, result = (int8_encoder.NAME, int8_encoder.ACTIVATIONS), "a caption"
     no_calibration = "Without validation images the encoder stays float: give some to store it as int8."
 
-    def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None) -> None:
-        self.called, self.examples = model, ()
+    def __init__(self, model: Captioner, options: CaptionOptions, inputs: dict | None, costs: Costs) -> None:
+        self.called, self.examples, self._costs = model, (), costs
         self.notes: list[str] = []
         self._model, self._options, self._tokenizer = model, options, options.tokenizer
         self.inputs = caption_inputs(model, inputs)
@@ -317,6 +318,7 @@ class _CaptionerJob:
             encoder,
             self.convert({"features": features, **inputs}),
             [{"image": sample["image"]} for sample in samples],
+            costs=self._costs,
             activations=int8_encoder.ACTIVATIONS not in options["keep_float"],
             keep_zeros=options["format"] == "dense-int8",
         )

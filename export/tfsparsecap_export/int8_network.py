@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfsparsecap_export.encode import int8_activations, int8_encoder, int8_weights
+from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
-from tfsparsecap_export.measure.model_latency import fastest_runs
+from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify import outputs
 
 #: Name for `keep_float`.
 ACTIVATIONS = "activations"
-#: Int8 activations must take less than this share of the time with int8 weights only.
+#: Int8 activations must take less than this share of the time that is expected with int8 weights only.
 FASTER = 0.95
 
 Network = tuple[bytes, list[LayerReport]]
@@ -26,7 +27,7 @@ def choose(
     encode: Callable[[Network], bytes],
     verify: Callable[[bytes], Any],
     calibration: Sequence[Sample],
-    held_out: Sample,
+    costs: Costs,
     activations: bool,
     keep_zeros: bool,
 ) -> tuple[Network | None, list[str]]:
@@ -39,7 +40,7 @@ def choose(
         encode: makes a finished file of a network, by storing the weights that are still float.
         verify: raises `OutputsDiffer` for a file whose outputs differ too much.
         calibration: inputs for the ranges of activations.
-        held_out: another input, to measure the time.
+        costs: costs of the target's kernels.
         activations: whether activations may become int8.
         keep_zeros: whether to store zeros in any case.
 
@@ -59,22 +60,28 @@ def choose(
         network, content, note = _quantized(prepared, encode, verify, keep_zeros)
     except int8_activations.CannotQuantize as error:
         return weights, [f"Activations stay float: {error}."]
-    before, after = fastest_runs([weights_only, content], held_out)
+    before, after = expected_ms(weights_only, costs), expected_ms(content, costs)
     if after > FASTER * before:
-        times = f"{after:.2f} ms with int8 activations, {before:.2f} ms without"
-        return weights, [f"Activations stay float: the file takes {times}."]
+        times = f"{after:.2g} ms on {costs.target} with int8 activations, {before:.2g} ms without"
+        return weights, [f"Activations stay float: the file would take {times}."]
     return network, note
 
 
 def encoders(
-    encoder: bytes, decoder: bytes, images: Sequence[Sample], *, activations: bool, keep_zeros: bool
+    encoder: bytes,
+    decoder: bytes,
+    images: Sequence[Sample],
+    *,
+    costs: Costs,
+    activations: bool,
+    keep_zeros: bool,
 ) -> tuple[dict[str, Network], list[str]]:
     """A captioner with each of the int8 networks that may take the place of its encoder.
 
     Args:
         encoder, decoder: its float32 files, see `int8_encoder.join_encoder`.
-        images: inputs to round weights and to find the ranges of activations for; the time is measured with
-            the last one.
+        images: inputs to round weights and to find the ranges of activations for.
+        costs: costs of the target's kernels.
         activations: whether activations may become int8.
         keep_zeros: whether to store zeros in any case.
 
@@ -90,8 +97,8 @@ def encoders(
         try:
             prepared = int8_activations.prepare(encoder, rounded, images)
             quantized = int8_activations.quantize(prepared, keep_zeros=keep_zeros)
-            before, after = fastest_runs([found[int8_encoder.NAME][0], quantized[0]], images[-1])
-            if after <= FASTER * before:
+            before = expected_ms(found[int8_encoder.NAME][0], costs)
+            if expected_ms(quantized[0], costs) <= FASTER * before:
                 found = {int8_encoder.ACTIVATIONS: quantized, **found}
         except int8_activations.CannotQuantize as error:
             notes.append(f"The encoder's activations stay float: {error}.")

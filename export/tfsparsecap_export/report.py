@@ -7,11 +7,36 @@ from pathlib import Path
 from rich.table import Table
 
 from tfsparsecap.inference.confidence import Calibration
+from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport
+from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.encode.sparse import CONVOLUTION
 from tfsparsecap_export.tables import layer_rows, new_table
 from tfsparsecap_export.verify.outputs import Verification
 from tfsparsecap_export.verify.quality import Quality
+
+
+@dataclasses.dataclass(frozen=True)
+class Speedup:
+    """How much faster than the dense model a file is expected to be, by the cost model.
+
+    Attributes:
+        target: the processor, see `encode.costs.TARGETS`.
+        ms: expected milliseconds of a run.
+        float32, int8: expected time with dense float32, and with dense int8 layers, divided by `ms`.
+    """
+
+    target: str
+    ms: float
+    float32: float
+    int8: float
+
+    @classmethod
+    def of(cls, content: bytes, dense: bytes, costs: Costs, words: int) -> "Speedup":
+        """The speed-up of a file, compared with the dense float32 file that it was made of."""
+        ms = max(expected_ms(content, costs, words), 1e-9)
+        before, int8 = (expected_ms(dense, costs, words, int8=int8) for int8 in (False, True))
+        return cls(costs.target, ms, before / ms, int8 / ms)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +50,7 @@ class ExportReport:
         words: number of words per caption, or of time steps, that `expected_ms` assumes.
         layers: the constants of the file, in order.
         verification: result of the comparison with the Keras model.
+        speedup: what the cost model expects.
         notes: sentences about deviations from the requested format.
         quality: loss of CIDEr due to int8, or None if it was not measured.
         confidence: calibration of the confidence, or None if the file has none.
@@ -36,6 +62,7 @@ class ExportReport:
     words: int
     layers: tuple[LayerReport, ...]
     verification: Verification
+    speedup: Speedup
     notes: tuple[str, ...] = ()
     quality: Quality | None = None
     confidence: Calibration | None = None
@@ -69,13 +96,19 @@ class ExportReport:
 
     def sentences(self) -> list[str]:
         """What the table does not show."""
-        check, quality = self.verification, self.quality
+        check, quality, speedup = self.verification, self.quality, self.speedup
+        expected = (
+            f"Expected on {speedup.target}: {speedup.float32:.1f}x as fast as dense float32,"
+            f" {speedup.int8:.1f}x as dense int8 (by a cost model; measure it with"
+            " python -m tfsparsecap_export.benchmark)."
+        )
         compared = (
             f"Compared with the Keras model on {check.runtime} with {check.samples} inputs ({check.source}):"
         )
         if check.equal is None:
             return [
                 *self.notes,
+                expected,
                 f"{compared} outputs differ by at most {check.error:.2%} of the largest output, and by"
                 f" {check.rms_error:.2%} in the mean (root mean square)."
                 + (
@@ -103,6 +136,7 @@ class ExportReport:
         ties = f" ({check.ties} of them are different captions with equal scores)" if check.ties else ""
         return [
             *found,
+            expected,
             f"{compared} {check.equal:.1%} of the best captions are equal{ties}, and"
             f" {check.equal_beams:.1%} of the captions of all beams. Scores differ by at most"
             f" {check.error:.1g} nats per word.",

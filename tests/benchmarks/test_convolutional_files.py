@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import benchmark, int8_network
+from tfsparsecap_export import benchmark
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.verify import outputs
 
@@ -23,7 +23,6 @@ def small_network(weights, input_tensor):
 def test_all_variants_are_written_once_and_compared(tmp_path, monkeypatch, capsys):
     compared = []
     monkeypatch.setattr(benchmark, "main", compared.append)
-    monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
     monkeypatch.setattr(keras.applications, "Small", small_network, raising=False)
     arguments = [str(tmp_path), "--network", "Small", "--size", "32", "--runs", "1"]
     convolutional_files.main(arguments)
@@ -82,7 +81,6 @@ def test_errors_for_photographs_are_printed(tmp_path, monkeypatch, capsys):
         return keras.Model(input_tensor, keras.layers.Dense(4, activation="softmax")(x))
 
     monkeypatch.setattr(benchmark, "main", lambda arguments: None)
-    monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
     monkeypatch.setattr(convolutional_files, "_PHOTOGRAPHS", 4)
     monkeypatch.setattr(convolutional_files, "_HELD_OUT", 3)
     monkeypatch.setattr(keras.applications, "Small", make, raising=False)

@@ -1,5 +1,6 @@
 """Small sparse captioners that describe different images differently, and their exported files."""
 
+import dataclasses
 import functools
 
 import keras
@@ -9,7 +10,8 @@ import tensorflow as tf
 from keras import ops
 from tfsparsecap_export import CaptionOptions, export_model
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.encode import encodings, int8_weights, sparse
+from tfsparsecap_export.encode import costs, encodings, int8_weights, sparse
+from tfsparsecap_export.encode.costs import Sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import outputs
 
@@ -289,3 +291,19 @@ def interpreter():
         return loaded.get_signature_runner(next(iter(loaded.get_signature_list())))
 
     return load
+
+
+def uneven(outputs, inputs, block, seed=0):
+    """A matrix [outputs, inputs] whose rows keep between 0 and 30 % of their blocks."""
+    rng = np.random.default_rng(seed)
+    kept = rng.random((outputs, inputs // block)) < rng.uniform(0, 0.3, (outputs, 1))
+    return (rng.normal(size=(outputs, inputs)) * np.repeat(kept, block, axis=1)).astype(np.float32)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def free_blocks():
+    """1x16 blocks cost nothing, so that the small layers of tests are stored in them."""
+    found = dataclasses.replace(costs.of_target("arm64"), block16=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(costs.TARGETS, "arm64", found)
+        yield

@@ -4,8 +4,6 @@ import json
 
 import pytest
 from tfsparsecap_export import benchmark
-from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.measure import calibrate
 
 from tfsparsecap.errors import InputError
 
@@ -40,25 +38,10 @@ def test_json_has_all_figures_of_each_file(files, capsys):
     assert {"name", "kernel", "layers", "shape", "stored", "ms"} <= result["profile"]["operations"][0].keys()
 
 
-def test_calibrate_writes_the_constants_and_shows_them(capsys, tmp_path, monkeypatch):
-    found = calibrate.Calibration(Costs(csr=0.5), {"csr": (0.01, 0.02)}, [], 3)
-    monkeypatch.setattr(calibrate, "calibrate", lambda: found)
-    path = tmp_path / "costs.json"
-    benchmark.main(["--calibrate", "--costs", str(path)])
-    shown = capsys.readouterr().out
-    assert "shipped" in shown and "csr_once" in shown and "median" in shown and "costs.json" in shown
-    assert Costs.load(path) == found.costs
-    benchmark.main(["--calibrate", "--costs", str(path), "--json"])
-    assert json.loads(capsys.readouterr().out) == json.loads(path.read_text())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "no file is given"),
-        (["--calibrate", "a.tflite"], "measures the machine"),
-        (["--calibrate", "--profile"], "measures the machine"),
-        (["a.tflite", "--costs", "costs.json"], "give both or neither"),
         (["a.tflite", "--plot", "sizes.txt"], "not a .png, .svg or .pdf file"),
         (["absent.tflite"], "cannot read absent.tflite"),
     ],

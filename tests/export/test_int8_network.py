@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfsparsecap_export import contents_tables, export_model, exporter, int8_network
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_activations
+from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.flatbuffer.model_file import builtin_name, read_model, schema
 from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
@@ -17,6 +18,13 @@ from tfsparsecap.errors import InputError
 from .conftest import BEAM, IMAGE_SIZE, MAX_LENGTH
 
 WEIGHTS = (b"weights", [])
+ARM64 = of_target("arm64")
+
+
+def expected(milliseconds):
+    """Expects these milliseconds with int8 weights, and with int8 activations."""
+    times = iter(milliseconds)
+    return lambda content, costs: next(times)
 
 
 @pytest.fixture
@@ -37,7 +45,7 @@ def choose(monkeypatch):
             "prepare",
             lambda dense, rounded, samples: int8_activations.Prepared(b"", b"", rounded, (), 1),
         )
-        monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: milliseconds)
+        monkeypatch.setattr(int8_network, "expected_ms", expected(milliseconds))
         return int8_network.choose(
             b"dense",
             WEIGHTS,
@@ -45,7 +53,7 @@ def choose(monkeypatch):
             encode=lambda network: network[0],
             verify=verify,
             calibration=[{}],
-            held_out={},
+            costs=ARM64,
             activations=activations,
             keep_zeros=False,
         )
@@ -83,7 +91,7 @@ def test_int8_weights_that_change_outputs_are_refused(choose):
 
 def test_activations_stay_float_if_int8_is_not_faster(choose):
     network, notes = choose(lambda content: 0.01, milliseconds=(1.0, 1.0))
-    assert network == WEIGHTS and "1.00 ms with int8 activations, 1.00 ms without" in notes[0]
+    assert network == WEIGHTS and "1 ms on arm64 with int8 activations, 1 ms without" in notes[0]
 
 
 def test_activations_stay_float_if_the_runtime_fails(choose):
@@ -118,9 +126,9 @@ def encoders(parts, images, monkeypatch):
     """`encoders(milliseconds)`: the networks, if those with int8 weights and activations take these."""
 
     def run(milliseconds=(2.0, 1.0), activations=True):
-        monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: milliseconds)
+        monkeypatch.setattr(int8_network, "expected_ms", expected(milliseconds))
         given = [{"image": image[None]} for image in images]
-        return int8_network.encoders(*parts, given, activations=activations, keep_zeros=False)
+        return int8_network.encoders(*parts, given, costs=ARM64, activations=activations, keep_zeros=False)
 
     return run
 
@@ -187,11 +195,8 @@ def encodings_of(report):
 
 
 @pytest.mark.slow
-def test_convolutional_networks_become_int8_with_samples(
-    network, tmp_path, interpreter, cached_export, monkeypatch
-):
+def test_convolutional_networks_become_int8_with_samples(network, tmp_path, interpreter, cached_export):
     model, samples = network
-    monkeypatch.setattr(int8_network, "fastest_runs", lambda contents, sample: [2.0, 1.0])
     path = tmp_path / "a.tflite"
     dense = cached_export(model, path, "dense", samples=samples)
     floats = cached_export(model, path, samples=samples[:1])

@@ -5,6 +5,8 @@
    With "xnnpack" the XNNPACK delegate runs the operations that it supports, which is the default of Android's
    Interpreter; with "plain" the library's other kernels run all of them.
 
+   The line "repeat COUNT" runs the signature COUNT times without a result.
+
    A request consists of a line for each input of the file's first signature, "input TYPE BYTES NAME", followed by
    the input's bytes, and the line "run". The result consists of a line for each output, "output TYPE BYTES RANK
    SIZE... NAME", followed by the output's bytes, and the line "done". TYPE is a number of TfLiteType. Errors are
@@ -83,6 +85,13 @@ static void use_xnnpack(TfLiteInterpreter *interpreter) {
   if (status == kTfLiteError) exit(1);
 }
 
+static void repeat(TfLiteSignatureRunner *runner) {
+  int count;
+  if (scanf("%d", &count) != 1) fail("the number of runs cannot be read");
+  while (count--)
+    if (TFLITE(TfLiteSignatureRunnerInvoke)(runner) != kTfLiteOk) fail("the file cannot be run");
+}
+
 int main(int argc, char **argv) {
   if (argc != 4) fail("usage: harness LIBRARY MODEL xnnpack|plain < REQUESTS > RESULTS");
   library = dlopen(argv[1], RTLD_NOW);
@@ -107,6 +116,8 @@ int main(int argc, char **argv) {
     } else if (!strcmp(word, "run")) {
       if (TFLITE(TfLiteSignatureRunnerInvoke)(runner) != kTfLiteOk) fail("%s cannot be run", argv[2]);
       write_outputs(runner);
+    } else if (!strcmp(word, "repeat")) {
+      repeat(runner);
     } else {
       fail("unknown request %s", word);
     }

@@ -123,20 +123,61 @@ def run_each(
         RuntimeFailure: the library rejects the file or the inputs.
     """
     require(abi)
-    content = bytearray()
-    for sample in samples:
-        for name, value in sample.items():
-            value = np.asarray(value)
-            content += f"input {_TYPES[value.dtype]} {value.nbytes} {name}\n".encode() + value.tobytes()
-        content += b"run\n"
+    content = b"".join(_given(sample) + b"run\n" for sample in samples)
     mode = "xnnpack" if xnnpack else "plain"
-    command = [*_program(abi), os.fspath(path), mode]
+    stream = io.BytesIO(_answer([*_program(abi), os.fspath(path), mode], content, abi).stdout)
+    return [_outputs(stream) for _ in samples]
+
+
+def instructions(path: str | os.PathLike, inputs: Mapping[str, np.ndarray]) -> float:
+    """Instructions of a run of the first signature on a Cortex-A76, with XNNPACK, counted under qemu."""
+    emulator, *program = _program("arm64")
+    counts = []
+    for runs in (1, 3):  # loading the file and reading the inputs is in both
+        content = _given(inputs) + f"repeat {runs}\n".encode()
+        command = [
+            emulator,
+            "-cpu",
+            "cortex-a76",
+            "-plugin",
+            str(_counter()),
+            *program,
+            os.fspath(path),
+            "xnnpack",
+        ]
+        counts.append(int(_answer(command, content, "arm64").stderr.split()[-1]))
+    return (counts[1] - counts[0]) / 2
+
+
+@functools.cache
+def _counter() -> Path:
+    """The plugin that counts instructions, built for this machine."""
+    source = _HERE / "count_instructions.c"
+    library = _CACHE / f"count-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"
+    if not library.is_file():
+        with tempfile.TemporaryDirectory(dir=_CACHE) as folder:
+            built = Path(folder) / library.name
+            subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", built, source], check=True)
+            built.replace(library)
+    return library
+
+
+def _given(inputs: Mapping[str, np.ndarray]) -> bytes:
+    """The lines that set the inputs of a run."""
+    content = bytearray()
+    for name, value in inputs.items():
+        value = np.asarray(value)
+        content += f"input {_TYPES[value.dtype]} {value.nbytes} {name}\n".encode() + value.tobytes()
+    return bytes(content)
+
+
+def _answer(command: Sequence[str], content: bytes, abi: str) -> subprocess.CompletedProcess:
+    """The result of the harness for the given requests."""
     result = subprocess.run(command, input=content, capture_output=True, timeout=_SECONDS, check=False)
     if result.returncode:
         message = result.stderr.decode(errors="replace").strip()
         raise RuntimeFailure(f"TFLite {VERSION} for {abi} ended with {result.returncode}:\n{message}")
-    stream = io.BytesIO(result.stdout)
-    return [_outputs(stream) for _ in samples]
+    return result
 
 
 def _outputs(stream: io.BytesIO) -> dict[str, np.ndarray]:

@@ -1,166 +1,180 @@
-"""Costs of TFLite's kernels, by which `auto` chooses encodings.
+"""Costs of TFLite's kernels on a target, by which the exporter chooses encodings.
 
-The shipped costs were measured on one desktop core. `python -m tfsparsecap_export.benchmark --calibrate`
-measures those of this machine and stores them in the user's cache, where `choose` finds them.
+They are constants, not measured while a file is exported, so that the same model, samples and target give
+the same file on every machine. `python -m benchmarks.kernel_costs` compares them with measured times.
 """
 
 import dataclasses
-import json
 import math
-import os
-from pathlib import Path
-from typing import Self
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, cache_folder, make_folder, read_json
+from tfsparsecap_export.encode import encodings
 
-#: Version of the file format; costs in other versions must be measured again.
-_FORMAT = 2
-SHIPPED = "shipped"
-CALIBRATE = "python -m tfsparsecap_export.benchmark --calibrate"
+#: Nanoseconds of an instruction of an arm64 phone: a Cortex-A76 at 2.4 GHz that ends two in a cycle.
+_INSTRUCTION = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """Cost of a product with a dense matrix, which XNNPACK multiplies with a few rows, a tile, at a time.
+
+    Attributes:
+        one: per weight, with one row.
+        once: per weight, with more rows.
+        tile: per weight and tile, with more rows.
+        rows: rows of a tile.
+        input: per input and row.
+        output: per output and row.
+    """
+
+    one: float
+    once: float
+    tile: float
+    rows: int
+    input: float
+    output: float
+
+    def product(self, rows: int, outputs: int, inputs: int) -> float:
+        """Cost of multiplying `rows` rows with a matrix [outputs, inputs]."""
+        weight = self.one if rows == 1 else self.once + self.tile * math.ceil(rows / self.rows)
+        return outputs * inputs * weight + rows * (inputs * self.input + outputs * self.output)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """Cost of a product with a sparse matrix.
+
+    Attributes:
+        once: per stored weight.
+        row: per stored weight and row.
+        input: per input and row.
+        output_once: per output.
+        output: per output and row.
+    """
+
+    once: float
+    row: float
+    input: float
+    output_once: float
+    output: float
+
+    def product(self, rows: int, outputs: int, inputs: int, stored: float) -> float:
+        """Cost of multiplying `rows` rows with a matrix [outputs, inputs] of `stored` stored weights."""
+        each = stored * (self.once + self.row * rows) + rows * inputs * self.input
+        return each + outputs * (self.output_once + self.output * rows)
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Nanoseconds of TFLite's kernels on one core.
-
-    The time of a fully connected layer has a part per stored weight, to load it, and a part per weight and
-    row, to multiply it. Dense weights are assumed to come from memory at every call, as in a model that is
-    larger than the caches, sparse ones from a cache.
+    """Costs of kernels on one core of a target.
 
     Attributes:
-        dense, dense_row: float32, per weight, and per weight and row.
-        int8, int8_row: dense int8, per weight, and per weight and row.
-        csr, csr_once: compressed rows, per non-zero weight and row, and per non-zero weight.
-        block4, block4_once: 1x4 float32 blocks, per stored weight and row, and per stored weight.
-        block16, block16_once: 1x16 int8 blocks, per stored weight and row, and per stored weight.
-        output, output_once: blocks, per output and row; blocks and compressed rows, per output.
-        guess: misprediction of unsorted blocks and compressed rows, per output and row (see `ordering`).
-        restore, restore_row: restoring the order of sorted outputs, per output, and per output and row.
-        quantize: quantization of the inputs of 1x16 int8 blocks, per input and row.
-        convolution, convolution_int8: convolution with float32 filters, and with int8 filters and quantized
-            inputs, per multiply-add.
-        depthwise, depthwise_int8: the same for a depthwise convolution.
+        target: its name, a key of `TARGETS`.
+        origin: what they are, and where they are from.
+        nanoseconds: of a unit of cost.
+        dense, int8: products with float32 and int8 weights.
+        csr, block4, block16: products with compressed rows, 1x4 float32 and 1x16 int8 blocks.
+        call: of an operation.
+        convolution, convolution_int8: per multiply-add, with float32, and with int8 weights and activations.
+        depthwise, depthwise_int8: the same for depthwise convolutions.
+        element: of what arm64 does in an instruction per element in other operations.
     """
 
-    dense: float = 0.17
-    dense_row: float = 0.023
-    int8: float = 0.028
-    int8_row: float = 0.019
-    csr: float = 0.59
-    csr_once: float = 0.61
-    block4: float = 0.15
-    block4_once: float = 0.16
-    block16: float = 0.038
-    block16_once: float = 0.0085
-    output: float = 0.55
-    output_once: float = 1.95
-    guess: float = 2.52
-    restore: float = 0.6
-    restore_row: float = 1.7
-    quantize: float = 1.08
-    convolution: float = 0.023
-    convolution_int8: float = 0.021
-    depthwise: float = 0.061
-    depthwise_int8: float = 0.24
+    target: str
+    origin: str
+    nanoseconds: float
+    dense: Dense
+    int8: Dense
+    csr: Sparse
+    block4: Sparse
+    block16: Sparse
+    call: float
+    convolution: float
+    convolution_int8: float
+    depthwise: float
+    depthwise_int8: float
+    element: float
 
-    def product(
-        self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: float, ordered: bool = False
-    ) -> float:
+    def product(self, encoding: str, *, rows: int, outputs: int, inputs: int, stored: float) -> float:
         """Nanoseconds of one call of a fully connected layer.
 
         Args:
-            encoding: one of the names in `sparse`; encodings that the runtime expands when it loads a file
-                are multiplied as dense float32.
+            encoding: one of `encodings.ENCODINGS`; those that the runtime expands when it loads a file are
+                multiplied as dense float32.
             rows: number of rows that are multiplied per call.
             outputs, inputs: shape of the matrix.
             stored: number of stored weights, including zeros in non-zero blocks; ignored for dense encodings.
-            ordered: whether the outputs are sorted by their number of weights.
 
         Examples:
-            >>> Costs().product("csr", rows=3, outputs=512, inputs=512, stored=13_000)
-            35809.12
+            >>> round(TARGETS["arm64"].product("csr", rows=3, outputs=512, inputs=512, stored=13_000))
+            111585
         """
-        if encoding == "int8":
-            return outputs * inputs * (self.int8 + self.int8_row * rows)
-        per_output = outputs * (self.output_once + (0 if ordered else rows * self.guess))
-        if encoding == "csr":
-            return per_output + stored * (self.csr_once + self.csr * rows)
-        per_output += outputs * rows * self.output
-        if encoding == "1x4":
-            return per_output + stored * (self.block4_once + self.block4 * rows)
-        if encoding == "int8 1x16":
-            return (
-                per_output
-                + inputs * rows * self.quantize
-                + stored * (self.block16_once + self.block16 * rows)
-            )
-        return outputs * inputs * (self.dense + self.dense_row * rows)
-
-    def restoring(self, rows: int, outputs: int) -> float:
-        """Nanoseconds to restore the order of the outputs of a layer."""
-        return outputs * (self.restore + self.restore_row * rows)
-
-    def filter(self, multiply_adds: float, *, depthwise: bool = False, int8: bool = False) -> float:
-        """Nanoseconds of a convolution."""
-        if depthwise:
-            return multiply_adds * (self.depthwise_int8 if int8 else self.depthwise)
-        return multiply_adds * (self.convolution_int8 if int8 else self.convolution)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> Self:
-        """Loads a file that `save` wrote.
-
-        Raises:
-            InputError: the file does not exist, is damaged, or has another version.
-        """
-        names = [field.name for field in dataclasses.fields(cls)]
-        again = CALIBRATE if Path(path) == default_path() else f"{CALIBRATE} --costs {path}"
-        content = read_json(path, f"measure costs again with {again}")
-        try:
-            if content["format"] != _FORMAT:
-                raise ValueError("its costs are of another version")
-            values = {name: float(content["nanoseconds"][name]) for name in names}
-            if wrong := [name for name, value in values.items() if not 0 <= value < math.inf]:
-                raise ValueError(f"{wrong[0]} is {values[wrong[0]]}, not a number of nanoseconds")
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{path} is damaged ({error}): measure costs again with {again}") from error
-        return cls(**values)
-
-    def save(self, path: str | os.PathLike, **about) -> None:
-        """Writes the costs as JSON, atomically; creates the folder of `path` if necessary.
-
-        Args:
-            path: path of the file.
-            about: additional entries about the measurement.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
-        make_folder(Path(path).parent)
-        content = {"format": _FORMAT, "nanoseconds": dataclasses.asdict(self), **about}
-        atomic_write(path, json.dumps(content, indent=1) + "\n")
+        kernel = {
+            encodings.INT8: self.int8,
+            encodings.CSR: self.csr,
+            encodings.BLOCK4: self.block4,
+            encodings.BLOCK16: self.block16,
+        }.get(encoding, self.dense)
+        if isinstance(kernel, Sparse):
+            cost = kernel.product(rows, outputs, inputs, stored)
+        else:
+            cost = kernel.product(rows, outputs, inputs)
+        return (self.call + cost) * self.nanoseconds
 
 
-def default_path() -> Path:
-    """Path of the calibrated costs: `tfsparsecap/costs.json` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    return cache_folder() / "costs.json"
+#: What `target=` may be. Phones are arm64; the costs of x86_64 are for desktops and servers.
+TARGETS = {
+    costs.target: costs
+    for costs in (
+        Costs(
+            target="arm64",
+            origin="instructions of TFLite 2.16.1 on a Cortex-A76, counted under qemu; 0.2 ns each",
+            nanoseconds=_INSTRUCTION,
+            # One row takes 0.47 instructions per weight, and more time to read it from memory, at 10 GB/s.
+            dense=Dense(one=2.0, once=0.012, tile=1.87, rows=6, input=0.0, output=1.9),
+            int8=Dense(one=0.53, once=0.22, tile=0.40, rows=4, input=3.4, output=9.3),
+            csr=Sparse(once=8.0, row=11.0, input=0.19, output_once=0.25, output=16.0),
+            block4=Sparse(once=2.0, row=1.51, input=0.12, output_once=0.96, output=23.2),
+            block16=Sparse(once=0.0, row=0.474, input=10.3, output_once=17.4, output=15.2),
+            call=1000.0,
+            convolution=0.33,
+            convolution_int8=0.09,
+            depthwise=0.9,
+            depthwise_int8=0.75,
+            element=1.0,
+        ),
+        Costs(
+            target="x86_64",
+            origin="nanoseconds of LiteRT 2.3 on one Zen 4 core, measured in files of one layer",
+            nanoseconds=1.0,
+            dense=Dense(one=0.043, once=0.0, tile=0.125, rows=7, input=0.0, output=0.12),
+            int8=Dense(one=0.0105, once=0.0, tile=0.0216, rows=5, input=0.052, output=0.34),
+            csr=Sparse(once=0.61, row=0.59, input=0.0, output_once=1.95, output=1.0),
+            block4=Sparse(once=0.16, row=0.15, input=0.0, output_once=1.95, output=1.5),
+            block16=Sparse(once=0.0006, row=0.0392, input=1.16, output_once=0.47, output=0.8),
+            call=100.0,
+            convolution=0.023,
+            convolution_int8=0.007,
+            depthwise=0.061,
+            depthwise_int8=0.05,
+            element=0.04,
+        ),
+    )
+}
+#: The target of an export by default.
+DEFAULT_TARGET = "arm64"
 
 
-def choose(option: str | os.PathLike | None) -> tuple[Costs, str]:
-    """The costs for the option `--costs` of a command, and their origin.
-
-    Args:
-        option: "shipped", a file, or None for the calibrated costs if they exist, else the shipped ones.
+def of_target(name: str) -> Costs:
+    """The costs of a target.
 
     Raises:
-        InputError: the file cannot be used.
+        InputError: there are no costs for it.
 
     Examples:
-        >>> choose("shipped")
-        (Costs(dense=...), 'shipped')
+        >>> of_target("arm64").origin[:12]
+        'instructions'
     """
-    if option is None:
-        path = default_path()
-        return (Costs.load(path), str(path)) if path.exists() else (Costs(), SHIPPED)
-    return (Costs(), SHIPPED) if option == SHIPPED else (Costs.load(option), str(option))
+    if name not in TARGETS:
+        raise InputError(f"there are no costs of the target {name!r}: choose one of {', '.join(TARGETS)}")
+    return TARGETS[name]

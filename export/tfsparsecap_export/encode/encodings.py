@@ -51,7 +51,7 @@ class Encoding:
 #: The runtime expands `FLOAT16`, `SPARSE32` and `SPARSE_INT8` once, when it loads the file. It does the same
 #: with `SPARSE16` in layers that XNNPACK runs, but runtimes before LiteRT expand it at every step of a loop.
 #: No format uses `SPARSE16` for tables: with XNNPACK, it is not expanded at all, and GATHER returns garbage.
-#: `INT8` has one scale, and TFLite has multiplied it with float inputs since version 2.3.
+#: Tables have one scale in `INT8` and `SPARSE_INT8`, layers one for each output.
 ENCODINGS = {
     DENSE: Encoding(np.float32),
     FLOAT16: Encoding(np.float16),
@@ -98,6 +98,11 @@ class Encoded:
         return sum(array.nbytes for array in arrays)
 
 
+def scale_per_row(name: str, table: bool) -> bool:
+    """Whether int8 values of an encoding have one scale per row instead of a single one."""
+    return ENCODINGS[name].dtype == np.int8 and not table
+
+
 def encode(name: str, weights: np.ndarray, *, table: bool = False) -> Encoded:
     """Encodes a matrix.
 
@@ -108,7 +113,7 @@ def encode(name: str, weights: np.ndarray, *, table: bool = False) -> Encoded:
     """
     encoding = ENCODINGS[name]
     candidates = (
-        store(weights, encoding.dtype, block, scale_per_row=encoding.multiplied)
+        store(weights, encoding.dtype, block, scale_per_row=scale_per_row(name, table))
         for block in encoding.blocks(weights.shape[-1], table=table)
     )
     return min(candidates, key=lambda encoded: encoded.bytes)

@@ -9,7 +9,7 @@ import numpy as np
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.convert.graph import Source, content_key
 from tfsparsecap_export.encode import encodings, formats, ordering, sparse, splitting
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import DEFAULT_TARGET, Costs, of_target
 from tfsparsecap_export.encode.formats import Layer
 from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -70,12 +70,12 @@ def encode_file(
         rounded: which float weights may be rounded to float16: `all`, `convolutions` (the encoder's, which
             save most) or `nothing`.
         keep_float: names of layers that stay float in every format.
-        costs: costs of the kernels; the shipped ones by default.
+        costs: costs of the target's kernels; by default those of `costs.DEFAULT_TARGET`.
 
     Returns:
         The bytes of the new file, and a report on each constant. The same input gives the same bytes.
     """
-    model, costs = flatfile.read_model(dense), costs or Costs()
+    model, costs = flatfile.read_model(dense), costs or of_target(DEFAULT_TARGET)
     sparse.separate_shapes(model)
     sparse.separate_roles(model)
 
@@ -106,13 +106,13 @@ def encode_file(
         Layer(
             weight,
             Pattern.of(weight.values),
-            picked=weight.buffer in products and products[weight.buffer].pick is not None,
             float16=weight.role in roundable and encodings.fits_float16(weight.values),
         )
         for weight in weights
     ]
     choices = [formats.choose(layer, format_of(layer.weight), costs) for layer in layers]
-    if any(choice.encoding == encodings.BLOCK16 for choice in choices):
+    int8 = (encodings.BLOCK16, encodings.INT8)
+    if any(choice.encoding in int8 for choice in choices):
         choices = [
             formats.choose(layer, format_of(layer.weight), costs, int8_tables=True) for layer in layers
         ]
@@ -123,7 +123,8 @@ def encode_file(
         if encoding != encodings.DENSE:
             if encoding in (encodings.CSR, encodings.BLOCK4, encodings.SPARSE32) and layer.float16:
                 values = encodings.round_to_float16(values)
-            if weight.buffer in products and formats.worth_sorting(layer, encoding, costs):
+            is_multiplied = encodings.ENCODINGS[encoding].multiplied
+            if weight.buffer in products and is_multiplied and len(values) >= formats.MIN_SORTED_OUTPUTS:
                 order = orders[weight.buffer] = ordering.order_of(values, encoding)
                 values = values[order]
             changes.append(sparse.change(weight, encoding, values))

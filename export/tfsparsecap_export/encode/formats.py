@@ -18,12 +18,10 @@ INT8_FORMATS = ("auto", "int8", "dense-int8")
 
 #: Expected times whose ratio is smaller than this are considered equal; the cost model's error is as large.
 TIME_TOLERANCE = 1.2
+#: Int8 blocks, which are smaller, may take this much longer than dense int8.
+BLOCKS_TOLERANCE = 1.05
 #: Minimum number of outputs for sorting.
 MIN_SORTED_OUTPUTS = 256
-#: Restoring the order may cost this fraction of what sorting saves, because it also needs space in the file.
-MAX_RESTORE_COST = 0.8
-#: Nanoseconds to call the operations that restore the order.
-_RESTORE_CALL = 3000.0
 #: Minimum fraction of non-zero weights in the stored blocks of a layer that was pruned in blocks. Block
 #: pruning results in about 1; with 90 % unstructured sparsity, a stored 1x16 block has 12 % non-zero weights.
 BLOCK_FILL = 0.5
@@ -36,13 +34,11 @@ class Layer:
     Attributes:
         weight: the weight.
         pattern: positions of its zeros.
-        picked: whether only its best outputs are used, so that sorting them costs nothing.
         float16: whether it may be stored as float16; if not, float32 is used instead.
     """
 
     weight: Weight
     pattern: Pattern
-    picked: bool = False
     float16: bool = True
 
 
@@ -63,9 +59,10 @@ def check_format(format: str) -> None:
 def choose(layer: Layer, format: str, costs: Costs, *, int8_tables: bool = False) -> Choice:
     """The encoding of a constant in a format.
 
-    - `auto`: int8 blocks for a layer pruned in 1x16 blocks. For other layers, the float encoding with the
-      smallest product of expected time and size, so twice the time is acceptable for half the size.
-    - `int8`: the faster of int8 blocks and dense int8.
+    - `auto`: the faster of int8 blocks and dense int8 for a layer pruned in 1x16 blocks, by its number of
+      rows. For other layers, the float encoding with the smallest product of expected time and size, so
+      twice the time is acceptable for half the size.
+    - `int8`: the faster of int8 blocks and dense int8 for all layers.
     - `fast`: the smallest of the float encodings that are about as fast as the fastest one.
     - `compact`: the smallest float encoding.
     - `dense`: float32.
@@ -108,27 +105,16 @@ def expected_ms(layer: Layer, encoding: str, words: int, costs: Costs) -> float:
     return (words if layer.weight.in_loop else 1) * _nanoseconds(layer, encoding, costs) / 1e6
 
 
-def worth_sorting(layer: Layer, encoding: str, costs: Costs) -> bool:
-    """Whether a fully connected layer is faster with sorted outputs (see `ordering`).
-
-    Sorting must save more than restoring the order costs, unless only the best outputs are used.
-    """
-    rows, outputs = layer.weight.rows_per_call, len(layer.weight.values)
-    if not encodings.ENCODINGS[encoding].multiplied or outputs < MIN_SORTED_OUTPUTS:
-        return False
-    saved = costs.guess * rows * outputs
-    return layer.picked or _RESTORE_CALL + costs.restoring(rows, outputs) < MAX_RESTORE_COST * saved
-
-
 def expected_bytes(layer: Layer, encoding: str) -> int:
     """Size in the file of values, indices and scales, as `encodings` will store them."""
     rows, columns = layer.weight.values.shape
     stored = encodings.ENCODINGS[encoding]
     itemsize = np.dtype(stored.dtype).itemsize
-    scales = SCALE_BYTES * rows if encoding == encodings.BLOCK16 else 0
+    table = layer.weight.role == sparse.TABLE
+    scales = SCALE_BYTES * rows if encodings.scale_per_row(encoding, table) else 0
     return scales + min(
         itemsize * layer.pattern.weights if block is None else layer.pattern.sparse_bytes(block, itemsize)
-        for block in stored.blocks(columns, table=layer.weight.role == sparse.TABLE)
+        for block in stored.blocks(columns, table=table)
     )
 
 
@@ -151,11 +137,9 @@ def wants_block16(layer: Layer, format: str, costs: Costs) -> bool:
     """Whether a format stores a fully connected layer as int8 1x16 blocks, the limits of the kernel aside."""
     if layer.weight.role != sparse.FULLY_CONNECTED or layer.weight.values.size < SMALLEST_ENCODED:
         return False
-    if format == "auto":
-        return pruned_in_blocks(layer.pattern, 16)
-    return format == "int8" and (
-        _nanoseconds(layer, encodings.BLOCK16, costs) < _nanoseconds(layer, encodings.INT8, costs)
-    )
+    if format == "auto" and not pruned_in_blocks(layer.pattern, 16):
+        return False
+    return format in ("auto", "int8") and _blocks_are_fast(layer, costs)
 
 
 def block16_obstacle(layer: Layer) -> str | None:
@@ -178,12 +162,17 @@ def _choose_layer(layer: Layer, format: str, costs: Costs) -> Choice:
         return expected_bytes(layer, encoding)
 
     obstacle = block16_obstacle(layer)
-    if format == "int8":
-        if obstacle:
+    in_blocks = pruned_in_blocks(layer.pattern, 16)
+    if format == "int8" or (format == "auto" and in_blocks):
+        if not _blocks_are_fast(layer, costs):
+            rows = layer.weight.rows_per_call
+            return Choice(encodings.INT8, f"faster than int8 blocks with {rows} row{'s' if rows > 1 else ''}")
+        if obstacle is None:
+            return Choice(
+                encodings.BLOCK16, "pruned in 1x16 blocks" if in_blocks else "faster than dense int8"
+            )
+        if format == "int8":
             return Choice(encodings.INT8, obstacle)
-        if (time(encodings.BLOCK16), size(encodings.BLOCK16)) < (time(encodings.INT8), size(encodings.INT8)):
-            return Choice(encodings.BLOCK16, "faster than dense int8")
-        return Choice(encodings.INT8, "faster than int8 blocks")
     if format == "compact":
         return Choice(min((encodings.SPARSE16, encodings.FLOAT16), key=size), "smallest")
     candidates = [
@@ -196,9 +185,7 @@ def _choose_layer(layer: Layer, format: str, costs: Costs) -> Choice:
         best = min((encoding for encoding in candidates if time(encoding) <= limit), key=size)
         return Choice(best, "smallest of the fastest float encodings")
     reason = "best time x size"
-    if pruned_in_blocks(layer.pattern, 16):
-        if obstacle is None:
-            return Choice(encodings.BLOCK16, "pruned in 1x16 blocks")
+    if in_blocks:
         reason += f" ({obstacle})"
     if not layer.weight.in_loop:  # in loops, runtimes before LiteRT expand it at every step
         candidates.append(encodings.SPARSE16)
@@ -220,16 +207,16 @@ def _smallest(layer: Layer, candidates: Sequence[str]) -> Choice:
     return Choice(best, "smallest; expanded once" if expanded else "smallest")
 
 
+def _blocks_are_fast(layer: Layer, costs: Costs) -> bool:
+    """Whether int8 blocks are faster than dense int8, or smaller and about as fast."""
+    blocks, dense = (_nanoseconds(layer, each, costs) for each in (encodings.BLOCK16, encodings.INT8))
+    smaller = expected_bytes(layer, encodings.BLOCK16) < expected_bytes(layer, encodings.INT8)
+    return blocks < dense * (BLOCKS_TOLERANCE if smaller else 1.0)
+
+
 def _nanoseconds(layer: Layer, encoding: str, costs: Costs) -> float:
-    """Expected time of one call of a fully connected layer, including restoring the order of its outputs."""
+    """Expected time of one call of a fully connected layer."""
     outputs, inputs = layer.weight.values.shape
-    is_sorted, rows = worth_sorting(layer, encoding, costs), layer.weight.rows_per_call
-    product = costs.product(
-        encoding,
-        rows=rows,
-        outputs=outputs,
-        inputs=inputs,
-        stored=layer.pattern.stored.get(encodings.ENCODINGS[encoding].block or 1, 0),
-        ordered=is_sorted,
-    )
-    return product + (costs.restoring(rows, outputs) if is_sorted and not layer.picked else 0)
+    stored = layer.pattern.stored.get(encodings.ENCODINGS[encoding].block or 1, 0)
+    rows = layer.weight.rows_per_call
+    return costs.product(encoding, rows=rows, outputs=outputs, inputs=inputs, stored=stored)

@@ -1,10 +1,10 @@
-"""Sorting the outputs of layers by their number of stored weights.
+"""Sorting the outputs of the layer that scores the words by their number of stored weights.
 
 A sparse kernel loops over the weights of each output. If their number differs from the previous output's, the
 processor mispredicts the end of the loop; with ten thousand outputs of three blocks each, this takes more
-than half of the time. In sorted layers the predictions are right. Only the best outputs of the layer that
-scores the words are used, so one GATHER of as many ids as beams restores their word ids. The outputs of other
-layers are restored by a GATHER of all of them, which can still be faster than mispredictions.
+than half of the time. In a sorted layer the predictions are right. Only the best outputs of the layer that
+scores the words are used, so one GATHER of as many ids as beams restores their word ids. Restoring all
+outputs of another layer takes longer than mispredictions.
 """
 
 import collections
@@ -17,7 +17,7 @@ from tfsparsecap_export.encode.encodings import ENCODINGS
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-_GATHER, _TRANSPOSE = schema.BuiltinOperator.GATHER, schema.BuiltinOperator.TRANSPOSE
+_GATHER = schema.BuiltinOperator.GATHER
 #: Operators between the product and TOPK_V2 that do not depend on the order of the words.
 _ORDER_INDEPENDENT = ("SOFTMAX", "LOG_SOFTMAX")
 
@@ -29,12 +29,12 @@ class Product:
     Attributes:
         graph: its graph.
         operator: its FULLY_CONNECTED.
-        pick: the TOPK_V2 that selects the best outputs, if nothing else reads them; else None.
+        pick: the TOPK_V2 that selects the best outputs; nothing else reads them.
     """
 
     graph: schema.SubGraphT
     operator: schema.OperatorT
-    pick: schema.OperatorT | None
+    pick: schema.OperatorT
 
 
 def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Product]:
@@ -55,7 +55,8 @@ def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Pr
         if bias >= 0 and model.buffers[graph.tensors[bias].buffer].data is None:
             continue
         pick = _pick(model, graph, int(product.outputs[0]), len(weight.values))
-        found[weight.buffer] = Product(graph, product, pick)
+        if pick is not None:
+            found[weight.buffer] = Product(graph, product, pick)
     return found
 
 
@@ -84,10 +85,7 @@ def apply(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
         values = np.frombuffer(model.buffers[bias.buffer].data, np.float32)[order]
         constant = flatfile.add_constant(model, graph, values, bias.name.decode() + "/ordered")
         operator.inputs = np.array([*operator.inputs[:2], constant], np.int32)
-    if product.pick is not None:
-        _restore_ids(model, graph, product.pick, order)
-    else:
-        _restore_outputs(model, graph, operator, np.argsort(order).astype(np.int32))
+    _restore_ids(model, graph, product.pick, order)
 
 
 def _restore_ids(model: schema.ModelT, graph: schema.SubGraphT, pick, order: np.ndarray) -> None:
@@ -97,39 +95,6 @@ def _restore_ids(model: schema.ModelT, graph: schema.SubGraphT, pick, order: np.
     pick.outputs = np.array([pick.outputs[0], rows], np.int32)
     ids = flatfile.add_constant(model, graph, order, "word_of_row")
     _insert_after(graph, pick, [flatfile.new_operator(model, _GATHER, 1, [ids, rows], [words])])
-
-
-def _restore_outputs(model: schema.ModelT, graph: schema.SubGraphT, operator, places: np.ndarray) -> None:
-    """Restores the original order of the outputs."""
-    result = int(operator.outputs[0])
-    shape = graph.tensors[result].shape
-    axis = len(shape) - 1
-    source = flatfile.add_tensor(graph, result, "ordered")
-    operator.outputs = np.array([source], np.int32)
-    indices = flatfile.add_constant(model, graph, places, "places")
-    if np.prod(shape[:-1]) == 1:
-        gather = flatfile.new_operator(model, _GATHER, 1, [source, indices], [result])
-        gather.builtinOptions.axis = axis
-        _insert_after(graph, operator, [gather])
-        return
-    # Along the first axis, GATHER copies whole rows; along the last one, it copies single numbers.
-    transposed, gathered = (
-        flatfile.add_tensor(graph, result, suffix, shape=(shape[-1], *shape[:-1]))
-        for suffix in ("transposed", "gathered")
-    )
-    there, back = (
-        flatfile.add_constant(model, graph, np.array(axes, np.int32), "axes")
-        for axes in ([axis, *range(axis)], [*range(1, axis + 1), 0])
-    )
-    _insert_after(
-        graph,
-        operator,
-        [
-            flatfile.new_operator(model, _TRANSPOSE, 1, [source, there], [transposed]),
-            flatfile.new_operator(model, _GATHER, 1, [transposed, indices], [gathered]),
-            flatfile.new_operator(model, _TRANSPOSE, 1, [gathered, back], [result]),
-        ],
-    )
 
 
 def _insert_after(graph: schema.SubGraphT, operator, following: list) -> None:

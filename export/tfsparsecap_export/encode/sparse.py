@@ -21,8 +21,9 @@ from tfsparsecap_export.flatbuffer.model_file import schema
 #: Operator version that keeps the XNNPACK delegate, which ignores sparsity, away from an operation. The
 #: kernels of TFLite 2.16, TensorFlow 2.21 and LiteRT 2.3 accept it.
 SPARSE_OPERATOR_VERSION = 8
-#: Operator versions that the converter writes for float inputs and int8 weights, by `keepNumDims`.
-_INT8_OPERATOR_VERSIONS = {False: 3, True: 5}
+#: The first version of FULLY_CONNECTED that quantizes its inputs with a zero point. TFLite 2.16.1 refuses 12,
+#: which the converter sets for one scale per output, but computes it.
+INT8_OPERATOR_VERSION = 9
 
 FULLY_CONNECTED, TABLE, CONVOLUTION = "fully connected", "table", "convolution"
 
@@ -198,7 +199,8 @@ def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
                 operator = model.subgraphs[use.graph].operators[use.operator]
                 version = SPARSE_OPERATOR_VERSION
                 if kind == INT8:
-                    version = _INT8_OPERATOR_VERSIONS[bool(operator.builtinOptions.keepNumDims)]
+                    version = INT8_OPERATOR_VERSION
+                    operator.builtinOptions.asymmetricQuantizeInputs = True
                 operator.opcodeIndex = flatfile.operator_code(
                     model, schema.BuiltinOperator.FULLY_CONNECTED, version
                 )

@@ -1,1 +1,1 @@
-"""Latency, memory and kernel costs of files."""
+"""Latency and memory of files."""

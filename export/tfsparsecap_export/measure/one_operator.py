@@ -4,13 +4,9 @@ import time
 
 import numpy as np
 
-from tfsparsecap_export.encode import encodings, ordering, sparse
+from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
-
-#: Order of a sparse layer's outputs: as in the matrix; by their number of weights (see `ordering`); or by
-#: their number of weights, and put back in the matrix's order afterwards.
-AS_GIVEN, ORDERED, RESTORED = "as given", "ordered", "restored"
 
 
 def sparse_matrix(
@@ -32,14 +28,13 @@ def sparse_matrix(
     return blocks.reshape(outputs, inputs)
 
 
-def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order: str = AS_GIVEN) -> bytes:
+def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int) -> bytes:
     """A .tflite file of FULLY_CONNECTED operations that all read the same input.
 
     Args:
         matrices: float32 [outputs, inputs], all of one shape; an operation for each.
         encoding: how they are stored, one of the names in `sparse`.
         rows: rows of the input, float32 [rows, inputs].
-        order: `AS_GIVEN`, `ORDERED` or `RESTORED`.
 
     Returns:
         The bytes of the file; it has one signature with `input` and `output0`, `output1`, ….
@@ -52,18 +47,7 @@ def fully_connected(matrices: list[np.ndarray], encoding: str, rows: int, order:
         matrices, (rows, inputs), (rows, outputs), schema.BuiltinOperator.FULLY_CONNECTED, version=1
     )
     if encoding != encodings.DENSE:
-        weights, changes, orders = sparse.find_weights(model), [], {}
-        products = ordering.products(model, weights)
-        for weight in weights:
-            values = weight.values
-            if order != AS_GIVEN:
-                orders[weight.buffer] = ordering.order_of(values, encoding)
-                values = values[orders[weight.buffer]]
-            changes.append(sparse.change(weight, encoding, values))
-        sparse.rewrite(model, changes)
-        if order == RESTORED:
-            for buffer, places in orders.items():
-                ordering.apply(model, products[buffer], places)
+        sparse.rewrite(model, [sparse.change(weight, encoding) for weight in sparse.find_weights(model)])
     return flatfile.write_model(model)
 
 

@@ -1,6 +1,7 @@
 """Timing of .tflite files that take turns on the same inputs."""
 
 import dataclasses
+import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from tfsparsecap.data.records import images_in
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.bundle import has_digest, read_bundle
 from tfsparsecap.inference.isolated import IsolatedRunner
+from tfsparsecap_export.encode.costs import TARGETS
+from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.contents import read_signatures
 from tfsparsecap_export.samples import Sample, synthetic_samples
@@ -38,6 +41,7 @@ class Measurement:
         ms: median milliseconds of a run.
         fastest_ms, slowest_ms: of all runs.
         speedup: the first file's `ms` divided by this one's.
+        expected: what the cost model expects `speedup` to be on this processor; None if it has no costs.
         size_ratio: the first file's `bytes` divided by this one's.
         words: mean number of steps of the beam search; None for a file that gives no captions.
         ms_a_word: median over the runs of milliseconds divided by steps, or None.
@@ -55,6 +59,7 @@ class Measurement:
     fastest_ms: float
     slowest_ms: float
     speedup: float
+    expected: float | None
     size_ratio: float
     words: float | None
     ms_a_word: float | None
@@ -125,6 +130,11 @@ def measure(
                     steps[file].append(_steps(given[CAPTIONS], ends[file]))
             bar.update()
     results: list[Measurement] = []
+    costs = TARGETS.get({"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine()))
+    expected = []
+    for path, counts in zip(paths, steps, strict=True):
+        words = round(statistics.mean(counts)) if counts else 1
+        expected.append(costs and expected_ms(flatfile.map_file(path), costs, words))
     for path, runs_ms, counts, mine, probed in zip(paths, times, steps, outputs, probes, strict=True):
         size, ms = path.stat().st_size, statistics.median(runs_ms)
         reference = results[0] if results else None
@@ -137,6 +147,7 @@ def measure(
                 fastest_ms=min(runs_ms),
                 slowest_ms=max(runs_ms),
                 speedup=reference.ms / ms if reference else 1.0,
+                expected=expected[0] / max(expected[len(results)], 1e-9) if costs else None,
                 size_ratio=reference.bytes / size if reference else 1.0,
                 words=statistics.mean(counts) if counts else None,
                 ms_a_word=_ms_per_step(runs_ms, counts),

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from tfsparsecap_export.encode import encodings, formats, sparse
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.formats import Layer
 
 from tfsparsecap.errors import InputError
@@ -20,12 +20,20 @@ def weight(rows=256, columns=512, block=1, kept=0.05, *, role=sparse.FULLY_CONNE
     return sparse.Weight(0, "layer", role, values.shape, values, beams, in_loop, ())
 
 
+ARM64 = of_target("arm64")
+
+
+def with_full_row(given):
+    given.values[0] = 1.0
+    return given
+
+
 def layer(given, **options):
     return Layer(given, Pattern.of(given.values), **options)
 
 
 def chosen(given, format, **options):
-    return formats.choose(layer(given), format, Costs(), **options).encoding
+    return formats.choose(layer(given), format, ARM64, **options).encoding
 
 
 @pytest.mark.parametrize(
@@ -48,14 +56,20 @@ def test_patterns_are_recognized(block, kept, pattern):
     [
         (weight(block=16), "auto", encodings.BLOCK16),
         (weight(block=16), "int8", encodings.BLOCK16),
+        # The more rows per call, the more zeros int8 blocks need to be as fast as dense int8.
+        (weight(block=16, beams=64), "auto", encodings.BLOCK16),
+        (weight(block=16, kept=0.2), "auto", encodings.BLOCK16),
+        (weight(block=16, kept=0.2, beams=64), "auto", encodings.INT8),
+        (weight(block=16, kept=0.5, beams=8), "auto", encodings.INT8),
+        (weight(columns=500, block=4, kept=0.5, beams=64), "int8", encodings.INT8),
         (weight(block=16), "fast", encodings.BLOCK4),
         (weight(block=16), "compact", encodings.SPARSE16),
         (weight(block=16), "dense", encodings.DENSE),
         (weight(block=16), "dense-int8", encodings.INT8),
         (weight(kept=0.01), "dense-int8", encodings.INT8),
         (weight(kept=0.05), "auto", encodings.CSR),
-        (weight(kept=0.05), "fast", encodings.CSR),
-        (weight(kept=0.15), "int8", encodings.INT8),
+        (weight(kept=0.05), "fast", encodings.BLOCK4),
+        (weight(kept=0.5), "int8", encodings.INT8),
         (weight(block=4, kept=0.1), "auto", encodings.BLOCK4),
         (weight(kept=1.0), "auto", encodings.FLOAT16),
         (weight(kept=1.0), "fast", encodings.FLOAT16),
@@ -92,13 +106,13 @@ def test_tables_become_int8_if_layers_are():
     ("given", "reason"),
     [
         (weight(columns=500, block=4), "not a multiple of 16"),
-        (weight(rows=8, columns=4112, block=16), "4096"),
-        (weight(rows=8, columns=4096, block=16, kept=1.0), "255"),
+        (weight(columns=4112, block=16), "4096"),
+        (with_full_row(weight(columns=4096, block=16)), "255"),
     ],
 )
 def test_layers_beyond_the_limits_of_the_int8_kernel_get_another_encoding(given, reason):
     for format in ("auto", "int8"):
-        choice = formats.choose(layer(given), format, Costs())
+        choice = formats.choose(layer(given), format, ARM64)
         assert choice.encoding != encodings.BLOCK16
     assert reason in choice.reason and reason in formats.block16_obstacle(layer(given))
 
@@ -108,7 +122,7 @@ def test_float32_replaces_float16_if_that_changes_captions():
         (weight(kept=1.0), "fast", encodings.DENSE),
         (weight(), "compact", encodings.SPARSE32),
     ):
-        assert formats.choose(layer(given, float16=False), format, Costs()).encoding == encoding
+        assert formats.choose(layer(given, float16=False), format, ARM64).encoding == encoding
 
 
 @pytest.mark.parametrize("encoding", encodings.ENCODINGS)
@@ -129,7 +143,8 @@ def test_expected_time_is_the_cost_of_each_word():
     given = layer(weight(block=16, beams=3))
     pattern = given.pattern
     # Only the cost per stored weight and row.
-    costs = Costs(**{field.name: 0.0 for field in dataclasses.fields(Costs)} | {"block16": 0.2, "csr": 1.6})
+    block16, csr = (Sparse(0.0, row, 0.0, 0.0, 0.0) for row in (0.2, 1.6))
+    costs = dataclasses.replace(ARM64, nanoseconds=1.0, call=0.0, block16=block16, csr=csr)
     assert formats.expected_ms(given, encodings.BLOCK16, 10, costs) == pytest.approx(
         10 * 0.2e-6 * 3 * pattern.stored[16]
     )

@@ -2,32 +2,20 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, formats, ordering
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
-from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner
+from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner, uneven
 
 pytestmark = pytest.mark.slow
 
 IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
-
-#: Costs with which restoring the order of outputs is always, and never, worthwhile.
-ALWAYS = dataclasses.replace(Costs(), restore=0.0, restore_row=0.0, guess=1e3)
-NEVER = dataclasses.replace(Costs(), restore=1e9)
-
-
-def uneven(outputs, inputs, block, seed=0):
-    """A matrix [outputs, inputs] whose rows keep between 0 and 30 % of their blocks."""
-    rng = np.random.default_rng(seed)
-    kept = rng.random((outputs, inputs // block)) < rng.uniform(0, 0.3, (outputs, 1))
-    return (rng.normal(size=(outputs, inputs)) * np.repeat(kept, block, axis=1)).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -42,24 +30,6 @@ def test_rows_are_sorted_by_their_number_of_blocks(encoding, block):
     assert [counts[i] for i in order] == sorted(counts)
 
 
-@pytest.mark.parametrize(("axes", "activation"), [((), None), ((5,), "relu"), ((2, 3), None)])
-def test_the_order_of_outputs_is_restored(axes, activation, interpreter):
-    matrix, bias = uneven(300, 64, 16), np.arange(300, dtype=np.float32)
-    model = keras.Sequential([keras.Input((*axes, 64)), keras.layers.Dense(300, activation=activation)])
-    model.layers[-1].set_weights([matrix.T, bias])
-    dense = graph.model_graph(model)
-    content, (layer,) = encode_file(dense, "fast", words=1, costs=ALWAYS)
-    plain, _ = encode_file(dense, "fast", words=1, costs=NEVER)
-    assert layer.encoding == encodings.BLOCK4
-    assert names(content).count("GATHER") == 1 and "GATHER" not in names(plain)
-    given = np.random.default_rng(1).normal(size=(1, *axes, 64)).astype(np.float32)
-    expected = given @ matrix.T + bias
-    expected = np.maximum(expected, 0) if activation else expected
-    for delegate in (True, False):
-        found = interpreter(content, delegate)(**{model.inputs[0].name: given})["output_0"]
-        np.testing.assert_allclose(found, expected, atol=0.02)
-
-
 def names(content):
     model = flatfile.read_model(content)
     return [flatfile.builtin_name(model, operator) for g in model.subgraphs for operator in g.operators]
@@ -72,13 +42,14 @@ def test_words_keep_their_ids(beam, block, interpreter, monkeypatch):
     kernel = np.asarray(captioner.output_layer.kernel)
     captioner.output_layer.kernel.assign(kernel * np.repeat(rng.random((64 // block, 400)) < 0.5, block, 0))
     captioner.output_layer.bias.assign(rng.normal(size=400) * 0.1)
+    free = dataclasses.replace(of_target("arm64"), csr=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
     dense = graph.caption_graph(captioner, {"image": IMAGE}, beam, MAX_LENGTH)
     format = "auto" if block == 16 else "fast"
-    ordered, layers = encode_file(dense, format, words=5, sources=graph.weight_sources(captioner))
+    ordered, layers = encode_file(dense, format, words=5, sources=graph.weight_sources(captioner), costs=free)
     output = next(layer for layer in layers if layer.name.endswith("output/kernel"))
     assert output.encoding == {1: encodings.CSR, 16: encodings.BLOCK16}[block]
     monkeypatch.setattr(formats, "MIN_SORTED_OUTPUTS", 401)
-    plain, _ = encode_file(dense, format, words=5)
+    plain, _ = encode_file(dense, format, words=5, costs=free)
     assert names(ordered).count("GATHER") > names(plain).count("GATHER")
     for delegate in (True, False):
         runs = [interpreter(content, delegate) for content in (ordered, plain)]

@@ -64,7 +64,7 @@ def test_every_encoding_of_a_layer_gives_numpys_product(layer, interpreter, enco
 
 def test_sparse_layers_get_operator_version_8(layer):
     _, dense = layer
-    for encoding, version in ((encodings.CSR, 8), (encodings.BLOCK16, 8), (encodings.INT8, 3)):
+    for encoding, version in ((encodings.CSR, 8), (encodings.BLOCK16, 8), (encodings.INT8, 9)):
         model = flatfile.read_model(rewritten(dense, encoding))
         (operator,) = model.subgraphs[0].operators
         assert model.operatorCodes[operator.opcodeIndex].version == version

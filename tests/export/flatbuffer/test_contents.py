@@ -41,7 +41,7 @@ def test_layers_are_those_of_the_export_report(exported, pattern, format):
     for layer, same in zip(report.layers, contents.layers, strict=True):
         assert (same.role, same.bytes) == (layer.role, layer.bytes), layer
         # For tables the report does not name the blocks.
-        assert re.fullmatch(re.escape(layer.encoding) + "( 1x4| 1x16)?", same.stored), layer
+        assert re.fullmatch(re.escape(layer.encoding) + "( 1x4| 1x16| per channel)?", same.stored), layer
         # The report names the shape without padding, and counts weights that int8 rounds to zero.
         assert same.shape[:-1] == layer.shape[:-1] and same.shape[-1] >= layer.shape[-1], layer
         assert 0.95 * layer.nonzeros <= same.nonzeros <= layer.nonzeros, layer

@@ -16,7 +16,7 @@ STORED = {
     encodings.FLOAT16: ("float16", XNNPACK),
     encodings.SPARSE16: ("sparse float16", XNNPACK),
     encodings.SPARSE32: ("sparse float32", XNNPACK),
-    encodings.INT8: ("int8", XNNPACK),
+    encodings.INT8: ("int8 per channel", XNNPACK),
     encodings.CSR: ("csr", TFLITE),
     encodings.BLOCK4: ("1x4", TFLITE),
     encodings.BLOCK16: ("int8 1x16", TFLITE),

@@ -159,7 +159,7 @@ def test_a_single_validation_image_has_no_cider_and_the_report_explains_why(
     path = tmp_path / "a.tflite"
     one = CaptionedSamples(validation.samples[:1], validation.references[:1], validation.to_text)
     report = cached_export(blocks_captioner, path, "int8", **export_options, validation=one)
-    (sentence,) = [text for text in report.sentences() if "int8" in text]
+    (sentence,) = [text for text in report.sentences() if "CIDEr due to int8" in text]
     assert report.quality.not_computed in sentence
     assert not any("0.0000" in text for text in report.sentences())
     assert read_bundle(path)[0]["int8"].keys() == {"images", "kept_float", "not_computed"}

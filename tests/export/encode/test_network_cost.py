@@ -1,0 +1,57 @@
+"""The expected time of whole files."""
+
+import keras
+import pytest
+from tfsparsecap_export.convert.graph import model_graph
+from tfsparsecap_export.encode import encodings
+from tfsparsecap_export.encode.costs import of_target
+from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.measure import one_operator
+
+from ..conftest import uneven
+
+ARM64 = of_target("arm64")
+
+
+@pytest.mark.parametrize(
+    "encoding", [encodings.DENSE, encodings.INT8, encodings.CSR, encodings.BLOCK4, encodings.BLOCK16]
+)
+def test_a_product_costs_what_its_encoding_costs(encoding):
+    block = encodings.ENCODINGS[encoding].block or 1
+    matrix = uneven(64, 128, block)
+    stored = int((matrix != 0).sum())
+    content = one_operator.fully_connected([matrix], encoding, rows=3)
+    expected = ARM64.product(encoding, rows=3, outputs=64, inputs=128, stored=stored)
+    assert expected_ms(content, ARM64) == pytest.approx(expected / 1e6)
+    dense = one_operator.fully_connected([matrix], encodings.DENSE, rows=3)
+    int8 = ARM64.product(encodings.INT8, rows=3, outputs=64, inputs=128, stored=0)
+    assert expected_ms(dense, ARM64, int8=True) == pytest.approx(int8 / 1e6)
+
+
+def test_convolutions_cost_their_multiplications():
+    layers = [
+        keras.Input((8, 8, 16)),
+        keras.layers.Conv2D(32, 3, padding="same"),
+        keras.layers.DepthwiseConv2D(3, padding="same"),
+    ]
+    content = model_graph(keras.Sequential(layers))
+    of_filters = 8 * 8 * 32 * (3 * 3 * 16 * ARM64.convolution + 3 * 3 * ARM64.depthwise)
+    expected = of_filters * ARM64.nanoseconds / 1e6
+    assert expected_ms(content, ARM64) == pytest.approx(expected, rel=0.05)
+    assert expected_ms(content, ARM64, int8=True) < 0.5 * expected
+
+
+def test_weights_that_are_expanded_when_the_file_is_loaded_cost_nothing():
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)])
+    dense = model_graph(model)
+    content, (layer,) = encode_file(dense, "compact")
+    assert layer.encoding == encodings.FLOAT16
+    assert expected_ms(content, ARM64) == expected_ms(dense, ARM64)
+
+
+def test_the_body_of_a_loop_costs_as_often_as_it_runs():
+    layers = [keras.Input((20, 16)), keras.layers.GRU(64, unroll=False, reset_after=True)]
+    content = model_graph(keras.Sequential(layers))
+    one, ten = expected_ms(content, ARM64), expected_ms(content, ARM64, 10)
+    assert 5 * one < ten <= 10 * one
