@@ -8,11 +8,13 @@ import numpy as np
 
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.convert.graph import Source, content_key
-from tfsparsecap_export.encode import encodings, formats, ordering, sparse, splitting
+from tfsparsecap_export.encode import encodings, formats, hidden_units, ordering, sparse, splitting
 from tfsparsecap_export.encode.costs import DEFAULT_TARGET, Costs, of_target
 from tfsparsecap_export.encode.formats import Layer
 from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+_SLIMMED = "; without units that have no inputs or no outputs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +81,27 @@ def encode_file(
     sparse.separate_shapes(model)
     sparse.separate_roles(model)
 
+    slimmed: dict[bytes, Source] = {}
+
     def source_of(weight):
         unknown = Source(weight.name, weight.values.size)
-        return (sources or {}).get(content_key(weight.values), unknown)
+        key = content_key(weight.values)
+        return slimmed.get(key) or (sources or {}).get(key, unknown)
 
     def format_of(weight):
         is_kept = format in formats.INT8_FORMATS and layer_name(source_of(weight).name) in keep_float
         return "fast" if is_kept else format
 
+    if format not in ("dense", "dense-int8"):
+
+        def costs_of(hidden):
+            layers = [Layer(each, Pattern.of(each.values)) for each in (hidden.first, hidden.second)]
+            return formats.expected_costs(layers, [format_of(layer.weight) for layer in layers], costs)
+
+        while (hidden := hidden_units.worth_removing(model, costs_of)) is not None:
+            before = [source_of(weight) for weight in (hidden.first, hidden.second)]
+            for source, weight in zip(before, hidden_units.remove(model, hidden), strict=True):
+                slimmed[content_key(weight)] = source
     # Buffer of each part of a split weight -> its columns without padding, what was done, and its source.
     split = {}
     for weight in sparse.find_weights(model):
@@ -138,12 +153,14 @@ def encode_file(
                 role=weight.role,
                 shape=(*weight.shape[:-1], columns),
                 pattern=formats.pattern_name(layer.pattern),
-                weights=min(source.weights, weight.values.size // weight.shape[-1] * columns),
+                weights=source.weights
+                if source in slimmed.values()
+                else min(source.weights, weight.values.size // weight.shape[-1] * columns),
                 nonzeros=layer.pattern.nonzeros if source.weights else 0,
                 encoding=encoding,
                 bytes=size,
                 expected_ms=formats.expected_ms(layer, encoding, words, costs),
-                reason=choice.reason + how,
+                reason=choice.reason + how + (_SLIMMED if source in slimmed.values() else ""),
             )
         )
     sparse.rewrite(model, changes)

@@ -105,6 +105,16 @@ def expected_ms(layer: Layer, encoding: str, words: int, costs: Costs) -> float:
     return (words if layer.weight.in_loop else 1) * _nanoseconds(layer, encoding, costs) / 1e6
 
 
+def expected_costs(layers: Sequence[Layer], layer_formats: Sequence[str], costs: Costs) -> tuple[float, int]:
+    """Nanoseconds of a call, and bytes, of fully connected layers in the encodings of their formats."""
+    found = [
+        choose(layer, format, costs).encoding for layer, format in zip(layers, layer_formats, strict=True)
+    ]
+    pairs = list(zip(layers, found, strict=True))
+    nanoseconds = sum(_nanoseconds(layer, encoding, costs) for layer, encoding in pairs)
+    return nanoseconds, sum(expected_bytes(layer, encoding) for layer, encoding in pairs)
+
+
 def expected_bytes(layer: Layer, encoding: str) -> int:
     """Size in the file of values, indices and scales, as `encodings` will store them."""
     rows, columns = layer.weight.values.shape

@@ -1,0 +1,201 @@
+"""Removing hidden units that pruning left without inputs or without outputs.
+
+Between two fully connected layers, a unit without outputs changes nothing, and one without inputs is a
+constant, which the bias of the second layer can contain. Without them both matrices are smaller, and the
+outputs are the same.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Self
+
+import numpy as np
+
+from tfsparsecap_export.encode import sparse
+from tfsparsecap_export.encode.sparse import FULLY_CONNECTED, Use, Weight
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.model_file import schema
+
+_ACTIVATIONS = schema.ActivationFunctionType
+_BLOCK = 16
+#: Layers without the units must take less than this share of the time.
+_FASTER = 0.98
+
+
+def _gelu(x: np.ndarray, operator: schema.OperatorT) -> np.ndarray:
+    if operator.builtinOptions.approximate:
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2)))
+
+
+#: Operations on each number by itself that may stand between the layers.
+_ELEMENTWISE = {
+    "GELU": _gelu,
+    "RELU": lambda x, operator: np.maximum(x, 0),
+    "RELU6": lambda x, operator: np.clip(x, 0, 6),
+    "TANH": lambda x, operator: np.tanh(x),
+    "LOGISTIC": lambda x, operator: 1 / (1 + np.exp(-x)),
+    "HARD_SWISH": lambda x, operator: x * np.clip(x + 3, 0, 6) / 6,
+    "ELU": lambda x, operator: np.where(x < 0, np.expm1(np.minimum(x, 0)), x),
+}
+_FUSED = {
+    _ACTIVATIONS.NONE: lambda x: x,
+    _ACTIVATIONS.RELU: lambda x: np.maximum(x, 0),
+    _ACTIVATIONS.RELU6: lambda x: np.clip(x, 0, 6),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Hidden:
+    """The units between two layers.
+
+    Attributes:
+        graph: their graph.
+        first, second: the weights of the layers, float32 [units, inputs] and [outputs, units].
+        operators: the two FULLY_CONNECTED.
+        between: the operations between them.
+        kept: bool [units], which units stay.
+        bias: float32 [outputs], the bias of the second layer.
+        contribution: float64 [outputs, units], what units without inputs, which are constants, add to it.
+    """
+
+    graph: schema.SubGraphT
+    first: Weight
+    second: Weight
+    operators: tuple[schema.OperatorT, schema.OperatorT]
+    between: tuple[schema.OperatorT, ...]
+    kept: np.ndarray
+    bias: np.ndarray
+    contribution: np.ndarray
+
+    def slim(self) -> Self:
+        """The weights without the units that do not stay."""
+        values = self.first.values[self.kept], np.ascontiguousarray(self.second.values[:, self.kept])
+        first, second = (
+            dataclasses.replace(weight, values=each, shape=each.shape)
+            for weight, each in zip((self.first, self.second), values, strict=True)
+        )
+        return dataclasses.replace(self, first=first, second=second)
+
+
+def find(model: schema.ModelT, weights: list[Weight]) -> list[Hidden]:
+    """The places of a dense float32 file where units can be removed.
+
+    Args:
+        model: from `flatfile.read_model`.
+        weights: its weights, from `sparse.find_weights`.
+    """
+    products = [each for each in weights if each.role == FULLY_CONNECTED and len(each.uses) == 1]
+    by_use = {weight.uses[0]: weight for weight in products}
+    found = []
+    for number, graph in enumerate(model.subgraphs):
+        readers: dict[int, list[tuple[int, int]]] = {}
+        for position, operator in enumerate(graph.operators):
+            for place, tensor in enumerate(operator.inputs):
+                readers.setdefault(int(tensor), []).append((position, place))
+        for position, operator in enumerate(graph.operators):
+            first = by_use.get(Use(number, position, 1))
+            if first is None or operator.builtinOptions.fusedActivationFunction not in _FUSED:
+                continue
+            between, tensor = [], int(operator.outputs[0])
+            while len(readers.get(tensor, [])) == 1 and tensor not in graph.outputs:
+                ((reader, place),) = readers[tensor]
+                following = graph.operators[reader]
+                second = by_use.get(Use(number, reader, 1))
+                if second is not None and place == 0:
+                    if second.values.shape[1] == len(first.values):
+                        hidden = _hidden(model, graph, first, second, operator, following, between)
+                        found += [hidden] if hidden is not None else []
+                    break
+                if flatfile.builtin_name(model, following) not in _ELEMENTWISE:
+                    break
+                between.append(following)
+                tensor = int(following.outputs[0])
+    return found
+
+
+def worth_removing(model: schema.ModelT, costs_of: Callable[[Hidden], tuple[float, int]]) -> Hidden | None:
+    """The first place where removing units makes a file faster, and not larger, or None.
+
+    Blocks are 16 neighbouring inputs, so that a layer in blocks is faster only if whole blocks are removed.
+
+    Args:
+        model: a dense float32 file.
+        costs_of: expected time and bytes of two layers.
+    """
+    for hidden in find(model, sparse.find_weights(model)):
+        time, size = costs_of(hidden)
+        in_blocks = np.repeat(
+            np.add.reduceat(hidden.kept, np.arange(0, hidden.kept.size, _BLOCK)) > 0, _BLOCK
+        )
+        found = []
+        for kept in (hidden.kept, in_blocks[: hidden.kept.size]):
+            if kept.all():
+                continue
+            candidate = dataclasses.replace(hidden, kept=kept)
+            faster, smaller = costs_of(candidate.slim())
+            if faster < _FASTER * time and smaller <= size:
+                found.append((faster, candidate))
+        if found:
+            return min(found, key=lambda pair: pair[0])[1]
+    return None
+
+
+def remove(model: schema.ModelT, hidden: Hidden) -> list[np.ndarray]:
+    """Removes units, in place; returns the new weights of both layers.
+
+    Results of `find` and `sparse.find_weights` become invalid.
+    """
+    graph, units = hidden.graph, int(hidden.kept.sum())
+    first, second = hidden.operators
+    bias = int(first.inputs[2]) if len(first.inputs) > 2 else -1
+    slim = hidden.slim()
+    for operator, weight in ((first, slim.first), (second, slim.second)):
+        tensor = graph.tensors[int(operator.inputs[1])]
+        tensor.buffer = flatfile.add_buffer(model, weight.values)
+        tensor.shape = np.array(weight.shape, np.int32)
+    if bias >= 0:
+        inputs = np.array(first.inputs, np.int32)
+        inputs[2] = flatfile.add_constant(model, graph, _constant(model, graph, bias)[hidden.kept], "bias")
+        first.inputs = inputs
+    total = hidden.bias + hidden.contribution[:, ~hidden.kept].sum(axis=1)
+    folded = flatfile.add_constant(model, graph, total.astype(np.float32), "bias")
+    second.inputs = np.array([*second.inputs[:2], folded], np.int32)
+    for operator in (first, *hidden.between):
+        tensor = graph.tensors[int(operator.outputs[0])]
+        for name in ("shape", "shapeSignature"):
+            shape = getattr(tensor, name)
+            if shape is not None and len(shape):
+                setattr(tensor, name, np.array([*shape[:-1], units], np.int32))
+    return [slim.first.values, slim.second.values]
+
+
+def _hidden(model, graph, first, second, operator, following, between) -> Hidden | None:
+    """What can be removed between two layers, or None."""
+    biases = [int(each.inputs[2]) if len(each.inputs) > 2 else -1 for each in (operator, following)]
+    if any(bias >= 0 and _constant(model, graph, bias) is None for bias in biases):
+        return None
+    of_first, of_second = (
+        np.zeros(len(weight.values), np.float32) if bias < 0 else _constant(model, graph, bias)
+        for weight, bias in zip((first, second), biases, strict=True)
+    )
+    constant = ~first.values.any(axis=1)
+    removed = constant | ~second.values.any(axis=0)
+    if removed.all():
+        removed[0] = False
+    if not removed.any():
+        return None
+    values = _FUSED[operator.builtinOptions.fusedActivationFunction](of_first.astype(np.float64))
+    for each in between:
+        values = _ELEMENTWISE[flatfile.builtin_name(model, each)](values, each)
+    contribution = second.values * np.where(constant, values, 0.0)
+    return Hidden(
+        graph, first, second, (operator, following), tuple(between), ~removed, of_second, contribution
+    )
+
+
+def _constant(model: schema.ModelT, graph: schema.SubGraphT, index: int) -> np.ndarray | None:
+    """The values of a float32 constant, or None if a tensor is no constant."""
+    data = model.buffers[graph.tensors[index].buffer].data
+    return None if data is None else np.frombuffer(data, np.float32)
