@@ -149,6 +149,18 @@ def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
     return callbacks
 
 
+def with_callback(callbacks: Any, added: keras.callbacks.Callback) -> Any:
+    """Returns what `fit` takes as its callbacks, with another one at the end; a given list gets it once."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        if any(type(callback) is type(added) for callback in callbacks.callbacks):
+            return callbacks
+        callbacks.callbacks.append(added)
+        added.set_model(callbacks.model)
+        added.set_params(callbacks.params)
+        return callbacks
+    return [*_flat(callbacks), added]
+
+
 def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | None:
     """Returns the names of the logs that the model makes in an epoch; None if they are not known.
 

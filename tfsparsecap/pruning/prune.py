@@ -14,6 +14,7 @@ from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, check_stock_form, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
+from tfsparsecap.pruning.emptied import warn_of_emptied
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.pruned_model import (
     PrunedModel,
@@ -122,7 +123,7 @@ def prune(
             f"{model.name} has large weights that stay dense: {'; '.join(dense)}; use stock Keras layers to"
             " prune them, or name the layers in skip"
         )
-    _warn_of_emptied(model.name, method)
+    warn_of_emptied(model.name, method)
     _LOG.info(
         "%s: %d weights in %d layers have gates; without gates: %s",
         model.name,
@@ -198,7 +199,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         method = getattr(part, "pruning", None)
         if isinstance(method, PruningMethod) and method.gates:
             warning = method.finalize()
-            _warn_of_emptied(part.name, method)
+            warn_of_emptied(part.name, method)
             if warning is not None:
                 warn_caller(warning if part is model else f"{part.name}: {warning}")
     unused = [gate for gate in gates(model) if gate.owner is None and not gate.fixed]
@@ -296,19 +297,3 @@ def _strategy_of(model: keras.Model) -> contextlib.AbstractContextManager:
 
 def _listed(ungated_layers: dict[str, str]) -> str:
     return "; ".join(f"{path}: {reason}" for path, reason in ungated_layers.items()) or "it has no weights"
-
-
-def _warn_of_emptied(name: str, method: PruningMethod) -> None:
-    """Warns of kernels and tables that keep less than 1 % of their weights while all keep 5 % or more."""
-    left = [
-        (weight.path, int(gate.open_count()), gate.size)
-        for weight, gate in zip(method.weights, method.gates, strict=True)
-    ]
-    if sum(count for _, count, _ in left) < 0.05 * method.gated_size:
-        return
-    empty = [f"{path} keeps {count:,} of {size:,}" for path, count, size in left if count < 0.01 * size]
-    if empty:
-        other = ', or set allocation="uniform"' if "allocation" in method.get_config() else ""
-        warn_caller(
-            f"{name} has hardly any weights left in some layers: {'; '.join(empty)}; name them in skip{other}"
-        )

@@ -18,7 +18,8 @@ from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.inference.scoring import as_rows
 from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.pruning import PruningMethod
-from tfsparsecap.pruning.feedback import Feedback, ValidationDriven
+from tfsparsecap.pruning.emptied import pruning_callbacks
+from tfsparsecap.pruning.feedback import ValidationDriven
 from tfsparsecap.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
 from tfsparsecap.runs.run_data import RunData
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
@@ -385,8 +386,8 @@ class _Run:
             callbacks.append(keras.callbacks.TensorBoard(str(self.folder.logs), write_graph=False))
         if self.team.size > 1:
             callbacks.append(ShareLogs(self.team))
-        if isinstance(self.pruning, ValidationDriven):
-            callbacks.append(Feedback(self.pruning))
+        if self.pruning is not None:
+            callbacks += pruning_callbacks(self.captioner.name, self.pruning)
         save = SaveEpoch(
             self.folder,
             self.history,
