@@ -245,7 +245,7 @@ class _ModelJob:
         self.rounded: dict[int, int8_weights.Rounded] = {}
         self.notes = [self.called.note] if self.called.note else []
         self.convert = functools.partial(graph.model_graph, model, batch, inputs)
-        self.verify = functools.partial(outputs.verify_outputs, self.called)
+        self.verify = functools.partial(outputs.verify_outputs, outputs.ExpectedOutputs(self.called))
 
     def calibration(self, samples: Sequence[Sample], validation: CaptionedSamples | None) -> Sequence[Sample]:
         """Every second given sample; the others are for the check."""

@@ -256,8 +256,7 @@ def _converted(function: Any, specs: dict[str, tf.TensorSpec], signature: str, f
         # Gradients are not needed, and that of swish cannot be saved.
         options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
     )
-    converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
-    return converter.convert()
+    return tensorflow_internals.convert_saved_model(folder, signature)
 
 
 @contextlib.contextmanager

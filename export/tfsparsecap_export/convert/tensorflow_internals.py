@@ -7,14 +7,25 @@ either, is imported by `flatbuffer.model_file` only.
 
 from collections.abc import Collection
 
+import tensorflow as tf
 from tensorflow.lite.python.convert import mlir_quantize
 from tensorflow.lite.python.convert_phase import ConverterError
+from tensorflow.lite.python.lite import TFLiteSavedModelConverterV2
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 
 def freeze_variables(function):
     """Replaces the variables of a concrete function by constants, inside loops too."""
     return convert_variables_to_constants_v2(function, lower_control_flow=False)
+
+
+def convert_saved_model(folder: str, signature: str) -> bytes:
+    """Converts a function of a saved model to a .tflite file.
+
+    `TFLiteConverter.from_saved_model` reads the folder four times, only to learn of names and sources.
+    """
+    converter = TFLiteSavedModelConverterV2(folder, {tf.saved_model.SERVING}, [signature])
+    return converter._convert_from_saved_model(tf.compat.v1.GraphDef())
 
 
 def quantize_activations(content: bytes, *, float_operators: Collection[str], float_results: Collection[str]):

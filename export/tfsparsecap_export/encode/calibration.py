@@ -2,7 +2,8 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -17,10 +18,10 @@ CALIBRATION_SAMPLES = 32
 LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")
 #: Layers with more inputs per output have no second moments: the time to use them grows with their cube.
 MOST_INPUTS = 4608
-#: Number of positions of a feature map that are used per sample and layer.
-_POSITIONS = 256
-#: Bytes of second moments that are computed at the same time; a network with more runs several times.
-_MOST_BYTES = 512 << 20
+#: Number of positions of the feature maps that are used for a layer: per input of the layer, and at least.
+_POSITIONS_PER_INPUT, _LEAST_POSITIONS = 2, 4096
+#: Bytes of inputs that are kept at the same time; a network with more runs several times.
+_MOST_BYTES = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +75,27 @@ class Layer:
         values = matrix[:, 0].T if self.name == "DEPTHWISE_CONV_2D" else matrix
         return values.reshape(self.weights.shape)
 
-    def inputs(self, values: np.ndarray) -> np.ndarray:
-        """What each weight is multiplied by, [groups, positions, inputs], for an input of the operation."""
+    def inputs(
+        self, values: np.ndarray, most: int | None = None, random: np.random.Generator | None = None
+    ) -> np.ndarray:
+        """What each weight is multiplied by, [groups, positions, inputs].
+
+        Args:
+            values: an input of the operation.
+            most: number of positions per example that are drawn; all by default.
+            random: draws them.
+        """
         if self.name == "FULLY_CONNECTED":
-            return _some(values.reshape(-1, self.weights.shape[1]))[None]
+            rows = values.reshape(-1, self.weights.shape[1])
+            return rows[_drawn(len(rows), most and most * len(values), random)][None]
         read = _spread_windows if self.name == "TRANSPOSE_CONV" else _windows
         size, options = self.weights.shape[1:3], self.operator.builtinOptions
-        share = max(1, _POSITIONS // len(values))
-        windows = np.concatenate([_some(read(image, size, options), share) for image in values])
+        found = []
+        for image in values:
+            every = read(image, size, options)
+            rows, columns = np.divmod(_drawn(every.shape[0] * every.shape[1], most, random), every.shape[1])
+            found.append(every[rows, columns].reshape(len(rows), -1, every.shape[-1]))
+        windows = np.concatenate(found)
         positions, places, channels = windows.shape
         if self.name == "DEPTHWISE_CONV_2D":
             return windows.transpose(2, 0, 1).repeat(self.weights.shape[-1] // channels, axis=0)
@@ -131,13 +145,15 @@ def statistics(
         samples: inputs of the file's signature by name.
 
     Returns:
-        Float64, layer by layer; layers with more than `MOST_INPUTS` inputs have no second moments.
+        Float32, layer by layer; layers with more than `MOST_INPUTS` inputs have no second moments.
     """
+    tensors = flatfile.read_model(content).subgraphs[0].tensors
     chunk: list[Layer] = []
     size = 0
     for layer in layers:
         groups, _, inputs = layer.matrix.shape
-        bytes_needed = 8 * groups * inputs**2 if inputs <= MOST_INPUTS else 0
+        existing = len(samples) * math.prod(map(int, tensors[layer.operator.outputs[0]].shape[:-1]))
+        bytes_needed = 4 * groups * inputs * min(existing, _positions(layer))
         if chunk and size + bytes_needed > _MOST_BYTES:
             yield from _statistics(content, chunk, samples)
             chunk, size = [], 0
@@ -146,21 +162,29 @@ def statistics(
     yield from _statistics(content, chunk, samples)
 
 
+def _positions(layer: Layer) -> int:
+    """Number of positions that are used for a layer, of all samples together."""
+    inputs = layer.matrix.shape[-1]
+    return max(_LEAST_POSITIONS, _POSITIONS_PER_INPUT * inputs if inputs <= MOST_INPUTS else 0)
+
+
 def _statistics(
     content: bytes, layers: Sequence[Layer], samples: Sequence[Sample]
-) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    sums: list[list] = [[0.0, 0.0, 0] for _ in layers]
-    for values_of in _runs(content, samples):
-        for layer, total in zip(layers, sums, strict=True):
-            values = layer.inputs(values_of(layer.source))
-            total[0] = total[0] + values.sum(axis=1, dtype=np.float64)
-            if values.shape[2] <= MOST_INPUTS:
-                total[1] = total[1] + values.transpose(0, 2, 1) @ values
-            total[2] += values.shape[1]
-    return [
-        (first / count, second / count if isinstance(second, np.ndarray) else None)
-        for first, second, count in sums
-    ]
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    found: list[list[np.ndarray]] = [[] for _ in layers]
+    randoms = [np.random.default_rng(0) for _ in layers]
+    for values_of in _runs(content, samples, [layer.source for layer in layers]):
+        for layer, parts, random in zip(layers, found, randoms, strict=True):
+            values = values_of(layer.source)
+            most = -(-_positions(layer) // (len(samples) * max(1, len(values))))
+            parts.append(layer.inputs(values, most, random))
+    for parts in found:
+        inputs = np.concatenate(parts, axis=1)
+        parts.clear()
+        moments = None
+        if inputs.shape[2] <= MOST_INPUTS:
+            moments = inputs.transpose(0, 2, 1) @ inputs / np.float32(inputs.shape[1])
+        yield inputs.mean(axis=1, dtype=np.float64).astype(np.float32), moments
 
 
 def ranges(content: bytes, samples: Sequence[Sample]) -> dict[int, tuple[float, float]]:
@@ -176,27 +200,27 @@ def ranges(content: bytes, samples: Sequence[Sample]) -> dict[int, tuple[float, 
     graph = flatfile.read_model(content).subgraphs[0]
     results = [*graph.inputs, *(index for operator in graph.operators for index in operator.outputs)]
     found = {int(i): (0.0, 0.0) for i in results if graph.tensors[i].type == schema.TensorType.FLOAT32}
-    for values_of in _runs(content, samples):
+    for values_of in _runs(content, samples, found):
         for index, (low, high) in found.items():
             values = values_of(index)
             found[index] = min(low, float(values.min(initial=0))), max(high, float(values.max(initial=0)))
     return found
 
 
-def _runs(content: bytes, samples: Sequence[Sample]) -> Iterator[Callable[[int], np.ndarray]]:
-    """For each sample a function of a tensor's index, which gives its values."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+def _runs(
+    content: bytes, samples: Sequence[Sample], tensors: Collection[int]
+) -> Iterator[Callable[[int], np.ndarray]]:
+    """For each sample a function of the index of one of the tensors, which gives its values."""
+    from ai_edge_litert.interpreter import Interpreter
 
-    # The delegate does not keep intermediate results.
-    run = Interpreter(
-        model_content=content,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        experimental_preserve_all_tensors=True,
-    )
-    places = {
-        entry.name.decode(): entry.tensorIndex
-        for entry in flatfile.read_model(content).signatureDefs[0].inputs
-    }
+    # The runtime keeps inputs and outputs only.
+    model = flatfile.read_model(content)
+    graph = model.subgraphs[0]
+    known = {*map(int, graph.inputs), *map(int, graph.outputs)}
+    constant = {i for i in tensors if model.buffers[graph.tensors[i].buffer].data is not None}
+    graph.outputs = np.array([*graph.outputs, *sorted({*tensors} - known - constant)], np.int32)
+    run = Interpreter(model_content=flatfile.write_model(model))
+    places = {entry.name.decode(): entry.tensorIndex for entry in model.signatureDefs[0].inputs}
     shapes: dict[str, tuple[int, ...]] = {}
     for sample in samples:
         if shapes != {name: values.shape for name, values in sample.items()}:
@@ -210,13 +234,15 @@ def _runs(content: bytes, samples: Sequence[Sample]) -> Iterator[Callable[[int],
         yield run.get_tensor
 
 
-def _some(positions: np.ndarray, count: int = _POSITIONS) -> np.ndarray:
-    """At most 2 * `count` of the positions, evenly spaced."""
-    return positions[:: max(1, len(positions) // count)]
+def _drawn(count: int, most: int | None, random: np.random.Generator | None) -> np.ndarray:
+    """At most so many of the numbers from 0 to `count`."""
+    if random is None or most is None or most >= count:
+        return np.arange(count)
+    return random.choice(count, most, replace=False, shuffle=False)
 
 
 def _windows(values: np.ndarray, size: Sequence[int], options) -> np.ndarray:
-    """The windows [positions, height * width, C] that a convolution reads from a map [H, W, C]."""
+    """The windows [rows, columns, height, width, C] that a convolution reads from a map [H, W, C], a view."""
     strides = (options.strideH, options.strideW)
     dilations = (options.dilationHFactor, options.dilationWFactor)
     spans = [(length - 1) * dilation + 1 for length, dilation in zip(size, dilations, strict=True)]
@@ -228,8 +254,7 @@ def _windows(values: np.ndarray, size: Sequence[int], options) -> np.ndarray:
         values = np.pad(values, [*((pad // 2, pad - pad // 2) for pad in missing), (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(values, spans, axis=(0, 1))
     windows = windows[:: strides[0], :: strides[1], :, :: dilations[0], :: dilations[1]]
-    windows = windows.transpose(0, 1, 3, 4, 2)  # rows, columns, height, width, C
-    return windows.reshape(-1, windows.shape[2] * windows.shape[3], values.shape[-1])
+    return windows.transpose(0, 1, 3, 4, 2)
 
 
 def _spread_windows(values: np.ndarray, size: Sequence[int], options) -> np.ndarray:
@@ -242,5 +267,4 @@ def _spread_windows(values: np.ndarray, size: Sequence[int], options) -> np.ndar
     # SAME padding only cuts off some of these positions at the edges.
     spread = np.pad(spread, [*((length - 1, length - 1) for length in size), (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(spread, size, axis=(0, 1))
-    windows = windows[..., ::-1, ::-1].transpose(0, 1, 3, 4, 2)
-    return windows.reshape(-1, size[0] * size[1], channels)
+    return windows[..., ::-1, ::-1].transpose(0, 1, 3, 4, 2)

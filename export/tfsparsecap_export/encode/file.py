@@ -81,12 +81,13 @@ def encode_file(
     sparse.separate_shapes(model)
     sparse.separate_roles(model)
 
-    slimmed: dict[bytes, Source] = {}
+    # Weights without some hidden units -> source and non-zero weights of the whole weight.
+    slimmed: dict[bytes, tuple[Source, int]] = {}
 
     def source_of(weight):
         unknown = Source(weight.name, weight.values.size)
         key = content_key(weight.values)
-        return slimmed.get(key) or (sources or {}).get(key, unknown)
+        return slimmed[key][0] if key in slimmed else (sources or {}).get(key, unknown)
 
     def format_of(weight):
         is_kept = format in formats.INT8_FORMATS and layer_name(source_of(weight).name) in keep_float
@@ -99,9 +100,11 @@ def encode_file(
             return formats.expected_costs(layers, [format_of(layer.weight) for layer in layers], costs)
 
         while (hidden := hidden_units.worth_removing(model, costs_of)) is not None:
-            before = [source_of(weight) for weight in (hidden.first, hidden.second)]
-            for source, weight in zip(before, hidden_units.remove(model, hidden), strict=True):
-                slimmed[content_key(weight)] = source
+            for before, after in zip(
+                (hidden.first, hidden.second), hidden_units.remove(model, hidden), strict=True
+            ):
+                nonzeros = slimmed.get(content_key(before.values), (None, np.count_nonzero(before.values)))[1]
+                slimmed[content_key(after)] = source_of(before), nonzeros
     # Buffer of each part of a split weight -> its columns without padding, what was done, and its source.
     split = {}
     for weight in sparse.find_weights(model):
@@ -147,22 +150,23 @@ def encode_file(
         source = source_of(weight)
         columns, how, whole = split.get(weight.buffer, (weight.shape[-1], "", source))
         wholes.append(whole)
-        reports.append(
-            LayerReport(
-                name=source.name,
-                role=weight.role,
-                shape=(*weight.shape[:-1], columns),
-                pattern=formats.pattern_name(layer.pattern),
-                weights=source.weights
-                if source in slimmed.values()
-                else min(source.weights, weight.values.size // weight.shape[-1] * columns),
-                nonzeros=layer.pattern.nonzeros if source.weights else 0,
-                encoding=encoding,
-                bytes=size,
-                expected_ms=formats.expected_ms(layer, encoding, words, costs),
-                reason=choice.reason + how + (_SLIMMED if source in slimmed.values() else ""),
-            )
+        report = LayerReport(
+            name=source.name,
+            role=weight.role,
+            shape=(*weight.shape[:-1], columns),
+            pattern=formats.pattern_name(layer.pattern),
+            weights=min(source.weights, weight.values.size // weight.shape[-1] * columns),
+            nonzeros=layer.pattern.nonzeros if source.weights else 0,
+            encoding=encoding,
+            bytes=size,
+            expected_ms=formats.expected_ms(layer, encoding, words, costs),
+            reason=choice.reason + how,
         )
+        found = slimmed.get(content_key(weight.values))
+        if found is not None:
+            whole_weight = {"weights": found[0].weights, "nonzeros": found[1]}
+            report = dataclasses.replace(report, **whole_weight, reason=report.reason + _SLIMMED)
+        reports.append(report)
     sparse.rewrite(model, changes)
     stored = [np.ascontiguousarray(model.buffers[weight.buffer].data) for weight in weights]
     reports = _counted_once(reports, wholes, stored)

@@ -22,9 +22,6 @@ from tfsparsecap_export.samples import Sample
 SMALL_LAYER = 16384
 #: Versions of DEQUANTIZE for float16 and for int8 with one scale per channel.
 _FLOAT16_VERSION, _INT8_VERSION = 3, 5
-#: The first version of FULLY_CONNECTED that quantizes its inputs with a zero point. TFLite 2.16.1 refuses 12,
-#: which the converter sets for one scale per output, but computes it.
-_MULTIPLIED_VERSION = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,9 +125,9 @@ def round_layers(
         if moments is None:
             values, scales = round_to_nearest(matrix)
         else:
+            covariance = moments - mean[:, :, None] * mean[:, None, :]
             # The difference of float32 sums may be slightly negative.
-            noise = 1e-6 * np.einsum("gii->g", moments)[:, None, None] * np.eye(moments.shape[-1])
-            covariance = moments - mean[:, :, None] * mean[:, None, :] + noise
+            np.einsum("gii->gi", covariance)[:] += 1e-6 * np.einsum("gii->g", moments)[:, None]
             values, scales = round_weights(matrix, moments if layer.bias is None else covariance)
             variance = float(((matrix @ covariance) * matrix).sum())
             gain = float(np.square(matrix, dtype=np.float64).sum()) / variance if variance > 0 else 0.0
@@ -249,7 +246,7 @@ def _multiply(model: schema.ModelT, layer: Layer, encoded: Encoded) -> None:
     graph.tensors[weight].buffer = flatfile.add_buffer(model, encoded.values)
     inputs = [int(operator.inputs[0]), weight, *operator.inputs[2:]]
     product = flatfile.new_operator(
-        model, schema.BuiltinOperator.FULLY_CONNECTED, _MULTIPLIED_VERSION, inputs, operator.outputs
+        model, schema.BuiltinOperator.FULLY_CONNECTED, sparse.INT8_OPERATOR_VERSION, inputs, operator.outputs
     )
     options = product.builtinOptions
     options.fusedActivationFunction = operator.builtinOptions.fusedActivationFunction

@@ -10,8 +10,7 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 pytestmark = pytest.mark.slow
 
 
-def test_the_inputs_of_a_layer_times_its_weights_are_its_outputs(mixed_network, monkeypatch):
-    monkeypatch.setattr(calibration, "_POSITIONS", 10**6)
+def test_the_inputs_of_a_layer_times_its_weights_are_its_outputs(mixed_network):
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     float32, _, inputs = mixed_network
@@ -71,3 +70,21 @@ def test_statistics_of_a_batch_are_those_of_its_examples(monkeypatch):
     ((same_mean, same_moments),) = calibration.statistics(float32, layers, batches)
     np.testing.assert_allclose(same_mean, mean, rtol=1e-6)
     np.testing.assert_allclose(same_moments, moments, rtol=1e-5, atol=1e-6)
+
+
+def test_few_positions_of_large_maps_have_similar_statistics(monkeypatch):
+    model = keras.Sequential([keras.Input((40, 40, 3)), keras.layers.Conv2D(4, 3), keras.layers.Dense(2)])
+    float32, name = graph.model_graph(model), model.inputs[0].name
+    random = np.random.default_rng(0)
+    mixed = random.normal(size=(3, 3))
+    samples = [{name: np.float32(random.normal(1, 1, (1, 40, 40, 3)) @ mixed)} for _ in range(4)]
+    layers = list(calibration.find_layers(flatfile.read_model(float32)))
+    every = list(calibration.statistics(float32, layers, samples))
+    monkeypatch.setattr(calibration, "_LEAST_POSITIONS", 1000)
+    drawn, same = (list(calibration.statistics(float32, layers, samples)) for _ in range(2))
+    for (mean, moments), (other, others), (_, repeated) in zip(every, drawn, same, strict=True):
+        assert moments.dtype == np.float32
+        np.testing.assert_array_equal(others, repeated)
+        assert not np.array_equal(moments, others)
+        np.testing.assert_allclose(other, mean, atol=0.2 * np.sqrt(moments.max()))
+        np.testing.assert_allclose(others, moments, atol=0.2 * moments.max())

@@ -10,7 +10,6 @@ from tfsparsecap_export.encode.file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.measure import one_operator
 
-
 #: Taken before tests change them.
 ARM64 = of_target("arm64")
 

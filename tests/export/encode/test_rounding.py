@@ -59,6 +59,33 @@ def test_groups_are_independent_of_each_other(correlated):
     np.testing.assert_array_equal(scales[1], alone_scales[0])
 
 
+def reference(weights, covariance):
+    """GPTQ as in its paper, with the inverse of the covariance, in float64."""
+    scales = np.abs(weights).max(axis=1).astype(np.float32) / np.float32(127)
+    damped = covariance + 0.01 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    order = np.argsort(-np.diag(covariance))
+    upper = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
+    remaining, values = weights[:, order].copy(), np.zeros(weights.shape)
+    for i, place in enumerate(order):
+        values[:, place] = np.clip(np.round(remaining[:, i] / scales), -127, 127)
+        error = (remaining[:, i] - values[:, place] * scales) / upper[i, i]
+        remaining[:, i:] -= error[:, None] * upper[i, i:]
+    return values
+
+
+def test_many_inputs_are_rounded_as_with_the_inverse_of_the_covariance():
+    random = np.random.default_rng(3)
+    inputs = random.normal(size=(900, 40)) @ random.normal(size=(40, 300)) + random.normal(size=(900, 300))
+    weights = random.normal(size=(1, 7, 300))
+    covariance = inputs.T @ inputs / len(inputs)
+    values, scales = round_weights(weights, covariance[None])
+    expected = reference(weights[0], covariance)
+    assert (values[0] == expected).mean() > 0.95  # a float32 sum near a half is rounded either way
+    assert output_error(weights, inputs, values, scales) == pytest.approx(
+        output_error(weights, inputs, expected[None], scales), rel=0.05
+    )
+
+
 def test_inputs_that_never_vary_and_outputs_without_weights_are_rounded_too():
     values, scales = round_weights(np.array([[[0.5, -0.25], [0, 0]]]), np.zeros((1, 2, 2)))
     np.testing.assert_allclose(values * scales[..., None], [[[0.5, -0.25], [0, 0]]], atol=0.01)
@@ -71,3 +98,11 @@ def test_a_covariance_of_rounding_noise_rounds_to_the_nearest_values():
     assert np.linalg.eigvalsh(noise).min() < 0
     values, scales = round_weights(weights, noise)
     np.testing.assert_allclose(values * scales[..., None], weights, atol=0.6 * scales.max())
+
+
+def test_one_of_many_groups_may_be_rounding_noise(correlated):
+    weights, inputs = correlated
+    covariance = inputs.T @ inputs / len(inputs)
+    noise = np.random.default_rng(0).normal(0, 1e-7, covariance.shape)
+    values, _ = round_weights(np.repeat(weights, 2, axis=0), np.stack([noise + noise.T, covariance]))
+    np.testing.assert_array_equal(values[1:], round_weights(weights, covariance[None])[0])

@@ -1,5 +1,7 @@
 """Files whose outputs differ from the Keras model's are rejected."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tfsparsecap_export.convert import graph
 from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.verify import expected
 from tfsparsecap_export.verify import outputs as verify
 
 from tfsparsecap.errors import InputError
@@ -190,6 +193,34 @@ def test_masks_do_not_hide_differences(mask, int8):
     dense.kernel.assign(-dense.kernel)
     with pytest.raises(verify.OutputsDiffer, match=r"by 200.0% of the largest output"):
         verify.verify_outputs(model_call(model), content, samples, all_float=not int8)
+
+
+def test_outputs_of_the_model_are_computed_once(classifier):
+    model, content = classifier
+    called, call = [], model_call(model)
+
+    def counted(tensors):
+        called.append(tensors)
+        return call(tensors)
+
+    outputs = verify.ExpectedOutputs(counted)
+    random = np.random.default_rng(0)
+    samples = [{"x": random.normal(0, 3, (1, 4)).astype(np.float32)} for _ in range(10)]
+    first = verify.verify_outputs(outputs, content, samples, all_float=True)
+    again = verify.verify_outputs(outputs, content, samples, all_float=True, source="photographs")
+    assert again == dataclasses.replace(first, source="photographs")
+    other = verify.verify_outputs(outputs, content, samples, all_float=False)
+    assert len(called) == 2  # the first time, and when it is compiled
+    assert other == verify.verify_outputs(call, content, samples, all_float=False)
+
+
+def test_large_outputs_are_computed_again(classifier, monkeypatch):
+    model, content = classifier
+    monkeypatch.setattr(expected, "_MOST_KEPT", 0)
+    outputs = verify.ExpectedOutputs(model_call(model))
+    samples = [{"x": np.full((1, 4), number, np.float32)} for number in range(3)]
+    assert verify.verify_outputs(outputs, content, samples, all_float=True).error < 1e-3
+    assert verify.verify_outputs(outputs, content, samples, all_float=False).error < 1e-3
 
 
 def test_a_file_that_fails_is_refused(classifier, monkeypatch):
