@@ -5,9 +5,12 @@ channels removed), and exported three times: dense float32, dense int8, and `aut
 not depend on the values of the weights. The three files of a model take turns on one thread; compare within a
 row. Models that are written to FOLDER once are not written again. Takes about fifteen minutes.
 
-example:
+examples:
   python -m benchmarks.model_kinds kinds --target x86_64
       files for this machine's processor instead of phones
+  python -m benchmarks.model_kinds kinds --count
+      instead of times, instructions of TFLite 2.16.1's arm64 library under qemu; needs what the tests of the
+      Android library need (tests/runtimes)
 """
 
 import argparse
@@ -135,32 +138,50 @@ def write_files(kind: Kind, paths: Sequence[Path], target: str) -> None:
         export_model(model, path, format, target=target, **options)
 
 
-def measure(kinds: Sequence[str], folder: Path, runs: int, target: str) -> list[tuple[str, list]]:
-    """The figures of the three files of each kind, `tfsparsecap_export.measure.timing.Measurement`."""
+def measure(kinds: Sequence[str], options: argparse.Namespace) -> list[tuple[str, list[int], list[float]]]:
+    """For each kind the bytes of its files, and their milliseconds or millions of instructions."""
     from tfsparsecap_export.measure import timing
     from tqdm import tqdm
 
     found = []
     for name in tqdm(kinds, disable=None, leave=False):
-        paths = [folder / f"{target}-{list(KINDS).index(name)}-{format}.tflite" for format in FORMATS]
+        number, folder = list(KINDS).index(name), options.folder
+        paths = [folder / f"{options.target}-{number}-{format}.tflite" for format in FORMATS]
         if not all(path.exists() for path in paths):
-            write_files(KINDS[name], paths, target)
-        found.append((name, timing.measure(paths, timing.samples(paths, count=4), runs=runs)))
+            write_files(KINDS[name], paths, options.target)
+        samples = timing.samples(paths, count=4)
+        if options.count:
+            from tests.runtimes import tflite_2_16
+
+            values = samples[0].values()
+            given = [dict(zip(timing.same_inputs([path]), values, strict=True)) for path in paths]
+            cost = [tflite_2_16.instructions(*each) / 1e6 for each in zip(paths, given, strict=True)]
+        else:
+            cost = [result.ms for result in timing.measure(paths, samples, runs=options.runs)]
+        found.append((name, [path.stat().st_size for path in paths], cost))
     return found
 
 
-def print_table(found: Sequence[tuple[str, list]]) -> None:
+def print_table(found: Sequence[tuple[str, list[int], list[float]]], unit: str) -> None:
     """Prints a row for each kind of model."""
     from rich.console import Console
     from tfsparsecap_export.tables import new_table
 
-    columns = [">MB: float32", ">int8", ">auto", ">ms: float32", ">int8", ">auto", ">x float32", ">x int8"]
-    table = new_table("medians of runs in turns, one thread", "model", *columns)
-    for name, results in found:
-        *_, int8, auto = results
-        cells = [f"{result.bytes / 1e6:.2f}" for result in results]
-        cells += [f"{result.ms:.2f}" for result in results]
-        table.add_row(name, *cells, f"{auto.speedup:.1f}", f"{int8.ms / auto.ms:.1f}")
+    columns = [
+        ">MB: float32",
+        ">int8",
+        ">auto",
+        f">{unit}: float32",
+        ">int8",
+        ">auto",
+        ">x float32",
+        ">x int8",
+    ]
+    table = new_table("one thread", "model", *columns)
+    for name, sizes, costs in found:
+        dense, int8, auto = costs
+        cells = [*(f"{size / 1e6:.2f}" for size in sizes), *(f"{cost:.2f}" for cost in costs)]
+        table.add_row(name, *cells, f"{dense / auto:.1f}", f"{int8 / auto:.1f}")
     Console().print(table)
 
 
@@ -171,6 +192,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help="default: all"
     )
     options.add_argument("--target", default="arm64", help="of the export: arm64 or x86_64 (default: arm64)")
+    options.add_argument("--count", action="store_true", help="count instructions on arm64")
     options.add_argument("--runs", type=int, default=60, metavar="N", help="runs of each file (default: 60)")
     return options.parse_args(argv)
 
@@ -180,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = _arguments(argv)
     make_folder(options.folder)
     start_tensorflow()
-    print_table(measure(options.kinds, options.folder, options.runs, options.target))
+    print_table(measure(options.kinds, options), "million" if options.count else "ms")
 
 
 if __name__ == "__main__":
