@@ -157,8 +157,9 @@ def export_model(
         progress("converting")
         dense = job.convert()
         sources = graph.weight_sources(model)
-        options: dict[str, Any] = {"words": job.words, "sources": sources, "costs": costs}
-        encode_weights = functools.partial(encode_file, format=format, **options)
+        encode_weights = functools.partial(
+            encode_file, format=format, words=job.words, sources=sources, costs=costs
+        )
         kept: Sequence[str] = ()
         if keep_float:
             layers = encode_weights(dense, format="dense")[1]
@@ -203,7 +204,7 @@ def export_model(
             is_rounded = all_float and rounded != "nothing" and format != "dense"
             tie = outputs.ROUNDED_TIE if is_rounded else outputs.TIE
             try:
-                common = {"all_float": all_float, "tie": tie, "source": sample_source}
+                common: dict[str, Any] = {"all_float": all_float, "tie": tie, "source": sample_source}
                 verification = job.verify(content, samples, **common)
                 break
             except outputs.Differs:

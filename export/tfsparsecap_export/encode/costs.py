@@ -112,12 +112,13 @@ class Costs:
             >>> round(TARGETS["arm64"].product("csr", rows=3, outputs=512, inputs=512, stored=13_000))
             111585
         """
-        kernel = {
+        kernels: dict[str, Dense | Sparse] = {
             encodings.INT8: self.int8,
             encodings.CSR: self.csr,
             encodings.BLOCK4: self.block4,
             encodings.BLOCK16: self.block16,
-        }.get(encoding, self.dense)
+        }
+        kernel = kernels.get(encoding, self.dense)
         if isinstance(kernel, Sparse):
             cost = kernel.product(rows, outputs, inputs, stored)
         else:

@@ -103,7 +103,8 @@ def encode_file(
             for before, after in zip(
                 (hidden.first, hidden.second), hidden_units.remove(model, hidden), strict=True
             ):
-                nonzeros = slimmed.get(content_key(before.values), (None, np.count_nonzero(before.values)))[1]
+                known = slimmed.get(content_key(before.values))
+                nonzeros = known[1] if known else int(np.count_nonzero(before.values))
                 slimmed[content_key(after)] = source_of(before), nonzeros
     # Buffer of each part of a split weight -> its columns without padding, what was done, and its source.
     split = {}
@@ -164,8 +165,8 @@ def encode_file(
         )
         found = slimmed.get(content_key(weight.values))
         if found is not None:
-            whole_weight = {"weights": found[0].weights, "nonzeros": found[1]}
-            report = dataclasses.replace(report, **whole_weight, reason=report.reason + _SLIMMED)
+            reason = report.reason + _SLIMMED
+            report = dataclasses.replace(report, weights=found[0].weights, nonzeros=found[1], reason=reason)
         reports.append(report)
     sparse.rewrite(model, changes)
     stored = [np.ascontiguousarray(model.buffers[weight.buffer].data) for weight in weights]

@@ -98,7 +98,8 @@ def find(model: schema.ModelT, weights: list[Weight]) -> list[Hidden]:
             first = by_use.get(Use(number, position, 1))
             if first is None or operator.builtinOptions.fusedActivationFunction not in _FUSED:
                 continue
-            between, tensor = [], int(operator.outputs[0])
+            between: list[schema.OperatorT] = []
+            tensor = int(operator.outputs[0])
             while len(readers.get(tensor, [])) == 1 and tensor not in graph.outputs:
                 ((reader, place),) = readers[tensor]
                 following = graph.operators[reader]
@@ -155,9 +156,10 @@ def remove(model: schema.ModelT, hidden: Hidden) -> list[np.ndarray]:
         tensor = graph.tensors[int(operator.inputs[1])]
         tensor.buffer = flatfile.add_buffer(model, weight.values)
         tensor.shape = np.array(weight.shape, np.int32)
-    if bias >= 0:
+    of_first = _constant(model, graph, bias) if bias >= 0 else None
+    if of_first is not None:
         inputs = np.array(first.inputs, np.int32)
-        inputs[2] = flatfile.add_constant(model, graph, _constant(model, graph, bias)[hidden.kept], "bias")
+        inputs[2] = flatfile.add_constant(model, graph, of_first[hidden.kept], "bias")
         first.inputs = inputs
     total = hidden.bias + hidden.contribution[:, ~hidden.kept].sum(axis=1)
     folded = flatfile.add_constant(model, graph, total.astype(np.float32), "bias")
@@ -173,25 +175,25 @@ def remove(model: schema.ModelT, hidden: Hidden) -> list[np.ndarray]:
 
 def _hidden(model, graph, first, second, operator, following, between) -> Hidden | None:
     """What can be removed between two layers, or None."""
-    biases = [int(each.inputs[2]) if len(each.inputs) > 2 else -1 for each in (operator, following)]
-    if any(bias >= 0 and _constant(model, graph, bias) is None for bias in biases):
-        return None
-    of_first, of_second = (
-        np.zeros(len(weight.values), np.float32) if bias < 0 else _constant(model, graph, bias)
-        for weight, bias in zip((first, second), biases, strict=True)
-    )
+    biases = []
+    for weight, each in ((first, operator), (second, following)):
+        index = int(each.inputs[2]) if len(each.inputs) > 2 else -1
+        values = np.zeros(len(weight.values), np.float32) if index < 0 else _constant(model, graph, index)
+        if values is None:
+            return None
+        biases.append(values)
     constant = ~first.values.any(axis=1)
     removed = constant | ~second.values.any(axis=0)
     if removed.all():
         removed[0] = False
     if not removed.any():
         return None
-    values = _FUSED[operator.builtinOptions.fusedActivationFunction](of_first.astype(np.float64))
+    values = _FUSED[operator.builtinOptions.fusedActivationFunction](biases[0].astype(np.float64))
     for each in between:
         values = _ELEMENTWISE[flatfile.builtin_name(model, each)](values, each)
     contribution = second.values * np.where(constant, values, 0.0)
     return Hidden(
-        graph, first, second, (operator, following), tuple(between), ~removed, of_second, contribution
+        graph, first, second, (operator, following), tuple(between), ~removed, biases[1], contribution
     )
 
 

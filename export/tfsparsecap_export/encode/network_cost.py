@@ -2,6 +2,7 @@
 
 import math
 import mmap
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def expected_ms(content: bytes | mmap.mmap, costs: Costs, words: int = 1, *, int
 def _nanoseconds(
     model: schema.ModelT, graph: schema.SubGraphT, operator, name: str, costs: Costs, int8: bool
 ) -> float:
-    tensors = [graph.tensors[int(i)] if i >= 0 else None for i in operator.inputs]
+    tensors: list[Any] = [graph.tensors[int(i)] if i >= 0 else None for i in operator.inputs]
     result = graph.tensors[int(operator.outputs[0])] if len(operator.outputs) else None
     if result is None or not tensors or tensors[0] is None:
         return costs.call * costs.nanoseconds
@@ -68,7 +69,7 @@ def _nanoseconds(
         multiply_adds = elements * int(first.shape[-1])
         units = multiply_adds * (costs.convolution_int8 if is_int8 else costs.convolution)
     elif name == "DEPTHWISE_CONV_2D":
-        per_output = math.prod(map(int, tensors[1].shape[1:3]))
+        per_output = math.prod(int(size) for size in tensors[1].shape[1:3])
         units = elements * per_output * (costs.depthwise_int8 if is_int8 or int8 else costs.depthwise)
     elif name in ("CONV_2D", "TRANSPOSE_CONV"):
         filters = tensors[1].shape

@@ -131,10 +131,11 @@ def measure(
             bar.update()
     results: list[Measurement] = []
     costs = TARGETS.get({"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine()))
-    expected = []
-    for path, counts in zip(paths, steps, strict=True):
-        words = round(statistics.mean(counts)) if counts else 1
-        expected.append(costs and expected_ms(flatfile.map_file(path), costs, words))
+    expected: list[float] = []
+    if costs is not None:
+        for path, counts in zip(paths, steps, strict=True):
+            words = round(statistics.mean(counts)) if counts else 1
+            expected.append(max(1e-9, expected_ms(flatfile.map_file(path), costs, words)))
     for path, runs_ms, counts, mine, probed in zip(paths, times, steps, outputs, probes, strict=True):
         size, ms = path.stat().st_size, statistics.median(runs_ms)
         reference = results[0] if results else None
@@ -147,7 +148,7 @@ def measure(
                 fastest_ms=min(runs_ms),
                 slowest_ms=max(runs_ms),
                 speedup=reference.ms / ms if reference else 1.0,
-                expected=expected[0] / max(expected[len(results)], 1e-9) if costs else None,
+                expected=expected[0] / expected[len(results)] if expected else None,
                 size_ratio=reference.bytes / size if reference else 1.0,
                 words=statistics.mean(counts) if counts else None,
                 ms_a_word=_ms_per_step(runs_ms, counts),
