@@ -46,9 +46,9 @@ def test_sparse_models_are_sparse_and_smaller(models):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "cider"), [("sparse", 0.56), ("small", 0.44)])
+@pytest.mark.parametrize(("name", "cider"), [("sparse", 0.60), ("small", 0.52)])
 def test_captions_are_as_good_as_the_readme_says(name, cider, models, shared):
-    """On every fifth test photograph; the README's scores on all 1000 are 0.604 and 0.487."""
+    """On every fifth test photograph; the README's scores on all 1000 are 0.648 and 0.565."""
     data = flickr.load(shared / "data" / "flickr8k")
     part = CaptionData("part", data.split("test")[::5])
     captioner = TFLiteCaptioner(models / f"{name}.tflite")

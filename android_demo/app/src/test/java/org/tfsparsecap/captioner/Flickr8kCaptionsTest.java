@@ -66,7 +66,7 @@ public class Flickr8kCaptionsTest {
     int equal = PHOTOS - different.size();
     System.out.printf("MEASURED captions of %s equal to Python's: %d of %d%s%n", model, equal, PHOTOS, errors);
     different.forEach(System.out::println);
-    assertTrue(model + ", equal: " + equal + ": " + different, 20 * equal >= 17 * PHOTOS);
+    assertTrue(model + ", equal: " + equal + ": " + different, 5 * equal >= 4 * PHOTOS);
   }
 
   /** Compares pixels with a file that contains the bytes of all images in order. */
