@@ -32,7 +32,12 @@ def test_the_grid_is_measured_printed_and_written(monkeypatch, capsys, tmp_path)
 @pytest.mark.slow
 def test_instructions_of_the_phones_kernels_are_counted():
     tflite_2_16.require("arm64")
-    (one, four) = kernel_costs.measure("arm64", [(64, 128)], [1, 4], [0.9])
+    try:
+        (one, four) = kernel_costs.measure("arm64", [(64, 128)], [1, 4], [0.9])
+    except tflite_2_16.RuntimeFailure as error:
+        if "plugin" not in str(error):
+            raise
+        pytest.skip(f"this qemu does not load the plugin that counts instructions: {error}")
     assert 5_000 < one.blocks < four.blocks < 200_000
     assert (one.blocks, one.dense) == tuple(
         getattr(kernel_costs.measure("arm64", [(64, 128)], [1], [0.9])[0], name)

@@ -21,7 +21,7 @@ def test_rows_show_what_layers_cost():
     computed, stored = (line for line in lines if line[0] == "digits")
     assert computed == ["digits", "784x10, 10", "7,850", "7,840", "0.1%", "15.7 k", "15.7 k"]
     # 4 and 2 bytes per weight; COO 20, CSR 8 and 11 offsets, both plus biases; int8 plus a scale.
-    assert stored[:6] == ["digits", "31.4 kB", "15.7 kB", "157 kB", "62.8 kB", "7.88 kB"]
+    assert stored[:6] == ["digits", "31.4 kB", "15.7 kB", "157 kB", "62.8 kB", "7.92 kB"]
     assert ["all weights", "", *computed[2:]] in lines
     assert any(line[0] == "prunable weights" and line[2] == "7,840" for line in lines)
     for heading in ("float16", "COO", "CSR", "int8 blocks", "gzip", "bzip2", "FLOPs left", "sparsity"):

@@ -1,4 +1,4 @@
-/* A plugin of qemu 7.2 and later that counts the instructions of a program and prints their number at its end.
+/* A plugin of qemu 7 and 8 that counts the instructions of a program and prints their number at its end.
 
    The declarations are those of qemu-plugin.h, version 1, which Debian's packages do not contain. */
 #include <inttypes.h>

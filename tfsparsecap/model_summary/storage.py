@@ -94,8 +94,8 @@ def stored_bytes(
           one.
         - `int8_blocks`: what `tfsparsecap-export` stores: the non-zero blocks of 16 inputs of an output in
           int8, their positions in the smallest integer type that fits, and a scale (12 bytes) per output; or
-          all weights in int8 with one scale, if that is smaller. Tables have one scale and the best of blocks
-          of 1, 4 and 16. Convolutions have all weights or the non-zero ones, and a scale per output.
+          all weights in int8, with the same scales, if that is smaller. Tables have one scale and the best of
+          blocks of 1, 4 and 16. Convolutions have all weights or the non-zero ones, and a scale per output.
 
         Tensors with one axis stay float32 in `coo` and `csr`, as in published checkpoints; tensors of fewer
         than 2048 weights stay float32 in `int8_blocks`.
@@ -146,7 +146,7 @@ def _by_output(weight: np.ndarray, inputs: int | None) -> np.ndarray:
 
 def _int8_bytes(rows: np.ndarray, kind: str) -> int:
     """Bytes of dense int8 or int8 blocks, whichever is smaller."""
-    dense = _INT8 * rows.size + SCALE_BYTES
+    dense = _INT8 * rows.size + SCALE_BYTES * (len(rows) if kind == MATRIX else 1)
     pattern = Pattern.of(rows)
     if kind == MATRIX:
         return min(dense, pattern.sparse_bytes(_BLOCK, _INT8) + SCALE_BYTES * len(rows))
