@@ -53,6 +53,7 @@ ORDER = [
     "tfsparsecap_export.flatbuffer",
     "tfsparsecap_export.tables",
     "tfsparsecap_export.convert",
+    "tfsparsecap_export.progress",
     "tfsparsecap_export.samples",
     "tfsparsecap_export.encode",
     "tfsparsecap_export.write",

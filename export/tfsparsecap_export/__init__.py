@@ -11,6 +11,7 @@ _MODULES = {
     "check_exportable": "check",
     "export_model": "exporter",
     "model_latency": "measure.model_latency",
+    "prune_to_latency": "latency_budget",
 }
 __all__ = list(_MODULES)
 

@@ -207,6 +207,7 @@ def export(argv: Sequence[str] | None = None) -> None:
 
 def _export(options: argparse.Namespace, output: Path):
     from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from tfsparsecap.models.captioner import Captioner
     from tfsparsecap.settings.decoding import Decoding
@@ -214,8 +215,16 @@ def _export(options: argparse.Namespace, output: Path):
     from tfsparsecap_export.runs import load_run, validation_samples
     from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples
 
-    with Console(stderr=True).status("loading the model") as status:
-        shared = {"keep_float": options.keep_float, "target": options.target, "progress": status.update}
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def progress(text: str, share: float | None = None) -> None:
+            bar.update(task, description=text, total=None if share is None else 1, completed=share or 0)
+
+        progress("loading the model")
+        shared = {"keep_float": options.keep_float, "target": options.target, "progress": progress}
         loaded = load_run(options.tflite)
         model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
         if not isinstance(model, Captioner):
@@ -246,7 +255,7 @@ def _export(options: argparse.Namespace, output: Path):
             max_length = (config.data.max_length if config else model.max_length) or 20
         else:  # in words, of which the last one is the end token
             max_length = (options.max_length - 1) * (tokenizer.digits if tokenizer else 1) + 1
-        status.update("reading validation images")
+        progress("reading validation images")
         validation, source = validation_samples(loaded, inputs, max(options.validation, options.samples))
         samples: Sequence[Sample] = synthetic_samples(inputs, options.samples)
         if validation is not None:

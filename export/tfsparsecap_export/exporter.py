@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import DEFAULT_TARGET, Costs, of_target
 from tfsparsecap_export.encode.file import LayerReport, encode_file
+from tfsparsecap_export.progress import Progress, silent
 from tfsparsecap_export.report import ExportReport, Speedup
 from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs, quality
@@ -87,7 +88,7 @@ def export_model(
     validation: CaptionedSamples | None = None,
     keep_float: Iterable[str] = (),
     target: str = DEFAULT_TARGET,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> ExportReport:
     """Writes a Keras model as a .tflite file, each layer in the encoding that suits its zeros.
 
@@ -118,7 +119,8 @@ def export_model(
             `"activations"` (of a convolutional network).
         target: the processor for which encodings are chosen, "arm64" (phones) or "x86_64"; see
             `encode.costs.TARGETS`. The file runs on both.
-        progress: called with a short description of the current step.
+        progress: called with a short description of the current step, and the share of it that is done, from
+            0 to 1 (None if it is not known).
 
     Returns:
         How each layer is stored, and the result of the comparison.
@@ -154,7 +156,7 @@ def export_model(
     with graph.float32_computation(model):
         graph.check_weights(model)
         outputs.check_deterministic(job.called, samples[0])
-        progress("converting")
+        progress("converting", None)
         dense = job.convert()
         sources = graph.weight_sources(model)
         encode_weights = functools.partial(
@@ -167,10 +169,8 @@ def export_model(
             kept = quality.matching_layers(keep_float, [*job.int8_parts, *names])
         calibrated, int8 = job.calibration(given, validation), {}
         if calibrated and format in formats.INT8_FORMATS and job.int8_parts[0] not in kept:
-            progress("rounding weights to int8")
-            int8 = job.convert_to_int8(
-                calibration.some(calibrated), content=dense, format=format, keep_float=kept, sources=sources
-            )
+            options = {"format": format, "keep_float": kept, "sources": sources, "progress": progress}
+            int8 = job.convert_to_int8(calibration.some(calibrated), content=dense, **options)
 
         def encode(kept: Sequence[str], rounded: str = "all") -> tuple[bytes, list[LayerReport]]:
             """The file in which some layers stay float, and the reports on its constants."""
@@ -182,7 +182,7 @@ def export_model(
         if validation is not None and isinstance(job, _CaptionerJob):
             measured = quality.choose_float_layers(encode, dense, validation, kept, progress)
             kept = measured.kept_float if measured is not None else kept
-        progress("comparing the file with the Keras model")
+        progress("comparing the file with the Keras model", None)
         refused: list[str] = []
         if int8 and isinstance(job, _ModelJob):
             chosen, refused = int8_network.choose(
@@ -217,8 +217,7 @@ def export_model(
         notes.append(job.no_calibration)
     confidence = None
     if validation is not None and isinstance(job, _CaptionerJob):
-        progress("calibrating the confidence")
-        confidence = quality.calibrate_confidence(content, validation, job.end_id)
+        confidence = quality.calibrate_confidence(content, validation, job.end_id, progress)
     speedup = Speedup.of(content, dense, costs, job.words)
     report = ExportReport(
         path, 0, format, job.words, tuple(layers), verification, speedup, tuple(notes), measured, confidence
@@ -321,6 +320,7 @@ class _CaptionerJob:
             [{"image": sample["image"]} for sample in samples],
             costs=self._costs,
             activations=int8_encoder.ACTIVATIONS not in options["keep_float"],
+            progress=options["progress"],
             keep_zeros=options["format"] == "dense-int8",
         )
         self.notes += notes

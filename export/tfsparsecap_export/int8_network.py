@@ -8,6 +8,7 @@ from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.progress import Progress, silent
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify import outputs
 
@@ -75,6 +76,7 @@ def encoders(
     costs: Costs,
     activations: bool,
     keep_zeros: bool,
+    progress: Progress = silent,
 ) -> tuple[dict[str, Network], list[str]]:
     """A captioner with each of the int8 networks that may take the place of its encoder.
 
@@ -84,13 +86,14 @@ def encoders(
         costs: costs of the target's kernels.
         activations: whether activations may become int8.
         keep_zeros: whether to store zeros in any case.
+        progress: see `Progress`.
 
     Returns:
         By name for `keep_float`: first the network with int8 activations, if it is faster, then that with
         int8 weights; and notes for the user.
     """
     notes = int8_weights.note_on_shared(encoder)
-    rounded = int8_weights.round_layers(encoder, images)
+    rounded = int8_weights.round_layers(encoder, images, progress=progress)
     options: dict[str, Any] = {"samples": len(images), "keep_zeros": keep_zeros, "multiplied": True}
     found = {int8_encoder.NAME: int8_weights.store_weights(encoder, rounded, **options)}
     if activations:

@@ -441,3 +441,14 @@ def test_a_full_disk_leaves_the_old_file(
         cached_export(blocks_captioner, path, **export_options)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["captioner.tflite"]
+
+
+def test_progress_says_which_share_of_a_step_is_done(tmp_path):
+    keras.utils.set_random_seed(0)
+    layers = [keras.Input((8, 8, 3)), *(keras.layers.Conv2D(16, 3) for _ in range(2))]
+    network, seen = keras.Sequential([*layers, keras.layers.GlobalAveragePooling2D()]), []
+    samples = np.random.default_rng(0).random((4, 8, 8, 3), np.float32)
+    export_model(network, tmp_path / "a.tflite", samples=samples, progress=lambda *step: seen.append(step))
+    rounding = "rounding the weights of 2 layers to int8"
+    assert [step for step in seen if step[0] == rounding] == [(rounding, 0.0), (rounding, 0.5)]
+    assert ("converting", None) in seen

@@ -302,3 +302,16 @@ def test_a_list_with_a_wrong_value_is_named():
     for value, message in (("[4,0]", r"model\.encoder_heads\.1 .* is 0"), ("many", "should be a list")):
         with pytest.raises(InputError, match=message):
             load_config(None, ["model.kind=transformer", f"model.encoder_heads={value}"])
+
+
+def test_another_pruning_method_replaces_the_options_of_the_configurations():
+    given = ["pruning.method=frozen", "pruning.block_shape=[4,1]"]
+    pruning = load_config("configs/everyday_small.yaml", given).pruning
+    assert (pruning.method, pruning.sparsity, pruning.block_shape, pruning.options) == (
+        "frozen",
+        0.95,
+        (4, 1),
+        {},
+    )
+    kept = load_config("configs/everyday_small.yaml", ["pruning.method=supermask"]).pruning
+    assert kept.options == {"begin": 0.1, "end": 0.6, "minimum_density": 0.02}

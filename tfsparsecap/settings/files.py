@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.files import check_input_file
 from tfsparsecap.settings.plain_yaml import EVALUATION_ERRORS, check_plain
-from tfsparsecap.settings.schema import MODELS, Config
+from tfsparsecap.settings.schema import MODELS, Config, Pruning
 from tfsparsecap.settings.texts import Dumper, value_as_yaml, with_quoted_texts
 
 # Maximum size of a settings file in bytes: YAML takes quadratic time for nested brackets.
@@ -171,7 +171,7 @@ def _merged(below: Any, above: Any) -> Any:
     """Settings overridden by others.
 
     With another captioner, only the encoder's settings are kept; with another encoder, only whether it is
-    trained.
+    trained; with another pruning method, all but the options of the method.
     """
     kinds = [OmegaConf.select(settings, "model.kind") for settings in (below, above)]
     if kinds[1] not in (None, kinds[0] or "soft_attention") and OmegaConf.is_dict(below.get("model")):
@@ -180,6 +180,10 @@ def _merged(below: Any, above: Any) -> Any:
     if networks[1] not in (None, networks[0] or "mobilenet_v1") and OmegaConf.select(below, "model.encoder"):
         kept = below.model.encoder
         below.model.encoder = {name: kept[name] for name in ("trainable",) if name in kept}
+    methods = [OmegaConf.select(settings, "pruning.method") for settings in (below, above)]
+    if methods[1] not in (None, methods[0] or "supermask") and OmegaConf.select(below, "pruning"):
+        kept = below.pruning
+        below.pruning = {name: kept[name] for name in Pruning.model_fields if name in kept}
     return OmegaConf.merge(below, above)
 
 

@@ -16,6 +16,7 @@ from tfsparsecap_export.encode.rounding import round_to_nearest, round_weights
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, schema
+from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 
 #: Layers with fewer weights become float16: they are a small part of the file and cause half of the error.
@@ -59,6 +60,7 @@ def round_network(
     format: str,
     keep_float: Sequence[str] = (),
     sources: dict[bytes, Source] | None = None,
+    progress: Progress = silent,
 ) -> dict[int, Rounded]:
     """Rounds the layers of a convolutional network that a format does not store better.
 
@@ -66,7 +68,7 @@ def round_network(
     encodings of dense layers.
 
     Args:
-        content, samples, sources: as of `round_layers`.
+        content, samples, sources, progress: as of `round_layers`.
         format: one of `formats.INT8_FORMATS`.
         keep_float: names of dense layers that stay float.
 
@@ -83,7 +85,7 @@ def round_network(
         pattern = formats.pattern_name(Pattern.of(layer.weights))
         return format == "auto" and pattern == "dense" and name not in keep_float
 
-    return round_layers(content, samples, selected=selected, sources=sources)
+    return round_layers(content, samples, selected=selected, sources=sources, progress=progress)
 
 
 def round_layers(
@@ -92,6 +94,7 @@ def round_layers(
     *,
     selected: Callable[[Layer, str], bool] = lambda layer, name: True,
     sources: dict[bytes, Source] | None = None,
+    progress: Progress = silent,
 ) -> dict[int, Rounded]:
     """Rounds weights for the activations of the given samples, see `round_weights`.
 
@@ -102,6 +105,7 @@ def round_layers(
         samples: inputs by name, from which the covariances of the inputs of each layer are computed.
         sources: the Keras weights of constants, from `graph.weight_sources`.
         selected: tells from a layer and the name of its weights whether to round it.
+        progress: see `Progress`.
 
     Returns:
         By position among `find_layers`.
@@ -120,7 +124,8 @@ def round_layers(
             chosen.append((position, layer, source))
     rounded: dict[int, Rounded] = {}
     found = statistics(content, [layer for _, layer, _ in chosen], samples)
-    for (position, layer, source), (mean, moments) in zip(chosen, found, strict=True):
+    steps = counted(progress, f"rounding the weights of {len(chosen)} layers to int8", chosen)
+    for (position, layer, source), (mean, moments) in zip(steps, found, strict=True):
         gain, matrix = 0.0, layer.matrix
         if moments is None:
             values, scales = round_to_nearest(matrix)

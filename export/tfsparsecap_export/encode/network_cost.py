@@ -26,7 +26,9 @@ _REDUCTIONS |= {"QUANTIZE": 1.5, "ARG_MAX": 2.0, "TOPK_V2": 3.0}
 _CALLS = ("WHILE", "IF", "CALL_ONCE")
 
 
-def expected_ms(content: bytes | mmap.mmap, costs: Costs, words: int = 1, *, int8: bool = False) -> float:
+def expected_ms(
+    content: bytes | mmap.mmap, costs: Costs, words: int = 1, *, int8: bool = False, zeros: float = 0.0
+) -> float:
     """Milliseconds that one run of a file is expected to take.
 
     Axes of any size count as 1, and the branches of a condition all count.
@@ -36,6 +38,7 @@ def expected_ms(content: bytes | mmap.mmap, costs: Costs, words: int = 1, *, int
         costs: costs of the target's kernels.
         words: number of runs of the bodies of loops.
         int8: whether products and convolutions with float32 weights count as int8, with dense weights.
+        zeros: share of zeros that int8 products are assumed to have, in blocks, where blocks are faster.
     """
     model = flatfile.read_model(content)
     looped = flatfile.looped_subgraphs(model)
@@ -49,13 +52,13 @@ def expected_ms(content: bytes | mmap.mmap, costs: Costs, words: int = 1, *, int
             if name in ("DENSIFY", "DEQUANTIZE") and int(operator.inputs[0]) in constant:
                 constant.update(map(int, operator.outputs))  # done once, when the file is loaded
             elif name not in _CALLS:
-                each = _nanoseconds(model, graph, operator, name, costs, int8)
+                each = _nanoseconds(model, graph, operator, name, costs, int8, zeros)
                 total += each * (words if number in looped else 1)
     return total / 1e6
 
 
 def _nanoseconds(
-    model: schema.ModelT, graph: schema.SubGraphT, operator, name: str, costs: Costs, int8: bool
+    model: schema.ModelT, graph: schema.SubGraphT, operator, name: str, costs: Costs, int8: bool, zeros: float
 ) -> float:
     tensors: list[Any] = [graph.tensors[int(i)] if i >= 0 else None for i in operator.inputs]
     result = graph.tensors[int(operator.outputs[0])] if len(operator.outputs) else None
@@ -64,7 +67,7 @@ def _nanoseconds(
     first, elements = tensors[0], _size(result)
     is_int8 = first.type == schema.TensorType.INT8
     if name == "FULLY_CONNECTED" and not is_int8:
-        return _product(model, tensors[1], elements, costs, int8)
+        return _product(model, tensors[1], elements, costs, int8, zeros)
     if name in ("FULLY_CONNECTED", "BATCH_MATMUL"):
         multiply_adds = elements * int(first.shape[-1])
         units = multiply_adds * (costs.convolution_int8 if is_int8 else costs.convolution)
@@ -85,7 +88,7 @@ def _nanoseconds(
     return (costs.call + units) * costs.nanoseconds
 
 
-def _product(model: schema.ModelT, weights, elements: int, costs: Costs, int8: bool) -> float:
+def _product(model: schema.ModelT, weights, elements: int, costs: Costs, int8: bool, zeros: float) -> float:
     """Nanoseconds of a FULLY_CONNECTED with float inputs."""
     outputs, inputs = map(int, weights.shape)
     encoding, stored = encodings.DENSE, 0
@@ -96,8 +99,12 @@ def _product(model: schema.ModelT, weights, elements: int, costs: Costs, int8: b
         encoding = encodings.BLOCK16 if is_int8 else encodings.BLOCK4 if blocks else encodings.CSR
     elif is_int8 or (int8 and outputs * inputs >= SMALLEST_ENCODED):
         encoding = encodings.INT8
-    rows = max(1, elements // outputs)
-    return costs.product(encoding, rows=rows, outputs=outputs, inputs=inputs, stored=stored)
+    size: dict[str, int] = {"rows": max(1, elements // outputs), "outputs": outputs, "inputs": inputs}
+    cost = costs.product(encoding, **size, stored=stored)
+    if zeros and encoding == encodings.INT8:
+        stored = round((1 - zeros) * outputs * inputs)
+        cost = min(cost, costs.product(encodings.BLOCK16, **size, stored=stored))
+    return cost
 
 
 def _size(tensor) -> int:

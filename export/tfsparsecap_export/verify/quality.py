@@ -11,6 +11,7 @@ from tfsparsecap.inference.confidence import Calibration, caption_length, is_goo
 from tfsparsecap.search_options import FUNCTION_WORDS
 from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.file import LayerReport, layer_name
+from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 
 #: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
@@ -82,7 +83,7 @@ class Quality:
         return {**known, "kept_float": list(self.kept_float)}
 
 
-def best_captions(content: bytes, samples: Sequence[Sample]) -> Iterator[tuple[np.ndarray, float, float]]:
+def best_captions(content: bytes, samples: Iterable[Sample]) -> Iterator[tuple[np.ndarray, float, float]]:
     """The best captions of a captioner's .tflite file.
 
     Yields:
@@ -97,7 +98,9 @@ def best_captions(content: bytes, samples: Sequence[Sample]) -> Iterator[tuple[n
         yield outputs["token_ids"][0], float(outputs["scores"][0]), likeliest
 
 
-def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: int) -> Calibration:
+def calibrate_confidence(
+    content: bytes, validation: CaptionedSamples, end_id: int, progress: Progress = silent
+) -> Calibration:
     """Fits the confidence of a captioner's .tflite file to its captions of validation images.
 
     Captions of drawn images, one for `PHOTOGRAPHS_PER_DRAWN` photographs, count as not good, so that the
@@ -105,7 +108,8 @@ def calibrate_confidence(content: bytes, validation: CaptionedSamples, end_id: i
     """
     scores, lengths, good, likeliest = [], [], [], []
     drawn = _drawn_images(validation.samples)
-    found = best_captions(content, [*validation.samples, *drawn])
+    text = f"calibrating the confidence on {len(validation.samples)} images"
+    found = best_captions(content, counted(progress, text, [*validation.samples, *drawn]))
     expected = [*validation.references, *([()] * len(drawn))]
     for (token_ids, score, object_), references in zip(found, expected, strict=True):
         scores.append(score)
@@ -134,11 +138,13 @@ def _drawn_images(samples: Sequence[Sample]) -> list[Sample]:
     return drawn
 
 
-def ciders(content: bytes, validation: CaptionedSamples) -> np.ndarray:
+def ciders(
+    content: bytes, validation: CaptionedSamples, progress: Progress = silent, text: str = "captioning"
+) -> np.ndarray:
     """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
     from tfsparsecap.metrics.scores import cider_of_images  # models without captions do without it
 
-    found = best_captions(content, validation.samples)
+    found = best_captions(content, counted(progress, text, validation.samples))
     captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(found)}
     return cider_of_images(dict(enumerate(validation.references)), captions)
 
@@ -148,7 +154,7 @@ def choose_float_layers(
     float_content: bytes,
     validation: CaptionedSamples,
     keep_float: Sequence[str] = (),
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = silent,
 ) -> Quality | None:
     """Finds the layers that must stay float so that int8 does not cost too much, see `Quality.too_much`.
 
@@ -160,7 +166,7 @@ def choose_float_layers(
         float_content: the same model with all weights float32.
         validation: images with reference captions.
         keep_float: layers to keep float in any case.
-        progress: called with a short status text.
+        progress: see `Progress`.
 
     Returns:
         The CIDEr of the file, or None if it has no int8 layers.
@@ -181,19 +187,16 @@ def choose_float_layers(
         cider_of_images(references, dict.fromkeys(references, ""))
     except InputError as error:
         return Quality(images, None, None, kept_float=kept, not_computed=str(error))
-    progress(f"captioning {images} validation images, float32")
-    of_float = ciders(float_content, validation)
-    progress(f"captioning {images} validation images, int8")
-    quality = Quality.measure(of_float, ciders(content, validation), kept)
+    text = f"captioning {images} validation images,"
+    of_float = ciders(float_content, validation, progress, f"{text} float32")
+    quality = Quality.measure(of_float, ciders(content, validation, progress, f"{text} int8"), kept)
     while quality.too_much and (int8_layers := _int8_layers(layers)):
         trials = []
         for number, name in enumerate(int8_layers, 1):
-            progress(
-                f"int8 costs {quality.loss:.1%} of the CIDEr: trying {name} as float"
-                f" ({number} of {len(int8_layers)})"
-            )
             content, others = encode((*kept, name))
-            trials.append((Quality.measure(of_float, ciders(content, validation), (*kept, name)), others))
+            text = f"int8 costs {quality.loss:.1%}: {name} as float ({number} of {len(int8_layers)})"
+            scores = ciders(content, validation, progress, text)
+            trials.append((Quality.measure(of_float, scores, (*kept, name)), others))
         quality, layers = min(trials, key=lambda trial: trial[0].loss)
         kept = quality.kept_float
     return quality
