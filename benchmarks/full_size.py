@@ -90,7 +90,8 @@ def set_random_zeros(model, sparsity: float, block: int, rng: np.random.Generato
 def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     """Creates one of `CAPTIONERS` with random weights and exports it with the plain search."""
     import keras
-    from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
+    from tfsparsecap_export.export_captioner import CaptionOptions, caption_inputs
+    from tfsparsecap_export.exporter import export_model
     from tfsparsecap_export.samples import synthetic_samples
     from tfsparsecap_export.verify.quality import CaptionedSamples
 

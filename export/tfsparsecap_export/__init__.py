@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 _MODULES = {
-    "CaptionOptions": "exporter",
+    "CaptionOptions": "export_captioner",
     "ExportReport": "report",
     "FORMATS": "encode.formats",
     "LayerReport": "encode.file",

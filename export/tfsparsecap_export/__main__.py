@@ -211,7 +211,8 @@ def _export(options: argparse.Namespace, output: Path):
 
     from tfsparsecap.models.captioner import Captioner
     from tfsparsecap.settings.decoding import Decoding
-    from tfsparsecap_export.exporter import CaptionOptions, caption_inputs, export_model
+    from tfsparsecap_export.export_captioner import CaptionOptions, caption_inputs
+    from tfsparsecap_export.exporter import export_model
     from tfsparsecap_export.runs import load_run, validation_samples
     from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples
 

@@ -15,8 +15,6 @@ examples:
       on synthetic inputs
   python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --images photographs/ --runs 100
       on photographs, with captions of realistic length
-  python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --plot sizes.png
-      also plot size against latency
   python -m tfsparsecap_export.benchmark sparse.tflite --profile
       the time of each layer
 """
@@ -69,21 +67,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--inputs", type=int, default=16, metavar="N", help="number of synthetic inputs (default: 16)"
     )
     options.add_argument("--profile", action="store_true", help="show the time of each operation")
-    options.add_argument(
-        "--plot", type=Path, metavar="FILE", help="plot size against latency to a .png, .svg or .pdf file"
-    )
     options.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return options.parse_args(argv)
-
-
-def _check(options: argparse.Namespace) -> None:
-    """Raises InputError if arguments do not fit together, before anything is loaded."""
-    if not options.files:
-        raise InputError("no file is given: give .tflite files, the reference first")
-    if options.plot:
-        from tfsparsecap_export.measure.plot import check_path
-
-        check_path(options.plot)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -93,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         InputError: an argument or a file cannot be used; see `timing.measure`.
     """
     options = _arguments(argv)
-    _check(options)
+    if not options.files:
+        raise InputError("no file is given: give .tflite files, the reference first")
     start_tensorflow()
     from tfsparsecap_export.measure import timing
 
@@ -106,10 +92,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
             runs = min(options.runs, _PROFILED_RUNS)
             profiles = [profile(path, samples, threads=options.threads, runs=runs) for path in options.files]
-        if options.plot:
-            from tfsparsecap_export.measure.plot import size_against_latency
-
-            size_against_latency(results, options.plot)
     if options.json:
         entries = [dataclasses.asdict(result) for result in results]
         for entry, of_file in zip(entries, profiles or [], strict=False):
@@ -120,14 +102,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     _print_table(results, options)
     for path, result, of_file in zip(options.files, results, profiles or [], strict=False):
         _print_profile(path, result.ms, of_file)
-    if options.plot:
-        print(f"Size against latency: {options.plot}")
 
 
 def _print_table(results: list["Measurement"], options: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from tfsparsecap_export.measure.plot import short_names
     from tfsparsecap_export.tables import new_table
 
     console = Console()
@@ -149,7 +128,7 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     columns["captions" if captions else "difference"] = _comparison
     title = f"median of {options.runs} runs in turns, {options.threads} CPU thread(s)"
     table = new_table(title, "file", *(f">{name}" for name in columns))
-    for name, result in zip(short_names(results), results, strict=True):
+    for name, result in zip(_short_names(results), results, strict=True):
         cells = [cell(result) for cell in columns.values()]
         table.add_row(name, *cells[:-1], "" if result is results[0] else cells[-1])
     console.print(table)
@@ -160,6 +139,17 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     )
     memory = "memory: MB that a process grows by when it loads and runs the file."
     console.print(f"expected: speed-up by the cost model. {memory} {last}")
+
+
+def _short_names(results: list["Measurement"]) -> list[str]:
+    """The files' names, with as many parent folders as make them different."""
+    paths = [Path(result.path) for result in results]
+    parts = 1
+    while parts < max(len(path.parts) for path in paths):
+        if len({path.parts[-parts:] for path in paths}) == len(set(paths)):
+            break
+        parts += 1
+    return [str(Path(*path.parts[-parts:])) for path in paths]
 
 
 def _comparison(result: "Measurement") -> str:

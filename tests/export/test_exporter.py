@@ -7,8 +7,9 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import FORMATS, CaptionOptions, export_model, exporter
+from tfsparsecap_export import FORMATS, CaptionOptions, export_model
 from tfsparsecap_export.encode import encodings
+from tfsparsecap_export.verify import outputs
 
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
@@ -365,16 +366,16 @@ def test_mixed_precision_is_exported_in_float32_and_restored(tmp_path):
 def test_rounding_that_changes_captions_is_reduced(
     rejected, note, tmp_path, monkeypatch, unstructured_captioner, export_options, cached_export
 ):
-    original = exporter.outputs.verify_captions
+    original = outputs.verify_captions
     calls = []
 
     def different_at_first(*args, **kwargs):
         calls.append(kwargs)
         if len(calls) <= rejected:
-            raise exporter.outputs.CaptionsDiffer("differ")
+            raise outputs.CaptionsDiffer("differ")
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(exporter.outputs, "verify_captions", different_at_first)
+    monkeypatch.setattr(outputs, "verify_captions", different_at_first)
     report = cached_export(unstructured_captioner, tmp_path / "a.tflite", "fast", **export_options)
     float16 = {layer.role for layer in report.layers if "float16" in layer.encoding}
     assert float16 <= ({"convolution"} if rejected == 1 else set())

@@ -4,12 +4,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export import contents_tables, export_model, exporter, int8_network
+from tfsparsecap_export import contents_tables, export_model, int8_network
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.flatbuffer.model_file import builtin_name, read_model, schema
+from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 
 from tfsparsecap.decoding import Decoder
@@ -270,11 +271,11 @@ def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
 @pytest.mark.slow
 def test_int8_that_changes_outputs_too_much_is_refused(network, tmp_path, monkeypatch, cached_export):
     model, samples = network
-    monkeypatch.setattr(exporter.outputs, "INT8_RMS_ERROR", 1e-6)
+    monkeypatch.setattr(outputs, "INT8_RMS_ERROR", 1e-6)
     report = cached_export(model, tmp_path / "a.tflite", samples=samples)
     assert encodings_of(report) == [encodings.FLOAT16, encodings.FLOAT16, encodings.SPARSE16]
     assert "Convolutions stay float: int8 changes outputs by" in report.notes[0]
-    monkeypatch.setattr(exporter.outputs, "ROUNDED_OUTPUT_ERROR", 1e-9)
+    monkeypatch.setattr(outputs, "ROUNDED_OUTPUT_ERROR", 1e-9)
     report = cached_export(model, tmp_path / "a.tflite", samples=samples)
     assert encodings_of(report) == [encodings.DENSE, encodings.DENSE, encodings.SPARSE32]
     assert "Rounding weights to float16 changed outputs" in report.notes[1]

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from tfsparsecap_export import FORMATS, exporter
+from tfsparsecap_export import FORMATS
 from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_activations, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.export_captioner import caption_inputs
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.models import SoftAttention
@@ -110,7 +111,9 @@ def formats_files(blocks_captioner, unstructured_captioner, dense_graph, samples
         for format in FORMATS
         for content, _ in [
             encode_file(
-                dense_graph(captioner, exporter.caption_inputs(captioner), beam), format, words=MAX_LENGTH
+                dense_graph(captioner, caption_inputs(captioner), beam),
+                format,
+                words=MAX_LENGTH,
             )
         ]
     ]
@@ -119,7 +122,7 @@ def formats_files(blocks_captioner, unstructured_captioner, dense_graph, samples
 @pytest.fixture(scope="module")
 def encodings_files(blocks_captioner, dense_graph, samples):
     """Every encoding of layers and tables, read inside the loop over the words."""
-    dense = dense_graph(blocks_captioner, exporter.caption_inputs(blocks_captioner), BEAM)
+    dense = dense_graph(blocks_captioner, caption_inputs(blocks_captioner), BEAM)
     tolerances = {encodings.INT8: DENSE_INT8, encodings.BLOCK16: INT8}
     layers = [
         File(encoding, rewritten(dense, encoding), samples[:4], tolerances.get(encoding, FLOAT))
@@ -140,7 +143,7 @@ def padded_files(dense_graph):
         80, cell="gru", embedding_size=20, rnn_size=72, attention_size=40, feature_size=24
     )
     prune(captioner, 8)
-    dense = dense_graph(captioner, exporter.caption_inputs(captioner, {"features": (5, 24)}), BEAM)
+    dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 24)}), BEAM)
     content, layers = encode_file(dense, "auto", words=MAX_LENGTH)
     assert any("padded" in layer.reason for layer in layers)
     return [File("padded", content, random_features(5, 24), INT8)]
@@ -172,7 +175,7 @@ def ordered_files(dense_graph):
         prune(captioner, block, kept=0.06)
         captioner.output_layer.kernel.assign(captioner.output_layer.kernel * 4)
         for beam in (1, BEAM):
-            dense = dense_graph(captioner, exporter.caption_inputs(captioner, {"features": (5, 32)}), beam)
+            dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 32)}), beam)
             content, _ = encode_file(dense, format, words=MAX_LENGTH, costs=free)
             orders = [order.size for order in permutations(content)]
             assert orders == [600]
@@ -182,7 +185,7 @@ def ordered_files(dense_graph):
 
 @pytest.fixture(scope="module")
 def int8_encoder_files(blocks_captioner, dense_graph, samples):
-    image = exporter.caption_inputs(blocks_captioner)["image"]
+    image = caption_inputs(blocks_captioner)["image"]
     encoder = graph.encoder_graph(blocks_captioner, image)
     rounded = int8_weights.round_layers(encoder, samples)
     activations, _ = int8_activations.quantize(int8_activations.prepare(encoder, rounded, samples))
@@ -199,7 +202,7 @@ def int8_encoder_files(blocks_captioner, dense_graph, samples):
 def search_files(blocks_captioner, vocabulary, samples):
     """The search for complete sentences; every second word is a function word."""
     rules = SearchRules(blocks_captioner, SearchOptions(function_words=vocabulary[4::2]), vocabulary)
-    inputs = exporter.caption_inputs(blocks_captioner)
+    inputs = caption_inputs(blocks_captioner)
     return [
         File(
             f"search {beam}",

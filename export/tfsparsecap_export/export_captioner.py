@@ -1,0 +1,275 @@
+"""The export of a captioner with the whole beam search: convert, encode, verify, write."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import atomic_write
+from tfsparsecap.inference.bundle import FORMAT_VERSION
+from tfsparsecap.models.captioner import UNKNOWN, Captioner
+from tfsparsecap.search_options import SearchOptions
+from tfsparsecap.search_rules import SearchRules
+from tfsparsecap_export import int8_network
+from tfsparsecap_export.convert import graph
+from tfsparsecap_export.encode import calibration, int8_encoder
+from tfsparsecap_export.report import ExportReport, Speedup
+from tfsparsecap_export.request import Encoded, Request, encode_and_verify, stays_float
+from tfsparsecap_export.verify import outputs, quality
+from tfsparsecap_export.verify.quality import CaptionedSamples
+from tfsparsecap_export.write import make_bundle, plain_description
+
+if TYPE_CHECKING:
+    from tfsparsecap.data.tokenizers import Tokenizer
+
+#: Number of words per caption for which expected milliseconds are reported.
+REPORTED_WORDS = 10
+_NO_IMAGES = "Without validation images the encoder stays float: give some to store it as int8."
+
+
+@dataclasses.dataclass(frozen=True)
+class CaptionOptions:
+    """Options for the export of a captioner.
+
+    Attributes:
+        beam: number of captions that beam search keeps and returns.
+        max_length: maximum number of tokens per caption, including the end token.
+        tokenizer: tokenizer that the captioner was trained with.
+        vocabulary: token strings in the order of their ids, if there is no tokenizer.
+        search: options of the search for complete sentences; None is the plain search.
+        description: additional entries of `captioner.json`, such as `trained_on` and `scores`, which are
+            those of the trained model, before rounding.
+        tolerance: fraction of the captions that may differ from the Keras model's. By default 0 for a file
+            with float weights only, and 1 for a file with int8 weights, whose scores are checked in any case.
+
+    Raises:
+        InputError: `tolerance` is not between 0 and 1, or JSON has no values such as in `description`.
+    """
+
+    beam: int = 3
+    max_length: int = 20
+    tokenizer: "Tokenizer | None" = None
+    vocabulary: list[str] | None = None
+    search: SearchOptions | None = dataclasses.field(default_factory=SearchOptions)
+    description: dict = dataclasses.field(default_factory=dict)
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and not 0 <= self.tolerance <= 1:
+            raise InputError(f"tolerance is {self.tolerance}: give a fraction from 0 to 1")
+        object.__setattr__(self, "description", plain_description(self.description))
+
+
+def export_captioner(
+    captioner: Captioner,
+    request: Request,
+    options: CaptionOptions,
+    shapes: dict[str, tuple[int, ...]] | None,
+    validation: CaptionedSamples | None,
+) -> ExportReport:
+    """Writes a captioner as a bundle: one graph with the whole beam search, vocabulary and description.
+
+    Args:
+        captioner: without gates.
+        shapes: see `caption_inputs`.
+        request, options, validation: see `export_model`.
+
+    Raises:
+        InputError: see `export_model`.
+    """
+    inputs, tokenizer = caption_inputs(captioner, shapes), options.tokenizer
+    known = tokenizer if tokenizer is not None else options.vocabulary
+    if known is not None and len(known) != captioner.vocabulary_size:
+        raise InputError(
+            f"the vocabulary has {len(known)} tokens, the model {captioner.vocabulary_size}:"
+            " give the vocabulary that the model was trained with"
+        )
+    rules = None if options.search is None else SearchRules(captioner, options.search, known)
+    words = min(REPORTED_WORDS * (tokenizer.digits if tokenizer else 1), options.max_length)
+    _, compared, source = request.comparison(inputs)
+    notes: list[str] = []
+    with graph.float32_computation(captioner):
+        graph.check_weights(captioner)
+        outputs.check_deterministic(captioner, compared[0])
+        request.progress("converting", None)
+        dense = _search_graph(captioner, inputs, options, rules)
+
+        encode_file = request.encoder(words, graph.weight_sources(captioner))
+        parts = int8_encoder.NAME, int8_encoder.ACTIVATIONS
+        kept = request.kept_layers(dense, encode_file, parts)
+        has_encoder = "image" in inputs and getattr(captioner, "encoder", None) is not None
+        images = calibration.some(validation.samples) if validation is not None and has_encoder else ()
+        encoders: dict[str, int8_network.Network] = {}
+        if images and request.is_int8 and int8_encoder.NAME not in kept:
+            encoders, notes = _int8_encoders(captioner, request, inputs, options, rules, images, kept)
+
+        def encode(kept: Sequence[str], rounded: str = "all") -> Encoded:
+            """The file in which some layers stay float."""
+            content, before = next(
+                (found for name, found in encoders.items() if name not in kept), (dense, [])
+            )
+            content, layers = encode_file(content, keep_float=kept, rounded=rounded)
+            return content, [*before, *layers]
+
+        measured = None
+        if validation is not None:
+            measured = quality.choose_float_layers(encode, dense, validation, kept, request.progress)
+            kept = measured.kept_float if measured is not None else kept
+        request.progress("comparing the file with the Keras model", None)
+        verify = functools.partial(
+            outputs.verify_captions,
+            captioner,
+            samples=compared,
+            beam=options.beam,
+            max_length=options.max_length,
+            rules=rules,
+            tolerance=options.tolerance,
+            source=source,
+        )
+        content, layers, verification, found = encode_and_verify(
+            functools.partial(encode, kept), verify, request.format, "a caption"
+        )
+    notes += found
+    if request.is_int8 and not images:
+        notes += stays_float(layers, _NO_IMAGES)
+    confidence = None
+    if validation is not None:
+        # With a tokenizer, the file returns word ids, even if the captioner predicts digits of words.
+        end_id = tokenizer.words.end_id if tokenizer is not None else captioner.end_id
+        confidence = quality.calibrate_confidence(content, validation, end_id, request.progress)
+    report = ExportReport(
+        request.path,
+        0,
+        request.format,
+        words,
+        tuple(layers),
+        verification,
+        Speedup.of(content, dense, request.costs, words),
+        tuple(notes),
+        measured,
+        confidence,
+    )
+    description = _description(captioner, options, inputs, rules, report)
+    vocabulary = tokenizer.vocabulary if tokenizer else options.vocabulary
+    content = make_bundle(content, description, vocabulary)
+    atomic_write(request.path, content)
+    return dataclasses.replace(report, bytes=len(content))
+
+
+def _search_graph(
+    captioner: Captioner,
+    inputs: dict[str, tf.TensorSpec],
+    options: CaptionOptions,
+    rules: SearchRules | None,
+) -> bytes:
+    """The dense file of a captioner and its search."""
+    tokenizer = options.tokenizer
+    to_words = tokenizer.to_words if tokenizer is not None and tokenizer.words is not tokenizer else None
+    return graph.caption_graph(captioner, inputs, options.beam, options.max_length, to_words, rules)
+
+
+def _int8_encoders(
+    captioner: Captioner,
+    request: Request,
+    inputs: dict[str, tf.TensorSpec],
+    options: CaptionOptions,
+    rules: SearchRules | None,
+    images: Sequence[dict],
+    kept: Sequence[str],
+) -> tuple[dict[str, int8_network.Network], list[str]]:
+    """The files with an int8 encoder, see `int8_network.encoders`."""
+    encoder = graph.encoder_graph(captioner, inputs["image"])
+    features = tf.TensorSpec(int8_encoder.output_shape(encoder), tf.float32, name="features")
+    others = {name: spec for name, spec in inputs.items() if name != "image"}
+    return int8_network.encoders(
+        encoder,
+        _search_graph(captioner, {"features": features, **others}, options, rules),
+        [{"image": sample["image"]} for sample in images],
+        costs=request.costs,
+        activations=int8_encoder.ACTIVATIONS not in kept,
+        keep_zeros=request.format == "dense-int8",
+        progress=request.progress,
+    )
+
+
+def _description(
+    captioner: Captioner,
+    options: CaptionOptions,
+    inputs: dict[str, tf.TensorSpec],
+    rules: SearchRules | None,
+    report: ExportReport,
+) -> dict[str, Any]:
+    """The content of `captioner.json`."""
+    tokenizer = options.tokenizer
+    kind = "image" if "image" in inputs else "features"
+    spec = inputs[kind]
+    special, unknown_id = (tokenizer.words, tokenizer.words.unknown_id) if tokenizer else (captioner, UNKNOWN)
+    length = options.max_length
+    words = tokenizer.to_words(tf.zeros([length], tf.int32)).shape[0] if tokenizer else length
+    return {
+        "format_version": FORMAT_VERSION,
+        "model": type(captioner).__name__,
+        "input": kind,
+        "input_shape": list(spec.shape),
+        "image_size": spec.shape[1] if kind == "image" else None,
+        "other_inputs": {name: list(x.shape) for name, x in inputs.items() if name != kind},
+        "beam": options.beam,
+        "max_length": words,
+        "max_tokens": length,
+        "vocabulary_size": len(tokenizer.words) if tokenizer else captioner.vocabulary_size,
+        "special_ids": {
+            "pad": special.pad_id,
+            "start": special.start_id,
+            "end": tokenizer.words.end_id if tokenizer is not None else captioner.end_id,
+        },
+        "unknown_id": unknown_id,
+        "search": rules and rules.description(),
+        "join": tokenizer.join if tokenizer else "words",
+        "objects": list(captioner.objects),
+        "sparsity": report.sparsity,
+        "export_format": report.format,
+        "verification": dataclasses.asdict(report.verification),
+        "int8": report.quality and report.quality.as_dict(),
+        "confidence": report.confidence and report.confidence.as_dict(),
+        **options.description,
+    }
+
+
+def caption_inputs(
+    captioner: Captioner, shapes: dict[str, tuple[int, ...]] | None = None
+) -> dict[str, tf.TensorSpec]:
+    """The inputs of a captioner's file.
+
+    Args:
+        captioner: the model.
+        shapes: shapes without the first axis: `{"image": (S, S, 3)}` or `{"features": (N, D)}`, and of the
+            additional inputs of the captioner (`captioner.input_names`), such as Up-Down's `"pooled": (D,)`.
+            By default the image size of the captioner's encoder.
+
+    Returns:
+        By name, all with batch size 1: an image uint8, a mask bool, the others float32.
+
+    Raises:
+        InputError: the shapes are unknown, or the captioner has no such input.
+    """
+    if shapes is None:
+        size = getattr(getattr(captioner, "encoder", None), "image_size", None)
+        if size is None:
+            raise InputError(
+                f'the input size of {captioner.name} is unknown: give inputs={{"features": (N, D)}}'
+                ' or inputs={"image": (S, S, 3)}'
+            )
+        shapes = {"image": (size, size, 3)}
+    images = ("image", "features", "frozen_features")
+    if shapes.keys() - set(captioner.input_names) or len(shapes.keys() & set(images)) != 1:
+        additional = [name for name in captioner.input_names if name not in images]
+        accepted = ", and ".join(["image or features", ", ".join(additional)]).removesuffix(", and ")
+        raise InputError(f"{captioner.name} takes {accepted}, not {' and '.join(shapes) or 'nothing'}")
+    dtypes = {"image": tf.uint8, "mask": tf.bool}
+    return {
+        name: tf.TensorSpec((1, *shape), dtypes.get(name, tf.float32), name=name)
+        for name, shape in shapes.items()
+    }
