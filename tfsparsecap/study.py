@@ -77,11 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = grid(study, given.config, given.runs, given.settings)
         folder = Path(given.runs) / study.name
         start_tensorflow()
-        from tfsparsecap.settings.checks import check_settings
-        from tfsparsecap.studies.runner import run_study
+        from tfsparsecap.studies.runner import check_runs, run_study
 
-        for one in runs:
-            check_settings(one.config)
+        check_runs(runs)
         if given.dry_run:
             print(f"{len(runs)} runs in {folder}:")
             for one in runs:
