@@ -91,15 +91,15 @@ def read_result(run: GridRun, study_folder: Path, with_encoder: bool = False) ->
     try:
         with folder.history.open(encoding="utf-8", newline="") as file:
             seconds = sum(float(row["seconds"]) for row in csv.DictReader(file))
-        found = json.loads(score_file.read_text(encoding="utf-8"))
+        content = json.loads(score_file.read_text(encoding="utf-8"))
         weights, nonzeros = (
-            int(found[name]) + (int(found.get(f"encoder_{name}", 0)) if with_encoder else 0)
+            int(content[name]) + (int(content.get(f"encoder_{name}", 0)) if with_encoder else 0)
             for name in ("weights", "nonzero_weights")
         )
-        if "tokenizer" in found:
+        if "tokenizer" in content:
             captions = json.loads((folder.path / "captions_test.json").read_text(encoding="utf-8"))
-            found |= scores_of(from_rows(captions))
-        scores = {name: float(found[name]) for name in SCORES if name in found}
+            content |= scores_of(from_rows(captions))
+        scores = {name: float(content[name]) for name in SCORES if name in content}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"cannot read the results in {folder.path} ({error!r}): evaluate the run again with"
