@@ -24,7 +24,7 @@ def shown(text: str, length: int = 200) -> str:
     """One line of text that matplotlib draws as it is, cut to a number of characters.
 
     Examples:
-        >>> print(shown("$x$ and more", 7))
+        >>> print(shown("$x$ and more", 6))
         \\$x\\$ a…
     """
     text = one_line(text)

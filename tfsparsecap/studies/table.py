@@ -153,8 +153,8 @@ def tables(results: Sequence[Result], title: str, score: str = "CIDEr") -> "list
 
     Examples:
         >>> runs = [Result("ORT", "SMP", 0.9, 1, {"CIDEr": 0.414}, 0.9, 100, 1000, 60.0, "runs/smp")]
-        >>> [list(column.cells) for column in tables(runs, "")[0].columns]
-        [['SMP'], ['41.4']]
+        >>> [str(cell) for column in tables(runs, "")[0].columns for cell in column.cells]
+        ['SMP', '41.4']
     """
     from rich.table import Table
     from rich.text import Text
