@@ -3,7 +3,7 @@
 import pytest
 import tensorflow_text
 
-from tfsparsecap.text import escaped, folded, one_line, percent, short_count, spaced
+from tfsparsecap.text import folded, one_line, percent, short_count, spaced
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,6 @@ def test_percentages_have_no_rounding_noise():
 
 def test_names_become_one_printable_line():
     assert one_line(" a\r\nb\x00\u2028c ") == "a b c"
-    assert escaped(" a\n|") == "a \\|"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,13 @@
 """python -m tfsparsecap.report: an HTML page that compares runs.
 
-Shows settings, scores side by side, test images with captions, training
-progression, layer-wise sparsity, distribution of the non-zero weights, exported files, and attention
-maps. The page is a single file without scripts and needs no network.
+Shows scores side by side, test images with captions and attention maps, values by epoch, and exported
+files. The page is a single file without scripts and needs no network.
 
 examples:
   python -m tfsparsecap.report runs/quickstart
       one run, in report.html
   python -m tfsparsecap.report runs/dense runs/smp --latency --output comparison.html
       two runs side by side, with the latency of their exported files
-  python -m tfsparsecap.report runs/smp --figures figures
-      also write the figures as .png and .svg
 """
 
 import argparse
@@ -19,7 +16,7 @@ from pathlib import Path
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, check_regular_file, make_folder
+from tfsparsecap.files import atomic_write, check_regular_file
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,7 +37,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="images of the gallery with attention maps (default: 3; 0: none)",
     )
     options.add_argument("--latency", action="store_true", help="measure the latency of exported files")
-    options.add_argument("--figures", metavar="FOLDER", help="also write the figures there, as .png and .svg")
     options.add_argument("--data", metavar="FOLDER", help="folder of the data, instead of data.folder")
     options.add_argument("--title", help="heading of the page")
     return options.parse_args(argv)
@@ -52,32 +48,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         InputError: a folder is not a run, a file in it is damaged, or the page cannot be written.
     """
-    given = arguments(argv)
-    output = Path(given.output)
+    options = arguments(argv)
+    output = Path(options.output)
     if not output.parent.is_dir():
         raise InputError(f"there is no folder {output.parent} for {output.name}: create it first")
     check_regular_file(output)
-    if given.images < 0 or given.attention < 0:
+    if options.images < 0 or options.attention < 0:
         raise InputError("--images and --attention are numbers of images: give 0 or more")
     start_tensorflow()
     from tfsparsecap.reports.page import make_page
     from tfsparsecap.reports.runs import read_runs
 
-    html, figures = make_page(
-        read_runs(given.runs),
-        title=given.title,
-        images=given.images,
-        attention=given.attention,
-        latency=given.latency,
-        data=given.data,
+    html = make_page(
+        read_runs(options.runs),
+        title=options.title,
+        images=options.images,
+        attention=options.attention,
+        latency=options.latency,
+        data=options.data,
     )
-    if given.figures:
-        folder = Path(given.figures)
-        make_folder(folder)
-        for figure in figures:
-            for suffix, content in figure.files.items():
-                atomic_write(folder / f"{figure.name}{suffix}", content)
-                print(f"written: {folder / figure.name}{suffix}")
     atomic_write(output, html)
     print(f"written: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 

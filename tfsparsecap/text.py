@@ -35,16 +35,6 @@ def one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
-def escaped(text: str) -> str:
-    """Escapes text so that Markdown displays it literally, even in a table.
-
-    Examples:
-        >>> print(escaped("SMP | 16x1"))
-        SMP \\| 16x1
-    """
-    return re.sub(r"([\\`*_{}\[\]<>#|~&$])", r"\\\1", one_line(text))
-
-
 def folded(text: str) -> str:
     """Text in which equal words are equal strings.
 

@@ -124,7 +124,7 @@ def _report(inputs: Inputs, folder: Path, damage: Formats) -> Prepared:
         if with_figures:
             report.main(argv)
             return
-        with mock.patch("tfsparsecap.reports.figures.progression", lambda runs: None):
+        with mock.patch("tfsparsecap.reports.page.curves", lambda runs: None):
             report.main(argv)
 
     return Prepared(read, "report", spoil)

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import tfsparsecap as sc
-from tfsparsecap.models import MobileNetV1Encoder
-from tfsparsecap.reports.attention import as_map, attention_weights, focus, has_attention
+from tfsparsecap.reports.attention import attention_weights, overlay
 
 TOKENS = np.array([[4, 7, 5, 2], [6, 6, 4, 8]], "int32")
 
@@ -59,30 +58,13 @@ def test_weights_equal_those_of_the_captioners_step(make, masked, monkeypatch):
         assert found[0, :, 5:].max() < 1e-6
 
 
-def test_only_captioners_with_an_encoder_have_attention_maps():
-    encoder = MobileNetV1Encoder(0.25, layer="conv_pw_3_relu", image_size=32, weights=None)
-    assert has_attention(sc.SoftAttention(9, encoder=encoder))
-    assert not has_attention(soft_attention())
-
-
-def test_a_square_number_of_regions_forms_a_map():
-    np.testing.assert_array_equal(as_map(np.arange(9)), [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
-    assert as_map(np.arange(8)) is None
-
-
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        ({(0, 0): 1.0}, "upper left"),
-        ({(6, 6): 1.0}, "lower right"),
-        ({(3, 3): 1.0}, "centre"),
-        ({(0, 3): 0.9, (6, 0): 0.1}, "upper centre"),
-        ({(3, 0): 0.5, (3, 1): 0.5}, "middle left"),
-        ({}, "the whole image"),
-    ],
-)
-def test_focus_of_a_map_in_words(cells, expected):
-    weights = np.full((7, 7), 1 / 49) if not cells else np.zeros((7, 7))
-    for place, weight in cells.items():
-        weights[place] = weight
-    assert focus(weights) == expected
+def test_overlay_is_brightest_where_the_weights_are_highest():
+    image = np.full((70, 70, 3), 100, "uint8")
+    weights = np.zeros((7, 7))
+    weights[1, 5] = 1.0
+    drawn = overlay(image, weights).astype(int).sum(-1)
+    row, column = np.unravel_index(drawn.argmax(), drawn.shape)
+    assert (row // 10, column // 10) == (1, 5)
+    assert drawn.shape == (70, 70) and np.ptp(drawn[40:]) == 0 and drawn.max() > 2 * drawn[40, 0]
+    even = overlay(image, np.full((7, 7), 1 / 49))
+    assert np.ptp(even.astype(int).sum(-1)) == 0

@@ -14,7 +14,7 @@ from PIL import Image
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.studies import runner as study_runner
-from tfsparsecap.studies.runner import check_data, read_result, run_study
+from tfsparsecap.studies.runner import check_data, check_runs, read_result, run_study
 from tfsparsecap.studies.study import Study, grid
 
 #: Replaces `python -m tfsparsecap.train`: writes the files of a run, and logs when it began and ended.
@@ -230,7 +230,43 @@ def test_data_is_checked_before_training(tmp_path):
     with pytest.raises(InputError, match="has no test split, on which a study"):
         check_data([config()])
     table.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n")
-    check_data([config()])
+    with pytest.raises(InputError, match="fewer than one batch of 32"):
+        check_data([config()])
+    check_data([config(**{"training.batch_size": 1})])
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "message"),
+    [
+        (
+            {"settings": {"pruning.method": "gradual"}},
+            {"settings": {"pruning.method": "lottery", "pruning.rounds": 0}},
+            r"run after-0\.8-s1: start_from: the run first-0\.8-s1 does not keep its initial weights.*"
+            r"set training\.keep_initial=true",
+        ),
+        (DENSE, {"settings": {"model.rnn_size": 7}}, "the run first-s1 has another captioner"),
+        (DENSE, {"settings": {"pruning.method": "frozen"}}, "the run first-s1 is not pruned"),
+        (
+            DENSE,
+            {"settings": {"data.max_length": 9}, "teacher": "First"},
+            "teacher: the run first-s1 has data",
+        ),
+        (DENSE, {"settings": {"pruning.begin": 2.0}}, r"run after-0\.8-s1: .*begin"),
+        ({"settings": {"data.kind": "pictures"}}, {}, r"run first-0\.8-s1: .*data\.kind"),
+    ],
+)
+def test_runs_that_would_fail_after_others_were_trained_are_errors(tmp_path, parent, child, message):
+    methods = {"First": parent, "After": {"start_from": "First", **child}}
+    if "teacher" in child:
+        del methods["After"]["start_from"]
+    with pytest.raises(InputError, match=message):
+        check_runs(runs_of(tmp_path, methods))
+
+
+def test_a_teacher_outside_the_study_must_be_finished(fake, tmp_path):
+    taught = runs_of(tmp_path, {"Dense": {"settings": {"pruning": None, "training.teacher": "nowhere/run"}}})
+    with pytest.raises(InputError, match="nowhere/run, which is not a finished run"):
+        run_study(taught, tmp_path / "runs" / "s", **quiet)
 
 
 def test_runs_with_other_settings_or_damaged_results_are_errors(fake, tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning.supermask_loss import paper_sparsity_weight
 from tfsparsecap.settings.build import make_captioner
-from tfsparsecap.settings.checks import check_settings
+from tfsparsecap.settings.files import load_config
+from tfsparsecap.studies.runner import check_runs
 from tfsparsecap.studies.study import Study, grid, load_study
 
 from .paper_values import ACORT, PUBLISHED_GRIDS, PUBLISHED_SETTINGS, WITHOUT_DENSE
@@ -212,12 +213,11 @@ def runs_of():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", STUDIES, ids=[file.stem for file in STUDIES])
-def test_configured_studies_are_valid(file, runs_of):
-    assert load_study(file).name == file.stem
-    for run in runs_of(file.stem):
-        check_settings(run.config)
-    assert len(runs_of(file.stem)) >= 4
+def test_no_configured_study_fails_because_of_its_settings(file, runs_of):
+    assert load_study(file).name == file.stem and len(runs_of(file.stem)) >= 4
+    check_runs(runs_of(file.stem))
 
 
 @pytest.mark.parametrize("name", PUBLISHED_GRIDS)
@@ -285,6 +285,18 @@ def test_weights_of_the_sparsity_loss_are_the_papers(name, weights, runs_of):
 )
 def test_ablations_of_smp_have_the_papers_values(name, key, values, runs_of):
     assert [run.config.pruning.options[key] for run in runs_of(name)] == values
+
+
+def test_encoders_of_photographs_see_224_pixels(runs_of):
+    files = [file for file in CONFIGURED.parent.rglob("*.yaml") if file not in STUDIES]
+    configs = {file.stem: load_config(file, FOLDER) for file in files}
+    configs |= {f"{file.stem}: {run.name}": run.config for file in STUDIES for run in runs_of(file.stem)}
+    sizes = {
+        name: config.model.encoder.image_size
+        for name, config in configs.items()
+        if config.data.kind != "scenes" and config.model.encoder is not None
+    }
+    assert len(sizes) > 100 and {name for name, size in sizes.items() if size < 224} == set()
 
 
 #: Parameters in millions, in the order of the tables.

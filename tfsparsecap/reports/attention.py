@@ -1,19 +1,15 @@
 """Attention maps: the image regions that a captioner attends to for each token."""
 
+from pathlib import Path
+
 import numpy as np
 from keras import ops
+from PIL import Image
 
+from tfsparsecap.data.images import read_image
+from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.models.captioner import Captioner, Inputs
-
-_ROWS, _COLUMNS = ("upper", "middle", "lower"), ("left", "centre", "right")
-# A map whose largest weight is less than this many times the mean has no clear focus.
-_MIN_PEAK = 1.5
-
-
-def has_attention(captioner: Captioner) -> bool:
-    """Whether `attention_weights` supports the captioner, and its regions form a grid over the image."""
-    return isinstance(captioner, AdditiveAttentionCaptioner) and captioner.encoder is not None
 
 
 def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarray) -> np.ndarray:
@@ -37,38 +33,70 @@ def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarra
     memory = captioner.encode(inputs)
     state = captioner.initial_state(memory)
     previous = np.full(len(token_ids), captioner.start_id, "int32")
-    found = []
+    steps = []
     for token in np.asarray(token_ids, "int32").T:
         _, after = captioner.step(ops.convert_to_tensor(previous), state, memory)
         weights = captioner.attention_weights(captioner.attention_state(state, after), memory)
-        found.append(ops.convert_to_numpy(ops.cast(weights, "float32")))
+        steps.append(ops.convert_to_numpy(ops.cast(weights, "float32")))
         state, previous = after, token
-    return np.stack(found, axis=1)
+    return np.stack(steps, axis=1)
 
 
-def as_map(weights: np.ndarray) -> np.ndarray | None:
-    """Reshapes [N] weights to a square map [H, H]; None if N is not a square number."""
-    side = round(weights.size**0.5)
-    return weights.reshape(side, side) if side * side == weights.size else None
+def attention_maps(run: FinishedRun, path: Path, side: int) -> list[tuple[str, np.ndarray]]:
+    """The words of an image's caption, each with the image under the colours of its attention map.
 
-
-def focus(weights: np.ndarray) -> str:
-    """The place in an image where an attention map is highest, in words.
+    The image is captioned again with the run's own beam.
 
     Args:
-        weights: [H, W], sums to 1.
+        path: the image file.
+        side: size of the maps in pixels.
 
-    Examples:
-        >>> focus(np.eye(4)[:1].repeat(4, 0) * 0.25), focus(np.full((4, 4), 1 / 16))
-        ('middle left', 'the whole image')
+    Returns:
+        Words and images, uint8 [side, side, 3]; empty if the captioner has no attention over a grid of
+        regions, or its tokens are not words.
+
+    Raises:
+        InputError: the image cannot be read.
     """
-    height, width = weights.shape
-    if weights.max() < _MIN_PEAK / weights.size:
-        return "the whole image"
-    # The centre of all high weights, since several cells may have the same weight.
-    high = np.where(weights >= weights.max() / 2, weights, 0)
-    rows, columns = np.mgrid[0:height, 0:width]
-    row = float((high * (rows + 0.5)).sum() / high.sum() / height)
-    column = float((high * (columns + 0.5)).sum() / high.sum() / width)
-    place = f"{_ROWS[min(2, int(3 * row))]} {_COLUMNS[min(2, int(3 * column))]}"
-    return "centre" if place == "middle centre" else place
+    captioner, size = run.captioner, run.image_size
+    # The tokens of a radix code are parts of words.
+    if not isinstance(captioner, AdditiveAttentionCaptioner) or size is None or run.config.data.radix_base:
+        return []
+    inputs = {"image": read_image(path, size)[None]}
+    tokens = np.asarray(run.decoder()(inputs)[0])[0, 0]
+    ends = np.flatnonzero((tokens == captioner.end_id) | (tokens == captioner.pad_id))
+    tokens = tokens[: ends[0]] if len(ends) else tokens
+    if not len(tokens):
+        return []
+    weights = attention_weights(captioner, inputs, tokens[None])[0]
+    rows = round(weights.shape[1] ** 0.5)
+    if rows * rows != weights.shape[1]:
+        return []
+    image = read_image(path, side)
+    words = [run.tokenizer.decode([int(token)]) or "(unknown word)" for token in tokens]
+    return [
+        (word, overlay(image, token_weights.reshape(rows, rows)))
+        for word, token_weights in zip(words, weights, strict=True)
+    ]
+
+
+def overlay(image: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A greyscale image under the colours of an attention map.
+
+    Args:
+        image: uint8 [S, S, 3].
+        weights: float [H, W], at least 0; scaled to the range of the colour map.
+
+    Returns:
+        uint8 [S, S, 3].
+    """
+    import matplotlib
+
+    scaled = (weights - weights.min()) / (np.ptp(weights) or 1)
+    # Smooth, because the encoder sees more of the image than the cell itself.
+    resized = Image.fromarray(scaled.astype("float32")).resize(image.shape[1::-1], Image.Resampling.BICUBIC)
+    heat = np.clip(np.asarray(resized), 0, 1)[..., None]
+    colours = matplotlib.colormaps["inferno"](heat[..., 0])[..., :3]
+    grey = (image @ np.array([0.299, 0.587, 0.114]) / 255)[..., None]
+    opacity = 0.25 + 0.5 * heat
+    return np.round(255 * ((1 - opacity) * grey + opacity * colours)).clip(0, 255).astype("uint8")

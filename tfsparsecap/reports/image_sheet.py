@@ -12,7 +12,7 @@ from PIL import Image
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
-from tfsparsecap.plotting import plain
+from tfsparsecap.plotting import shown
 
 _BLACK, _GREY, _GREEN, _RED = "#202124", "#6e7176", "#168039", "#c42b1c"
 # Pixels; characters in a line of text below an image.
@@ -72,7 +72,7 @@ def draw_sheet(
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
 
     def write(x: int, y: int, lines: list[str], size: float, colour: str, **style) -> None:
-        text = "\n".join(map(plain, lines))
+        text = "\n".join(map(shown, lines))
         figure.text(x / width, 1 - y / height, text, fontsize=size, color=colour, va="top", **style)
 
     write(_GAP, _GAP, heading, 15, _BLACK, fontweight="bold")

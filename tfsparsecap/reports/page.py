@@ -1,30 +1,40 @@
 """The report: one HTML file with everything in it, without scripts or external resources."""
 
 import base64
+import io
+import statistics
+import time
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
+from tfsparsecap import plotting
+from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
+from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.inference.finished_run import FinishedRun
-from tfsparsecap.reports import figures
-from tfsparsecap.reports.exported_files import exported_files, files_table
-from tfsparsecap.reports.images import GalleryImage, attended_captions, choose, gallery
-from tfsparsecap.reports.runs import (
-    ReportRun,
-    faults_table,
-    group_by_data,
-    notes,
-    scores_table,
-    settings_table,
-)
-from tfsparsecap.reports.sizes import size_row, sizes_table
+from tfsparsecap.reports.attention import attention_maps
+from tfsparsecap.reports.runs import SCORES, ReportRun
 from tfsparsecap.settings.build import load_data
-from tfsparsecap.studies.layers import layerwise
 from tfsparsecap.text import one_line
 
-_TEMPLATE = "report.html"
+# Column of history.csv and title of the panel. Some training and pruning methods log more than others.
+_PANELS = {
+    "loss": "training loss",
+    "validation_CIDEr": "CIDEr, validation split",
+    "sparsity": "sparsity",
+    "mean_gate": "mean gate value",
+    "sparsity_loss": "sparsity loss",
+    "reward": "reward",
+}
+_SIDE, _MAP_SIDE = 288, 128
+_WARM_UP, _TIMED = 2, 9
+#: Shown if a run has no value.
+_NOTHING = "\N{EN DASH}"
 
 
 def make_page(
@@ -35,7 +45,7 @@ def make_page(
     attention: int = 3,
     latency: bool = False,
     data: str | None = None,
-) -> tuple[str, list[figures.FigureFile]]:
+) -> str:
     """Renders the report.
 
     Args:
@@ -47,84 +57,201 @@ def make_page(
         data: folder of the data, instead of `data.folder`.
 
     Returns:
-        HTML, and the figures in it.
+        HTML.
 
     Raises:
         InputError: a file of a run is damaged.
+
+    Examples:
+        >>> make_page(read_runs(["runs/quickstart"]))[:15]  # doctest: +SKIP
+        '<!DOCTYPE html>'
     """
-    messages = notes(runs)
-    layers, weights, sizes, shown, attended, exported = {}, {}, [], [], [], []
-    groups = group_by_data(runs)
-    for number, group in enumerate(groups):
+    from jinja2 import Environment, StrictUndefined
+
+    notes = [f"{run.label} {missing}." for run in runs for missing in run.missing]
+    groups: dict[str, list[ReportRun]] = {}
+    for run in runs:
+        groups.setdefault(run.data_key, []).append(run)
+    if len(groups) > 1:
+        notes.append("The runs use different data: their scores cannot be compared.")
+    gallery, exported = [], []
+    for number, group in enumerate(groups.values()):
         # The images are divided among the data sets.
-        share = len(range(number, images, len(groups)))
-        found, paths = _gallery(group, share, data, messages)
-        shown += found
-        readable = [image.image_id for image in found if image.jpeg]
-        of_group = []
-        for one in group:
-            if one.finished:
-                run = FinishedRun.load(one.folder.path)
-                with_encoder = bool(one.config.pruning and one.config.pruning.encoder)
-                layers[one.label] = layerwise(run.captioner, with_encoder)
-                sizes.append(size_row(one.label, run))
-                weights[one.label] = figures.nonzero_weights(run.captioner, with_encoder)
-                captioned = [key for key in readable[:attention] if key in one.captions]
-                of_group += attended_captions(run, one.label, captioned, paths)
-        # Maps of the same image stand together.
-        attended += sorted(of_group, key=lambda one: readable.index(one.image_id))
-        exported += exported_files(group, paths[readable[0]] if readable else None, latency)
-    drawn = {
-        "progression": figures.progression(runs),
-        "layers": figures.layer_sparsities(layers),
-        "density": figures.weight_distribution(weights),
-    }
-    names = ", ".join(one.label for one in runs)
-    html = _render(
-        title=title or (f"Run {names}" if len(runs) == 1 else f"Comparison of {len(runs)} runs"),
-        summary=f"{'Run' if len(runs) == 1 else 'Runs'}: {names}.",
-        notes=messages,
-        settings=settings_table(runs),
-        scores=scores_table(runs),
-        faults=faults_table(runs),
-        sizes=sizes_table(sizes),
-        gallery=shown,
-        not_logged=figures.not_logged(runs),
-        files=files_table(exported, latency) if exported else None,
-        latency=latency,
-        attention=attended if attention else None,
-        **drawn,
+        cards = _gallery(group, len(range(number, images, len(groups))), data, notes)
+        readable = [card for card in cards if card["jpeg"]]
+        _add_maps(group, readable[:attention])
+        exported += _exported_files(group, readable[0]["path"] if readable else None, latency)
+        gallery += cards
+    names = ", ".join(run.label for run in runs)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    source = files("tfsparsecap.reports").joinpath("report.html").read_text(encoding="utf-8")
+    scores = [name for name in SCORES if any(name in run.scores for run in runs)]
+    return environment.from_string(source).render(
+        title=title or (f"Run {names}" if len(runs) == 1 else f"Comparison of {len(runs)} runs: {names}"),
+        notes=notes,
+        score_table=[
+            ["run", *scores],
+            *([run.label, *(_number(run.scores.get(name), 3) for name in scores)] for run in runs),
+        ],
+        gallery=gallery,
+        curves=curves(runs),
+        file_table=exported and [["run", "file", "MB", "format", *["ms per caption"] * latency], *exported],
     )
-    return html, [figure for figure in drawn.values() if figure is not None]
+
+
+def _embedded(content: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _jpeg(image: np.ndarray) -> str:
+    content = io.BytesIO()
+    Image.fromarray(image).save(content, "JPEG", quality=80, optimize=True)
+    return _embedded(content.getvalue(), "jpeg")
+
+
+def _number(value: float | None, digits: int) -> str:
+    return _NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def choose(runs: Sequence[ReportRun], number: int) -> list[str]:
+    """Chooses test images for the gallery, evenly spaced in the list.
+
+    They are chosen from the images that all runs captioned; if there are none, from those of the first run.
+
+    Args:
+        runs: on the same data.
+        number: of images; fewer if there are not enough.
+    """
+    captioned = [run.captions for run in runs if run.captions]
+    if not captioned:
+        return []
+    ids = [key for key in captioned[0] if all(key in captions for captions in captioned)]
+    ids = ids or list(captioned[0])
+    number = min(number, len(ids))
+    return [ids[place * len(ids) // number] for place in range(number)]
 
 
 def _gallery(
-    group: Sequence[ReportRun], number: int, data: str | None, messages: list[str]
-) -> tuple[list[GalleryImage], dict[str, Path]]:
-    """The gallery of runs on the same data, and image files by id; adds to `messages` what is missing."""
+    group: Sequence[ReportRun], number: int, folder: str | None, notes: list[str]
+) -> list[dict[str, Any]]:
+    """Test images with captions, of runs on the same data; adds to `notes` what is missing."""
     chosen, paths = choose(group, number), {}
     if chosen:
         config = group[0].config.model_copy(deep=True)
-        config.data.folder = data or config.data.folder
+        config.data.folder = folder or config.data.folder
         try:
             paths = {record.image_id: record.image for record in load_data(config).split("test")}
         except InputError as error:
-            messages.append(f"The images of {group[0].label} are missing: {error}.")
-    images, errors = gallery(group, chosen, paths)
-    messages.extend(f"An image is missing: {error}." for error in errors)
-    return images, paths
+            notes.append(f"The images of {group[0].label} are missing: {error}.")
+    cards: list[dict[str, Any]] = []
+    for image_id in chosen:
+        captions = {run.label: run.captions[image_id] for run in group if image_id in run.captions}
+        card: dict[str, Any] = {
+            "id": one_line(image_id),
+            "path": paths.get(image_id),
+            "jpeg": None,
+            "captions": {label: caption for label, (caption, _) in captions.items()},
+            "references": next((references for _, references in captions.values() if references), []),
+            "maps": {},
+        }
+        if card["path"] is not None:
+            try:
+                card["jpeg"] = _jpeg(read_image(card["path"], _SIDE))
+            except InputError as error:
+                notes.append(f"An image is missing: {error}.")
+        cards.append(card)
+    return cards
 
 
-def _render(**content: Any) -> str:
-    """Fills the template; all text is escaped."""
-    from jinja2 import Environment, StrictUndefined
+def _add_maps(group: Sequence[ReportRun], cards: Sequence[dict[str, Any]]) -> None:
+    """Adds attention maps by label to cards of the gallery."""
+    for run in group:
+        captioned = [card for card in cards if run.label in card["captions"]]
+        if run.finished and captioned:
+            finished = FinishedRun.load(run.folder.path)
+            for card in captioned:
+                maps = attention_maps(finished, card["path"], _MAP_SIDE)
+                if maps:
+                    card["maps"][run.label] = [(word, _jpeg(image)) for word, image in maps]
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
-    for kind in ("png", "jpeg"):
-        prefix = f"data:image/{kind};base64,"
-        environment.filters[kind] = lambda data, prefix=prefix: (
-            prefix + base64.b64encode(data).decode("ascii")
-        )
-    environment.filters["one_line"] = one_line
-    source = files("tfsparsecap.reports").joinpath(_TEMPLATE).read_text(encoding="utf-8")
-    return environment.from_string(source).render(**content)
+
+def curves(runs: Sequence[ReportRun]) -> str | None:
+    """Losses, sparsity, validation scores and gate values by epoch, as an embedded image; None without any.
+
+    Like Figure 7 of "End-to-End Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298).
+    """
+    panels = [name for name in _PANELS if any(name in row for run in runs for row in run.history)]
+    if not panels:
+        return None
+    height, artists = -(-len(panels) // 2), {}
+    figure = plotting.make_figure(2.6 * height + 0.2 * len(runs))
+    grid = figure.subplots(height, min(2, len(panels)), squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, name in zip(grid.flat, panels, strict=False):
+        for number, run in enumerate(runs):
+            points = [(row["epoch"], row[name]) for row in run.history if name in row]
+            if points:
+                colour = plotting.COLOURS[number % len(plotting.COLOURS)]
+                dashes = ("-", "--", ":", "-.")[number % 4]
+                epochs, values = zip(*points, strict=True)
+                (artists[run.label],) = axes.plot(epochs, values, dashes, color=colour, marker=".")
+        axes.set_title(_PANELS[name], fontsize=10)
+        axes.set_xlabel("epoch", fontsize=9)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        plotting.style_axes(axes)
+    plotting.legend_below(figure, artists)
+    return _embedded(plotting.as_png(figure), "png")
+
+
+def _exported_files(runs: Sequence[ReportRun], image: Path | None, latency: bool) -> list[list[str]]:
+    """Label, name, size, format and latency of the `.tflite` files in the folders of runs."""
+    rows = []
+    for run in runs:
+        for path in sorted(run.folder.path.glob("*.tflite")):
+            row = [run.label, one_line(path.name), f"{path.stat().st_size / 1e6:.2f}"]
+            try:
+                description, _ = read_bundle(path)
+                kind = one_line(str(description.get("export_format", ""))) + ", int8" * bool(
+                    description.get("int8")
+                )
+                row += [kind or _NOTHING, *([_number(measure(path, image), 1)] if latency else [])]
+            except InputError as error:
+                row += [f"cannot be used: {one_line(str(error))}", *[_NOTHING] * latency]
+            rows.append(row)
+    return rows
+
+
+def measure(path: Path, image: Path | None) -> float:
+    """Median latency of a caption in ms, on one thread.
+
+    Args:
+        path: a `.tflite` file.
+        image: captioned; None takes a grey image. Captioners of region features get random ones.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    captioner = TFLiteCaptioner(path)
+    size = captioner.image_size
+    if size is not None:
+        pixels = np.full((size, size, 3), 128, "uint8") if image is None else read_image(image, size)
+        inputs = {"image": pixels}
+    else:
+        assert captioner.features_shape is not None  # a captioner takes images or features
+        random, (regions, width) = np.random.default_rng(0), captioner.features_shape
+        features = random.random((regions, width), "float32")
+        corners = np.sort(random.random((regions, 2, 2), "float32"), axis=1)
+        inputs = {
+            "features": features,
+            "boxes": corners.reshape(regions, 4),
+            "pooled": features.mean(axis=0),
+            "mask": np.ones(regions, bool),
+        }
+        inputs = {name: inputs[name] for name in {"features", *captioner.input_names}}
+    times = []
+    for _ in range(_WARM_UP + _TIMED):
+        start = time.perf_counter()
+        captioner.token_ids(**inputs)
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[_WARM_UP:])

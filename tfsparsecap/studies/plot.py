@@ -1,78 +1,75 @@
-"""The figure of a study: score by sparsity, beside the curves that the papers published."""
+"""The figure of a study: score by sparsity, and beside it the curves that a paper published."""
 
+import csv
 import itertools
 import math
 import os
 import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfsparsecap import plotting
 from tfsparsecap.errors import InputError
-from tfsparsecap.studies.published_curves import published_file, read_published
-from tfsparsecap.studies.table import Column, Panel, Result, column_label, panels
-from tfsparsecap.text import one_line
+from tfsparsecap.files import atomic_write, read_bytes
+from tfsparsecap.studies.table import Column, Result, column_label, panels
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-# Scores far below all others would compress the rest of the plot, so the axis may end above them. That
-# applies to at most this fraction of the values, if they are below this fraction of the best one, and if the
-# gap to the others is at least this fraction of the others' range.
-_MAX_OUTLIERS, _OUTLIER_LEVEL, _MIN_GAP = 0.35, 0.75, 0.4
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a method is drawn in all panels."""
-
-    colour: str
-    marker: str
-    dashes: str = "-"
-
-
-@dataclass
-class Curve:
-    """A line of a panel.
-
-    Attributes:
-        label: in the legend.
-        points: score and standard deviation by column; the column None is a horizontal line.
-    """
-
-    label: str
-    points: dict[Column | None, tuple[float, float]]
-
-
+#: Score and standard deviation by column; the column None is a horizontal line.
+Curve = dict[Column | None, tuple[float, float]]
+# Scores below this share of the best one are cut off, but at most half of a panel's scores.
+_SHOWN = 0.75
 _OTHERS = "published, not part of this study"
-# By the key that `_key` makes of a label.
-_STYLES = {
-    "dense": Style(plotting.DARK_GREY, "", "--"),
-    "smp": Style(plotting.VERMILLION, "o"),
-    "gradual": Style(plotting.BLUE, "s"),
-    "hardclassblind": Style(plotting.GREEN, "^"),
-    "hardclassuniform": Style(plotting.SKY, "v"),
-    "hardclassdistribution": Style(plotting.ORANGE, "D"),
-    "snip": Style(plotting.PURPLE, "P"),
-    "lotteryclassblind": Style(plotting.BLACK, "X"),
-    "lotteryclassuniform": Style(plotting.BLACK, "h", "--"),
-    "lotterygradual": Style(plotting.BLACK, "*", ":"),
-}
-_DASHES = {"a": "-", "b": "--", "c": ":"}
+_MAX_BYTES = 1 << 20
 
 
-def _key(label: str) -> tuple[str, str]:
-    """Key and encoder scheme of a method, such as ("smp", "a"); equal for our label and the papers'."""
-    text = label.lower().replace("hard-blind", "hard (class-blind)")
-    text = re.sub(r"\b(pruning|ticket)\b", "", text.replace("proposed", "smp").replace("baseline", "dense"))
-    match = re.fullmatch(r"(.*?)(\(([abc])\))?\s*", text, re.DOTALL)
-    assert match is not None
-    text, _, scheme = match.groups()
-    return re.sub(r"\W", "", text), scheme or ""
+def read_published(path: str | os.PathLike) -> dict[str, Curve]:
+    """Reads published scores by sparsity.
+
+    Args:
+        path: a tab-separated table with a column `Sparsity` (0 to 1), optionally `NNZ`, and a column of
+            scores for each method. Empty cells are skipped.
+
+    Returns:
+        The curve of each method; a dense model whose scores are all equal is a horizontal line.
+
+    Raises:
+        InputError: the file cannot be read or is not such a table.
+
+    Examples:
+        >>> read_published("performance__Pruning_ORT_MS-COCO_CIDEr.tsv")["SNIP"]  # doctest: +SKIP
+        {0.95: (47.2, 0.0), 0.975: (44.0, 0.0), 0.988: (37.3, 0.0)}
+    """
+    advice = "give a tab-separated table with a column Sparsity, and a column of scores for each method"
+    curves: dict[str, Curve] = {}
+    content = read_bytes(path, advice, _MAX_BYTES)
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+        for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True):
+            sparsity = float(row.pop("Sparsity"))
+            for method, text in row.items():
+                if text and method != "NNZ":
+                    score = float(text)
+                    if not (0 <= score < math.inf and 0 <= sparsity <= 1):
+                        raise ValueError(f"{method} is {text} at sparsity {sparsity}")
+                    curves.setdefault(method, {})[sparsity] = score, 0.0
+    except (ValueError, TypeError, KeyError, csv.Error) as error:
+        raise InputError(f"cannot read {path} ({error!r}): {advice}") from error
+    if not curves:
+        raise InputError(f"{path} has no scores: {advice}")
+    for method, curve in curves.items():
+        if _key(method) == "dense" and len(set(curve.values())) == 1:
+            curves[method] = {None: next(iter(curve.values()))}
+    return curves
+
+
+def _key(label: str) -> str:
+    """Equal for our label of a method and the papers'."""
+    text = label.lower().replace("proposed", "smp").replace("baseline", "dense")
+    text = re.sub(r"\b(pruning|ticket)\b", "", text.replace("hard-blind", "hard (class-blind)"))
+    return re.sub(r"\W", "", text)
 
 
 def plot(
@@ -82,177 +79,112 @@ def plot(
     score: str = "CIDEr",
     published: str | os.PathLike | None = None,
     title: str = "",
-) -> list[Path]:
+) -> Path:
     """Draws a panel for each captioner: a line for each method over the sparsities, dense models dashed.
 
     Sparsities are evenly spaced. Error bars are sample standard deviations over seeds. If the study has
-    variants they take the place of the sparsities. Lines leave the panel at scores far below all others. The
-    layout follows Figures 3 to 5 of "End-to-End Supermask Pruning" (Tan et al.,
-    https://arxiv.org/abs/2110.03298).
+    variants they take the place of the sparsities. Lines leave the panel at scores far below all others.
 
     Args:
         results: at least one with the score.
-        path: a .png file; an .svg file of the same name is written beside it.
+        path: the .png file.
         score: its name.
-        published: a table of published scores (see `read_published`), or a folder of such tables, in which
-            each captioner's is found by its name. Published curves get a panel beside the captioner's.
+        published: a table of published scores (see `read_published`), which get a panel of their own.
         title: above the figure.
 
     Returns:
-        The two files.
+        The file.
 
     Raises:
-        InputError: no result has the score, a table is damaged, or the files cannot be written.
+        InputError: no result has the score, the table is damaged, or the file cannot be written.
 
     Examples:
-        >>> plot(results, "study.png", published="published_curves", title="Flickr8k")  # doctest: +SKIP
-        [PosixPath('study.png'), PosixPath('study.svg')]
+        >>> plot(results, "study.png", published="curves.tsv", title="Flickr8k")  # doctest: +SKIP
+        PosixPath('study.png')
     """
-    path = plotting.png_path(path)
-    drawn = [panel for panel in panels(results) if _curves(panel, score)]
+    drawn = [
+        (panel.captioner, curves) for panel in panels(results) if (curves := _curves(panel.lines, score))
+    ]
     if not drawn:
         raise InputError(f"no finished run has the score {score}: there is nothing to plot in {path}")
-    tables = [
-        published_file(published, panel.captioner, score)
-        if published is not None and not any(isinstance(column, str) for column in panel.columns)
-        else None
-        for panel in drawn
-    ]
-    columns = 2 if any(tables) or len(drawn) > 1 else 1
-    rows = len(drawn) if any(tables) else math.ceil(len(drawn) / columns)
-    figure = plotting.make_figure(2.7 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat:
-        axes.set_axis_off()
-    styles = _styles(line for panel in drawn for line in panel.lines)
-    legend: dict[str, Artist] = {}
-    for number, (panel, table) in enumerate(zip(drawn, tables, strict=True)):
-        ours, theirs = _curves(panel, score), _published_curves(table, styles) if table else []
-        at: Sequence[Column] = panel.columns
-        if theirs:
-            at = sorted(
-                {column for curve in [*ours, *theirs] for column in curve.points if column is not None}
-            )
-        place = (number, 0) if any(tables) else divmod(number, columns)
-        heading = ": ".join(part for part in (panel.captioner, "this study" * any(tables)) if part)
-        artists = _draw_panel(grid[place], at, ours, styles, score, heading)
-        if table is not None and theirs:
-            heading = "published" + ", MS-COCO" * ("MS-COCO" in table.name)
-            artists = {**artists, **_draw_panel(grid[number, 1], at, theirs, styles, score, heading)}
-        legend = {**legend, **artists}
-    # Published curves of other methods come last.
-    plotting.legend_below(figure, dict(sorted(legend.items(), key=lambda item: item[0] == _OTHERS)))
-    return plotting.write_figure(figure, path, title, f"{score} by sparsity; table.md has the numbers.")
+    looks = _looks(dict.fromkeys(label for _, curves in drawn for label in curves))
+    columns: list[Any] = list(dict.fromkeys(column for panel in panels(results) for column in panel.columns))
+    by_variant = any(isinstance(column, str) for column in columns)
+    if published is not None and not by_variant:
+        ours = {_key(label): label for label in looks}
+        theirs = {ours.get(_key(label), label): curve for label, curve in read_published(published).items()}
+        drawn.append(("published", theirs))
+        columns += {column for curve in theirs.values() for column in curve if column is not None}
+    columns = columns if by_variant else sorted(set(columns))
+    width = min(2, len(drawn))
+    height = math.ceil(len(drawn) / width)
+    figure = plotting.make_figure(3.4 * height + 0.2 * len(looks))
+    grid = figure.subplots(height, width, squeeze=False)
+    for axes in grid.flat[len(drawn) :]:
+        axes.set_visible(False)
+    artists: dict[str, Any] = {}
+    for axes, (heading, curves) in zip(grid.flat, drawn, strict=False):
+        axes.set_title(plotting.shown(heading, 44), fontsize=10.5, loc="left", fontweight="bold")
+        axes.set_ylabel(plotting.shown(f"{score} \N{MULTIPLICATION SIGN} 100"))
+        axes.set_xlabel("" if by_variant else "sparsity")
+        labels = [plotting.shown(column_label(column), 30) for column in columns]
+        turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, labels)) > 44 else {}
+        axes.set_xticks(range(len(columns)), labels, **turned)
+        axes.set_xlim(-0.4, max(1, len(columns)) - 0.6)
+        artists |= _draw(axes, curves, columns, looks)
+    plotting.legend_below(figure, artists)
+    atomic_write(path, plotting.as_png(figure, title))
+    return Path(path)
 
 
-def _styles(lines: Iterable[str]) -> dict[str, Style]:
-    """A different style for each method; those without a fixed style get unused ones."""
-    fixed = {line: _style_of(*_key(line)) for line in lines}
-    every = (
-        Style(c, m, d)
-        for d in ("-", "--", ":", "-.")
-        for c, m in zip(plotting.COLOURS, "os^DvPX", strict=True)
+def _curves(lines: Mapping[str, Mapping], score: str) -> dict[str, Curve]:
+    """The lines with finite scores, in hundredths, as papers print scores."""
+    curves = {
+        label: {
+            column: (100 * row.scores[score], 100 * row.deviations.get(score, 0.0))
+            for column, row in line.items()
+            if math.isfinite(row.scores.get(score, math.nan))
+        }
+        for label, line in lines.items()
+    }
+    return {label: curve for label, curve in curves.items() if curve}
+
+
+def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dashes of each method of the study."""
+    looks = itertools.cycle(
+        {"color": colour, "marker": marker, "linestyle": dashes}
+        for dashes in ("-", "--", ":", "-.")
+        for colour, marker in zip(plotting.COLOURS, "os^DvPX", strict=True)
     )
-    unused = itertools.cycle(style for style in every if style not in fixed.values())
-    styles: dict[str, Style] = {}
-    for line, style in fixed.items():
-        styles[line] = style if style and style not in styles.values() else next(unused)
-    return styles
+    dense = {"color": plotting.DARK_GREY, "linestyle": "--"}
+    return {label: dense if _key(label) == "dense" else next(looks) for label in labels}
 
 
-def _style_of(key: str, scheme: str) -> Style | None:
-    style = _STYLES.get(key)
-    return replace(style, dashes=_DASHES[scheme]) if style and scheme else style
-
-
-def _curves(panel: Panel, score: str) -> list[Curve]:
-    """The panel's lines with finite scores, in hundredths, as papers print scores."""
-    points: dict[str, dict] = {line: {} for line in panel.lines}
-    for (line, column), row in panel.cells.items():
-        if math.isfinite(row.scores.get(score, math.nan)):
-            points[line][column] = 100 * row.scores[score], 100 * row.deviations.get(score, 0.0)
-    return [Curve(line, found) for line, found in points.items() if found]
-
-
-def _published_curves(table: Path, styles: dict[str, Style]) -> list[Curve]:
-    """Published curves, with our labels for our methods; adds the styles of other encoder schemes."""
-    ours, curves = {_key(line): line for line in styles}, []
-    for name, values in read_published(table).items():
-        key, label = _key(name), ours.get(_key(name), name)
-        if label not in styles and key[0] in {"dense", *(known for known, _ in ours)}:
-            style = _style_of(*key)
-            if style is not None:
-                styles[label] = style
-        points: dict[Column | None, tuple[float, float]] = {at: (value, 0.0) for at, value in values}
-        if key[0] == "dense" and len(set(points.values())) == 1:
-            points = {None: (values[0][1], 0.0)}
-        curves.append(Curve(label, points))
-    return curves
-
-
-def _draw_panel(
-    axes: "Axes",
-    columns: Sequence[Column],
-    curves: Sequence[Curve],
-    styles: Mapping[str, Style],
-    score: str,
-    heading: str,
-) -> "dict[str, Artist]":
-    """Draws the curves; returns the artists for the legend by label."""
-    floor = _floor(curves)
-    drawn: dict[str, Artist] = {}
-    shown = [point for curve in curves for point in curve.points.values() if point[0] >= floor]
-    ends = [value + sign * deviation for value, deviation in shown for sign in (-1, 1)]
-    margin = 0.06 * (max(ends) - min(ends)) or 1.0
-    deviations = any(deviation for _, deviation in shown)
-    for number, curve in enumerate(curves):
-        style = styles.get(curve.label)
-        look: dict[str, Any] = {"color": plotting.LIGHT_GREY, "linewidth": 0.9, "zorder": 2}
-        if style:
-            look = {"color": style.colour, "linestyle": style.dashes, "linewidth": 1.7, "zorder": 3}
-        label = curve.label if style else _OTHERS
-        if None in curve.points:
-            value, deviation = curve.points[None]
-            drawn[label] = axes.axhline(value, **look)
-            if deviation:
-                band = value - deviation, value + deviation
-                axes.axhspan(*band, color=look["color"], alpha=0.12, linewidth=0)
+def _draw(
+    axes: "Axes", curves: Mapping[str, Curve], columns: Sequence[Column], looks: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Draws the curves of a panel; returns the artists for the legend by label."""
+    artists: dict[str, Any] = {}
+    for number, (label, curve) in enumerate(curves.items()):
+        name = label if label in looks else _OTHERS
+        look = looks.get(label, {"color": plotting.LIGHT_GREY, "linewidth": 0.9})
+        if None in curve:
+            value, deviation = curve[None]
+            line = {key: option for key, option in look.items() if key != "marker"}
+            artists[name] = axes.axhline(value, **line)
+            axes.axhspan(value - deviation, value + deviation, color=look["color"], alpha=0.12, linewidth=0)
         # Shifted, so that error bars do not hide each other.
-        shift = 0.03 * (number - (len(curves) - 1) / 2) if deviations else 0.0
-        points = [(x + shift, *curve.points[at]) for x, at in enumerate(columns) if at in curve.points]
+        shift = 0.03 * (number - (len(curves) - 1) / 2)
+        points = [(at + shift, *curve[column]) for at, column in enumerate(columns) if column in curve]
         if points:
-            x, values, bars = zip(*points, strict=True)
-            marker: dict[str, Any] = (
-                {"marker": style.marker, "markeredgecolor": "white", "markeredgewidth": 0.6} if style else {}
-            )
-            errors: dict[str, Any] = {"yerr": bars, "elinewidth": 1.1, "capsize": 2.5} if any(bars) else {}
-            drawn[label] = axes.errorbar(x, values, markersize=6.5, **marker, **errors, **look)[0]
-    axes.set_axis_on()
-    axes.set_ylim(min(ends) - margin, max(ends) + margin)
+            at, values, deviations = zip(*points, strict=True)
+            errors: dict[str, Any] = {"yerr": deviations, "capsize": 2.5} if any(deviations) else {}
+            artists[name] = axes.errorbar(at, values, markersize=6, **errors, **look)[0]
+    scores = sorted(value for curve in curves.values() for value, _ in curve.values())
+    bottom = max(scores[0], min(_SHOWN * scores[-1], scores[len(scores) // 2]))
+    margin = 0.06 * (scores[-1] - bottom) or 1.0
+    margin += max(deviation for curve in curves.values() for _, deviation in curve.values())
+    axes.set_ylim(bottom - margin, scores[-1] + margin)
     plotting.style_axes(axes)
-    axes.set_ylabel(plotting.plain(f"{score} \N{MULTIPLICATION SIGN} 100"))
-    grid = axes.get_gridspec()
-    alone = grid is None or grid.ncols == 1
-    title = textwrap.wrap(one_line(heading), 76 if alone else 44, max_lines=2, placeholder=" …")
-    axes.set_title("\n".join(map(plotting.plain, title)), fontsize=10.5, loc="left", fontweight="bold")
-    labels = [plotting.plain(plotting.shortened(column_label(column), 30)) for column in columns]
-    axes.set_xlim(-0.4, max(1, len(columns)) - 0.6)
-    too_long = len("  ".join(labels)) > (96 if alone else 48)
-    turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if too_long else {}
-    axes.set_xticks(range(len(columns)), labels, **turned)
-    if columns and not isinstance(columns[0], str):
-        axes.set_xlabel("sparsity")
-    return drawn
-
-
-def _floor(curves: Sequence[Curve]) -> float:
-    """The lowest value that the axis has to show."""
-    values = sorted(value for curve in curves for value, _ in curve.points.values())
-    dense = min((curve.points[None][0] for curve in curves if None in curve.points), default=math.inf)
-    gaps = {}
-    for count in range(1, int(_MAX_OUTLIERS * len(values)) + 1):
-        under, over = values[count - 1 : count + 1]
-        if under < _OUTLIER_LEVEL * values[-1] and over <= dense:
-            gaps[over] = (over - under) / (values[-1] - over or 1.0)
-    floor = max(gaps, key=gaps.__getitem__, default=None)
-    return floor if floor is not None and gaps[floor] > _MIN_GAP and len(curves) > 2 else values[0]
+    return artists

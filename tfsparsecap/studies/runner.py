@@ -15,18 +15,52 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tfsparsecap.child_processes import start_child
-from tfsparsecap.errors import InputError
+from tfsparsecap.data.records import CaptionData
+from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.files import atomic_write, make_folder
 from tfsparsecap.inference.scoring import from_rows, scores_of
 from tfsparsecap.runs.run_folder import RunFolder
 from tfsparsecap.settings.build import load_data
+from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.files import save_config
-from tfsparsecap.settings.schema import Config
+from tfsparsecap.settings.schema import Config, Data
 from tfsparsecap.studies.study import SCORES, GridRun
 from tfsparsecap.studies.table import Result
+from tfsparsecap.training.gating import make_method
+from tfsparsecap.training.phases import check_batches, phases
+from tfsparsecap.training.start import check_start, check_tokens
+from tfsparsecap.training.teachers import check_length
 
 TRAIN = (sys.executable, "-m", "tfsparsecap.train")
 _POLL_SECONDS = 1.0
+# Optimizer steps of the pruning methods that are made as a check: more than those of any training.
+_STEPS = 10**9
+
+
+def check_runs(runs: Sequence[GridRun]) -> None:
+    """Checks the settings of all runs, and that each fits the runs that it starts from and learns from.
+
+    Nothing is read or written.
+
+    Raises:
+        InputError: a training of a run would fail because of its settings, or of those of another run.
+    """
+    configs, seen = {run.name: run.config for run in runs}, set()
+    for run in runs:
+        with error_prefix(f"run {run.name}"):
+            check_settings(run.config)
+            if run.config.pruning is not None:
+                make_method(run.config.pruning, _STEPS, run.config.training.epochs)
+            # Sparsities and seeds change nothing about the captioners.
+            if (run.captioner, run.variant, run.method) in seen:
+                continue
+            seen.add((run.captioner, run.variant, run.method))
+            if run.start_from is not None:
+                check_start(configs[run.start_from], run.config, f"start_from: the run {run.start_from}")
+            if run.teacher is not None:
+                where = f"teacher: the run {run.teacher}"
+                check_tokens(configs[run.teacher], run.config, where)
+                check_length(configs[run.teacher], run.config, where)
 
 
 def read_result(run: GridRun, study_folder: Path, with_encoder: bool = False) -> Result | None:
@@ -57,15 +91,15 @@ def read_result(run: GridRun, study_folder: Path, with_encoder: bool = False) ->
     try:
         with folder.history.open(encoding="utf-8", newline="") as file:
             seconds = sum(float(row["seconds"]) for row in csv.DictReader(file))
-        found = json.loads(score_file.read_text(encoding="utf-8"))
+        content = json.loads(score_file.read_text(encoding="utf-8"))
         weights, nonzeros = (
-            int(found[name]) + (int(found.get(f"encoder_{name}", 0)) if with_encoder else 0)
+            int(content[name]) + (int(content.get(f"encoder_{name}", 0)) if with_encoder else 0)
             for name in ("weights", "nonzero_weights")
         )
-        if "tokenizer" in found:
+        if "tokenizer" in content:
             captions = json.loads((folder.path / "captions_test.json").read_text(encoding="utf-8"))
-            found |= scores_of(from_rows(captions))
-        scores = {name: float(found[name]) for name in SCORES if name in found}
+            content |= scores_of(from_rows(captions))
+        scores = {name: float(content[name]) for name in SCORES if name in content}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"cannot read the results in {folder.path} ({error!r}): evaluate the run again with"
@@ -109,6 +143,12 @@ def run_study(
     done = {run.name for run in runs if read_result(run, study_folder) is not None}
     waiting = [run for run in runs if run.name not in done]
     _check_starts(waiting, runs, study_folder)
+    for run in waiting:
+        for teacher in run.config.training.teacher if run.teacher is None else ():
+            if not RunFolder(Path(teacher).expanduser()).model.is_file():
+                raise InputError(
+                    f"training.teacher is {teacher}, which is not a finished run: train it first"
+                )
     check_data(run.config for run in waiting)
     log(f"{len(runs)} runs, {len(done)} of them already finished")
     logs = study_folder / "logs"
@@ -161,20 +201,25 @@ def check_data(configs: Iterable[Config]) -> None:
     """Checks the data of all runs before the first training.
 
     Raises:
-        InputError: the data cannot be read, or has no test split.
+        InputError: the data cannot be read, have no test split, or do not fill a batch.
     """
-    seen = []
+    known: list[tuple[Data, CaptionData]] = []
     for config in configs:
         features = config.data.features
         if features is not None and not Path(features).expanduser().is_dir():
             raise InputError(f"data.features is {features}, which is not a folder: set data.features=…")
         # Scenes are drawn by the first run that needs them.
-        if config.data.kind == "scenes" or config.data in seen:
+        if config.data.kind == "scenes":
             continue
-        seen.append(config.data)
-        data = load_data(config)
-        if not data.split("test"):
-            raise InputError(f"{data.name} has no test split, on which a study compares its runs: add one")
+        data = next((data for settings, data in known if settings == config.data), None)
+        if data is None:
+            data = load_data(config)
+            known.append((config.data, data))
+            if not data.split("test"):
+                raise InputError(
+                    f"{data.name} has no test split, on which a study compares its runs: add one"
+                )
+        check_batches(phases(config), config, data)
 
 
 def _check_starts(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path) -> None:

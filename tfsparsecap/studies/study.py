@@ -227,14 +227,14 @@ def grid(
         if changes.get("pruning", "") is None:
             changes = {key: value for key, value in changes.items() if not key.startswith("pruning.")}
         # JSON is YAML on one line.
-        given = [
+        texts = [
             *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()),
             *overrides,
         ]
         where = f"in {source}, method {label!r}," + " or on the command line" * bool(overrides)
-        return load_config(None if base is None else Path(source).parent / base, given, where)
+        return load_config(None if base is None else Path(source).parent / base, texts, where)
 
-    found: dict[tuple, GridRun] = {}
+    grid_runs: dict[tuple, GridRun] = {}
     for captioner, variant, seed, label in itertools.product(
         study.captioners, study.variants, study.seeds, order
     ):
@@ -249,25 +249,25 @@ def grid(
                 config.pruning.sparsity = sparsity
             run = GridRun(captioner, label, variant, sparsity, seed, None, None, config)
             if method.start_from is not None:
-                start = _needed(run, "starts from", method.start_from, found)
+                start = _needed(run, "starts from", method.start_from, grid_runs)
                 config.training.start_from = (Path(runs) / study.name / start).as_posix()
                 run = replace(run, start_from=start)
             if method.teacher is not None:
-                teacher = _needed(run, "learns from", method.teacher, found)
+                teacher = _needed(run, "learns from", method.teacher, grid_runs)
                 config.training.teacher = [(Path(runs) / study.name / teacher).as_posix()]
                 run = replace(run, teacher=teacher)
-            found[captioner, variant, seed, label, sparsity] = run
-    names = [run.name for run in found.values()]
+            grid_runs[captioner, variant, seed, label, sparsity] = run
+    names = [run.name for run in grid_runs.values()]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{source}: two runs have the same folder name {name}: change a label")
-    return list(found.values())
+    return list(grid_runs.values())
 
 
-def _needed(run: GridRun, verb: str, label: str, found: dict[tuple, GridRun]) -> str:
+def _needed(run: GridRun, verb: str, label: str, grid_runs: dict[tuple, GridRun]) -> str:
     """Name of the run of method `label` with the same captioner, variant, seed and sparsity."""
     same = (run.captioner, run.variant, run.seed, label)
-    needed = found.get((*same, run.sparsity)) or found.get((*same, None))
+    needed = grid_runs.get((*same, run.sparsity)) or grid_runs.get((*same, None))
     if needed is None:
         raise InputError(
             f"method {run.method!r} at sparsity {run.sparsity} {verb} {label!r}, which is not run at that"

@@ -10,14 +10,13 @@ from tfsparsecap.settings.build import load_data, make_captioner
 from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.files import with_changes
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.training.gating import rewinds_to_initial_weights
 from tfsparsecap.training.phases import check_batches, phases
-from tfsparsecap.training.start import check_tokens, differing_weight
+from tfsparsecap.training.start import check_start
 from tfsparsecap.training.teachers import check_features, check_length
 
 #: How messages call the first run.
 _FIRST = "training.first: the run that is trained first"
-# Size of the vocabulary of captioners that are compared.
+# Size of the vocabulary of the captioner that is checked.
 _TOKENS = 8
 
 
@@ -81,32 +80,10 @@ def check_fit(first: Config, second: Config) -> None:
     Raises:
         InputError: they do not fit together.
     """
-    check_tokens(first, second, _FIRST)
     check_length(first, second, _FIRST)
-    if rewinds_to_initial_weights(second) and not first.training.keep_initial:
-        raise InputError(
-            f"{_FIRST} does not keep its initial weights, with which a lottery ticket starts: set"
-            " training.keep_initial=true"
-        )
-    frozen = second.pruning is not None and second.pruning.method == "frozen"
-    if frozen and first.pruning is None and first.training.start_from is None:
-        raise InputError(
-            f"{_FIRST} is not pruned, so there are no zeros for pruning.method=frozen to keep: prune it, or"
-            " choose another method"
-        )
-    made = _whole(second) if first.training.slim is not None else second
-    if made.model == first.model and not second.training.feature_weight:
-        return
-    # The second run takes the vocabulary of the first, so that any size will do.
-    start = make_captioner(first, _TOKENS, weights=False)
-    differs = differing_weight(start, make_captioner(made, _TOKENS, weights=False))
-    if differs:
-        raise InputError(
-            f"{_FIRST} has another captioner, from which this one cannot start ({differs}): set the same"
-            " sizes and the same encoder"
-        )
+    check_start(first, _whole(second) if first.training.slim is not None else second, _FIRST)
     if second.training.feature_weight:
-        check_features(start, "the run of training.first")
+        check_features(make_captioner(first, _TOKENS, weights=False), "the run of training.first")
 
 
 def _whole(second: Config) -> Config:

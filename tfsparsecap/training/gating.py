@@ -62,7 +62,7 @@ def gate_captioner(
     if settings is None or settings.encoder == "B":
         return
     with error_prefix(f"pruning.method={settings.method}"):
-        method = _make_method(settings, total_steps, config.training.epochs, initial_weights)
+        method = make_method(settings, total_steps, config.training.epochs, initial_weights)
         if restored:
             # A method that computes its mask from the weights must not do so again.
             method = type(method).from_config(method.get_config())
@@ -98,7 +98,7 @@ def gate_for_fine_tuning(
         if settings.encoder == "A":
             keep_masks(captioner, settings.block_shape, restored=restored)
         else:
-            prune(captioner, _make_method(settings, total_steps, config.training.fine_tune.epochs))
+            prune(captioner, make_method(settings, total_steps, config.training.fine_tune.epochs))
 
 
 def keep_masks(captioner: Captioner, block_shape: tuple[int, int], *, restored: bool) -> None:
@@ -133,9 +133,14 @@ def final_captioner(captioner: Captioner, config: Config, tokenizer: Tokenizer) 
     return final
 
 
-def _make_method(
+def make_method(
     settings: Pruning, total_steps: int, epochs: int, initial_weights: Sequence[np.ndarray] | None = None
 ) -> PruningMethod:
+    """The pruning method that settings describe, for a phase of so many optimizer steps and epochs.
+
+    Raises:
+        InputError: the method rejects an option.
+    """
     options = settings.options
     if "steps_per_epoch" in inspect.signature(registry.METHODS[settings.method]).parameters:
         options["steps_per_epoch"] = max(1, total_steps // max(1, epochs))

@@ -13,9 +13,13 @@ from tfsparsecap.model_summary.nonzeros import weight_counts
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.runs.checkpoints import load_weights, newest_intact, read_notes
 from tfsparsecap.runs.run_folder import RunFolder
-from tfsparsecap.settings.build import objects_of
+from tfsparsecap.settings.build import make_captioner, objects_of
 from tfsparsecap.settings.schema import Config
+from tfsparsecap.training.gating import rewinds_to_initial_weights
 from tfsparsecap.training.phases import phases
+
+# Size of the vocabulary of captioners that are compared.
+_TOKENS = 8
 
 
 def load_start(config: Config) -> FinishedRun:
@@ -45,6 +49,47 @@ def check_tokens(theirs: Config, config: Config, run: str) -> None:
             raise InputError(
                 f"{run} has data.{name}={given or 'null'}, this one {own or 'null'}: set the same value"
             )
+
+
+def check_start(start: Config, config: Config, run: str) -> None:
+    """Checks that a run can start from another one, before that one is trained.
+
+    Captioners are made and compared if more than their dropout differs, but no data is read.
+
+    Args:
+        start: settings of the run that is trained first.
+        config: settings of the run that starts from it.
+        run: what messages call the first one.
+
+    Raises:
+        InputError: they do not fit together.
+    """
+    check_tokens(start, config, run)
+    if rewinds_to_initial_weights(config) and not start.training.keep_initial:
+        raise InputError(
+            f"{run} does not keep its initial weights, with which a lottery ticket starts: set"
+            " training.keep_initial=true for it"
+        )
+    frozen = config.pruning is not None and config.pruning.method == "frozen"
+    if frozen and start.pruning is None and start.training.start_from is None:
+        raise InputError(
+            f"{run} is not pruned, so there are no zeros for pruning.method=frozen to keep: prune it, or"
+            " choose another method"
+        )
+    sizes = [
+        {name: value for name, value in settings.model.model_dump().items() if "dropout" not in name}
+        for settings in (start, config)
+    ]
+    if sizes[0] == sizes[1]:
+        return
+    # The run takes the vocabulary of the one that it starts from, so that any size will do.
+    made = [make_captioner(settings, _TOKENS, weights=False) for settings in (start, config)]
+    differs = differing_weight(*made)
+    if differs:
+        raise InputError(
+            f"{run} has another captioner, from which this one cannot start ({differs}): set the same"
+            " sizes and the same encoder"
+        )
 
 
 def load_initial_weights(config: Config, captioner: Captioner) -> list[np.ndarray]:
