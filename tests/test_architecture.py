@@ -18,9 +18,9 @@ BENCHMARKS = REPOSITORY / "benchmarks"
 ORDER = [
     "tfsparsecap.errors",
     "tfsparsecap.captioners",
-    "tfsparsecap.locks",
     "tfsparsecap.child_processes",
     "tfsparsecap.files",
+    "tfsparsecap.locks",
     "tfsparsecap.text",
     "tfsparsecap.weight_files",
     "tfsparsecap.encoder_catalogue",
@@ -63,7 +63,10 @@ ORDER = [
 ]
 COMMANDS = {
     f"tfsparsecap.{name}"
-    for name in ("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders", "slim")
+    for name in (
+        *("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders"),
+        "slim_captioner",
+    )
 }
 # Tests that are about the repository, or about several modules together.
 WITHOUT_MODULE = {
