@@ -13,12 +13,12 @@ import tensorflow as tf
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write
 from tfsparsecap.inference.bundle import FORMAT_VERSION
+from tfsparsecap.model_call import model_call
 from tfsparsecap.models.captioner import UNKNOWN, Captioner
 from tfsparsecap.search_options import SearchOptions
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export import int8_network
 from tfsparsecap_export.convert import graph
-from tfsparsecap_export.convert.model_call import model_call
 from tfsparsecap_export.encode import calibration, formats, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import DEFAULT_TARGET, Costs, of_target
 from tfsparsecap_export.encode.file import LayerReport, encode_file
@@ -103,7 +103,7 @@ def export_model(
         format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose`.
         captions: options for a captioner.
         inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its
-            encoder takes. For any other model, what it is called with, see `convert.model_call.model_call`;
+            encoder takes. For any other model, what it is called with, see `model_call.model_call`;
             by default what it was built with. The rows of arrays are the default of `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
         samples: inputs for the comparison, each with a leading axis of size 1, or `batch`: a list of
