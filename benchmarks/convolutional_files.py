@@ -180,8 +180,9 @@ def print_processor_times(options: argparse.Namespace, paths: Sequence[Path]) ->
 def print_errors(options: argparse.Namespace, paths: Sequence[Path]) -> None:
     """Prints how outputs of files differ from those of the Keras model, for photographs no file has seen."""
     import tensorflow as tf
-    from tfsparsecap_export.convert.model_call import model_call
     from tfsparsecap_export.verify import outputs
+
+    from tfsparsecap.model_call import model_call
 
     model = make_network(options)
     call = model_call(model)

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.slim import BUDGETS
+from tfsparsecap.slim_captioner import BUDGETS
 
 #: Photographs among which samples are drawn, photographs for the error, and samples of each draw.
 PHOTOGRAPHS, HELD_OUT, SAMPLES = 128, 64, 64

@@ -18,9 +18,9 @@ BENCHMARKS = REPOSITORY / "benchmarks"
 ORDER = [
     "tfsparsecap.errors",
     "tfsparsecap.captioners",
-    "tfsparsecap.locks",
     "tfsparsecap.child_processes",
     "tfsparsecap.files",
+    "tfsparsecap.locks",
     "tfsparsecap.text",
     "tfsparsecap.weight_files",
     "tfsparsecap.encoder_catalogue",
@@ -31,6 +31,9 @@ ORDER = [
     "tfsparsecap.gates",
     "tfsparsecap.layers",
     "tfsparsecap.pruning",
+    "tfsparsecap.model_call",
+    "tfsparsecap.model_summary",
+    "tfsparsecap.slimming",
     "tfsparsecap.models.captioner",
     "tfsparsecap.data",
     "tfsparsecap.models",
@@ -39,8 +42,6 @@ ORDER = [
     "tfsparsecap.decoding",
     "tfsparsecap.sampling",
     "tfsparsecap.rewards",
-    "tfsparsecap.model_summary",
-    "tfsparsecap.slimming",
     "tfsparsecap.plotting",
     "tfsparsecap.conversion",
     "tfsparsecap.settings",
@@ -63,7 +64,10 @@ ORDER = [
 ]
 COMMANDS = {
     f"tfsparsecap.{name}"
-    for name in ("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders", "slim")
+    for name in (
+        *("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders"),
+        "slim_captioner",
+    )
 }
 # Tests that are about the repository, or about several modules together.
 WITHOUT_MODULE = {

@@ -108,7 +108,7 @@ def test_leftovers_that_cannot_be_deleted_stay(tmp_path, monkeypatch):
     def no_locks(*arguments):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("tfsparsecap.locks.fcntl.flock", no_locks)
+    monkeypatch.setattr("tfsparsecap.files.fcntl.flock", no_locks)
     atomic_write(tmp_path / "b.txt", "whole")  # works without locks
     assert left.is_file() and (tmp_path / "b.txt").read_text() == "whole"
     remove_leftovers(tmp_path / "absent")

@@ -1,59 +1,75 @@
-"""Locks on files: one holder, released when its process ends, safe to delete by the holder."""
+"""Locks between processes: one holder, released when its process ends, deleted by the holder."""
 
+import errno
+import fcntl
 import os
 import signal
 
 import pytest
 
-from tfsparsecap.locks import is_at, lock_file, try_lock
+from tfsparsecap.errors import InputError
+from tfsparsecap.locks import locked
 
 
-def test_a_lock_has_one_holder_until_it_is_closed(tmp_path):
-    path = tmp_path / "one.lock"
-    first = lock_file(path)
-    assert lock_file(path) is None
-    os.close(first)
-    again = lock_file(path)
-    assert again is not None and path.exists()
-    os.close(again)
+class Busy(Exception):
+    pass
+
+
+def refuse():
+    raise Busy
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_lock_ends_with_its_process_even_if_that_is_killed(tmp_path):
-    path, (reading, writing) = tmp_path / "one.lock", os.pipe()
+    path, (reading, writing) = tmp_path / "new" / "one.lock", os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            lock_file(path)
-            os.write(writing, b"x")
-            signal.pause()
+            with locked(path, refuse):
+                os.write(writing, b"x")
+                signal.pause()
         finally:
             os._exit(1)
     os.close(writing)
     assert os.read(reading, 1)
-    assert lock_file(path) is None
+    with pytest.raises(Busy), locked(path, refuse):
+        pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    os.close(lock_file(path))
+    with locked(path, refuse):
+        assert path.is_file()
+    assert not path.exists()
 
 
-def test_a_file_that_its_holder_deletes_locks_nothing(tmp_path):
+def test_a_lock_is_awaited_until_its_holder_has_deleted_it(tmp_path, monkeypatch):
     path = tmp_path / "one.lock"
-    first = lock_file(path)
-    second = os.open(path, os.O_RDWR)  # waits for the first
-    path.unlink()
-    os.close(first)
-    assert try_lock(second) and not is_at(second, path)
-    third = lock_file(path)  # another file
-    assert third is not None and is_at(third, path)
-    os.close(second)
-    os.close(third)
+    holder = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    monkeypatch.setattr("tfsparsecap.locks._POLL_SECONDS", 0)
+
+    def busy():
+        path.unlink()
+        os.close(holder)
+
+    with locked(path, busy):
+        assert path.is_file()
 
 
-def test_files_are_not_created_through_links_or_if_they_must_exist(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        lock_file(tmp_path / "absent", create=False)
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EROFS])
+def test_without_locks_the_block_runs(tmp_path, monkeypatch, number):
+    def no_locks(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with locked(tmp_path / "one.lock", refuse):
+        pass
+
+
+def test_files_are_not_created_through_links(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match="symbolic link"):
-        lock_file(tmp_path / "link")
+    with (
+        pytest.raises(InputError, match=r"cannot lock .*link: .*symbolic links; remove it"),
+        locked(tmp_path / "link", refuse),
+    ):
+        pass
     assert not (tmp_path / "target").exists()

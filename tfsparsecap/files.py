@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import fcntl
 import io
 import json
 import lzma
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.locks import NO_LOCKS, is_at, lock_file, try_lock
 
 #: What NumPy, zipfile and Pillow raise for damaged or malicious files.
 DAMAGE = (
@@ -28,6 +28,8 @@ DAMAGE = (
     *(RuntimeError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: The file system has no locks (some network file systems).
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 #: Bytes of a file that is read as a whole; the captions of MS-COCO have 0.15 GB.
 LARGEST_INPUT = 4 << 30
 # Temporary files have names that nobody else gives, so that those of killed processes can be deleted.
@@ -182,7 +184,7 @@ def _temporary_file(path: Path) -> tuple[Path, int]:
             dir=path.parent, prefix=f"{_TEMPORARY}{path.stem[:_LONGEST_STEM]}-", suffix=path.suffix
         )
         try:
-            if try_lock(descriptor) and is_at(descriptor, name):
+            if _lock(descriptor) and is_at(descriptor, name):
                 return Path(name), descriptor
         except OSError as error:
             if error.errno in NO_LOCKS:
@@ -209,7 +211,7 @@ def temporary_folder(path: str | os.PathLike) -> Iterator[Path]:
         except FileNotFoundError:
             continue  # another process took it for a leftover before it was opened
         try:
-            if try_lock(descriptor) and is_at(descriptor, folder):
+            if _lock(descriptor) and is_at(descriptor, folder):
                 break
         except OSError as error:
             if error.errno in NO_LOCKS:
@@ -232,12 +234,31 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
         found = [Path(entry.path) for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
         for leftover in found:
             with contextlib.suppress(OSError):  # no locks, or not ours: then it stays
-                descriptor = lock_file(leftover, create=False)
-                if descriptor is not None:
-                    try:
+                # Not through a symbolic link; a pipe must not block.
+                flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+                descriptor = os.open(leftover, flags | (os.O_RDONLY if leftover.is_dir() else os.O_RDWR))
+                try:
+                    if _lock(descriptor) and is_at(descriptor, leftover):
                         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-                    finally:
-                        os.close(descriptor)
+                finally:
+                    os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Locks an open file; False if another process holds the lock. Raises OSError if there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # some file systems report EACCES
+        return False
+    return True
+
+
+def is_at(descriptor: int, path: str | os.PathLike) -> bool:
+    """Whether an open file is the one at `path`, and not a file that was deleted or replaced."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), Path(path).lstat())
+    except FileNotFoundError:
+        return False
 
 
 def check_regular_file(path: Path) -> None:

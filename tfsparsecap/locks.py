@@ -1,64 +1,60 @@
-"""Locks on files. They end with the process that holds them, even if it is killed."""
+"""Locks between processes. They end with the process that holds them, even if it is killed."""
 
+import contextlib
 import errno
-import fcntl
-import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-#: The file system has no locks (some network file systems).
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+from filelock import FileLock, Timeout
+
+from tfsparsecap.errors import InputError
+from tfsparsecap.files import NO_LOCKS, is_at, make_folder
+
+#: Without a lock the block runs: in a folder that is not writable its first write reports that.
+_UNLOCKED = (*NO_LOCKS, errno.EACCES, errno.EPERM, errno.EROFS)
+_POLL_SECONDS = 0.5
 
 
-def lock_file(path: str | os.PathLike, *, create: bool = True) -> int | None:
-    """Opens and locks a file, whose content does not matter, or an existing folder.
-
-    The holder may delete the file before it releases the lock: others verify that what they have locked is
-    still the file at `path`.
+@contextlib.contextmanager
+def locked(path: Path, busy: Callable[[], None]) -> Iterator[None]:
+    """Runs the block while no other process does so with the same lock file, which is deleted at the end.
 
     Args:
-        create: create the file if it does not exist.
-
-    Returns:
-        A file descriptor: closing it releases the lock. None if somebody else holds the lock.
+        path: the lock file, whose content does not matter; its folder is created.
+        busy: called if somebody else holds the lock. It raises an error, or returns to wait.
 
     Raises:
-        OSError: the file cannot be opened, or its file system has no locks (see `NO_LOCKS`).
+        InputError: the folder cannot be created, or the file cannot be opened.
 
     Examples:
-        >>> descriptor = lock_file("one.lock")
-        >>> lock_file("one.lock") is None
+        >>> with locked(Path("one.lock"), lambda: print("waiting")):
+        ...     Path("one.lock").is_file()
         True
-        >>> os.close(descriptor)
     """
-    while True:
-        # Not through a symbolic link, which could create a file somewhere else; a pipe must not block.
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        flags |= os.O_RDONLY if Path(path).is_dir() else os.O_RDWR
-        descriptor = os.open(path, flags | (os.O_CREAT if create else 0), 0o666)
+    descriptors: list[int] = []
+    lock = FileLock(path, fallback_to_soft=False, on_acquired=descriptors.append)
+    while not lock.is_locked:
+        make_folder(path.parent)
         try:
-            if not try_lock(descriptor):
-                os.close(descriptor)
-                return None
-            if is_at(descriptor, path):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # it was deleted between opening and locking
-
-
-def try_lock(descriptor: int) -> bool:
-    """Locks an open file; False if somebody else holds the lock. Raises OSError if there are no locks."""
+            lock.acquire(blocking=False)
+        except Timeout:
+            busy()
+            time.sleep(_POLL_SECONDS)
+        except FileNotFoundError:
+            continue  # the last holder has just removed the folder
+        except OSError as error:
+            if error.errno in _UNLOCKED:
+                break
+            raise InputError(
+                f"cannot lock {path}: {error.strerror}; remove it, if no other process uses it"
+            ) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # some file systems report EACCES
-        return False
-    return True
-
-
-def is_at(descriptor: int, path: str | os.PathLike) -> bool:
-    """Whether an open file is the one at `path`, and not a file that was deleted or replaced."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), Path(path).lstat())
-    except FileNotFoundError:
-        return False
+        yield
+    finally:
+        if lock.is_locked:
+            # Before the release: whoever opens the file in between notices that it has no name any more.
+            with contextlib.suppress(OSError):
+                if is_at(descriptors[-1], path):
+                    path.unlink()
+            lock.release()

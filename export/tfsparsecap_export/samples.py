@@ -10,7 +10,7 @@ from PIL import Image
 
 from tfsparsecap.data.array_files import open_array
 from tfsparsecap.errors import InputError
-from tfsparsecap_export.convert.model_call import with_identifiers
+from tfsparsecap.model_call import identifier
 
 #: Inputs that are read from a file: enough for the calibration and the check.
 MOST_READ = 256
@@ -116,7 +116,7 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
                 f"sample {number} is {type(sample).__name__}: give a dictionary with an array for each of"
                 f" {[*inputs]}"
             )
-        arrays = {name: np.asarray(values) for name, values in with_identifiers(sample, inputs).items()}
+        arrays = {name: np.asarray(values) for name, values in _with_identifiers(sample, inputs).items()}
         # Without its batch, an array is not split, so that `check_samples` tells its own shape.
         ranks = {name: spec.shape.rank for name, spec in inputs.items()}
         lengths = {len(x) if x.ndim and x.ndim == ranks.get(name) else 0 for name, x in arrays.items()}
@@ -182,3 +182,14 @@ def _values(name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator
             values[:, 0] = 1  # a sequence that a mask would hide completely has no mean
         return values
     return np.abs(rng.normal(size=shape)).astype(dtype)
+
+
+def _with_identifiers(sample: Mapping[str, Any], inputs: Mapping[str, tf.TensorSpec]) -> Mapping[str, Any]:
+    """A sample with the names of the file's inputs instead of the Keras model's, such as `my_input`.
+
+    Args:
+        sample: arrays by name. It is returned as it is if other names remain, or some are missing.
+        inputs: names, shapes and dtypes of the file's inputs.
+    """
+    names = [name if name in inputs else identifier(str(name)) for name in sample]
+    return dict(zip(names, sample.values(), strict=True)) if sorted(names) == sorted(inputs) else sample

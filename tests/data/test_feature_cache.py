@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -18,7 +19,6 @@ from tfsparsecap.data.feature_cache import cached_features
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.records import Record
 from tfsparsecap.errors import InputError
-from tfsparsecap.locks import lock_file
 
 SIZE = 16
 
@@ -149,11 +149,12 @@ def test_images_may_be_copied_to_another_folder(records, tmp_path):
 
 
 def test_two_processes_compute_the_same_features_once(records, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(feature_cache, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr("tfsparsecap.locks._POLL_SECONDS", 0.01)
     first = load(records, tmp_path / "first", Means())
     second = tmp_path / "second"
     second.mkdir()
-    descriptor = lock_file(second / f"{first.path.stem}.lock")
+    descriptor = os.open(second / f"{first.path.stem}.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
     def finish():
         for suffix in (".npy", ".json"):

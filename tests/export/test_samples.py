@@ -77,3 +77,13 @@ def test_only_floats_with_four_corners_are_boxes():
         check_samples(synthetic_samples(inputs, 1), inputs)
     boxes = synthetic_samples({"boxes": tf.TensorSpec((1, 5, 4))}, 1)[0]["boxes"]
     assert (boxes[..., :2] <= boxes[..., 2:]).all() and boxes.max() <= 1
+
+
+def test_samples_may_have_the_names_of_the_keras_model():
+    inputs = {"my_input": tf.TensorSpec((1, 4)), "input_self": tf.TensorSpec((1, 4))}
+    given, plain = {"my-input": ROWS, "self": ROWS}, {"my_input": ROWS, "input_self": ROWS}
+    for samples in ([given], [(given, 1)], [plain], tf.data.Dataset.from_tensors((given, 1))):
+        found = as_samples(samples, inputs)
+        assert [sorted(sample) for sample in found] == [["input_self", "my_input"]] * 5
+    for other in ({"x": ROWS}, {"my-input": ROWS}, {**given, "x": ROWS}):
+        assert sorted(as_samples([other], inputs)[0]) == sorted(other)

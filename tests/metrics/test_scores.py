@@ -139,7 +139,7 @@ def test_cider_is_absent_if_all_images_have_the_same_ngrams(references, captions
 
 
 def test_scores_equal_pycocoevalcap_on_its_own_tokens(flickr, with_java):
-    from tfsparsecap.metrics.tokenize import ptb_tokenize
+    from tfsparsecap.metrics.java import ptb_tokenize
 
     references, captions = flickr
     images = list(references)[:8]

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tfsparsecap.data.tokenizers import WordTokenizer
-from tfsparsecap.errors import InputError
-from tfsparsecap.metrics.tokenize import light_tokenize, ptb_tokenize
+from tfsparsecap.metrics.java import ptb_tokenize
+from tfsparsecap.metrics.tokenize import light_tokenize
 
 ORDINARY = [
     "A child in a pink dress is climbing up a set of stairs in an entry way .",
@@ -104,14 +104,3 @@ def test_ptb_of_empty_captions_prints_nothing(with_java, capfd):
     assert ptb_tokenize([]) == []
     assert ptb_tokenize(["", "A dog.", ""]) == ["", "a dog", ""]
     assert capfd.readouterr() == ("", "")
-
-
-def test_without_java_the_error_says_what_to_install(commands):
-    with pytest.raises(InputError, match=r"Java is not installed"):
-        ptb_tokenize(["a dog"])
-
-
-def test_a_wrong_number_of_lines_is_reported(commands):
-    commands("java", "print('a dog')")
-    with pytest.raises(InputError, match=r"returned 2 lines for 3 captions"):
-        ptb_tokenize(["a dog", "a cat", "a cow"])

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras import layers
 
 import tfsparsecap as sc
+from tfsparsecap.model_summary import formulas
 from tfsparsecap.model_summary.model_summary import summary
 
 
@@ -162,3 +163,21 @@ def test_every_call_of_a_layer_counts():
     model = Twice()
     model(tf.ones([1, 5]))
     assert measured(model).totals["all weights"].flops == 2 * 2 * 25
+
+
+class Gram(layers.Layer):
+    def products(self, x):
+        return keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1)))
+
+    def call(self, x):
+        return self.products(x)
+
+
+def test_a_layer_registers_the_formula_of_one_of_its_methods():
+    assert not measured(sequential((5, 3), Gram())).rows[0].counted
+    gram = type("GramWithFormula", (Gram,), {})
+    formula = formulas.register(gram, method="products")(
+        lambda layer, arguments, output: {formulas.PRODUCT: 5 * 5 * arguments["x"].shape[-1]}
+    )
+    assert formulas.formula_of(gram()) is formula
+    assert multiply_adds(sequential((5, 3), gram())) == 5 * 5 * 3

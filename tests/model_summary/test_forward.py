@@ -130,13 +130,13 @@ def test_the_model_is_not_changed():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (None, r"the shape \(None, 4\) of words cannot be used: give input_shapes"),
+        (None, r"words of two has shape \(None, None, 4\).*give input_shapes=, such as"),
         ({"wrods": (7, 4)}, r"names \['wrods'\], but the inputs of two are \['words', 'image'\]"),
-        ((7, 4), "has 1 shapes, but two takes 2 inputs"),
-        ([(7, 4)] * 3, "has 3 shapes, but two takes 2 inputs"),
-        ({"words": (0, 4)}, r"the shape \(0, 4\) of words.* whole numbers above 0"),
-        ({"words": "7x4"}, "whole numbers above 0"),
-        ({"words": (7, 5)}, r"two cannot be called on inputs of shape \(1, 7, 5\)"),
+        ((7, 4), "has 1 entries, but two takes 2: give one for each of"),
+        ([(7, 4)] * 3, "has 3 entries, but two takes 2: give one for each of"),
+        ({"words": (0, 4)}, r"the shape \(0, 4\) for words: give whole numbers above 0"),
+        ({"words": "7x4"}, "'7x4' cannot be an input: give .* a shape without the first axis"),
+        ({"words": (7, 5)}, r"has the shape \(None, 7, 5\) for words, but two takes \(None, None, 4\)"),
     ],
 )
 def test_unusable_shapes_of_functional_models_are_rejected(two, given, message):
@@ -145,14 +145,14 @@ def test_unusable_shapes_of_functional_models_are_rejected(two, given, message):
 
 
 def test_models_whose_input_shapes_are_unknown_are_rejected(encoder):
-    with pytest.raises(InputError, match="inputs are not known: give input_shapes="):
+    with pytest.raises(InputError, match="has no known input shapes: give input_shapes="):
         forward(encoder, [encoder])
     forward(encoder, [encoder], (32, 32, 3))
     with pytest.raises(InputError, match="the encoder takes images of shape"):
         forward(encoder, [encoder], (64, 64, 3))
     model = type("Open", (keras.Model,), {"call": lambda self, x: x})(name="open")
     model.build((None, None, 3))
-    with pytest.raises(InputError, match=r"the shape \(None, 3\) of input"):
+    with pytest.raises(InputError, match=r"input x of open has shape \(None, None, 3\)"):
         forward(model, [model])
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from tfsparsecap.models.encoders.tiny_vit import WindowAttention
+from tfsparsecap.models.encoders.window_attention import WindowAttention
 
 
 def residual():

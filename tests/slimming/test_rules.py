@@ -7,10 +7,13 @@ from keras import layers, ops
 from keras.src.applications.convnext import LayerScale
 
 from benchmarks.zero_channels import randomize, zero_channels
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.cost import Costs
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.plan import slim
 from tfsparsecap.slimming.rebuild import rebuild
+from tfsparsecap.slimming.rules import register
 
 
 def network(between, shape=(6, 5), first=None):
@@ -135,3 +138,26 @@ def test_an_operation_with_sizes_fits_all_its_calls(name, raw):
         alive = analysis.alive(analysis.groups[number].classes[:2])
         clear_kernels(analysis, ~alive)
         np.testing.assert_allclose(rebuild(analysis, alive)(x), copy(x), atol=1e-5)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Doubled(layers.Layer):
+    def call(self, x):
+        return 2 * x
+
+
+def test_a_layer_registers_its_rule_and_its_multiply_adds():
+    model, x = network(Doubled(name="doubled"), shape=(5,)), np.ones((2, 5), "float32")
+    with pytest.raises(InputError, match=r"doubled \(Doubled\) has no rule"):
+        slim(model, 0.5)
+
+    @register(Doubled)
+    def doubled(scope):
+        (_, axis) = scope.axes(scope.only)
+        scope.count(10, (16,), (axis,))
+        scope.emit([None, axis])
+
+    analysis = Analysis(trace(model))
+    assert Costs(analysis)(analysis.alive(np.array([], int))).flops == 5 * 16 + 10 * 16 + 16 * 3
+    small = slim(model, 0.5)
+    assert small.get_layer("doubled").output.shape == (None, 8) and small(x).shape == (2, 3)

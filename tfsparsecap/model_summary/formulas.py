@@ -8,10 +8,6 @@ import keras
 from keras import layers
 
 from tfsparsecap import keras_internals
-from tfsparsecap.models.additive_attention import AdditiveAttentionCaptioner
-from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.encoders.tiny_vit import WindowAttention
-from tfsparsecap.models.transformer import SharedAttention
 
 #: Name of a layer's weight -> number of multiply-adds in one call per element of the weight; names that the
 #: layer does not have are ignored. `PRODUCT` -> multiply-adds of two activations, such as attention scores.
@@ -29,6 +25,30 @@ def size_of(lengths: Iterable[int]) -> int:
     return math.prod(lengths)
 
 
+def register(*kinds: type[keras.Layer], method: str = "call") -> Callable[[Formula], Formula]:
+    """Registers the formula of layers, and of their subclasses, for `sc.summary` and `sc.slim`.
+
+    Args:
+        kinds: classes of layers.
+        method: the method of the layers whose calls the formula counts.
+
+    Examples:
+        >>> class Gram(keras.layers.Layer):
+        ...     def call(self, x):
+        ...         return keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1)))
+        >>> @register(Gram)
+        ... def gram(layer, arguments, output):
+        ...     return {PRODUCT: size_of(output.shape) * arguments["x"].shape[-1]}
+    """
+
+    def add(formula: Formula) -> Formula:
+        _FORMULAS.update(dict.fromkeys(kinds, formula))
+        _METHODS.update(dict.fromkeys(kinds, method))
+        return formula
+
+    return add
+
+
 def formula_of(layer: keras.Layer) -> Formula | None:
     """Returns the formula of a layer or of its base class, or None."""
     return next((_FORMULAS[kind] for kind in type(layer).__mro__ if kind in _FORMULAS), None)
@@ -36,23 +56,18 @@ def formula_of(layer: keras.Layer) -> Formula | None:
 
 def method_of(layer: keras.Layer) -> str:
     """Returns the name of the method that a layer's formula counts."""
-    if isinstance(layer, SharedAttention):
-        return "attend"
-    if isinstance(layer, AdditiveAttentionCaptioner):
-        return "weighted_mean"
-    return "call" if layer.quantization_mode is None else "quantized_call"
+    method = next((_METHODS[kind] for kind in type(layer).__mro__ if kind in _METHODS), "call")
+    return "quantized_call" if method == "call" and layer.quantization_mode is not None else method
 
 
-def has_uncounted_operations(layer: keras.Layer) -> bool:
-    """Whether a layer may contain products that no formula counts.
+def has_uncounted_operations(layer: keras.Layer, method: str = "call") -> bool:
+    """Whether a layer may contain products that no formula counts, given the method that computes them.
 
     Keras's layers without a formula only combine other layers or work element by element, except for those
     with a kernel.
     """
     if isinstance(layer, layers.RNN):
         return not all(isinstance(cell, _CELLS) for cell in cells_of(layer.cell))
-    # The class that defines `step` also defines the rest of a captioner.
-    method = "step" if isinstance(layer, Captioner) else "call"
     for kind in type(layer).__mro__:
         if method in vars(kind) and not kind.__module__.startswith("tfsparsecap.pruning"):
             break
@@ -123,20 +138,6 @@ def _dot(layer: Any, arguments: dict, output: Any) -> Uses:
     return {PRODUCT: size_of(output.shape) * _first(arguments)[0].shape[axis]}
 
 
-def _window_attention(layer: Any, arguments: dict, output: Any) -> Uses:
-    windows = math.prod(-(-length // layer.window) for length in output.shape[1:3])
-    return {PRODUCT: 2 * windows * layer.window**4 * layer.heads * layer.depth(output.shape[3])}
-
-
-def _shared_attention(layer: Any, arguments: dict, output: Any) -> Uses:
-    queries, keys = arguments["queries"].shape, arguments["keys"].shape
-    return {PRODUCT: 2 * size_of(queries) * keys[1]}
-
-
-def _additive_attention(layer: Any, arguments: dict, output: Any) -> Uses:
-    return {PRODUCT: size_of(output.shape) * arguments["memory"]["keys"].shape[1]}
-
-
 _CELLS = (layers.LSTMCell, layers.GRUCell, layers.SimpleRNNCell)
 #: Keras's layers that run user code.
 _ARBITRARY = {"Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"}
@@ -153,7 +154,6 @@ _FORMULAS: dict[type, Formula] = {
     **dict.fromkeys((layers.MultiHeadAttention, layers.GroupQueryAttention), _multi_head_attention),
     **dict.fromkeys((layers.Attention, layers.AdditiveAttention), _dot_attention),
     layers.Dot: _dot,
-    SharedAttention: _shared_attention,
-    WindowAttention: _window_attention,
-    AdditiveAttentionCaptioner: _additive_attention,
 }
+#: Methods other than `call` whose calls a formula counts.
+_METHODS: dict[type, str] = {}

@@ -14,7 +14,6 @@ from tfsparsecap.model_summary.formulas import PRODUCT
 from tfsparsecap.model_summary.forward import Calls, Forward, forward
 from tfsparsecap.model_summary.nonzeros import Weight, nested_layers, weights_of_layer
 from tfsparsecap.model_summary.table import amount, show
-from tfsparsecap.models.captioner import Captioner
 
 #: Models with at most this many weights are compressed by default, which takes some seconds.
 COMPRESSED_UP_TO = 5_000_000
@@ -80,8 +79,9 @@ def summary(
         compress = size <= COMPRESSED_UP_TO
         if not compress:
             notes.append(f"gzip and bzip2 are not measured for {size:,} weights without compress=True")
-    encoder = getattr(model, "encoder", None) if isinstance(model, Captioner) else None
-    in_encoder = set() if encoder is None else set(map(id, keras_internals.nested_layers(encoder)))
+    in_encoder = (
+        set(map(id, keras_internals.nested_layers(run.encoder))) if run.encoder is not None else set()
+    )
     rows = []
     for path, layer in layers:
         tensors = tuple(
@@ -90,7 +90,7 @@ def summary(
         own_flops = 2 * sum(calls.uses[id(layer), PRODUCT] * times for _, calls, times in run.parts)
         counted = not any(id(layer) in calls.uncounted for _, calls, _ in run.parts)
         if tensors or own_flops or not counted:
-            part = None if encoder is None else ENCODER if id(layer) in in_encoder else DECODER
+            part = None if run.encoder is None else ENCODER if id(layer) in in_encoder else DECODER
             name = path or model.name
             rows.append(LayerRow(name, type(layer).__name__, tensors, own_flops, counted, part))
             if not counted:
@@ -98,9 +98,9 @@ def summary(
                     f"{name} ({type(layer).__name__}) has no formula, or inputs of unknown shape: FLOPs of"
                     " its own operations are missing"
                 )
-    if isinstance(model, Captioner):
+    if run.rates:
         flops = {name: amount(_flops(calls, weights)) for name, calls, _ in run.parts}
-        notes.append(f"{flops['image']} FLOPs per image, {flops['token']} per generated token and beam")
+        notes.append(run.rates.format(**flops))
     result = Summary(model.name, tuple(rows), totals(rows), run.about, tuple(notes), index_bytes)
     show(result, print_fn)
     return result

@@ -1,5 +1,6 @@
 """Captioners and their image encoders."""
 
+from tfsparsecap.models import captioner_flops  # noqa: F401 (registers what summaries count)
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.models.encoders import (
     ApplicationsEncoder,

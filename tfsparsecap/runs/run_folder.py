@@ -1,7 +1,6 @@
 """The folder of a run: its files, and which process may write to it."""
 
 import contextlib
-import errno
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
 from tfsparsecap.data.tokenizers import SENTENCEPIECE, VOCABULARY, Tokenizer, WordTokenizer
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import atomic_write, csv_text, make_folder, read_json
-from tfsparsecap.locks import NO_LOCKS, is_at, lock_file
+from tfsparsecap.locks import locked
 from tfsparsecap.runs.checkpoints import save_weights
 from tfsparsecap.settings.files import differences, load_config, save_config
 from tfsparsecap.settings.schema import Config
@@ -68,7 +67,6 @@ class RunFolder:
         self.data = self.path / "data.json"
         self.teachers = self.path / "teachers.json"
         self.teacher_captions = self.path / "teacher_captions.json"
-        self._lock = self.path / ".lock"
         self._created = False
 
     def check(self, config: Config, resume: bool) -> None:
@@ -151,39 +149,17 @@ class RunFolder:
             InputError: another process is training in it, or it cannot be created.
         """
         created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        descriptor = self._acquire()
+
+        def busy() -> None:
+            raise InputError(f"another process is training in {self.path}: wait until it is done, or stop it")
+
         try:
-            yield
+            with locked(self.path / ".lock", busy):
+                yield
         finally:
-            # Deleted before it is released: whoever locks it in between notices that it is not at its path.
-            with contextlib.suppress(OSError):  # a folder is not empty, or somebody else deleted the file
-                if descriptor is not None and is_at(descriptor, self._lock):
-                    self._lock.unlink()
+            with contextlib.suppress(OSError):  # a folder is not empty
                 for folder in created:
                     folder.rmdir()
-            if descriptor is not None:
-                os.close(descriptor)
-
-    def _acquire(self) -> int | None:
-        """The descriptor of the lock file; None if the file system has no locks."""
-        while True:
-            make_folder(self.path)
-            try:
-                descriptor = lock_file(self._lock)
-            except FileNotFoundError:
-                continue  # its last user has just removed the empty folder
-            except OSError as error:
-                # If the folder is not writable, the first write reports it.
-                if error.errno in (*NO_LOCKS, errno.EACCES, errno.EPERM, errno.EROFS):
-                    return None
-                raise InputError(
-                    f"cannot lock {self._lock}: {error.strerror}; remove it, if no process trains there"
-                ) from error
-            if descriptor is None:
-                raise InputError(
-                    f"another process is training in {self.path}: wait until it is done, or stop it"
-                )
-            return descriptor
 
     def create(
         self,

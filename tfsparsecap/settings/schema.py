@@ -89,8 +89,9 @@ class Encoder(_Section):
             their output is cached; training the encoder changes the later layers only. null trains all.
         batch_norm_momentum: momentum of the moving averages of batch normalisation. Short training from
             scratch needs a lower value than Keras's default of 0.99.
-        slimmed: path of a `.keras` file with the network after `python -m tfsparsecap.slim`, relative to the
-            working directory; it replaces the network, with its weights. null uses the whole network.
+        slimmed: path of a `.keras` file with the network after `python -m tfsparsecap.slim_captioner`,
+            relative to the working directory; it replaces the network, with its weights. null uses the whole
+            network.
     """
 
     network: str = "mobilenet_v1"

@@ -10,7 +10,6 @@ import numpy as np
 from keras import layers
 
 from tfsparsecap.model_summary import formulas
-from tfsparsecap.models.encoders.tiny_vit import WindowAttention
 from tfsparsecap.slimming.graph import Node, Ref, replace_refs
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.labels import Axis
@@ -118,8 +117,8 @@ class Costs:
             out = node.outputs[0]
             every = (*shapes[out], shapes[first][-1])
             return [self._term(1, every, (*analysis.axes[out], analysis.axes[first][-1]))]
-        if isinstance(operation, WindowAttention):
-            return self._window_attention(analysis, node)
+        if node.outputs[0] in info.products:
+            return [self._term(*product) for product in info.products[node.outputs[0]]]
         parts = [operation]
         if isinstance(operation, layers.Bidirectional):
             parts = [operation.forward_layer, operation.backward_layer]
@@ -175,17 +174,3 @@ class Costs:
         kernel = node.operation.output_dense.kernel
         slots = analysis.info(node.operation).slots.get(id(kernel))
         return [*found, self._term(queries, tuple(kernel.shape), slots)]
-
-    def _window_attention(self, analysis: Analysis, node: Node) -> list[_Term]:
-        """The dense layers of TinyViT's attention, scores and weighted values, for all windows."""
-        layer, info = node.operation, analysis.info(node.operation)
-        _, height, width, _ = analysis.graph.shapes[node.inputs[0]]
-        windows = -(-height // layer.window) * -(-width // layer.window)
-        tokens = layer.window**2
-        found = [
-            self._term(windows * tokens, tuple(kernel.shape), info.slots.get(id(kernel)))
-            for kernel in (layer.qkv.kernel, layer.proj.kernel)
-        ]
-        size = layer.proj.kernel.shape[0] // layer.heads
-        heads = info.known["heads"]
-        return [*found, self._term(2 * windows * tokens**2 * size, (layer.heads,), (heads,))]

@@ -8,6 +8,7 @@ import keras
 
 from tfsparsecap import keras_internals
 from tfsparsecap.errors import InputError, first_line
+from tfsparsecap.model_call import known_arguments
 
 #: Length that stands for an unknown length of an input: of an image, or of a sequence.
 IMAGE, SEQUENCE = 224, 32
@@ -217,22 +218,25 @@ class _Nested:
 
 def _traced(model: keras.Model) -> Any:
     """A functional model of the layers that a subclassed model calls."""
-    shapes = model.get_build_config() or {}
-    shape = shapes.get("input_shape")
-    if shape is None:
+    (args, kwargs), _ = known_arguments(model) or (((), {}), None)
+    if kwargs or len(args) != 1:
         raise InputError(
             f"{model.name} is a subclassed model with inputs of unknown shape, as if its call method takes"
             " several tensors, or depends on their values (if, while): let it take one tensor or one list of"
             " them and use keras.ops, or build it as a functional model"
         )
     try:
-        inputs = keras.tree.map_shape_structure(lambda one: keras.Input(tuple(one)[1:]), shape)
+        inputs = keras.tree.map_structure(lambda one: keras.Input(one.shape[1:], dtype=one.dtype), args[0])
         functional, read = _called(model, inputs)
-        tokens = [_are_tokens(functional, one) for one in keras.tree.flatten(inputs)]
-        if any(tokens):  # the shapes that the model was built with do not say so
-            types = keras.tree.pack_sequence_as(inputs, ["int32" if one else "float32" for one in tokens])
+        tokens = {
+            id(one)
+            for one in keras.tree.flatten(inputs)
+            if one.dtype == "float32" and _are_tokens(functional, one)
+        }
+        if tokens:  # the shapes that the model was built with do not say so
             inputs = keras.tree.map_structure(
-                lambda one, dtype: keras.Input(one.shape[1:], dtype=dtype), inputs, types
+                lambda one: keras.Input(one.shape[1:], dtype="int32" if id(one) in tokens else one.dtype),
+                inputs,
             )
             functional, read = _called(model, inputs)
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:

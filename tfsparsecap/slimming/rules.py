@@ -1,5 +1,6 @@
 """Which rule a layer or operation has."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -41,6 +42,28 @@ _OPERATIONS: dict[str, Rule] = {
 }
 #: Layers of other packages that drop whole examples or regions.
 _DROPPING = {"StochasticDepth", "DropPath", "DropBlock2D"}
+
+
+def register(*kinds: type[keras.Layer]) -> Callable[[Rule], Rule]:
+    """Registers the rule of layers, for `sc.slim`; subclasses need rules of their own.
+
+    Args:
+        kinds: classes of layers.
+
+    Examples:
+        >>> class Scaled(keras.layers.Layer):
+        ...     def call(self, x):
+        ...         return 2 * x
+        >>> @register(Scaled)
+        ... def scaled(scope):
+        ...     scope.emit(scope.axes(scope.only))
+    """
+
+    def add(rule: Rule) -> Rule:
+        _LAYERS.update(dict.fromkeys(kinds, rule))
+        return rule
+
+    return add
 
 
 def rule_of(operation: Any) -> Rule:

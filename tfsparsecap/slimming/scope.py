@@ -62,6 +62,7 @@ class Info:
         folds: its kernels.
         scale_query: MultiHeadAttention's labels of the key size, by whose root scores are divided.
         known: labels of earlier calls, by name.
+        products: the first tensor that a call returns -> its multiply-adds, if the rule has counted them.
         is_unknown: whether no rule fits one of its calls.
     """
 
@@ -74,6 +75,7 @@ class Info:
     folds: list[tuple[Fold, np.ndarray]] = field(default_factory=list)
     scale_query: np.ndarray | None = None
     known: dict[str, Axis] = field(default_factory=dict)
+    products: dict[int, list[tuple[int, tuple[int, ...], tuple[Axis, ...]]]] = field(default_factory=dict)
     is_unknown: bool = False
 
 
@@ -173,6 +175,17 @@ class Scope:
         if labels is not None and not any(one.kernel is variable for one, _ in self.info.folds):
             options = {"tensor": self.only, **options}
             self.info.folds.append((Fold(variable, axis, **options), labels))
+
+    def count(self, number: int, shape: Iterable[int], axes: tuple[Axis, ...]) -> None:
+        """Notes multiply-adds of the call, instead of those of a formula.
+
+        Args:
+            number: of multiply-adds per element of a tensor, such as a kernel.
+            shape: of the tensor.
+            axes: labels of its axes.
+        """
+        products = self.info.products.setdefault(self.node.outputs[0], [])
+        products.append((number, tuple(shape), axes))
 
     def freeze(self, axes: Iterable[Axis], reason: str) -> None:
         self.labels.freeze(axes, reason)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from keras import layers
 
-from tfsparsecap.models.encoders.tiny_vit import WindowAttention
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.layer_rules import LAYERS as SIMPLE_LAYERS
 from tfsparsecap.slimming.layer_rules import Rule, unknown
@@ -131,27 +130,6 @@ def attention_parts(layer: layers.MultiHeadAttention) -> dict[str, Any]:
     return {name: getattr(layer, attribute) for name, attribute in ATTENTION_PARTS.items()}
 
 
-def window_attention(scope: Scope) -> None:
-    """TinyViT's heads are removed with their biases; the layer returns as many channels as it takes."""
-    layer = scope.operation
-    inputs = scope.freeze_other(scope.only, -1, f"{layer.name} works along this axis")
-    into = scope.tie("inputs", inputs[-1])
-    heads = scope.create("heads", layer.heads)
-    depth = layer.proj.kernel.shape[0] // layer.heads
-    for variable in (layer.norm.gamma, layer.norm.beta, layer.proj.bias):
-        scope.slot(variable, into)
-    # The queries, keys and values of a head lie one after the other.
-    columns = np.repeat(heads, 3 * depth)
-    scope.kernel(layer.qkv.kernel, into, columns, creates=(1,))
-    scope.slot(layer.qkv.bias, columns)
-    scope.kernel(layer.proj.kernel, np.repeat(heads, depth), into, creates=(1,))
-    scope.slot(layer.attention_biases, heads, None)
-    scope.labels.mix(heads)
-    scope.labels.mix(into)
-    scope.info.sizes |= {"heads": lambda count: count(heads), "head_size": lambda count: depth}
-    scope.emit([*inputs[:-1], into])
-
-
 def time_distributed(scope: Scope) -> None:
     """A dense layer for each step; other layers inside stay whole."""
     inner = scope.operation.layer
@@ -179,5 +157,4 @@ LAYERS: dict[type, Rule] = {
     layers.Bidirectional: bidirectional,
     layers.MultiHeadAttention: multi_head_attention,
     layers.TimeDistributed: time_distributed,
-    WindowAttention: window_attention,
 }

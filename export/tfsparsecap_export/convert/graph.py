@@ -17,10 +17,10 @@ from tfsparsecap import decoding
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.keras_internals import computed_signs, fixed_seeds, nested_layers
+from tfsparsecap.model_call import model_call
 from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals, unsupported
-from tfsparsecap_export.convert.model_call import model_call
 
 #: Signature of a captioner's file; see docs/export.md, "Files of captioners".
 CAPTION_SIGNATURE = "caption"

@@ -14,7 +14,8 @@ from tfsparsecap.model_summary.figures import ALL
 from tfsparsecap.model_summary.model_summary import summary
 from tfsparsecap.models import TinyViTEncoder
 from tfsparsecap.models.encoders import published_weights
-from tfsparsecap.models.encoders.tiny_vit import WindowAttention, tiny_vit_5m
+from tfsparsecap.models.encoders.tiny_vit import tiny_vit_5m
+from tfsparsecap.models.encoders.window_attention import WindowAttention
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ...weight_files.torch_files import write_state_dict

@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from tfsparsecap.models.encoders.encoder import Encoder
 from tfsparsecap.models.encoders.published_weights import download, load_weights
+from tfsparsecap.models.encoders.window_attention import WindowAttention
 
 #: The published weights on the Hugging Face Hub: repository and file.
 REPOSITORY, FILE = "timm/tiny_vit_5m_224.dist_in22k", "model.safetensors"
@@ -21,118 +21,6 @@ _STAGES = ((64, 2, 0, 0), (128, 2, 4, 7), (160, 6, 5, 14), (320, 2, 10, 7))
 _UNUSED = re.compile(r"^(head|norm_head)\.|attention_bias_idxs$|num_batches_tracked$")
 #: ImageNet's mean and standard deviation, for values from 0 to 255.
 _MEAN, _DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-
-
-@keras.saving.register_keras_serializable("tfsparsecap")
-class WindowAttention(keras.layers.Layer):
-    """Self-attention within square windows of a feature map, with a learned bias for each relative position.
-
-    `softmax(Q K^T / sqrt(d) + B) V` in each window, where B depends on the vertical and horizontal distance.
-    Layer normalisation comes first. A map whose size is not a multiple of the window is padded with zeros.
-
-    Args:
-        heads: number of heads; divides the channels, unless `head_size` is given.
-        window: height and width of a window, in cells of the map.
-        head_size: size d of the queries, keys and values of a head; by default the channels divided by the
-            number of heads.
-
-    Call arguments:
-        x: float [B, H, W, C].
-
-    Returns:
-        float [B, H, W, C].
-
-    Reference:
-        Wu et al., "TinyViT", https://arxiv.org/abs/2207.10666, section 3.3; the biases are those of LeViT,
-        https://arxiv.org/abs/2104.01136, section 4.2.
-
-    Examples:
-        >>> WindowAttention(heads=2, window=7)(keras.ops.ones((1, 14, 14, 8))).shape
-        TensorShape([1, 14, 14, 8])
-    """
-
-    def __init__(self, heads: int, window: int, head_size: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.heads, self.window, self.head_size = heads, window, head_size
-        cells = np.arange(window, dtype="int32")
-        self._distances = np.abs(cells[:, None] - cells)
-
-    def build(self, input_shape: Any) -> None:
-        channels = input_shape[-1]
-        options = {"dtype": self.dtype_policy}
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-5, name="norm", **options)
-        depth = self.depth(channels)
-        self.qkv = keras.layers.Dense(3 * self.heads * depth, name="qkv", **options)
-        self.proj = keras.layers.Dense(channels, name="proj", **options)
-        for layer in (self.norm, self.qkv):
-            layer.build((None, None, channels))
-        self.proj.build((None, None, self.heads * depth))
-        self.attention_biases = self.add_weight(
-            name="attention_biases", shape=(self.heads, self.window**2), initializer="zeros"
-        )
-
-    def depth(self, channels: int) -> int:
-        """Size of the queries, keys and values of a head."""
-        return self.head_size or channels // self.heads
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        _, height, width, channels = x.shape
-        window, tokens = self.window, self.window**2
-        down, right = -height % window, -width % window
-        if down or right:
-            x = ops.pad(x, ((0, 0), (0, down), (0, right), (0, 0)))
-        rows, columns = (height + down) // window, (width + right) // window
-
-        def exchange(values: tf.Tensor, first: int, second: int) -> tf.Tensor:
-            # With four axes instead of six, which mobile runtimes do not transpose.
-            values = ops.reshape(values, (-1, first, second, window * channels))
-            return ops.transpose(values, (0, 2, 1, 3))
-
-        if columns > 1:
-            x = exchange(x, window, columns)
-        x = self._attend(ops.reshape(x, (-1, tokens, channels)))
-        if columns > 1:
-            x = exchange(x, columns, window)
-        x = ops.reshape(x, (-1, rows * window, columns * window, channels))
-        return x[:, :height, :width] if down or right else x
-
-    def _attend(self, x: tf.Tensor) -> tf.Tensor:
-        """Self-attention between the tokens of each window, [windows, window ** 2, C]."""
-        _, tokens, channels = x.shape
-        depth = self.depth(channels)
-        x = ops.reshape(self.qkv(self.norm(x)), (-1, tokens, self.heads, 3 * depth))
-        queries, keys, values = ops.split(ops.transpose(x, (0, 2, 1, 3)), 3, axis=-1)
-        scores = ops.matmul(queries * depth**-0.5, ops.transpose(keys, (0, 1, 3, 2)))
-        # The index of the largest of one value is 0. A constant index would make the TFLite converter store
-        # the biases of all pairs of tokens, 4.9 MB in TinyViT-5M, instead of those of all distances.
-        zero = tf.argmax(x[0, 0, 0, :1], output_type=tf.int32)
-        biases = self._pair_biases(self._distances + zero)
-        weights = ops.softmax(ops.cast(scores + ops.cast(biases, scores.dtype), "float32"))
-        mixed = ops.matmul(ops.cast(weights, values.dtype), values)
-        return self.proj(ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, tokens, self.heads * depth)))
-
-    def _pair_biases(self, distances: tf.Tensor) -> tf.Tensor:
-        """The biases [heads, tokens, tokens] of all pairs of tokens, for the distances [window, window].
-
-        They are looked up in two steps, for each pair of columns first and then for each pair of rows: the
-        second copies rows of values, which takes a tenth of the time of looking up each value.
-        """
-        window, tokens = self.window, self.window**2
-        table = ops.reshape(self.attention_biases, (self.heads, window, window))
-        # For each vertical distance and column, one value for each other column.
-        of_columns = ops.reshape(tf.gather(table, distances, axis=2), (self.heads, tokens, window))
-        cells = np.arange(window, dtype="int32")
-        # For each row, column, and other row.
-        places = self._distances[:, None, :] * window + cells[:, None]
-        biases = tf.gather(of_columns, places.reshape(-1), axis=1)
-        return ops.reshape(biases, (self.heads, tokens, tokens))
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
-
-    def get_config(self) -> dict:
-        own = {"heads": self.heads, "window": self.window, "head_size": self.head_size}
-        return {**super().get_config(), **own}
 
 
 def tiny_vit_5m(

@@ -1,6 +1,7 @@
 """How a Keras model is called: the names, shapes and dtypes of its inputs, and the names of its outputs."""
 
 import dataclasses
+import functools
 import inspect
 import keyword
 import re
@@ -16,9 +17,10 @@ from tfsparsecap.pruning.pruned_model import remembered_call
 
 #: Examples that are taken from arrays given as `inputs`.
 _EXAMPLES = 8
-_ADVICE = (
-    "give inputs=, such as inputs=keras.Input((224, 224, 3)), or a list or dictionary as the model takes it"
-)
+
+
+#: What a call on unsuitable inputs raises.
+CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +33,19 @@ class ModelCall:
         arguments: the positional and keyword arguments of the call, with names instead of tensors.
         examples: arrays for each name if the user gave arrays, each with the batch size of `inputs`.
         note: what is assumed, as a sentence, or None.
+        option: name of the argument with which the user gives `inputs`, for messages.
     """
 
-    model: keras.Model
+    model: keras.Layer
     inputs: dict[str, tf.TensorSpec]
     arguments: tuple[Sequence[Any], Mapping[str, Any]]
     examples: tuple[dict[str, np.ndarray], ...] = ()
     note: str | None = None
+    option: str = "inputs"
+
+    def structured(self, tensors: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The positional and keyword arguments of the call, with a value of `tensors` for each name."""
+        return keras.tree.map_structure(lambda name: tensors[name], self.arguments)
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Calls the model in inference mode.
@@ -54,27 +62,25 @@ class ModelCall:
         """
         missing = sorted(set(self.inputs) - set(tensors))
         if missing:
-            raise InputError(
-                f"a sample lacks {missing}: the inputs of {self.model.name} are {[*self.inputs]}"
-            )
-        values = {name: tf.convert_to_tensor(tensors[name]) for name in self.inputs}
-        args, kwargs = keras.tree.map_structure(lambda name: values[name], self.arguments)
+            names = [*self.inputs]
+            raise InputError(f"a sample lacks {missing}: the inputs of {self.model.name} are {names}")
+        args, kwargs = self.structured({name: tf.convert_to_tensor(tensors[name]) for name in self.inputs})
         try:
             outputs = self.model(*args, **kwargs, training=False)
         except InputError:
             raise
-        except (
-            ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError
-        ) as error:  # fmt: skip
+        except CALL_ERRORS as error:
             if "symbolic" in str(error).lower():
                 raise InputError(
                     f"{self.model.name} runs Python code that depends on the values of tensors, which a file"
-                    f" cannot ({_reason(error)}): use keras.ops, such as where and cond"
+                    f" cannot ({call_reason(error)}): use keras.ops, such as where and cond"
                 ) from error
             given = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
+            sizes = {tensor.shape[0] for tensor in getattr(self.model, "inputs", None) or ()}
+            batch = (sizes.pop() or "") if len(sizes) == 1 else ""  # what a functional model was built for
             raise InputError(
-                f"{self.model.name} cannot be called with the inputs {given} ({_reason(error)}): {_ADVICE};"
-                f" if it needs a batch of fixed size, give batch={self._fixed_batch()} (or --batch)"
+                f"{self.model.name} cannot be called with the inputs {given} ({call_reason(error)}):"
+                f" {_advice(self.option)}; if it needs a batch of fixed size, give batch={batch} (or --batch)"
             ) from error
         leaves = [value for value in keras.tree.flatten(outputs) if value is not None]
         if not leaves or any(isinstance(one, tf.RaggedTensor | tf.SparseTensor) for one in leaves):
@@ -87,23 +93,21 @@ class ModelCall:
             return dict(zip(names, outputs.values(), strict=True))
         return {f"output_{number}": value for number, value in enumerate(leaves)}
 
-    def _fixed_batch(self) -> int | str:
-        """The batch size that a functional model was built for, or nothing if it is not known."""
-        sizes = {tensor.shape[0] for tensor in getattr(self.model, "inputs", None) or ()}
-        return (sizes.pop() or "") if len(sizes) == 1 else ""
 
-
-def model_call(model: keras.Model, inputs: Any = None, batch: int | None = 1) -> ModelCall:
+def model_call(
+    model: keras.Layer, inputs: Any = None, batch: int | None = 1, option: str = "inputs"
+) -> ModelCall:
     """Finds out how a model is called.
 
     Args:
-        model: a built model that is not a captioner.
+        model: a built model or layer that is not a captioner.
         inputs: what the model is called with: an array, tensor, `tf.TensorSpec` or `keras.Input`, or a list
             or dictionary of them; tuples of integers are shapes without the first axis, float32. A
             dictionary is either the model's first argument, or has the names of its arguments. By default
             the inputs of a functional or sequential model, or the shapes of the first call of a subclassed
             one.
         batch: size of the first axis of each input, or None for any.
+        option: name of the argument with which the user gives `inputs`, for messages.
 
     Returns:
         The call. Names are those of the model's inputs, of the keys or of the arguments of `call`.
@@ -118,28 +122,32 @@ def model_call(model: keras.Model, inputs: Any = None, batch: int | None = 1) ->
         TensorShape([4, 8])
     """
     own, note = getattr(model, "inputs", None), None
-    arguments: tuple
     if own:
-        given = own if inputs is None else _for_functional(model, own, inputs)
-        leaves = [_leaf(one, like) for one, like in zip(given, own, strict=True)]
+        leaves = _for_functional(model, own, {} if inputs is None else inputs, option)
         names = _unique([tensor.name for tensor in own])
-        arguments = (_packed(model, own, names),), {}
+        arguments: tuple = ((_packed(model, own, names),), {})
     else:
-        if inputs is None:
-            arguments, note = _remembered(model)
+        if inputs is not None:
+            arguments = _arguments(model, _map(_leaf, inputs))
+        elif (known := known_arguments(model)) is not None:
+            arguments, note = known
         else:
-            arguments = _arguments(model, inputs)
-        arguments = _map(_leaf, arguments)
+            raise InputError(f"{model.name} has no known input shapes: {_advice(option)}")
         leaves, names = _flat(arguments), _unique(_names(model, arguments))
         remaining = iter(names)
         arguments = _map(lambda leaf: next(remaining), arguments)
     if not leaves:
-        raise InputError(f"inputs of {model.name} contains no array or shape: {_ADVICE}")
+        raise InputError(f"inputs of {model.name} contains no array or shape: {_advice(option)}")
     specs = {
-        name: _spec(model, name, leaf, batch, given=inputs is not None)
+        name: input_spec(model, name, leaf, batch, option, is_given=inputs is not None)
         for name, leaf in zip(names, leaves, strict=True)
     }
-    return ModelCall(model, specs, arguments, _examples(names, leaves, batch), note)
+    return ModelCall(model, specs, arguments, _examples(names, leaves, batch), note, option)
+
+
+def _advice(option: str) -> str:
+    example = f"{option}=keras.Input((224, 224, 3))"
+    return f"give {option}=, such as {example}, or a list or dictionary as the model takes it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,8 +173,8 @@ def _leaf(given: Any, like: Any = None) -> _Leaf:
     array = np.asarray(given)
     if array.dtype.kind not in "biuf":
         raise InputError(
-            f"inputs contains {given!r:.60}: give an array, tf.TensorSpec or keras.Input, or a shape without"
-            " the first axis"
+            f"{given!r:.60} cannot be an input: give an array, tf.TensorSpec or keras.Input, or a shape"
+            " without the first axis"
         )
     if array.dtype == np.float64:
         array = array.astype(np.float32)
@@ -195,12 +203,12 @@ def _map(function: Any, structure: Any) -> Any:
 
 
 def _flat(structure: Any) -> list:
-    found: list = []
-    _map(found.append, structure)
-    return found
+    leaves: list = []
+    _map(leaves.append, structure)
+    return leaves
 
 
-def _packed(model: keras.Model, own: Sequence[Any], leaves: Sequence[Any]) -> Any:
+def _packed(model: keras.Layer, own: Sequence[Any], leaves: Sequence[Any]) -> Any:
     """The structure of a functional model's inputs, with other leaves in Keras's order."""
     structure = getattr(model, "_inputs_struct", own[0] if len(own) == 1 else list(own))
     return keras.tree.pack_sequence_as(structure, list(leaves))
@@ -219,13 +227,13 @@ def _places(structure: Any, given: Any) -> list[tuple[int, Any]]:
     return [place for pair in pairs for place in _places(*pair)]
 
 
-def _for_functional(model: keras.Model, own: Sequence[Any], inputs: Any) -> list:
+def _for_functional(model: keras.Layer, own: Sequence[Any], inputs: Any, option: str) -> list[_Leaf]:
     """The given inputs in the order of a functional model's; a dictionary may name some of them only."""
     names = [tensor.name for tensor in own]
     if isinstance(inputs, Mapping):
         unknown = sorted(set(inputs) - set(names))
         if unknown:
-            raise InputError(f"inputs names {unknown}, but the inputs of {model.name} are {names}")
+            raise InputError(f"{option} names {unknown}, but the inputs of {model.name} are {names}")
         given = [inputs.get(tensor.name, tensor) for tensor in own]
     else:
         given = _flat(inputs) if _is_container(inputs) else [inputs]
@@ -234,32 +242,37 @@ def _for_functional(model: keras.Model, own: Sequence[Any], inputs: Any) -> list
             given = [places[number] for number in range(len(own))]
         if len(given) != len(own):
             raise InputError(
-                f"inputs has {len(given)} entries, but {model.name} takes {len(own)}: give one for each of"
+                f"{option} has {len(given)} entries, but {model.name} takes {len(own)}: give one for each of"
                 f" {names}"
             )
-    for one, tensor in zip(given, own, strict=True):
-        leaf = _leaf(one, tensor)
+    leaves = list(map(_leaf, given, own))
+    for leaf, tensor in zip(leaves, own, strict=True):
         fits = len(leaf.shape) == len(tensor.shape) and all(
             None in (size, wanted) or size == wanted
             for size, wanted in zip(leaf.shape[1:], tensor.shape[1:], strict=False)
         )
         if not fits:
             raise InputError(
-                f"inputs has the shape {leaf.shape} for {tensor.name}, but {model.name} takes"
+                f"{option} has the shape {leaf.shape} for {tensor.name}, but {model.name} takes"
                 f" {tuple(tensor.shape)}"
             )
-    return given
+    return leaves
 
 
-def _remembered(model: keras.Model) -> tuple[tuple, str | None]:
-    """The arguments of an earlier call, and a note on what is not known of them."""
+def known_arguments(model: keras.Layer) -> tuple[tuple, str | None] | None:
+    """The arguments of an earlier call, and a note on what is assumed; None if they are not known.
+
+    Returns:
+        The positional and keyword arguments, with objects that have a `shape` with the first axis and a
+        `dtype` instead of tensors.
+    """
     called = remembered_call(model)
     if called is not None:
-        return called, None
+        return _map(_leaf, called), None
     built = model.get_build_config() or {}
     shapes = built.get("input_shape", built.get("shapes_dict"))
     if not shapes:
-        raise InputError(f"{model.name} has no known input shapes: {_ADVICE}")
+        return None
     if "input_shape" not in built:
         shapes = {name.removesuffix("_shape"): shape for name, shape in shapes.items()}
     leaves = _map(lambda shape: _Leaf(tuple(shape), "float32"), shapes)
@@ -270,14 +283,17 @@ def _remembered(model: keras.Model) -> tuple[tuple, str | None]:
     return _arguments(model, leaves), note
 
 
-def _parameters(model: keras.Model) -> list[inspect.Parameter]:
+def _parameters(model: keras.Layer) -> list[inspect.Parameter]:
     """The parameters of `call` that can be tensors."""
-    parameters = inspect.signature(model.call).parameters.values()
+    # A pruned model's own `call` takes any arguments.
+    stock = getattr(type(model), "stock_class", None)
+    call = model.call if stock is None else functools.partial(stock.call, model)
+    parameters = inspect.signature(call).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [one for one in parameters if one.kind in named and one.name != "training"]
 
 
-def _arguments(model: keras.Model, inputs: Any) -> tuple:
+def _arguments(model: keras.Layer, inputs: Any) -> tuple:
     """Positional and keyword arguments of a subclassed model."""
     parameters = _parameters(model)
     required = [one for one in parameters if one.default is one.empty]
@@ -289,7 +305,7 @@ def _arguments(model: keras.Model, inputs: Any) -> tuple:
     return (inputs,), {}
 
 
-def _names(model: keras.Model, arguments: tuple) -> list[str]:
+def _names(model: keras.Layer, arguments: tuple) -> list[str]:
     """A name for each leaf: the user's, the key of a dictionary, or the argument with a number."""
     args, kwargs = arguments
     parameters = [one.name for one in _parameters(model)]
@@ -312,7 +328,7 @@ def _names(model: keras.Model, arguments: tuple) -> list[str]:
     return found
 
 
-def _identifier(name: str, kind: str = "input") -> str:
+def identifier(name: str, kind: str = "input") -> str:
     """A name that TensorFlow accepts in signatures: ASCII letters, digits and underscores."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", name)
     # An argument "self" would be that of TensorFlow's functions.
@@ -323,7 +339,7 @@ def _identifier(name: str, kind: str = "input") -> str:
 def _unique(names: Sequence[str], kind: str = "input") -> list[str]:
     """The names as identifiers, with a number where two are equal; TensorFlow's graphs ignore case."""
     found: dict[str, str] = {}  # lower case -> name
-    for name in (_identifier(name, kind) for name in names):
+    for name in (identifier(name, kind) for name in names):
         number, unique = 1, name
         while unique.lower() in found:
             number, unique = number + 1, f"{name}_{number}"
@@ -331,35 +347,30 @@ def _unique(names: Sequence[str], kind: str = "input") -> list[str]:
     return [*found.values()]
 
 
-def with_identifiers(sample: Mapping[str, Any], inputs: Mapping[str, tf.TensorSpec]) -> Mapping[str, Any]:
-    """A sample with the names of the file's inputs instead of the Keras model's, such as `my_input`.
-
-    Args:
-        sample: arrays by name. It is returned as it is if other names remain, or some are missing.
-        inputs: names, shapes and dtypes of the file's inputs.
-    """
-    names = [name if name in inputs else _identifier(str(name)) for name in sample]
-    return dict(zip(names, sample.values(), strict=True)) if sorted(names) == sorted(inputs) else sample
-
-
-def _spec(model: keras.Model, name: str, leaf: _Leaf, batch: int | None, given: bool) -> tf.TensorSpec:
+def input_spec(
+    model: keras.Layer, name: str, value: Any, batch: int | None, option: str, is_given: bool = True
+) -> tf.TensorSpec:
+    """The spec of one input; see `model_call` for the arguments and errors."""
+    leaf = _leaf(value)
     if not leaf.shape:
         raise InputError(f"input {name} of {model.name} has no axes: its first axis must be the batch")
-    if leaf.dtype == "string":
+    if leaf.dtype == "string" and option == "inputs":
         raise InputError(
             f"input {name} of {model.name} is text, which files do not take: export the part of the model"
             " behind its text layers"
         )
     if None in leaf.shape[1:]:
         example = f"keras.Input({tuple(size or 32 for size in leaf.shape[1:])}, dtype={leaf.dtype!r})"
-        fixed = (
-            "give all other axes a fixed size"
-            if given
-            else f"give inputs= (or --shape), such as inputs={example}"
-        )
+        shape = "give {0}= (or --shape), such as {0}=" if option == "inputs" else "give {0}=, such as {0}="
+        fixed = "give all other axes a fixed size" if is_given else shape.format(option) + example
         raise InputError(
             f"input {name} of {model.name} has shape {leaf.shape}: only the first axis may have any size;"
             f" {fixed}"
+        )
+    if any(size is not None and size < 1 for size in leaf.shape[1:]):
+        raise InputError(
+            f"{option} gives the shape {leaf.shape[1:]} for {name}: give whole numbers above 0, without the"
+            " first axis"
         )
     return tf.TensorSpec((batch, *leaf.shape[1:]), leaf.dtype, name=name)
 
@@ -379,7 +390,7 @@ def _examples(
     )
 
 
-def _reason(error: Exception) -> str:
+def call_reason(error: Exception) -> str:
     """The first line of an error that says something, without Keras's colours and TensorFlow's location."""
     lines = re.sub(r"\x1b\[\d+m|\{\{function_node .*?\}\} ?", "", str(error)).splitlines()
     said = [line.strip() for line in lines if line.strip() and not line.startswith("Exception encountered")]

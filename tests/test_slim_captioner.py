@@ -1,11 +1,11 @@
-"""python -m tfsparsecap.slim: a smaller run that trains, and one sentence for each mistake."""
+"""python -m tfsparsecap.slim_captioner: a smaller run that trains, and one sentence for each mistake."""
 
-import importlib
 import json
 
 import numpy as np
 import pytest
 
+from tfsparsecap import slim_captioner
 from tfsparsecap.command import run as run_command
 from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
@@ -15,9 +15,6 @@ from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.encoder_slimming import sample_batches
 from tfsparsecap.training.run import train_run
 from tfsparsecap.training.teachers import load_teachers
-
-# `tfsparsecap.slim` is also a function.
-slim = importlib.import_module("tfsparsecap.slim")
 
 SIZES = ["model.kind=transformer", "model.size=16", "model.hidden_size=32", "model.heads=4"]
 SIZES += ["model.encoder_layers=1", "model.decoder_layers=3"]
@@ -50,7 +47,7 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
         assert f"--decoder-layers {message}" in sentence(capsys, whole, "--output", output, *layers)
     assert not output.exists()
     options = ["--encoder-width", "0.5", "--decoder-layers", "2", "--json"]
-    assert slim.main([str(whole), "--output", str(output), *options]) == 0
+    assert slim_captioner.main([str(whole), "--output", str(output), *options]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["after"]["all"] < made["before"]["all"]
     assert made["after"]["image encoder"] == made["before"]["image encoder"]
@@ -89,7 +86,7 @@ def test_an_object_relation_transformer_and_acort_are_slimmed(more, tiny_setting
     run = finished(tiny_settings, tmp_path, *settings)
     output = tmp_path / "slim"
     options = ["--encoder-width", "0.5", "--decoder-layers", "2", "--json"]
-    assert slim.main([str(run), "--output", str(output), *options]) == 0
+    assert slim_captioner.main([str(run), "--output", str(output), *options]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["after"]["all"] < made["before"]["all"]
     small = FinishedRun.load(output)
@@ -103,7 +100,7 @@ def test_an_object_relation_transformer_and_acort_are_slimmed(more, tiny_setting
 def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, tmp_path, capsys):
     output = tmp_path / "slim"
     options = ["--encoder-channels", "0.6", "--encoder-budget", "parameters"]
-    assert slim.main([str(tiny_run), "--output", str(output), *options]) == 0
+    assert slim_captioner.main([str(tiny_run), "--output", str(output), *options]) == 0
     assert "image encoder" in capsys.readouterr().out
     small, whole = FinishedRun.load(output), FinishedRun.load(tiny_run)
     assert small.captioner.encoder.count_params() <= 0.6 * whole.captioner.encoder.count_params()
@@ -133,7 +130,8 @@ def test_removed_channels_of_the_image_encoder_are_predicted_from_training_image
     whole = np.array(finished.captioner.encoder(images))
 
     def error_of(name):
-        made = slim.slim_run(tiny_run, tmp_path / name, encoder_channels=0.6, encoder_budget="parameters")
+        options = {"encoder_channels": 0.6, "encoder_budget": "parameters"}
+        made = slim_captioner.slim_run(tiny_run, tmp_path / name, **options)
         features = np.array(FinishedRun.load(tmp_path / name).captioner.encoder(images))
         return np.square(features - whole).mean(), made["notes"]
 
@@ -153,7 +151,7 @@ def test_removed_channels_of_the_image_encoder_are_predicted_from_training_image
 
 def sentence(capsys, *argv):
     with pytest.raises(SystemExit) as end:
-        run_command(lambda: slim.main(list(map(str, argv))))
+        run_command(lambda: slim_captioner.main(list(map(str, argv))))
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     return line

@@ -1,17 +1,17 @@
-"""python -m tfsparsecap.slim: a smaller captioner from a finished run, by structured pruning (RTIC).
+"""python -m tfsparsecap.slim_captioner: a smaller captioner from a finished run, as in RTIC.
 
-Removes channels of the image encoder, heads and feed-forward units of the transformer encoder, and layers
-of the decoder, and writes a new run folder. Shares are what stays. The new captioner needs training; the
-command is printed.
+Structured pruning removes channels of the image encoder, heads and feed-forward units of the transformer
+encoder, and layers of the decoder; the result is a new run folder. Shares are what stays. The new captioner
+needs training; the command is printed.
 
 examples:
-  python -m tfsparsecap.slim runs/rtic_small --encoder-width 0.6 --decoder-layers 2 \\
+  python -m tfsparsecap.slim_captioner runs/rtic_small --encoder-width 0.6 --decoder-layers 2 \\
       --output runs/rtic_small_slim
       60 % of the heads and units of each encoder layer, two decoder layers
-  python -m tfsparsecap.slim runs/rtic_unpruned --encoder-channels 0.5 --encoder-width 0.6 \\
+  python -m tfsparsecap.slim_captioner runs/rtic_unpruned --encoder-channels 0.5 --encoder-width 0.6 \\
       --decoder-layers 3 --output runs/rtic_slim
       also half of the channels of the image encoder
-  python -m tfsparsecap.slim runs/NAME --encoder-channels 0.82 --encoder-budget parameters \\
+  python -m tfsparsecap.slim_captioner runs/NAME --encoder-channels 0.82 --encoder-budget parameters \\
       --output runs/smaller
       82 % of the image encoder's weights, for any captioner
 """
@@ -19,8 +19,6 @@ examples:
 import argparse
 import json
 import shlex
-import sys
-import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,18 +28,6 @@ from tfsparsecap.errors import InputError, check_number, error_prefix
 from tfsparsecap.files import atomic_path
 
 BUDGETS = ("channels", "parameters", "flops", "latency")
-
-
-class _CallableModule(types.ModuleType):
-    """Importing this module sets `tfsparsecap.slim` to it: it can be called like the function `sc.slim`."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from tfsparsecap.slimming.plan import slim
-
-        return slim(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from tfsparsecap_export.convert.model_call import model_call, with_identifiers
-from tfsparsecap_export.samples import as_samples
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
+from tfsparsecap.model_call import model_call
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
 
@@ -183,16 +182,6 @@ def test_inputs_in_a_dictionary_inside_a_list_keep_their_keys():
     np.testing.assert_array_equal([flat[name] for name in "azb"], [X[:1] * n for n in range(3)])
 
 
-def test_samples_may_have_the_names_of_the_keras_model():
-    inputs = {"my_input": tf.TensorSpec((1, 4)), "input_self": tf.TensorSpec((1, 4))}
-    given, plain = {"my-input": X, "self": X}, {"my_input": X, "input_self": X}
-    for samples in ([given], [(given, 1)], [plain], tf.data.Dataset.from_tensors((given, 1))):
-        found = as_samples(samples, inputs)
-        assert [sorted(sample) for sample in found] == [["input_self", "my_input"]] * 3
-    for other in ({"x": X}, {"my-input": X}, {**given, "x": X}):
-        assert with_identifiers(other, inputs) is other
-
-
 @pytest.mark.parametrize(
     ("make", "inputs", "message"),
     [
@@ -202,7 +191,7 @@ def test_samples_may_have_the_names_of_the_keras_model():
         (lambda: functional(name="f"), X, "inputs has 1 entries, but f takes 2"),
         (lambda: functional(name="f"), [(5, 3), X], r"shape \(None, 5, 3\) for first"),
         (one, (5,), r"own cannot be called with the inputs x float32 \(1, 5\)"),
-        (one, "photo.jpg", "contains 'photo.jpg'"),
+        (one, "photo.jpg", "'photo.jpg' cannot be an input"),
         (one, {}, "no array or shape"),
         (one, np.float32(3), "has no axes"),
         (one, keras.Input((4,), dtype="string"), "input x of own is text"),
