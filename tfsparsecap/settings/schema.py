@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from tfsparsecap.encoder_catalogue import entry_of
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.decoding import Decoding
-from tfsparsecap.settings.section import Count, Rate, Share, Size, Sizes
+from tfsparsecap.settings.section import AsValue, Count, Options, Rate, Share, Size, Sizes
 from tfsparsecap.settings.section import OpenSection as _OpenSection
 from tfsparsecap.settings.section import Section as _Section
 from tfsparsecap.settings.training import Training
@@ -48,18 +48,19 @@ class Data(_OpenSection):
         on_bad_record: `skip` lists records that cannot be read in `skipped.txt`; `fail` stops at the first.
     """
 
+    texts: ClassVar = ("table", "image_column", "caption_column", "split_column", "captions")
     kind: str = "scenes"
     folder: str | None = None
     minimum_count: Size = 1
     vocabulary_size: Size | None = None
     sentencepiece: str | None = None
-    radix_base: Annotated[int, Field(ge=2)] | None = None
+    radix_base: Annotated[int, Field(ge=2), AsValue] | None = None
     features: str | None = None
     max_regions: Size = 100
     region_buckets: list[Size] = [36, 50, 75]
-    max_length: Annotated[int, Field(ge=2, le=10_000)] = 15
+    max_length: Annotated[int, Field(ge=2, le=10_000), AsValue] = 15
     batch_lengths: list[Size] = []
-    augmentation: list[str | dict[str, Any]] = []
+    augmentation: list[str | Options] = []
     cached_views: Size = 1
     cache_folder: str | None = "runs/_cache"
     on_bad_record: Literal["skip", "fail"] = "skip"
@@ -96,7 +97,7 @@ class Encoder(_Section):
     network: str = "mobilenet_v1"
     width: Rate = 0.75
     layer: str | None = "conv_pw_5_relu"
-    image_size: Annotated[int, Field(ge=32)] = 48
+    image_size: Annotated[int, Field(ge=32), AsValue] = 48
     weights: str | None = None
     trainable: bool = True
     frozen_until: str | None = None
@@ -292,7 +293,7 @@ class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", coerce_numbers_to_str=True)] = (
         "quickstart"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    seed: Count = 1
     data: Data = Data()
     model: Model = SoftAttentionModel()
     pruning: Pruning | None = Pruning()

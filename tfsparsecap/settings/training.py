@@ -1,12 +1,12 @@
 """The settings of training: `training`, with `training.fine_tune` and `training.scst`."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.search_options import LARGEST_BEAM
-from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size, Texts
+from tfsparsecap.settings.section import AsValue, Count, NotNegative, Options, Rate, Share, Size, Texts
 from tfsparsecap.settings.section import Section as _Section
 
 # null is an empty list.
@@ -43,7 +43,7 @@ class Slim(_Section):
             batch normalisation (`rtic`, with `training.gamma_l2`), or norm of its weights (`l1`, `l2`).
     """
 
-    ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    ratio: Annotated[float, Field(gt=0, lt=1), AsValue] = 0.5
     iterations: Size = 5
     budget: Literal["channels", "parameters", "flops", "latency"] = "channels"
     criterion: Literal["taylor", "rtic", "l1", "l2"] = "taylor"
@@ -159,7 +159,7 @@ class Training(_Section):
     """
 
     start_from: str | None = None
-    first: dict[str, Any] | None = None
+    first: Options | None = None
     keep_initial: bool = False
     epochs: Count = 2
     batch_size: Size = 32
@@ -176,8 +176,8 @@ class Training(_Section):
     clip_value: Rate | None = None
     label_smoothing: Share = 0.0
     teacher: _Teachers = []
-    teacher_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
-    teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM)] = 0
+    teacher_weight: Annotated[float, Field(ge=0, le=1), AsValue] = 0.5
+    teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM), AsValue] = 0
     teacher_loss: Literal["words", "hidden", "proposed"] = "words"
     feature_weight: NotNegative = 0.0
     hidden_weight: Rate = 0.01
