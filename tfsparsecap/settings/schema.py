@@ -1,12 +1,10 @@
 """All settings of a run, with their types, defaults and meanings."""
 
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tfsparsecap.encoder_catalogue import entry_of
-from tfsparsecap.errors import InputError
 from tfsparsecap.settings.decoding import Decoding
 from tfsparsecap.settings.section import AsValue, Count, Options, Rate, Share, Size, Sizes
 from tfsparsecap.settings.section import OpenSection as _OpenSection
@@ -115,29 +113,6 @@ class Encoder(_Section):
         if network == "inception_v1":
             return {"layer": "Mixed_4f", "image_size": size, **given}
         return {"layer": None, "image_size": size, "weights": "imagenet", "trainable": False, **given}
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (
-            self.network == "mobilenet_v1"
-            and self.weights not in (None, "imagenet")
-            and not Path(self.weights).expanduser().is_dir()
-        ):
-            raise InputError(
-                f"model.encoder.weights is {self.weights!r}: use imagenet, null or the folder of a run for"
-                " mobilenet_v1"
-            )
-        if self.network == "inception_v1" and self.weights == "imagenet":
-            raise InputError(
-                "model.encoder.weights is 'imagenet', which inception_v1 does not have: give the path of"
-                " TF-Slim's inception_v1.ckpt, or null"
-            )
-        if self.network != "mobilenet_v1" and self.width != type(self).model_fields["width"].default:
-            raise InputError(
-                f"model.encoder.width is {self.width}, but {self.network} has no width multiplier: remove it,"
-                " or set model.encoder.network=mobilenet_v1"
-            )
-        return self
 
 
 class SoftAttentionModel(_Section):
@@ -279,6 +254,9 @@ class Pruning(_OpenSection):
 class Config(_Section):
     """All settings of a run. `Config()` is the quickstart: synthetic scenes, a small captioner, 90 % pruned.
 
+    Types, ranges and unknown keys are checked here; what settings require of each other is checked before
+    training, by `settings.checks.check_settings`.
+
     Attributes:
         name: name of the run's folder, `runs/NAME`.
         seed: seed of all random number generators.
@@ -299,42 +277,3 @@ class Config(_Section):
     pruning: Pruning | None = Pruning()
     training: Training = Training()
     decoding: Decoding = Decoding()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        encoder, fine_tune = self.model.encoder, self.training.fine_tune.epochs
-        if self.data.features is not None and encoder is not None:
-            raise InputError(
-                "data.features and model.encoder are both set: set model.encoder=null to train on features,"
-                " or data.features=null to train on images"
-            )
-        if encoder is None and (self.data.augmentation or fine_tune):
-            raise InputError(
-                "data.augmentation and training.fine_tune need images, but there is no encoder: remove them"
-            )
-        frozen = encoder is not None and (not encoder.trainable or encoder.frozen_until is not None)
-        if self.data.cached_views > 1 and not (frozen and self.data.cache_folder is not None):
-            raise InputError(
-                f"data.cached_views is {self.data.cached_views}, but no features are cached: set"
-                " model.encoder.trainable=false or model.encoder.frozen_until=LAYER and data.cache_folder, or"
-                " augment images with"
-                " data.augmentation"
-            )
-        scheme = self.pruning.encoder if self.pruning is not None else False
-        trained = encoder is not None and encoder.trainable and encoder.frozen_until is None
-        if self.training.slim is not None and (scheme or not trained):
-            raise InputError(
-                "training.slim needs an encoder all of whose layers are trained, without gates: set"
-                " model.encoder.trainable=true, model.encoder.frozen_until=null and pruning.encoder=false"
-            )
-        if scheme in ENCODER_SCHEMES and (encoder is None or encoder.trainable or not fine_tune):
-            raise InputError(
-                f"pruning.encoder={scheme} needs an encoder that is frozen until fine-tuning: set"
-                " model.encoder.trainable=false and training.fine_tune.epochs"
-            )
-        if scheme in ENCODER_SCHEMES and not self.training.epochs:
-            raise InputError(
-                f"pruning.encoder={scheme} needs training before fine-tuning, but training.epochs is 0: set"
-                " it to 1 or more, or set pruning.encoder to true or false"
-            )
-        return self
