@@ -145,7 +145,7 @@ BASE_INSTALLATION = """
 import importlib, sys
 names, sys.argv = sys.argv[1:], ["tfsparsecap-export", "--help"]
 from tfsparsecap.command import run
-extras = "PIL ai_edge_litert matplotlib omegaconf pycocoevalcap pydantic tensorflow_text tqdm yaml".split()
+extras = "PIL ai_edge_litert matplotlib pycocoevalcap pydantic tensorflow_text tqdm yaml".split()
 sys.modules.update(dict.fromkeys(extras))
 def main(name):
     module = importlib.import_module(name)

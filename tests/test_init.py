@@ -14,7 +14,7 @@ import tfsparsecap
 IMPORT = """
 import sys
 import keras
-extras = "tensorflow_text keras_cv ai_edge_litert pycocoevalcap PIL pydantic omegaconf tqdm"
+extras = "tensorflow_text keras_cv ai_edge_litert pycocoevalcap PIL pydantic yaml tqdm"
 extras += " matplotlib jinja2 tensorflow_model_optimization"
 for name in list(sys.modules):
     if name.split(".")[0] in extras.split():
@@ -42,7 +42,7 @@ print("done")
 # Runs with the dependencies of the extra `export` only.
 EXPORT = """
 import sys
-extras = "tensorflow_text keras_cv pycocoevalcap pydantic omegaconf safetensors huggingface_hub matplotlib"
+extras = "tensorflow_text keras_cv pycocoevalcap pydantic yaml safetensors huggingface_hub matplotlib"
 sys.modules.update(dict.fromkeys(f"{extras} jinja2 tensorflow_model_optimization".split()))
 import keras, numpy as np, tfsparsecap as sc
 file, run = sys.argv[1:]

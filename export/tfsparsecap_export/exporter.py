@@ -48,8 +48,9 @@ def export_model(
         format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose`.
         captions: options for a captioner.
         inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its
-            encoder takes. For any other model, what it is called with, see `tfsparsecap.model_call.model_call`;
-            by default what it was built with. The rows of arrays are the default of `samples`.
+            encoder takes. For any other model, what it is called with, see `model_call` of
+            `tfsparsecap.model_call`; by default what it was built with. The rows of arrays are the default of
+            `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
         samples: inputs for the comparison, each with a leading axis of size 1, or `batch`: a list of
             dictionaries, a data set, or for one input an array [N, ...] of N inputs, see

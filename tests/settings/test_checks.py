@@ -9,6 +9,7 @@ from tfsparsecap.settings.files import load_config
 FROZEN = ["model.encoder.trainable=false", "training.fine_tune.epochs=2"]
 INCEPTION = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
 TAUGHT = ["model.encoder.trainable=true", "training.teacher=runs/teacher"]
+SLIM = ["training.slim.ratio=0.5", "training.epochs=5"]
 SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
 
 
@@ -18,6 +19,7 @@ SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
         ["pruning.begin=0.2"],
         [*INCEPTION, "model.encoder.weights=a.ckpt"],
         [*FROZEN, "pruning.encoder=B"],
+        SLIM,
         [*TAUGHT, "training.feature_weight=1"],
         [*TAUGHT, "data.augmentation=[RandomFlip]"],
         [*TAUGHT, "training.teacher_captions=1000"],
@@ -96,6 +98,17 @@ def test_valid_settings_pass(settings):
         (["training.epochs=0", "training.start_from=runs/dense"], r"training\.epochs is 0, which needs"),
         ([*SCST, "training.scst.cider_d=0"], r"training\.scst has no reward: set cider_d or bleu_4"),
         ([*SCST, "training.jit_compile=true"], r"cannot compile training\.scst, whose .*jit_compile=auto"),
+        (["training.teacher_loss=hidden", "model.kind=transformer"], "needs one teacher and a transformer"),
+        (["training.teacher_loss=hidden", "training.teacher=runs/a"], r"model\.kind=soft_attention: set"),
+        (["training.encoder_l2=0.1"], r"encoder_l2 is 0\.1, but model\.kind=soft_attention has no"),
+        ([*TAUGHT, "training.teacher_weight=0"], "nothing is learned from training"),
+        (["training.teacher_captions=2"], "there is no teacher to write them"),
+        (["data.cached_views=2"], r"cached_views is 2, but no features are cached"),
+        (["training.captions_per_image=5"], r"batch_size is 32, .* training\.captions_per_image=5"),
+        (["training.slim.iterations=3"], "each iteration needs at least one epoch"),
+        ([*SLIM, "model.encoder.trainable=false"], "all of whose layers are trained"),
+        ([*SLIM, "pruning.encoder=true"], "without gates"),
+        ([*SLIM, "training.precision=mixed_bfloat16"], r"training\.precision=float32"),
         ([*SCST, "training.scst.samples=1"], r"samples is 1, .* set training\.scst\.baseline=greedy"),
     ],
 )
@@ -103,6 +116,11 @@ def test_invalid_settings_are_rejected(settings, message):
     with pytest.raises(InputError, match=message) as error:
         check_settings(load_config(None, settings))
     assert "\n" not in str(error.value)
+
+
+def test_a_finished_run_is_read_when_the_run_of_its_encoder_has_gone():
+    config = load_config(None, ["model.encoder.weights=runs/gone"])
+    assert config.model.encoder.weights == "runs/gone"
 
 
 def test_null_is_no_teacher():

@@ -1,11 +1,12 @@
 """Settings from files and the command line, and the error for each mistake."""
 
 import itertools
+import re
 
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.settings.files import differences, load_config, read_settings, save_config
+from tfsparsecap.settings.files import differences, load_config, save_config
 from tfsparsecap.settings.schema import Config
 
 
@@ -35,38 +36,6 @@ def test_overrides_replace_the_file_and_null_disables_pruning(tmp_path):
     assert load_config(file, ["pruning.block_shape=[16,1]"]).pruning.block_shape == (16, 1)
 
 
-def test_unknown_keys_get_a_suggestion_and_a_location(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text("training:\n  epoch: 5\n")
-    assert sentence(path=file) == f"unknown key training.epoch in {file}; did you mean training.epochs?"
-    assert sentence(["learning_rate=1"]) == (
-        "unknown key learning_rate on the command line; did you mean training.learning_rate?"
-    )
-    assert "did you mean model.encoder.weights?" in sentence(["model.encoder.weight=imagenet"])
-    assert sentence(["x.y=1"]) == "unknown key x on the command line; remove it"
-    file.write_text("name: x\n")
-    assert sentence(["trainin.epochs=1"], file) == (
-        "unknown key trainin on the command line; did you mean training?"
-    )
-
-
-def test_wrong_types_are_reported_with_location_and_expectation(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text("training: {epochs: many}\n")
-    text = sentence(path=file)
-    assert text.startswith(f"training.epochs in {file} is 'many': it should be an integer")
-    assert sentence(["model.cell=rnn"]) == (
-        "model.cell on the command line is 'rnn': it should be 'lstm' or 'gru'"
-    )
-    assert "it should be a section with keys and values" in sentence(["training=3"])
-    assert "greater than 0" in sentence(["training.clip_norm=-1"])
-    assert sentence(["pruning.block_shape=[16]"]) == (
-        "pruning.block_shape on the command line has too few values: it should be a list in brackets, such as"
-        " [16,1]"
-    )
-    assert "less than 1" in sentence(["pruning.sparsity=1"])
-
-
 def test_each_captioner_has_its_own_settings():
     model = load_config(None, ["model.kind=up_down", "model.rnn_size=144", "model.encoder=null"]).model
     assert (model.rnn_size, model.attention_size, model.encoder) == (144, 512, None)
@@ -74,39 +43,6 @@ def test_each_captioner_has_its_own_settings():
         None, ["model={kind: object_relation_transformer, share_encoder_layers: [0, 0]}"]
     ).model
     assert model.share_encoder_layers == [0, 0] and model.hidden_size == 2048
-    assert sentence(["model.kind=up_down", "model.cell=gru"]).startswith(
-        "unknown key model.cell on the command"
-    )
-    assert "did you mean model.rnn_size?" in sentence(["model.kind=up_down", "model.rnn_sice=3"])
-    assert (
-        sentence(["model.kind=updown"]) == "model.kind on the command line is 'updown': did you mean up_down?"
-    )
-    assert "choose one of soft_attention, up_down" in sentence(["model.kind=x"])
-    assert "model on the command line is 3: it should be a section" in sentence(["model=3"])
-
-
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b"])
-def test_names_that_are_not_folder_names_are_rejected(name):
-    assert "name" in sentence([f"name={name!r}"])
-
-
-def test_files_without_settings_are_rejected(tmp_path):
-    (tmp_path / "broken.yaml").write_text("a: [1,\nb: 2\n")
-    assert "is not YAML at line" in sentence(path=tmp_path / "broken.yaml")
-    (tmp_path / "list.yaml").write_text("- 1\n")
-    assert "has no settings" in sentence(path=tmp_path / "list.yaml")
-    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00\x81")
-    assert str(tmp_path / "bytes.yaml") in sentence(path=tmp_path / "bytes.yaml")
-    assert "is a folder" in sentence(path=tmp_path)
-    (tmp_path / "deep.yaml").write_text("a: " + "[" * 2000 + "]" * 2000)
-    assert "deep.yaml contains lists or sections inside each other" in sentence(path=tmp_path / "deep.yaml")
-    (tmp_path / "large.yaml").write_text("[" * 100_000)
-    assert "too large for settings" in sentence(path=tmp_path / "large.yaml")
-    assert "nested too deeply" in sentence(["name=" + "[" * 2000 + "]" * 2000])
-    study = "configs/studies/flickr8k.yaml"
-    assert sentence(path=study).endswith(f"run it with python -m tfsparsecap.study --config {study}")
-    text = sentence(path=tmp_path / "brokn.yaml")
-    assert text.startswith("there is no file") and "did you mean" in text
 
 
 def test_a_file_extends_another_one(tmp_path):
@@ -125,31 +61,11 @@ def test_a_file_extends_another_one(tmp_path):
     assert (config.model.size, config.model.encoder.width) == (8, 0.5)
     (tmp_path / "base.yaml").write_text("extends: lower/two.yaml\n")
     assert "extends itself" in sentence(path=tmp_path / "lower" / "two.yaml")
-    (tmp_path / "base.yaml").write_text("extends: absent.yaml\n")
-    assert "there is no file" in sentence(path=tmp_path / "base.yaml")
-    (tmp_path / "base.yaml").write_text("extends: [a]\n")
-    assert "give the path of one YAML file" in sentence(path=tmp_path / "base.yaml")
 
 
 def test_an_empty_file_gives_the_defaults(tmp_path):
     (tmp_path / "empty.yaml").write_text("")
     assert load_config(tmp_path / "empty.yaml") == Config()
-
-
-@pytest.mark.parametrize("text", ["epochs", "=3", "--epochs=3", "training.epochs"])
-def test_arguments_that_are_not_settings_are_rejected(text):
-    assert "is not a setting: write section.key=value" in sentence([text])
-
-
-@pytest.mark.parametrize("value", ["${oc.env:HOME}", "${training.epochs}", "${nothing}", "${", "'a ${x'"])
-def test_references_are_rejected(value, tmp_path):
-    message = "contains a reference at line 1: write the value itself"
-    assert message in sentence([f"name={value}"])
-    assert message in sentence([f"data={{folder: {value!r}}}"])
-    (tmp_path / "a.yaml").write_text(f"seed: 1\ndata: {{folder: {value!r}}}\n")
-    assert sentence(path=tmp_path / "a.yaml") == f"{tmp_path}/a.yaml {message.replace('1', '2')}"
-    with pytest.raises(InputError, match="contains a reference at line 2"):
-        read_settings(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(
@@ -169,56 +85,97 @@ def test_the_order_of_overrides_has_no_effect(given, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("overrides", "message"),
     [
+        ("learning_rate=1", r"unknown key learning_rate on .*; did you mean training\.learning_rate\?"),
+        ("trainin.epochs=1", r"unknown key trainin on the command line; did you mean training\?"),
+        ("model.encoder.weight=imagenet", r"did you mean model\.encoder\.weights\?"),
+        ("x.y=1", "unknown key x on the command line; remove it"),
+        ("a[9]=1", r"unknown key a\[9\]"),
+        ("model.kind=up_down model.cell=gru", r"unknown key model\.cell on the command line"),
+        ("model.kind=up_down model.rnn_sice=3", r"did you mean model\.rnn_size\?"),
+        ("model.kind=updown", r"model\.kind on the command line is 'updown': did you mean up_down\?"),
+        ("model.kind=3", r"model\.kind on the command line is '3': choose one of soft_attention, up_down"),
+        ("model=3", "model on the command line is 3: it should be a section with keys and values"),
+        ("training=3", "it should be a section with keys and values"),
+        ("training.epochs=3 training=4", "training .* is 4: it should be a section with keys and values"),
+        ("training.epochs=many", r"training\.epochs on the command line is 'many': it should be an integer"),
+        ("training.epochs.a=1", r"training\.epochs .* is {'a': 1}: it should be an integer"),
+        ("model.rnn_size=1" + 30 * "0", "model.rnn_size .* should be less than"),
+        ("model.cell=rnn", r"model\.cell on the command line is 'rnn': it should be 'lstm' or 'gru'"),
+        ("training.clip_norm=-1", "greater than 0"),
+        ("pruning.sparsity=1", "less than 1"),
+        ("training.learning_rate=1e400", r"learning_rate .* is inf: it should be a finite number"),
+        ("pruning.block_shape=[16]", r"block_shape .* has too few values: it should be a list .* \[16,1\]$"),
+        ("pruning.block_shape=16", r"block_shape .* is 16: it should be a list in brackets"),
+        ("pruning.block_shape=[16,1", r"is not YAML: close all brackets"),
+        ("data.batch_lengths=12", r"batch_lengths .* is 12: it should be a list in brackets"),
+        ("model.kind=transformer model.encoder_heads=[4,0]", r"model\.encoder_heads\.1 .* is 0"),
+        ("model.kind=transformer model.encoder_heads=many", "should be a list"),
         *(
-            "name: !!int x",
-            "name: !!python/object/apply:os.system [id]",
-            "a: &a 1\nb: *a",
-            "seed: 1" + 5000 * "0",
+            (f"name={name}", "name .* it should be letters, digits")
+            for name in ("../x", "a/b", "''", ".x", "*a")
         ),
         *(
-            'name: "a\\0b"',
-            'name: "\\uD800"',
-            "{1: 2, [3]: 4}",
-            "<<: 3",
-            "seed: 0x" + 5000 * "f",
-            "? a",
-            "=: =",
+            (text, r"is not a setting: write section\.key=value")
+            for text in ("epochs", "=3", "--epochs=3", "..=1")
         ),
-        "data: " + 30 * "{a: " + "1" + 30 * "}",
+        ("name=${oc.env:HOME}", "contains a reference at line 1: write the value itself"),
+        ("training.teacher=['a${x']", "contains a reference"),
+        ("name=" + 2000 * "[", "nested too deeply"),
+        ("name=" + 70_000 * "x", "too long for a setting: write it into a file"),
+        ("seed=1" + 5000 * "0", "a value of 5001 characters"),
+        ('name="\\0"', "a character that is not text"),
+        ("name={[1]:2}", "a key in brackets"),
     ],
 )
-def test_what_is_not_a_plain_value_is_rejected(content, tmp_path):
-    (tmp_path / "a.yaml").write_text(content)
-    assert str(tmp_path / "a.yaml") in sentence(path=tmp_path / "a.yaml")
+def test_overrides_that_cannot_be_used_are_refused(overrides, message):
+    text = sentence(overrides.split(" "))
+    assert re.search(message, text) and len(text) < 1000
 
 
 @pytest.mark.parametrize(
-    "setting",
+    ("content", "message"),
     [
-        *(
-            "name=!!int x",
-            "seed=1" + 5000 * "0",
-            "name=*a",
-            'name="\\0"',
-            "a[99999999]=1",
-            "..=1",
-            "=1",
-            "a[=1",
+        (
+            "training:\n  epoch: 5\n",
+            r"^unknown key training\.epoch in FILE; did you mean training\.epochs\?$",
         ),
-        *("model.rnn_size=1" + 30 * "0", "name=" + 70_000 * "x", "training.epochs[1]=2", "name={[1]: 2}"),
+        ("training: {epochs: many}", r"^training\.epochs in FILE is 'many': it should be an integer"),
+        ("extends: FILE", "FILE extends itself through other files"),
+        ("extends: absent.yaml", "there is no file"),
+        ("extends: [a]", r"extends in FILE is \['a'\]: give the path of one YAML file"),
+        ("a: [1,\nb: 2\n", "^FILE is not YAML at line 3"),
+        ("- 1\n", "^FILE has no settings"),
+        (b"\xff\xfe\x00\x81", "^FILE is not a YAML file"),
+        ("[" * 100_000, "^FILE is too large for settings"),
+        ("a: " + "[" * 2000, "^FILE contains lists or sections inside each other"),
+        (
+            "seed: 1\ndata: {folder: '${nothing}'}",
+            "^FILE contains a reference at line 2: write the value itself$",
+        ),
+        ("<<: 3", "unknown key << in FILE"),
+        ("? a", "unknown key a in FILE"),
     ],
 )
-def test_overrides_that_cannot_be_evaluated_are_rejected(setting):
-    assert len(sentence([setting])) < 1000
+def test_files_that_cannot_be_used_are_refused(content, message, tmp_path):
+    file = tmp_path / "a.yaml"
+    content = content.replace("FILE", str(file)) if isinstance(content, str) else content
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert re.search(message.replace("FILE", re.escape(str(file))), sentence(path=file))
 
 
 def test_paths_that_cannot_be_opened_are_reported(tmp_path):
+    (tmp_path / "broken.yaml").touch()
+    text = sentence(path=tmp_path / "brokn.yaml")
+    assert text.startswith("there is no file") and "did you mean" in text
+    assert "is a folder" in sentence(path=tmp_path)
+    study = "configs/studies/flickr8k.yaml"
+    assert sentence(path=study).endswith(f"run it with python -m tfsparsecap.study --config {study}")
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     assert "cannot read" in sentence(path=tmp_path / "loop.yaml")
     assert "cannot read" in sentence(path=tmp_path / f"{'x' * 300}.yaml")
-    assert "null" in sentence(path=f"{tmp_path}/a\0b.yaml")
+    assert "is not a path" in sentence(path=f"{tmp_path}/a\0b.yaml")
 
 
 def test_saved_settings_are_read_back_unchanged(tmp_path):
@@ -232,21 +189,6 @@ def test_differences_contain_key_and_both_values():
     found = {key: values for key, *values in differences(one, other)}
     assert found["training.epochs"] == [7, Config().training.epochs]
     assert found["pruning.sparsity"] == [0.9, None] and "seed" not in found
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("pruning.block_shape=[16,1", r"is not YAML: close all brackets"),
-        ("pruning.block_shape=16", r"pruning.block_shape .* is 16: it should be a list in brackets"),
-        ("data.batch_lengths=12", r"data.batch_lengths .* is 12: it should be a list in brackets"),
-        ("name=a/b", r"name .* is 'a/b': it should be letters, digits"),
-        ("training.learning_rate=1e400", r"training.learning_rate .* is inf: it should be a finite number"),
-    ],
-)
-def test_values_with_the_wrong_structure_are_reported_in_terms_of_yaml(setting, message):
-    with pytest.raises(InputError, match=message):
-        load_config(None, [setting])
 
 
 def test_another_encoder_replaces_the_settings_of_the_configurations(tmp_path):
@@ -296,12 +238,6 @@ def test_settings_of_another_captioner_are_given_in_any_order():
     assert related.encoder.network == "ResNet101" and related.size == 512
     single = load_config("configs/rtic/unpruned.yaml", ["model.encoder_heads=5"]).model
     assert single.encoder_heads == [5] and single.layers == 6
-
-
-def test_a_list_with_a_wrong_value_is_named():
-    for value, message in (("[4,0]", r"model\.encoder_heads\.1 .* is 0"), ("many", "should be a list")):
-        with pytest.raises(InputError, match=message):
-            load_config(None, ["model.kind=transformer", f"model.encoder_heads={value}"])
 
 
 def test_another_pruning_method_replaces_the_options_of_the_configurations():

@@ -13,7 +13,6 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.inference.finished_run import FinishedRun
 from tfsparsecap.keras_internals import optimizer_slots, optimizer_variables
 from tfsparsecap.models import MobileNetV1Encoder
-from tfsparsecap.settings.files import load_config
 from tfsparsecap.settings.training import Slim
 from tfsparsecap.training.callbacks import SaveEpoch
 from tfsparsecap.training.encoder_slimming import EncoderSlimming, penalise_gammas, sample_batches
@@ -183,20 +182,6 @@ def test_samples_are_spread_over_the_records_and_unreadable_images_left_out(reco
         sample_batches(encoder, [records[3]])
     with pytest.raises(InputError, match="no training images"):
         sample_batches(encoder, [])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["training.slim.iterations=3", "training.epochs=2"], "each iteration needs at least one epoch"),
-        (["training.slim.ratio=0.5", "training.epochs=5", "model.encoder.trainable=false"], "all of whose"),
-        (["training.slim.ratio=0.5", "training.epochs=5", "pruning.encoder=true"], "without gates"),
-        (["training.slim.ratio=0.5", "training.epochs=5", "training.precision=mixed_bfloat16"], "float32"),
-    ],
-)
-def test_settings_that_exclude_each_other_are_refused(settings, message, tiny_settings):
-    with pytest.raises(InputError, match=message):
-        load_config(None, [*tiny_settings, *settings])
 
 
 def test_a_ratio_that_cannot_be_reached_is_refused_before_anything_is_written(slim_settings, tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from tests.training.training_runs import arrays, assert_same_arrays, train
 from tfsparsecap.errors import InputError
+from tfsparsecap.settings.checks import check_settings
 from tfsparsecap.settings.files import load_config
 from tfsparsecap.training.first_run import check_fit, first_and_second
 
@@ -161,4 +162,4 @@ def test_a_run_that_only_starts_from_the_first_one_has_no_teacher(settings):
     assert second.training.start_from == "runs/small_first" and second.training.teacher == []
     assert first.training.teacher_weight == 0.5
     with pytest.raises(InputError, match="nothing is learned from"):
-        load_config(None, ["training.teacher=runs/x", "training.teacher_weight=0"])
+        check_settings(load_config(None, ["training.teacher=runs/x", "training.teacher_weight=0"]))

@@ -11,8 +11,6 @@ from tfsparsecap.models.captioner import masked_cross_entropy
 from tfsparsecap.models.transformer_captioner import selected_layers
 from tfsparsecap.training.hidden_states import HiddenStateLoop, hidden_state_loss, regularise_encoder
 
-from .training_runs import train
-
 SIZES = {"size": 8, "hidden_size": 12, "heads": 2, "max_length": 6, "feature_size": 7, "dropout": 0.0}
 
 
@@ -99,16 +97,3 @@ def test_the_encoder_is_regularised_with_the_latest_weight():
     other = SoftAttention(20, rnn_size=8, attention_size=8, feature_size=7)
     regularise_encoder(other, 0.1)
     assert not other.losses
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["training.teacher_loss=hidden", "model.kind=transformer"], "needs one teacher and a transformer"),
-        (["training.teacher_loss=hidden", "training.teacher=runs/a"], "model.kind=soft_attention: set"),
-        (["training.encoder_l2=0.1"], "training.encoder_l2 is 0.1, but model.kind=soft_attention has no"),
-    ],
-)
-def test_settings_that_need_a_transformer_are_rejected_without_one(settings, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        train(tmp_path, settings)

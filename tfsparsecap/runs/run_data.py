@@ -73,7 +73,7 @@ class RunData:
         data, seed, encoder = self.config.data, self.config.seed, self.config.model.encoder
         augment = None
         if data.augmentation:
-            assert encoder is not None  # `Config` has checked it
+            assert encoder is not None  # `check_settings` has checked it
             augment = Augmentation(data.augmentation, encoder.image_size)
         records = self.data.split("train")
         views = 1 if from_images else data.cached_views

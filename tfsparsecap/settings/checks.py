@@ -1,8 +1,9 @@
-"""Checks that the schema cannot make: sources, methods and their options, and what training requires."""
+"""All checks of settings before training, besides their types and ranges: what they require of each other."""
 
 import inspect
 import typing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, ValidationError, create_model
@@ -11,7 +12,7 @@ from tfsparsecap import data as sources
 from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning import registry
 from tfsparsecap.settings.files import sentence_of
-from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Pruning, TransformerModel
+from tfsparsecap.settings.schema import ENCODER_SCHEMES, Config, Encoder, Pruning, TransformerModel
 from tfsparsecap.settings.training import Training
 
 # Arguments of a data source and of a pruning method that the run sets itself.
@@ -22,19 +23,19 @@ _SET_FOR_METHODS = ("sparsity", "total_steps", "block_shape", "initial_weights",
 def check_settings(config: Config) -> None:
     """Checks settings before training reads or writes anything.
 
-    `Config` itself checks types, unknown keys and most combinations; this function adds what depends on the
-    data source and the pruning method, and what training requires but a finished run does not.
+    `Config` itself checks types, ranges and unknown keys. The rest is checked here, because only training
+    requires it: a finished run may be used whose data or teachers have gone.
 
     Raises:
-        InputError: an unknown method, source or option, or a setting that another one requires.
+        InputError: an unknown method, source or option, or a setting that another one requires or excludes.
     """
-    if config.data.features is None and config.model.encoder is None:
-        raise InputError(
-            "model.encoder is null and data.features is not set: set data.features=FOLDER (the folder that"
-            " contains cocobu_att/), or give the captioner an encoder"
-        )
+    if config.model.encoder is not None:
+        _check_encoder(config.model.encoder)
+    _check_images(config)
     data_options(config)
+    _check_phases(config.training)
     _check_losses(config)
+    _check_scheme(config)
     if config.pruning is not None:
         _check_pruning(config.pruning, config.training)
 
@@ -99,8 +100,109 @@ def check_options(
     return {name: getattr(checked, name) for name in options}
 
 
+def _check_encoder(encoder: Encoder) -> None:
+    mobilenet, weights = encoder.network == "mobilenet_v1", encoder.weights
+    if mobilenet and weights not in (None, "imagenet") and not Path(weights).expanduser().is_dir():
+        raise InputError(
+            f"model.encoder.weights is {weights!r}: use imagenet, null or the folder of a run for"
+            " mobilenet_v1"
+        )
+    if encoder.network == "inception_v1" and weights == "imagenet":
+        raise InputError(
+            "model.encoder.weights is 'imagenet', which inception_v1 does not have: give the path of"
+            " TF-Slim's inception_v1.ckpt, or null"
+        )
+    if not mobilenet and encoder.width != Encoder.model_fields["width"].default:
+        raise InputError(
+            f"model.encoder.width is {encoder.width}, but {encoder.network} has no width multiplier: remove"
+            " it, or set model.encoder.network=mobilenet_v1"
+        )
+
+
+def _check_images(config: Config) -> None:
+    data, encoder = config.data, config.model.encoder
+    if data.features is None and encoder is None:
+        raise InputError(
+            "model.encoder is null and data.features is not set: set data.features=FOLDER (the folder that"
+            " contains cocobu_att/), or give the captioner an encoder"
+        )
+    if data.features is not None and encoder is not None:
+        raise InputError(
+            "data.features and model.encoder are both set: set model.encoder=null to train on features, or"
+            " data.features=null to train on images"
+        )
+    if encoder is None and (data.augmentation or config.training.fine_tune.epochs):
+        raise InputError(
+            "data.augmentation and training.fine_tune need images, but there is no encoder: remove them"
+        )
+    frozen = encoder is not None and (not encoder.trainable or encoder.frozen_until is not None)
+    if data.cached_views > 1 and not (frozen and data.cache_folder is not None):
+        raise InputError(
+            f"data.cached_views is {data.cached_views}, but no features are cached: set"
+            " model.encoder.trainable=false or model.encoder.frozen_until=LAYER and data.cache_folder, or"
+            " augment images with data.augmentation"
+        )
+
+
+def _check_phases(training: Training) -> None:
+    scst, slim = training.scst, training.slim
+    if not training.epochs and (training.start_from is None or not (scst or training.fine_tune.epochs)):
+        raise InputError(
+            "training.epochs is 0, which needs a trained captioner (training.start_from=runs/NAME) and epochs"
+            " of training.fine_tune or training.scst: set them, or train for 1 epoch or more"
+        )
+    if training.start_from is not None and not training.start_from.strip():
+        raise InputError(
+            "training.start_from contains an empty text: give the folder of a finished run, such as"
+            " runs/NAME, or set training.start_from=null"
+        )
+    if training.clip_norm and training.clip_value:
+        raise InputError(
+            "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
+            " null"
+        )
+    for name, size in (("", training.batch_size), ("fine_tune.", training.fine_tune.batch_size)):
+        if (size or 0) % training.captions_per_image:
+            raise InputError(
+                f"training.{name}batch_size is {size}, which is not a multiple of"
+                f" training.captions_per_image={training.captions_per_image}: change one of them"
+            )
+    if scst is not None and training.jit_compile is True:
+        raise InputError(
+            "training.jit_compile is true, but XLA cannot compile training.scst, whose rewards are computed"
+            " in Python: set training.jit_compile=auto"
+        )
+    if scst is not None and not scst.cider_d and not scst.bleu_4:
+        raise InputError("training.scst has no reward: set cider_d or bleu_4 above 0")
+    if scst is not None and scst.samples < 2 and scst.baseline != "greedy":
+        raise InputError(
+            f"training.scst.samples is {scst.samples}, but the baseline is the mean of several captions:"
+            " sample 2 or more, or set training.scst.baseline=greedy"
+        )
+    if slim is not None and training.epochs < slim.iterations:
+        raise InputError(
+            f"training.epochs is {training.epochs}, but training.slim.iterations={slim.iterations}, and each"
+            " iteration needs at least one epoch: change one of them"
+        )
+    if slim is not None and (training.precision, training.distribution) != ("float32", "default"):
+        raise InputError(
+            "training.slim needs training.precision=float32 and training.distribution=default: set them, or"
+            " training.slim=null"
+        )
+
+
 def _check_losses(config: Config) -> None:
     training, transformer = config.training, isinstance(config.model, TransformerModel)
+    if not all(folder.strip() for folder in training.teacher):
+        raise InputError(
+            "training.teacher contains an empty text: give the folder of a finished run, such as runs/NAME,"
+            " or set training.teacher=null"
+        )
+    if training.teacher and not training.teacher_weight:
+        raise InputError(
+            "training.teacher_weight is 0, so that nothing is learned from training.teacher: set it above 0,"
+            " or training.teacher=null"
+        )
     if training.teacher_loss != "words" and (len(training.teacher) != 1 or not transformer):
         raise InputError(
             f"training.teacher_loss={training.teacher_loss} needs one teacher and a transformer, but there"
@@ -159,4 +261,26 @@ def _check_pruning(settings: Pruning, training: Training) -> None:
         raise InputError(
             f"pruning.encoder={settings.encoder} supports the methods {', '.join(supported)}, not"
             f" {settings.method}: choose one of them, or pruning.encoder=false"
+        )
+
+
+def _check_scheme(config: Config) -> None:
+    """Checks `pruning.encoder` and `training.slim`, which change an image encoder."""
+    encoder, training = config.model.encoder, config.training
+    scheme = config.pruning.encoder if config.pruning is not None else False
+    trained = encoder is not None and encoder.trainable and encoder.frozen_until is None
+    if training.slim is not None and (scheme or not trained):
+        raise InputError(
+            "training.slim needs an encoder all of whose layers are trained, without gates: set"
+            " model.encoder.trainable=true, model.encoder.frozen_until=null and pruning.encoder=false"
+        )
+    if scheme in ENCODER_SCHEMES and (encoder is None or encoder.trainable or not training.fine_tune.epochs):
+        raise InputError(
+            f"pruning.encoder={scheme} needs an encoder that is frozen until fine-tuning: set"
+            " model.encoder.trainable=false and training.fine_tune.epochs"
+        )
+    if scheme in ENCODER_SCHEMES and not training.epochs:
+        raise InputError(
+            f"pruning.encoder={scheme} needs training before fine-tuning, but training.epochs is 0: set it to"
+            " 1 or more, or set pruning.encoder to true or false"
         )

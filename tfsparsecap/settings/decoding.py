@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tfsparsecap.search_options import FUNCTION_WORDS, LARGEST_BEAM, SearchOptions
-from tfsparsecap.settings.section import Count, Section, Size
+from tfsparsecap.settings.section import AsValue, Count, Section, Size
 
 
 class Decoding(Section):
@@ -22,12 +22,12 @@ class Decoding(Section):
         length_penalty: exponent A: captions are ranked by their score divided by length ** A; 0 by score.
     """
 
-    beam: Annotated[int, Field(ge=1, le=LARGEST_BEAM)] = 1
+    beam: Annotated[int, Field(ge=1, le=LARGEST_BEAM), AsValue] = 1
     batch_size: Size = 64
     plain: bool = False
     no_repeat_ngram: Count | None = None
     function_words: Literal["english"] | list[str] = "english"
-    length_penalty: Annotated[float, Field(ge=0, le=10)] = SearchOptions.length_penalty
+    length_penalty: Annotated[float, Field(ge=0, le=10), AsValue] = SearchOptions.length_penalty
 
     def search_options(self, data: str | None = None) -> SearchOptions | None:
         """The options of the search on a kind of data; None for a plain search."""

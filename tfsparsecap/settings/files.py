@@ -2,27 +2,29 @@
 
 import difflib
 import inspect
-import io
 import os
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from tfsparsecap.errors import InputError, first_line
+from tfsparsecap.errors import InputError
 from tfsparsecap.files import check_input_file
-from tfsparsecap.settings.plain_yaml import EVALUATION_ERRORS, check_plain
 from tfsparsecap.settings.schema import MODELS, Config, Pruning
-from tfsparsecap.settings.texts import Dumper, value_as_yaml, with_quoted_texts
+from tfsparsecap.settings.yaml_values import Dumper, read_value, read_yaml
 
 # Maximum size of a settings file in bytes: YAML takes quadratic time for nested brackets.
 _LARGEST = 1 << 16
+# Sections of which another choice keeps only some settings: the setting that chooses, its default, and these.
+_CHOICES: dict[str, tuple[str, str, Sequence[str]]] = {
+    "model": ("kind", "soft_attention", ["encoder"]),
+    "model.encoder": ("network", "mobilenet_v1", ["trainable"]),
+    "pruning": ("method", "supermask", [*Pruning.model_fields]),
+}
 
 
 def load_config(
@@ -38,33 +40,28 @@ def load_config(
         source: where the overrides come from, for messages.
 
     Raises:
-        InputError: the file is missing or not YAML, a key is unknown, a value has the wrong type, or settings
-            contradict each other.
+        InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type. What
+            settings require of each other is checked before training, see `settings.checks.check_settings`.
 
     Examples:
         >>> load_config(None, ["training.epochs=3", "pruning=null"]).training.epochs
         3
     """
-    changes = [_checked_override(text) for text in overrides]
-    overridden = [name for name, _ in changes]
-    file = str(path) if path is not None else "the settings"
-    try:
-        merged = _merged(_read(path), OmegaConf.from_dotlist([text for _, text in changes]))
-        content = _plain(merged)
-    except InputError:
-        raise
-    except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
-        raise InputError(
-            f"{file} and {' '.join(overrides):.500} cannot be combined ({first_line(error)}): give each key a"
-            " value, or a section its keys, but not both"
-        ) from error
-
+    names: list[str] = []
+    changes: dict[str, Any] = {}
+    for text in overrides:
+        name, value = _override(text)
+        names.append(name)
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        changes = _merged(changes, value, {})
+    content = _merged({} if path is None else _read(path), changes)
     if {"methods", "captioners"} <= content.keys():
         raise InputError(f"{path} describes a study: run it with python -m tfsparsecap.study --config {path}")
 
     def where(key: str) -> str:
         # An unknown key may be a section whose keys were given.
-        pairs = [(f"{key}.", f"{name}.") for name in overridden]
+        pairs = [(f"{key}.", f"{name}.") for name in names]
         if path is None or any(one.startswith(other) or other.startswith(one) for one, other in pairs):
             return source
         return f"in {path}{' or what it extends' if 'extends' in _loaded(path) else ''}"
@@ -106,13 +103,7 @@ def with_changes(config: Config, changes: dict[str, Any], source: str) -> Config
         >>> with_changes(Config(), {"training": {"epochs": 3}}, "").training.epochs
         3
     """
-    try:
-        content = _plain(_merged(OmegaConf.create(config.model_dump(mode="json")), OmegaConf.create(changes)))
-    except OmegaConfBaseException as error:
-        raise InputError(
-            f"the settings {source} cannot be combined with the others ({first_line(error)}): give sections"
-            " with keys and values"
-        ) from error
+    content = _merged(config.model_dump(mode="json"), changes)
     return checked_config(content, lambda key: source)
 
 
@@ -125,7 +116,7 @@ def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None
     Raises:
         InputError: the file is missing, not YAML, or has no keys and values.
     """
-    return _plain(_read(path, prepare=prepare))
+    return _read(path, prepare=prepare)
 
 
 def save_config(config: Config) -> str:
@@ -146,62 +137,49 @@ def setting_values(config: Config) -> dict[str, Any]:
 
 
 def _read(
-    path: str | Path | None,
+    path: str | Path,
     extending: tuple[Path, ...] = (),
     prepare: Callable[[dict, Path], dict] | None = None,
-) -> Any:
-    if path is None:
-        return OmegaConf.create({})
+) -> dict[str, Any]:
+    content = _loaded(path)
     file = Path(os.path.realpath(path))
     if file in extending:
         raise InputError(f"{path} extends itself through other files: remove one extends")
-    loaded = _loaded(path)
     if prepare is not None:
-        loaded = OmegaConf.create(prepare(_plain(loaded), Path(path).parent))
-    base = loaded.pop("extends", None)
+        content = prepare(content, Path(path).parent)
+    base = content.pop("extends", None)
     if base is None:
-        return loaded
+        return content
     if not isinstance(base, str):
         raise InputError(f"extends in {path} is {base!r}: give the path of one YAML file")
-    below = _read(Path(path).parent / base, (*extending, file), prepare)
-    return _merged(below, loaded)
+    return _merged(_read(Path(path).parent / base, (*extending, file), prepare), content)
 
 
-def _merged(below: Any, above: Any) -> Any:
+def _merged(below: Any, above: Any, choices: Mapping[str, Any] = _CHOICES, section: str = "") -> Any:
     """Settings overridden by others.
 
     With another captioner, only the encoder's settings are kept; with another encoder, only whether it is
     trained; with another pruning method, all but the options of the method.
     """
-    kinds = [OmegaConf.select(settings, "model.kind") for settings in (below, above)]
-    if kinds[1] not in (None, kinds[0] or "soft_attention") and OmegaConf.is_dict(below.get("model")):
-        below.model = {name: below.model[name] for name in ("encoder",) if name in below.model}
-    networks = [OmegaConf.select(settings, "model.encoder.network") for settings in (below, above)]
-    if networks[1] not in (None, networks[0] or "mobilenet_v1") and OmegaConf.select(below, "model.encoder"):
-        kept = below.model.encoder
-        below.model.encoder = {name: kept[name] for name in ("trainable",) if name in kept}
-    methods = [OmegaConf.select(settings, "pruning.method") for settings in (below, above)]
-    if methods[1] not in (None, methods[0] or "supermask") and OmegaConf.select(below, "pruning"):
-        kept = below.pruning
-        below.pruning = {name: kept[name] for name in Pruning.model_fields if name in kept}
-    return OmegaConf.merge(below, above)
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    if section in choices:
+        name, default, kept = choices[section]
+        if above.get(name) not in (None, below.get(name) or default):
+            below = {key: below[key] for key in kept if key in below}
+    changed = {
+        key: _merged(below.get(key), value, choices, f"{section}.{key}".lstrip("."))
+        for key, value in above.items()
+    }
+    return {**below, **changed}
 
 
-def _plain(settings: Any) -> dict[str, Any]:
-    content: Any = OmegaConf.to_container(settings)
-    return content
-
-
-def _loaded(path: str | Path) -> Any:
+def _loaded(path: str | Path) -> dict[str, Any]:
     try:
         check_input_file(path)
         if Path(path).stat().st_size > _LARGEST:
             raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
-        text = Path(path).read_text(encoding="utf-8")
-        check_plain(text, str(path))
-        loaded = OmegaConf.load(io.StringIO(with_quoted_texts(text)))
-    except InputError:
-        raise
+        content = read_yaml(Path(path).read_text(encoding="utf-8"), str(path))
     except FileNotFoundError as error:
         near = difflib.get_close_matches(
             Path(path).stem, [file.stem for file in Path(path).parent.glob("*.yaml")], n=1
@@ -213,45 +191,30 @@ def _loaded(path: str | Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"{path} is not YAML at line {line} ({error.problem}): correct that line") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path} is not a YAML file: give a file such as one of configs/") from error
-    except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
-        raise InputError(
-            f"{path} cannot be evaluated ({first_line(error)}): give plain values, as in the files of"
-            " configs/"
-        ) from error
-    if not OmegaConf.is_dict(loaded):
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    if content is not None and not isinstance(content, dict):
         raise InputError(f"{path} has no settings: write keys and values as in the files of configs/")
-    return loaded
+    return content or {}
 
 
-def _checked_override(text: str) -> tuple[str, str]:
-    """The key of an override, and the override with its value in YAML."""
-    name, equals, value = text.partition("=")
+def _override(text: str) -> tuple[str, Any]:
+    """The dotted key and the value of an override."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    where = f"{text!r:.200} on the command line"
     if len(text) > _LARGEST:
         raise InputError(f"{text!r:.60}… on the command line is too long for a setting: write it into a file")
-    if not equals or not name.strip() or name.startswith("-"):
-        raise InputError(
-            f"{text!r} on the command line is not a setting: write section.key=value, as in training.epochs=3"
-        )
+    if not equals or not all(name.split(".")) or name.startswith("-"):
+        raise InputError(f"{where} is not a setting: write section.key=value, as in training.epochs=3")
     try:
-        change = f"{name}={value_as_yaml(name.strip(), value, f'{text!r:.200} on the command line')}"
-        OmegaConf.from_dotlist([change])
-    except InputError:
-        raise
+        return name, read_value(value, where)
     except yaml.YAMLError as error:
         raise InputError(
-            f"the value in {text!r:.200} on the command line is not YAML: close all brackets and quotes, as"
-            " in 'pruning.block_shape=[16,1]'"
+            f"the value in {where} is not YAML: close all brackets and quotes, as in"
+            " 'pruning.block_shape=[16,1]'"
         ) from error
-    except (OmegaConfBaseException, *EVALUATION_ERRORS) as error:
-        raise InputError(
-            f"{text!r:.200} on the command line cannot be evaluated ({first_line(error)}): write"
-            " section.key=value with a plain value"
-        ) from error
-    return name.strip(), change
 
 
 #: Messages that replace those of pydantic, which use Python's terms.
@@ -277,7 +240,7 @@ def sentence_of(
     """One sentence about the first error; unknown keys first, because they explain others."""
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     detail = details[0]
-    if detail["type"] == "value_error":  # an InputError of one of our validators
+    if detail["type"] == "value_error":  # an InputError of a validator
         return str(detail["ctx"]["error"])
     loc, kind = detail["loc"], "soft_attention"
     if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
@@ -331,16 +294,13 @@ def _keys(schema: type[BaseModel], kind: str, prefix: str = "") -> Iterator[str]
     for name, field in schema.model_fields.items():
         yield prefix + name
         # `Pruning | None` is a section, too.
-        choices = typing.get_args(field.annotation) if _is_union(field.annotation) else (field.annotation,)
+        union = isinstance(field.annotation, types.UnionType)
+        choices = typing.get_args(field.annotation) if union else (field.annotation,)
         if schema is Config and name == "model":
             choices = (MODELS[kind],)
         for choice in choices:
             if inspect.isclass(choice) and issubclass(choice, BaseModel):
                 yield from _keys(choice, kind, f"{prefix}{name}.")
-
-
-def _is_union(annotation: Any) -> bool:
-    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
 def _leaves(content: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,14 +1,12 @@
 """All settings of a run, with their types, defaults and meanings."""
 
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tfsparsecap.encoder_catalogue import entry_of
-from tfsparsecap.errors import InputError
 from tfsparsecap.settings.decoding import Decoding
-from tfsparsecap.settings.section import Count, Rate, Share, Size, Sizes
+from tfsparsecap.settings.section import AsValue, Count, Options, Rate, Share, Size, Sizes
 from tfsparsecap.settings.section import OpenSection as _OpenSection
 from tfsparsecap.settings.section import Section as _Section
 from tfsparsecap.settings.training import Training
@@ -48,18 +46,19 @@ class Data(_OpenSection):
         on_bad_record: `skip` lists records that cannot be read in `skipped.txt`; `fail` stops at the first.
     """
 
+    texts: ClassVar = ("table", "image_column", "caption_column", "split_column", "captions")
     kind: str = "scenes"
     folder: str | None = None
     minimum_count: Size = 1
     vocabulary_size: Size | None = None
     sentencepiece: str | None = None
-    radix_base: Annotated[int, Field(ge=2)] | None = None
+    radix_base: Annotated[int, Field(ge=2), AsValue] | None = None
     features: str | None = None
     max_regions: Size = 100
     region_buckets: list[Size] = [36, 50, 75]
-    max_length: Annotated[int, Field(ge=2, le=10_000)] = 15
+    max_length: Annotated[int, Field(ge=2, le=10_000), AsValue] = 15
     batch_lengths: list[Size] = []
-    augmentation: list[str | dict[str, Any]] = []
+    augmentation: list[str | Options] = []
     cached_views: Size = 1
     cache_folder: str | None = "runs/_cache"
     on_bad_record: Literal["skip", "fail"] = "skip"
@@ -97,7 +96,7 @@ class Encoder(_Section):
     network: str = "mobilenet_v1"
     width: Rate = 0.75
     layer: str | None = "conv_pw_5_relu"
-    image_size: Annotated[int, Field(ge=32)] = 48
+    image_size: Annotated[int, Field(ge=32), AsValue] = 48
     weights: str | None = None
     trainable: bool = True
     frozen_until: str | None = None
@@ -115,29 +114,6 @@ class Encoder(_Section):
         if network == "inception_v1":
             return {"layer": "Mixed_4f", "image_size": size, **given}
         return {"layer": None, "image_size": size, "weights": "imagenet", "trainable": False, **given}
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (
-            self.network == "mobilenet_v1"
-            and self.weights not in (None, "imagenet")
-            and not Path(self.weights).expanduser().is_dir()
-        ):
-            raise InputError(
-                f"model.encoder.weights is {self.weights!r}: use imagenet, null or the folder of a run for"
-                " mobilenet_v1"
-            )
-        if self.network == "inception_v1" and self.weights == "imagenet":
-            raise InputError(
-                "model.encoder.weights is 'imagenet', which inception_v1 does not have: give the path of"
-                " TF-Slim's inception_v1.ckpt, or null"
-            )
-        if self.network != "mobilenet_v1" and self.width != type(self).model_fields["width"].default:
-            raise InputError(
-                f"model.encoder.width is {self.width}, but {self.network} has no width multiplier: remove it,"
-                " or set model.encoder.network=mobilenet_v1"
-            )
-        return self
 
 
 class SoftAttentionModel(_Section):
@@ -279,6 +255,9 @@ class Pruning(_OpenSection):
 class Config(_Section):
     """All settings of a run. `Config()` is the quickstart: synthetic scenes, a small captioner, 90 % pruned.
 
+    Types, ranges and unknown keys are checked here; what settings require of each other is checked before
+    training, by `settings.checks.check_settings`.
+
     Attributes:
         name: name of the run's folder, `runs/NAME`.
         seed: seed of all random number generators.
@@ -293,48 +272,9 @@ class Config(_Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", coerce_numbers_to_str=True)] = (
         "quickstart"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    seed: Count = 1
     data: Data = Data()
     model: Model = SoftAttentionModel()
     pruning: Pruning | None = Pruning()
     training: Training = Training()
     decoding: Decoding = Decoding()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        encoder, fine_tune = self.model.encoder, self.training.fine_tune.epochs
-        if self.data.features is not None and encoder is not None:
-            raise InputError(
-                "data.features and model.encoder are both set: set model.encoder=null to train on features,"
-                " or data.features=null to train on images"
-            )
-        if encoder is None and (self.data.augmentation or fine_tune):
-            raise InputError(
-                "data.augmentation and training.fine_tune need images, but there is no encoder: remove them"
-            )
-        frozen = encoder is not None and (not encoder.trainable or encoder.frozen_until is not None)
-        if self.data.cached_views > 1 and not (frozen and self.data.cache_folder is not None):
-            raise InputError(
-                f"data.cached_views is {self.data.cached_views}, but no features are cached: set"
-                " model.encoder.trainable=false or model.encoder.frozen_until=LAYER and data.cache_folder, or"
-                " augment images with"
-                " data.augmentation"
-            )
-        scheme = self.pruning.encoder if self.pruning is not None else False
-        trained = encoder is not None and encoder.trainable and encoder.frozen_until is None
-        if self.training.slim is not None and (scheme or not trained):
-            raise InputError(
-                "training.slim needs an encoder all of whose layers are trained, without gates: set"
-                " model.encoder.trainable=true, model.encoder.frozen_until=null and pruning.encoder=false"
-            )
-        if scheme in ENCODER_SCHEMES and (encoder is None or encoder.trainable or not fine_tune):
-            raise InputError(
-                f"pruning.encoder={scheme} needs an encoder that is frozen until fine-tuning: set"
-                " model.encoder.trainable=false and training.fine_tune.epochs"
-            )
-        if scheme in ENCODER_SCHEMES and not self.training.epochs:
-            raise InputError(
-                f"pruning.encoder={scheme} needs training before fine-tuning, but training.epochs is 0: set"
-                " it to 1 or more, or set pruning.encoder to true or false"
-            )
-        return self

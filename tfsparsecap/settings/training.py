@@ -1,12 +1,11 @@
 """The settings of training: `training`, with `training.fine_tune` and `training.scst`."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
-from tfsparsecap.errors import InputError
 from tfsparsecap.search_options import LARGEST_BEAM
-from tfsparsecap.settings.section import Count, NotNegative, Rate, Share, Size, Texts
+from tfsparsecap.settings.section import AsValue, Count, NotNegative, Options, Rate, Share, Size, Texts
 from tfsparsecap.settings.section import Section as _Section
 
 # null is an empty list.
@@ -43,7 +42,7 @@ class Slim(_Section):
             batch normalisation (`rtic`, with `training.gamma_l2`), or norm of its weights (`l1`, `l2`).
     """
 
-    ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    ratio: Annotated[float, Field(gt=0, lt=1), AsValue] = 0.5
     iterations: Size = 5
     budget: Literal["channels", "parameters", "flops", "latency"] = "channels"
     criterion: Literal["taylor", "rtic", "l1", "l2"] = "taylor"
@@ -75,17 +74,6 @@ class SCST(_Section):
     bleu_4: NotNegative = 0.0
     count_end: bool = True
     temperature: Rate = 1.0
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not self.cider_d and not self.bleu_4:
-            raise InputError("training.scst has no reward: set cider_d or bleu_4 above 0")
-        if self.samples < 2 and self.baseline != "greedy":
-            raise InputError(
-                f"training.scst.samples is {self.samples}, but the baseline is the mean of several captions:"
-                " sample 2 or more, or set training.scst.baseline=greedy"
-            )
-        return self
 
 
 class Training(_Section):
@@ -159,7 +147,7 @@ class Training(_Section):
     """
 
     start_from: str | None = None
-    first: dict[str, Any] | None = None
+    first: Options | None = None
     keep_initial: bool = False
     epochs: Count = 2
     batch_size: Size = 32
@@ -176,8 +164,8 @@ class Training(_Section):
     clip_value: Rate | None = None
     label_smoothing: Share = 0.0
     teacher: _Teachers = []
-    teacher_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
-    teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM)] = 0
+    teacher_weight: Annotated[float, Field(ge=0, le=1), AsValue] = 0.5
+    teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM), AsValue] = 0
     teacher_loss: Literal["words", "hidden", "proposed"] = "words"
     feature_weight: NotNegative = 0.0
     hidden_weight: Rate = 0.01
@@ -194,49 +182,3 @@ class Training(_Section):
     slim: Slim | None = None
     fine_tune: FineTune = FineTune()
     scst: SCST | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for name, folders in (("start_from", [self.start_from]), ("teacher", self.teacher)):
-            if any(folder is not None and not folder.strip() for folder in folders):
-                raise InputError(
-                    f"training.{name} contains an empty text: give the folder of a finished run, such as"
-                    f" runs/NAME, or set training.{name}=null"
-                )
-        if self.teacher and not self.teacher_weight:
-            raise InputError(
-                "training.teacher_weight is 0, so that nothing is learned from training.teacher: set it above"
-                " 0, or training.teacher=null"
-            )
-        if self.clip_norm and self.clip_value:
-            raise InputError(
-                "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
-                " null"
-            )
-        for name, size in (("", self.batch_size), ("fine_tune.", self.fine_tune.batch_size)):
-            if (size or 0) % self.captions_per_image:
-                raise InputError(
-                    f"training.{name}batch_size is {size}, which is not a multiple of"
-                    f" training.captions_per_image={self.captions_per_image}: change one of them"
-                )
-        if self.jit_compile is True and self.scst is not None:
-            raise InputError(
-                "training.jit_compile is true, but XLA cannot compile training.scst, whose rewards are"
-                " computed in Python: set training.jit_compile=auto"
-            )
-        if self.slim is not None and self.epochs < self.slim.iterations:
-            raise InputError(
-                f"training.epochs is {self.epochs}, but training.slim.iterations={self.slim.iterations}, and"
-                " each iteration needs at least one epoch: change one of them"
-            )
-        if self.slim is not None and (self.precision, self.distribution) != ("float32", "default"):
-            raise InputError(
-                "training.slim needs training.precision=float32 and training.distribution=default: set them,"
-                " or training.slim=null"
-            )
-        if not self.epochs and (self.start_from is None or not (self.scst or self.fine_tune.epochs)):
-            raise InputError(
-                "training.epochs is 0, which needs a trained captioner (training.start_from=runs/NAME) and"
-                " epochs of training.fine_tune or training.scst: set them, or train for 1 epoch or more"
-            )
-        return self

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from tfsparsecap.errors import InputError, error_prefix, unknown_name
 from tfsparsecap.settings.files import load_config, read_settings, sentence_of
 from tfsparsecap.settings.schema import Config
-from tfsparsecap.settings.section import Share
+from tfsparsecap.settings.section import Count, Options, Share
 
 #: Scores that every training writes.
 Score = Literal["CIDEr", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
@@ -55,7 +55,7 @@ Item = TypeVar("Item")
 Items = Annotated[list[Item], Field(min_length=1), AfterValidator(_unique)]
 #: Sections by label; a null section removes one of the study that is extended.
 Labelled = Annotated[dict[str, Item], BeforeValidator(_without_null), Field(min_length=1)]
-Settings = Annotated[dict[str, Any], AfterValidator(_not_reserved)]
+Settings = Annotated[Options, AfterValidator(_not_reserved)]
 
 
 class _Section(BaseModel):
@@ -125,7 +125,7 @@ class Study(_Section):
     methods: Labelled[Method]
     variants: Labelled[Settings] = {"": {}}
     sparsities: Items[Share] = [0.8, 0.9, 0.95, 0.975]
-    seeds: Items[Annotated[int, Field(ge=0, lt=2**31)]] = [1]
+    seeds: Items[Count] = [1]
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def phases(config: Config) -> list[Phase]:
             found.append(Phase("train", last - first, *options, number if slim else 0))
     if tuning.epochs:
         size = tuning.batch_size or training.batch_size
-        assert config.model.encoder is not None  # `Config` has checked it
+        assert config.model.encoder is not None  # `check_settings` has checked it
         from_images = config.model.encoder.frozen_until is None or not caches_features(config)
         found.append(
             Phase("fine_tune", tuning.epochs, size, tuning.learning_rate, tuning.schedule, from_images)

@@ -1,70 +1,37 @@
-"""Settings that are texts keep what was typed or saved."""
+"""Settings that are texts keep what was typed or saved; only plain values are accepted."""
 
 import inspect
 import random
 import typing
 
 import pytest
-from omegaconf import OmegaConf
+import yaml
 
 from tfsparsecap.data import SOURCES
 from tfsparsecap.errors import InputError
 from tfsparsecap.settings.files import load_config, save_config
-from tfsparsecap.settings.schema import Config
-from tfsparsecap.settings.texts import text_keys, with_quoted_texts
+from tfsparsecap.settings.schema import Config, Data
+from tfsparsecap.settings.yaml_values import read_value, read_yaml, value_of
 
 # What some reader of YAML takes for a number, a date, a word or a mark.
-UNUSUAL = [
-    *("010", "1e5", "1E5", "2024_05_01", "2024-05-01", "1:30", "0x1F", "0b1", "0o7", ".5", "+1", "-0", "1_0"),
-    *("on", "Off", "YES", "no", "y", "N", "true", "False", "nan", ".inf", "-.INF", "Infinity", ".NaN"),
-    *(
-        "my #1 photos",
-        "#1",
-        "a: b",
-        "- a",
-        "? a",
-        "*a",
-        "&a",
-        "!a",
-        "%a",
-        "@a",
-        "`a",
-        "|",
-        ">",
-        ",",
-        "=",
-        "<<",
-    ),
-    *(
-        "a #",
-        "a:",
-        "---",
-        "...",
-        "--- a",
-        "C:\\new\\x",
-        "it's",
-        'a "b"',
-        "été 😀",
-        "a  b",
-        99 * "ab cd "[:-1],
-    ),
+_WORDS = r"""010 1e5 1E5 2024_05_01 2024-05-01 1:30 0x1F 0b1 0o7 .5 +1 -0 1_0 on Off YES no y N true False nan
+.inf -.INF Infinity .NaN #1 *a &a !a %a @a `a | > , = << a: --- ... C:\new\x it's"""
+_PHRASES = [
+    "my #1 photos",
+    "a: b",
+    "- a",
+    "? a",
+    "a #",
+    "--- a",
+    'a "b"',
+    "été 😀",
+    "a  b",
+    99 * "ab cd "[:-1],
 ]
+UNUSUAL = [*_WORDS.split(), *_PHRASES]
 # Texts that can be in a file only.
-CONTROL = [
-    "",
-    "~",
-    "null",
-    " a",
-    "a ",
-    "\ta\t",
-    "a\nb",
-    "\n",
-    " \n a \n",
-    "a\r\nb",
-    "a\x85b",
-    "a\u2028 b",
-    "\ufeffa",
-]
+CONTROL = ["", "~", "null", " a", "a ", "\ta\t", "a\nb", "\n", " \n a \n", "a\r\nb"]
+CONTROL += ["a\x85b", "a\u2028 b", "\ufeffa"]
 
 
 @pytest.mark.parametrize("text", UNUSUAL)
@@ -98,8 +65,50 @@ def test_quotes_and_other_types_are_yaml():
 
 
 @pytest.mark.parametrize(
-    "given", ["training.epochs=3 #4", "data.train=#1", "data.folder='a' #1", "a.b=[1] # c"]
+    ("text", "value"),
+    [
+        *(("7", 7), ("010", 8), ("0x1F", 31), ("1_0", 10), ("1:30", 90), ("0x_", "0x_"), ("2024-05-01",) * 2),
+        *(("1e-4", 1e-4), ("1e3", 1000.0), ("1.5E3", 1500.0), (".5", 0.5), ("-.inf", -float("inf"))),
+        *(("on", True), ("No", False), ("~", None), ("", None), ("'7'", "7"), ("y", "y"), ("<<", "<<")),
+        ("{a: [1e1, '1']}", {"a": [10.0, "1"]}),
+    ],
 )
+def test_values_of_options_are_those_of_yaml(text, value):
+    for content in (read_value(text, "x"), read_yaml(f"key: {text}", "x")["key"]):
+        assert value_of(content) == value and type(value_of(content)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: ${oc.env:HOME}", r"^x contains a reference at line 2: write the value itself$"),
+        ("${a}: 1", r"a reference at line 1"),
+        ("a: &b 1", r"an anchor or alias .* at line 1: write the value itself, or in quotes"),
+        ("a: *b", r"an anchor or alias"),
+        ("a: !!int 1", r"a tag \(!\) at line 1: write the value without it"),
+        ("a: !!python/object/apply:os.system [id]", r"a tag"),
+        ("a: ! b", r"a tag"),
+        ('"a\\0": 1', r"a character that is not text"),
+        ('a: ["\\uD83D"]', r"a character that is not text"),
+        ("[" * 21 + "]" * 21, r"nested too deeply at line 1: remove them"),
+        ("[" * 50_000, r"nested too deeply"),
+        ("a: 0x" + 5000 * "f", r"a value of 5002 characters at line 1: shorten it"),
+        ("a: 1\na: 2", r"the key a twice at line 2: remove one of them"),
+        ("{[1]: 2}", r"a key in brackets at line 1: give a name"),
+    ],
+)
+def test_what_is_no_plain_value_is_refused_with_its_line(text, message):
+    with pytest.raises(InputError, match=message):
+        read_yaml(text, "x")
+
+
+def test_deep_lists_are_accepted_and_what_is_not_yaml_is_left_to_the_caller():
+    read_yaml("[" * 20 + "]" * 20, "x")
+    with pytest.raises(yaml.YAMLError):
+        read_yaml("[1", "x")
+
+
+@pytest.mark.parametrize("given", ["data.folder='a' #1", "a.b=[1] # c"])
 def test_a_comment_on_the_command_line_is_refused(given):
     with pytest.raises(InputError, match="on the command line has a comment, which would be ignored"):
         load_config(None, [given])
@@ -126,17 +135,9 @@ def test_ordinary_texts_are_saved_without_quotes():
     assert saved.startswith("name: a1\n") and "folder: /data/a b\n" in saved
 
 
-def test_only_texts_get_quotes():
-    text = "# first\nname: 010 # 1\nseed: 010\ndata:\n  folder: a\n   b\ntraining: {teacher: [1, 'é']}"
-    quoted = '# first\nname: "010" # 1\nseed: 010\ndata:\n  folder: "a b"\n'
-    assert with_quoted_texts(text) == quoted + "training: {teacher: [\"1\", 'é']}"
-    assert OmegaConf.create(with_quoted_texts("")) == {}
-
-
 def test_the_texts_among_the_options_of_data_sources_are_known():
-    known = {key.removeprefix("data.") for key in text_keys() if key.startswith("data.")}
     for source in SOURCES.values():
         annotations = typing.get_type_hints(source)
         for name in inspect.signature(source).parameters:
             if str in (annotations[name], *typing.get_args(annotations[name])):
-                assert name in known, name
+                assert name in (*Data.model_fields, *Data.texts), name
