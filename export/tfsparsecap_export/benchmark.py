@@ -17,6 +17,8 @@ examples:
       on photographs, with captions of realistic length
   python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --plot sizes.png
       also plot size against latency
+  python -m tfsparsecap_export.benchmark network.tflite smaller.tflite --trust
+      your own files of other networks than captioners, which have no digest
   python -m tfsparsecap_export.benchmark sparse.tflite --profile
       the time of each layer
 """
@@ -30,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfsparsecap.captioners import captioner_path
-from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
+from tfsparsecap.command import add_trust_option, only_json_on_stdout, parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options.add_argument(
         "--plot", type=Path, metavar="FILE", help="plot size against latency to a .png, .svg or .pdf file"
     )
+    add_trust_option(options)
     options.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return options.parse_args(argv)
 
@@ -100,7 +103,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     profiles = None
     with only_json_on_stdout(options.json):
         samples = timing.samples(options.files, images=options.images, count=options.inputs)
-        results = timing.measure(options.files, samples, threads=options.threads, runs=options.runs)
+        results = timing.measure(
+            options.files, samples, threads=options.threads, runs=options.runs, trust=options.trust
+        )
         if options.profile:
             from tfsparsecap_export.measure.profiling import profile
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.inference.bundle import TFLiteCaptioner, has_digest, read_bundle
 from tfsparsecap.reports.runs import NOTHING, ReportRun, Table
 from tfsparsecap.text import one_line
 
@@ -27,7 +27,7 @@ class ExportedFile:
         megabytes: 10^6 bytes.
         export_format: as stored in the file.
         max_length: tokens of a caption at most; None if the file does not store it.
-        milliseconds: median latency of a caption; None if not measured.
+        milliseconds: median latency of a caption; None if not measured, or without a digest.
         error: why the file cannot be read, or "".
     """
 
@@ -59,7 +59,7 @@ def _exported_file(run: ReportRun, path: Path, image: Path | None, latency: bool
     about = (run.label, path, run.config.pruning is None, path.stat().st_size / 1e6)
     try:
         description, _ = read_bundle(path)
-        milliseconds = _latency(path, image) if latency else None
+        milliseconds = _latency(path, image) if latency and has_digest(path) else None
     except InputError as error:
         return ExportedFile(*about, error=one_line(str(error)))
     export_format = one_line(str(description.get("export_format", "")))
