@@ -82,7 +82,7 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
         image_size, features_shape, feature_size, max_regions = 32, None, None, 0
         input_names, metadata, objects = ("image",), {"beam": 1}, ("star", "heart")
 
-        def __init__(self, path):
+        def __init__(self, path, trust):
             self.path = Path(path)
 
         def caption(self, image):

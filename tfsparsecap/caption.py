@@ -33,6 +33,7 @@ from tfsparsecap.command import (
     DONE,
     WRONG_INPUT,
     add_search_options,
+    add_trust_option,
     fail,
     only_json_on_stdout,
     parser,
@@ -81,6 +82,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="below 1 makes likely words likelier, above 1 less likely (default: 1)",
     )
     sampling.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same captions")
+    add_trust_option(options)
     options.add_argument("--json", action="store_true", help="print a JSON list of captions with scores")
     given = options.parse_intermixed_args(argv)
     first = given.captioner or given.images[0]
@@ -119,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with only_json_on_stdout(given.json):
         if os.path.isdir(given.captioner):
             start_tensorflow()
-        captioner = load(given.captioner)
+        captioner = load(given.captioner, trust=given.trust)
         captioner.change_search(**changes)
         found = captioner.stream(
             given.images, beam=given.beam, samples=given.sample, features=given.features, **sampling

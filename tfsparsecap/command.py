@@ -117,6 +117,16 @@ def add_search_options(options: argparse.ArgumentParser) -> None:
     )
 
 
+def add_trust_option(options: argparse.ArgumentParser) -> None:
+    """Adds `--trust`, for the argument of that name of `TFLiteCaptioner`."""
+    options.add_argument(
+        "--trust",
+        action="store_true",
+        help="run .tflite files without a digest, such as those of other programs, too: give it only if you"
+        " know where they come from, because the runtime is no sandbox",
+    )
+
+
 def search_options(given: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_search_options` that were given.
 

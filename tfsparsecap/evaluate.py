@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from tfsparsecap.captioners import captioner_path
 from tfsparsecap.command import (
     add_search_options,
+    add_trust_option,
     only_json_on_stdout,
     parser,
     print_table,
@@ -95,6 +96,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     options.add_argument("--spice-jars", metavar="FOLDER", help="folder of SPICE's jars (default: the cache)")
     add_search_options(options)
+    add_trust_option(options)
     options.add_argument("--json", action="store_true", help="print the scores as JSON")
     return options.parse_args(argv)
 
@@ -214,7 +216,7 @@ def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"
     path = captioner_path(given.captioner)
     from tfsparsecap.inference.bundle import TFLiteCaptioner
 
-    captioner = TFLiteCaptioner(path)
+    captioner = TFLiteCaptioner(path, trust=given.trust)
     captioner.check_beam(given.beam)
     captioner.change_search(**search_options(given))
     settings = Path(given.config or path.parent / "config.yaml")

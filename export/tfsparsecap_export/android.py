@@ -16,22 +16,23 @@ from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.command import parser, run
+from tfsparsecap.command import add_trust_option, parser, run
 from tfsparsecap.errors import InputError
 
 
-def check_bundle(path: str | os.PathLike) -> list[str]:
+def check_bundle(path: str | os.PathLike, *, trust: bool = False) -> list[str]:
     """Possible problems of a bundle on phones.
 
     Args:
         path: a .tflite file.
+        trust: as of `TFLiteCaptioner`.
 
     Returns:
         Warnings, none if no problem is known.
 
     Raises:
         InputError: the app cannot use the file: it is not a bundle, takes features instead of images, has no
-            vocabulary, or does not run.
+            vocabulary or, unless it is trusted, no digest, or does not run.
 
     Examples:
         >>> check_bundle("runs/scenes/model.tflite")
@@ -41,7 +42,7 @@ def check_bundle(path: str | os.PathLike) -> list[str]:
     from tfsparsecap_export.flatbuffer.contents import read_contents
     from tfsparsecap_export.verify.portability import warnings
 
-    captioner = TFLiteCaptioner(path)
+    captioner = TFLiteCaptioner(path, trust=trust)
     if captioner.image_size is None:
         raise InputError(
             f"{path} takes image features, which the app cannot compute: export a captioner with an encoder"
@@ -56,8 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Checks the files in order, and stops at the first that cannot be used."""
     options = parser(__doc__)
     options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="bundles for the app")
-    for path in options.parse_args(argv).files:
-        for sentence in ["the app can use it", *check_bundle(path)]:
+    add_trust_option(options)
+    given = options.parse_args(argv)
+    for path in given.files:
+        for sentence in ["the app can use it", *check_bundle(path, trust=given.trust)]:
             print(f"{path}: {sentence}")
 
 

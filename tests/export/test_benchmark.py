@@ -3,14 +3,18 @@
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tfsparsecap_export import benchmark
+from tfsparsecap_export.encode import encodings
+from tfsparsecap_export.measure import one_operator
 
 from tfsparsecap.errors import InputError
 
 pytestmark = pytest.mark.slow
 
 QUICK = ["--runs", "2", "--inputs", "2"]
+NETWORK = "network.tflite"  # not a captioner
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +47,13 @@ def test_json_has_all_figures_of_each_file(files, capsys):
     [
         ([], "no file is given"),
         (["absent.tflite"], "cannot read absent.tflite"),
+        ([NETWORK, *QUICK], "has no digest that would show damage, and the runtime is no sandbox"),
     ],
 )
-def test_arguments_that_do_not_fit_together_are_an_input_error(arguments, message):
+def test_arguments_that_do_not_fit_together_are_an_input_error(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    matrix = np.eye(16, dtype=np.float32)
+    (tmp_path / NETWORK).write_bytes(one_operator.fully_connected([matrix], encodings.DENSE, 1))
     with pytest.raises(InputError, match=message):
         benchmark.main(arguments)
 

@@ -14,7 +14,9 @@ examples:
 """
 
 import argparse
-import contextlib
+import collections
+import dataclasses
+import faulthandler
 import json
 import os
 import queue
@@ -23,98 +25,29 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
-from .cases import Kind, Outcome, Session
+from .corpus import KINDS
+from .session import Outcome, run_case
 
 OUTPUT = Path("build/fuzz")
-# A worker that does not answer for so long, or takes so much memory, is ended; a case has lower limits.
-_MOST_SECONDS, _MOST_MEMORY = 900.0, 6 << 30
+# A case that does not end within so many seconds ends its process.
+_LONGEST_WAIT = 600.0
 
 
-def kinds() -> dict[str, Kind]:
-    """All kinds by name."""
-    from . import kinds_data, kinds_runs, kinds_weights
-
-    return {kind.name: kind for one in (kinds_data, kinds_runs, kinds_weights) for kind in one.KINDS}
-
-
-def plan(chosen: Sequence[Kind], total: int | None, first: int) -> list[tuple[str, int]]:
+def plan(kinds: Sequence[str], total: int | None, first: int) -> list[tuple[str, int]]:
     """The kind and the seed of each case, with the kinds mixed evenly.
 
     Args:
-        chosen: the kinds.
+        kinds: names.
         total: number of cases, in the kinds' proportions; None takes all.
         first: the first seed of each kind.
     """
-    whole = sum(kind.cases for kind in chosen)
-    counts = {kind.name: kind.cases if total is None else -(-kind.cases * total // whole) for kind in chosen}
+    whole = sum(KINDS[name].cases for name in kinds)
+    counts = {name: -(-KINDS[name].cases * (total or whole) // whole) for name in kinds}
     cases = [(number / count, name, number) for name, count in counts.items() for number in range(count)]
     return [(name, first + number) for _, name, number in sorted(cases)]
-
-
-class Worker:
-    """A process that runs cases; it is started again after a crash.
-
-    Args:
-        cases: kind and seed of each.
-        done: receives each outcome.
-    """
-
-    def __init__(self, cases: Sequence[tuple[str, int]], done: "queue.Queue[Outcome]"):
-        self._cases, self._done = list(cases), done
-
-    def run(self) -> None:
-        """Runs all cases."""
-        while self._cases:
-            with tempfile.TemporaryFile() as messages:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.fuzz", "--worker"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=messages,
-                    text=True,
-                )
-                with process:
-                    self._run_in(process, messages)
-
-    def _run_in(self, process: subprocess.Popen, messages: IO[bytes]) -> None:
-        assert process.stdin is not None and process.stdout is not None
-        answers: queue.Queue[str] = queue.Queue()
-        reader = threading.Thread(target=lambda: [answers.put(line) for line in process.stdout], daemon=True)
-        reader.start()
-        while self._cases:
-            name, seed = self._cases.pop(0)
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(f"{name} {seed}\n")
-                process.stdin.flush()
-            try:
-                self._done.put(Outcome(**json.loads(_answer(process, answers))))
-            except RuntimeError as error:
-                process.kill()
-                messages.seek(0)
-                text = messages.read().decode("utf-8", "replace")[-4000:]
-                self._done.put(Outcome(name, seed, message=text, violations=[str(error)]))
-                return
-        process.stdin.close()
-
-
-def _answer(process: subprocess.Popen, answers: "queue.Queue[str]") -> str:
-    """The next line of a worker. Raises RuntimeError if it crashed, is stuck, or takes too much memory."""
-    end = time.monotonic() + _MOST_SECONDS
-    while time.monotonic() < end:
-        with contextlib.suppress(queue.Empty):
-            return answers.get(timeout=0.3)
-        if process.poll() is not None and answers.empty():
-            raise RuntimeError(f"the process crashed with exit code {process.returncode}")
-        with contextlib.suppress(OSError):
-            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-            if pages * os.sysconf("SC_PAGE_SIZE") > _MOST_MEMORY:
-                raise RuntimeError(f"took more than {_MOST_MEMORY >> 30} GB")
-    raise RuntimeError(f"took more than {_MOST_SECONDS:.0f} s")
 
 
 def work() -> None:
@@ -122,35 +55,43 @@ def work() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        session, known = Session(Path(folder) / "session"), kinds()
         for line in sys.stdin:
             name, seed = line.split()
-            answers.write(json.dumps(asdict(session.run(known[name], int(seed)))) + "\n")
+            faulthandler.dump_traceback_later(_LONGEST_WAIT, exit=True)
+            outcome = run_case(name, KINDS[name].make, int(seed), Path(folder) / "case")
+            answers.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
 
 
-def outcomes(cases: Sequence[tuple[str, int]], jobs: int) -> Iterator[Outcome]:
-    """Runs cases in several processes."""
-    done: queue.Queue[Outcome] = queue.Queue()
-    threads = [
-        threading.Thread(target=Worker(cases[part::jobs], done).run, daemon=True) for part in range(jobs)
-    ]
-    for thread in threads:
-        thread.start()
-    for _ in cases:
-        yield done.get()
+def supervise(cases: Sequence[tuple[str, int]], done: "queue.Queue[Outcome]") -> None:
+    """Runs cases in a process, which is started again after a crash."""
+    left = collections.deque(cases)
+    while left:
+        command = [sys.executable, "-m", "tests.fuzz", "--worker"]
+        with tempfile.TemporaryFile("w+", errors="replace") as log, tempfile.TemporaryFile("w+") as lines:
+            lines.write("".join(f"{name} {seed}\n" for name, seed in left))
+            lines.seek(0)
+            with subprocess.Popen(
+                command, stdin=lines, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as process:
+                assert process.stdout is not None
+                for answer in process.stdout:
+                    left.popleft()
+                    done.put(Outcome(**json.loads(answer)))
+            if left:
+                log.seek(0)
+                reason = f"the process ended with code {process.returncode}"
+                done.put(Outcome(*left.popleft(), message=log.read()[-4000:], violation=reason))
 
 
-def table(found: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[Outcome]) -> str:
     """A line for each kind."""
     lines = [f"{'kind':12}{'cases':>8}{'exit 0':>8}{'exit 2':>8}{'other':>8}{'MB':>8}{'s':>8}"]
-    for name in [*dict.fromkeys(one.kind for one in found), None]:
-        these = [one for one in found if name in (None, one.kind)]
-        wrong = sum(bool(one.violations) for one in these)
-        codes = [sum(one.code == code and not one.violations for one in these) for code in (0, 2)]
-        most = max(one.memory for one in these) >> 20
-        longest = max(one.seconds for one in these)
-        counts = f"{len(these):>8}{codes[0]:>8}{codes[1]:>8}{wrong:>8}{most:>8}{longest:>8.1f}"
-        lines.append(f"{name or 'all':12}{counts}")
+    for name in [*dict.fromkeys(outcome.kind for outcome in outcomes), "all"]:
+        group = [outcome for outcome in outcomes if name in ("all", outcome.kind)]
+        codes = collections.Counter("other" if each.violation else each.code for each in group)
+        most, longest = max(each.memory for each in group) >> 20, max(each.seconds for each in group)
+        counts = f"{len(group):>8}{codes[0]:>8}{codes[2]:>8}{codes['other']:>8}{most:>8}{longest:>8.1f}"
+        lines.append(f"{name:12}{counts}")
     return "\n".join(lines)
 
 
@@ -159,46 +100,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(
         prog="python -m tests.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = kinds()
     add = options.add_argument
-    add("--kind", action="append", choices=sorted(known), help="default: all; can be repeated")
+    add("--kind", action="append", choices=sorted(KINDS), help="default: all; can be repeated")
     add("--cases", type=int, metavar="N", help="number of cases (default: 10000 of all kinds)")
     add("--minutes", type=float, metavar="N", help="stop then, and print the table of what was read")
-    add("--seed", type=int, metavar="N", help="run this case only, and keep its input")
+    add("--seed", type=int, metavar="N", help="run this case only, and keep its input in build/fuzz/")
     add("--first", type=int, default=0, metavar="N", help="seed of the first case (default: 0)")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="default: all cores")
-    add("--output", type=Path, default=OUTPUT, metavar="FOLDER", help="of violations (default: build/fuzz)")
     add("--worker", action="store_true", help=argparse.SUPPRESS)
     given = options.parse_args(argv)
     if given.worker:
         work()
         return 0
-    chosen = [known[name] for name in given.kind or known]
+    kinds, outcomes, began = list(dict.fromkeys(given.kind or KINDS)), [], time.monotonic()
     if given.seed is not None:
-        cases = [(kind.name, given.seed) for kind in chosen]
+        outcomes = [
+            run_case(name, KINDS[name].make, given.seed, OUTPUT / f"{name}-{given.seed}") for name in kinds
+        ]
+        print(
+            *(f"{each.kind} {each.seed}: {each.violation or each.code}\n{each.message}" for each in outcomes)
+        )
+        print(f"inputs: {OUTPUT}")
     else:
-        cases = plan(chosen, given.cases, given.first)
-    found, began = [], time.monotonic()
-    for number, outcome in enumerate(outcomes(cases, min(given.jobs, len(cases))), 1):
-        found.append(outcome)
-        if outcome.violations:
-            print(f"--kind {outcome.kind} --seed {outcome.seed}: {outcome.violations[0]}", flush=True)
-        seconds = time.monotonic() - began
-        if number % 500 == 0:
-            print(f"{number} cases, {seconds:.0f} s", flush=True)
-        if given.minutes is not None and seconds > 60 * given.minutes:
-            print(f"stopped after {number} of {len(cases)} cases")
-            break
-    wrong = [one for one in found if one.violations]
-    kept = wrong if given.seed is None else found
-    if kept:
-        with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            session = Session(Path(folder) / "session")
-            for outcome in kept:
-                session.save(known[outcome.kind], outcome, given.output / f"{outcome.kind}-{outcome.seed}")
-        print(f"inputs and messages: {given.output}")
-    print(table(found))
-    return 1 if wrong else 0
+        cases, done = plan(kinds, given.cases, given.first), queue.Queue()
+        for part in range(given.jobs):
+            threading.Thread(target=supervise, args=(cases[part :: given.jobs], done), daemon=True).start()
+        while len(outcomes) < len(cases):
+            outcomes.append(outcome := done.get())
+            if outcome.violation:
+                print(f"--kind {outcome.kind} --seed {outcome.seed}: {outcome.violation}", flush=True)
+            if len(outcomes) % 500 == 0:
+                print(f"{len(outcomes)} cases, {time.monotonic() - began:.0f} s", flush=True)
+            if given.minutes is not None and time.monotonic() - began > 60 * given.minutes:
+                print(f"stopped after {len(outcomes)} of {len(cases)} cases")
+                break
+    print(table(outcomes))
+    return int(any(outcome.violation for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Reading the shape and the first rows of arrays in untrusted `.npy` and `.npz` files."""
 
 import contextlib
-import functools
-import io
 import math
 import os
 import sys
@@ -25,7 +23,6 @@ _HEADER_READERS = {
     (2, 0): npy.read_array_header_2_0,
     (3, 0): npy.read_array_header_2_0,
 }
-_LONGEST_HEADER = 10_000  # NumPy's limit, in bytes
 
 
 @dataclass(slots=True)
@@ -75,11 +72,10 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
     path = os.fspath(path)
     try:
         with _opened(path) as (stream, size):
-            start = _start(stream)
-            shape, fortran_order, dtype = _header(start)
+            shape, fortran_order, dtype = array_header(stream)
             if dtype.hasobject:
                 raise InputError(f"{path} contains Python objects, which are not read: save it as numbers")
-            needed = len(start) + math.prod(shape) * dtype.itemsize
+            needed = stream.tell() + math.prod(shape) * dtype.itemsize
             if size < needed:
                 raise InputError(
                     f"{path} is truncated, {size} of {needed} bytes: download or create it again"
@@ -118,29 +114,13 @@ def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     Raises one of `files.DAMAGE` for a damaged header.
 
     Examples:
+        >>> import io
         >>> stream = io.BytesIO()
         >>> np.save(stream, np.zeros((2, 3), "float32"))
         >>> _ = stream.seek(0)
         >>> array_header(stream)
         ((2, 3), False, dtype('float32'))
     """
-    return _header(_start(stream))
-
-
-def _start(stream: IO[bytes]) -> bytes:
-    """The bytes of an array file before its values."""
-    start = stream.read(12)
-    # The length of the header has two bytes in version 1, four later.
-    fixed = 10 if start[6:7] == b"\1" else 12
-    length = int.from_bytes(start[8:fixed], "little")
-    return start + stream.read(max(0, fixed + min(length, _LONGEST_HEADER) - 12))
-
-
-# Arrays of one shape have equal headers, and parsing takes longer than reading.
-@functools.lru_cache(maxsize=1024)
-def _header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, Fortran order and type of an array."""
-    stream = io.BytesIO(start)
     shape, fortran_order, dtype = _HEADER_READERS[npy.read_magic(stream)](stream)
     if min(shape, default=0) < 0:
         raise ValueError(f"its shape is {shape}")

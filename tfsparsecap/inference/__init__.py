@@ -13,19 +13,24 @@ if TYPE_CHECKING:
 __all__ = ["Caption", "CaptionGenerator", "Captions", "load"]
 
 
-def load(path: str | os.PathLike = NAMES[0]) -> Union["FinishedRun", "TFLiteCaptioner"]:
+def load(
+    path: str | os.PathLike = NAMES[0], *, trust: bool = False
+) -> Union["FinishedRun", "TFLiteCaptioner"]:
     """Loads a captioner, which then captions images with `generate`.
 
     Args:
         path: `good` or `small`, which come with the package (docs/models.md), the folder of a finished run,
             or a `.tflite` file that `tfsparsecap-export` wrote.
+        trust: run a `.tflite` file even if it has no digest, as those of older versions and of other
+            programs. The runtime is no sandbox: a damaged file can crash the process.
 
     Returns:
         A `FinishedRun`, which runs on TensorFlow, or a `TFLiteCaptioner`, which runs on LiteRT, the runtime
         of phones. Both have the same `generate`.
 
     Raises:
-        InputError: the path does not exist, the run is not finished, or a file is damaged.
+        InputError: the path does not exist, the run is not finished, or a file is damaged, or has no digest
+            and is not trusted.
         ImportError: a run needs the extra `captions`, which is not installed; a file needs `export` only.
 
     Examples:
@@ -46,4 +51,4 @@ def load(path: str | os.PathLike = NAMES[0]) -> Union["FinishedRun", "TFLiteCapt
         return FinishedRun.load(path)
     from tfsparsecap.inference.bundle import TFLiteCaptioner
 
-    return TFLiteCaptioner(path)
+    return TFLiteCaptioner(path, trust=trust)

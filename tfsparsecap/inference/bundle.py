@@ -3,13 +3,12 @@
 import io
 import json
 import math
-import mmap
 import os
 import stat
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from tfsparsecap.inference.confidence import Calibration, caption_length
 from tfsparsecap.inference.description import DESCRIPTION, JOINS, check_description
 from tfsparsecap.inference.digests import ChangedFile, check_digests
 from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions, Inputs
-from tfsparsecap.inference.isolated import IsolatedRunner
 from tfsparsecap.inference.objects import likely_objects
 from tfsparsecap.metrics.sentence_faults import token_faults
 
@@ -36,11 +34,9 @@ NO_CAPTION = -1e30
 _OUTPUTS = {"token_ids", "scores"}
 _OBJECTS = "objects"  # of captioners that predict objects
 _IDENTIFIER = b"TFL3"
-# Limits far above any real file: they keep a malicious archive from filling the memory.
+# Limits far above any real file: they keep a compressed archive from filling the memory.
 _MAX_BYTES = {DESCRIPTION: 4 << 20, VOCABULARY: 16 << 20}
-_MAX_FILES = 1000
 _ADVICE = f"give a run folder, an exported .tflite file, {' or '.join(NAMES)}"
-_ENTRY = b"PK\x01\x02"
 
 
 def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
@@ -80,6 +76,25 @@ def has_digest(path: str | os.PathLike) -> bool:
         return False
 
 
+def check_trust(path: str | os.PathLike, trust: bool, digest: bool | None = None) -> None:
+    """Checks that a file may run in this process: its graph has the digest in its description, or is trusted.
+
+    Args:
+        trust: whether the user knows where the file comes from.
+        digest: the value of `has_digest`; None reads the file.
+
+    Raises:
+        InputError: neither is the case.
+        ChangedFile: as in `has_digest`.
+    """
+    if not (has_digest(path) if digest is None else digest) and not trust:
+        raise InputError(
+            f"{path} has no digest that would show damage, and the runtime is no sandbox: a damaged or forged"
+            " file can crash it or do worse; export it again, or, if you know where the file comes from, give"
+            " --trust (in Python trust=True)"
+        )
+
+
 def _content(path: Path) -> bytes:
     """The bytes of a .tflite file."""
     try:
@@ -100,7 +115,6 @@ def _content(path: Path) -> bytes:
 def _read_parts(content: bytes, path: Path) -> tuple[dict, list[str], bool]:
     """Description and vocabulary of a file, and whether its graph has the digest in its description."""
     try:
-        _check_number_of_entries(content)
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             description = json.loads(_decoded(_member(archive, DESCRIPTION, path), DESCRIPTION, path))
             text = _member(archive, VOCABULARY, path) if VOCABULARY in archive.namelist() else None
@@ -131,6 +145,8 @@ class TFLiteCaptioner(CaptionGenerator):
     Args:
         path: a .tflite file that `tfsparsecap-export` wrote.
         threads: CPU threads of the runtime.
+        trust: run the file even if its description has no digest of the graph, as those of older versions and
+            of other programs. The runtime is no sandbox: a damaged file can crash the process.
 
     Attributes:
         metadata: the content of `captioner.json`.
@@ -140,12 +156,10 @@ class TFLiteCaptioner(CaptionGenerator):
         image_size: side of the square images in pixels, or None if the file takes region features.
         features_shape: (N, D), the number of regions and the length of a feature, or None if the file takes
             images.
-        isolated: whether the file runs in a process of its own, because its description has no digest of the
-            graph: older files, and those of other programs. If the runtime crashes there, the error is an
-            InputError.
 
     Raises:
-        InputError: the file is not a captioner, was changed after its export, or the runtime cannot load it.
+        InputError: the file is not a captioner, was changed after its export, has no digest and is not
+            trusted, or the runtime cannot load it.
 
     Examples:
         >>> captioner = TFLiteCaptioner("scenes.tflite")  # doctest: +SKIP
@@ -153,24 +167,21 @@ class TFLiteCaptioner(CaptionGenerator):
         a red circle above a blue square
     """
 
-    def __init__(self, path: str | os.PathLike, threads: int = 1) -> None:
+    def __init__(self, path: str | os.PathLike, threads: int = 1, *, trust: bool = False) -> None:
         if threads < 1:
             raise InputError(f"threads is {threads}: it must be at least 1")
         self.path = Path(path)
         self.label = str(path)
         content = _content(self.path)
-        self.metadata, self.vocabulary, checked = _read_parts(content, self.path)
+        self.metadata, self.vocabulary, digest = _read_parts(content, self.path)
+        check_trust(path, trust, digest)
         check_description(self.metadata, self.path)
         self.calibration = Calibration.from_description(self.metadata)
         self.image_size = self.metadata.get("image_size")
         self.objects = tuple(self.metadata.get("objects") or ())
-        self.isolated = not checked
-        load = _load_isolated if self.isolated else _load
         try:
-            self._run, self._inputs_of_graph, outputs = load(content, self.label, threads)
+            self._run, self._inputs_of_graph, outputs = _load(content, threads)
         except (ValueError, RuntimeError, OSError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(
                 f"the runtime cannot load {path} ({first_line(error)}): export the run again"
             ) from error
@@ -246,8 +257,6 @@ class TFLiteCaptioner(CaptionGenerator):
         try:
             outputs = self._run(**feeds)
         except (ValueError, RuntimeError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(
                 f"the runtime cannot run {self.path} ({first_line(error)}): export the run again"
             ) from error
@@ -312,10 +321,9 @@ class TFLiteCaptioner(CaptionGenerator):
 
 #: Name of an input -> its shape and type.
 _Inputs = dict[str, tuple[tuple[int, ...], np.dtype]]
-_Loaded = tuple[Callable[..., dict[str, np.ndarray]], _Inputs, set[str]]
 
 
-def _load(content: bytes, label: str, threads: int) -> _Loaded:
+def _load(content: bytes, threads: int) -> tuple[Callable[..., dict[str, np.ndarray]], _Inputs, set[str]]:
     """The function of a file, its inputs, and the names of its outputs."""
     from ai_edge_litert.interpreter import Interpreter  # takes half a second
 
@@ -327,39 +335,9 @@ def _load(content: bytes, label: str, threads: int) -> _Loaded:
     return run, inputs, set(run.get_output_details())
 
 
-def _load_isolated(content: bytes, label: str, threads: int) -> _Loaded:
-    run = IsolatedRunner(content, label, SIGNATURE, threads)
-    return run, run.inputs, run.outputs
-
-
-def open_archive(file: BinaryIO) -> zipfile.ZipFile:
-    """The associated files behind the graph of a .tflite file.
-
-    Args:
-        file: the whole file, opened in binary mode.
-
-    Raises:
-        zipfile.BadZipFile: there is no archive, or it has too many files. `zipfile` raises many other
-            exceptions for damaged archives: see `files.DAMAGE`.
-    """
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        _check_number_of_entries(content)
-    return zipfile.ZipFile(file)
-
-
-def _check_number_of_entries(content: bytes | mmap.mmap) -> None:
-    entries, at = 0, content.find(_ENTRY)
-    while at >= 0:
-        entries, at = entries + 1, content.find(_ENTRY, at + 1)
-        if entries > _MAX_FILES:
-            raise zipfile.BadZipFile(f"more than {_MAX_FILES} files")
-
-
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     """A file of the archive."""
     info = archive.getinfo(name)
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise InputError(f"{name} in {path} has a compression method that this package never writes")
     content, largest = b"", _MAX_BYTES[name]
     if info.file_size <= largest:
         # Read no more than that: the size in the archive may be false.

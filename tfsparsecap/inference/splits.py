@@ -193,7 +193,7 @@ def evaluate_file(
     records = records_of(data, split)
     index = features(records) if features is not None and captioner.features_shape is not None else None
     threads = min(threads, len(records))
-    captioners = [captioner, *(TFLiteCaptioner(captioner.path) for _ in range(threads - 1))]
+    captioners = [captioner, *(TFLiteCaptioner(captioner.path, trust=True) for _ in range(threads - 1))]
     captions, milliseconds, speed = caption_with_file(captioners, records, index, progress=progress)
     scores = {
         "split": split,

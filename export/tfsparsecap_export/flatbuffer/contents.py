@@ -11,7 +11,7 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE
-from tfsparsecap.inference.bundle import open_archive, read_bundle
+from tfsparsecap.inference.bundle import read_bundle
 from tfsparsecap.inference.description import DESCRIPTION
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import stored
@@ -200,7 +200,7 @@ def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int, dic
                 if content.find(_LOCAL_FILE, end) >= 0:
                     raise zipfile.BadZipFile("no directory at the end")
                 return {}, 0, None, []
-            with open_archive(file) as archive:
+            with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
     except DAMAGE as error:
         raise InputError(

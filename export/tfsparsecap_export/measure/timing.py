@@ -14,9 +14,8 @@ from tqdm import tqdm
 
 from tfsparsecap.data.images import read_image
 from tfsparsecap.data.records import images_in
-from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import has_digest, read_bundle
-from tfsparsecap.inference.isolated import IsolatedRunner
+from tfsparsecap.errors import InputError, first_line
+from tfsparsecap.inference.bundle import check_trust, read_bundle
 from tfsparsecap_export.encode.costs import TARGETS
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -71,7 +70,7 @@ class Measurement:
 
 
 def measure(
-    paths: list[Path], samples: list[Sample], *, threads: int = 1, runs: int = 30
+    paths: list[Path], samples: list[Sample], *, threads: int = 1, runs: int = 30, trust: bool = False
 ) -> list[Measurement]:
     """Times .tflite files in turns on the same inputs.
 
@@ -83,10 +82,12 @@ def measure(
         samples: the inputs of the runs, in turn; see `samples`.
         threads: CPU threads that the runtime may use.
         runs: timed runs of each file, after one run on each sample that is not timed.
+        trust: run files without a digest, too: those of other models than captioners, and of other programs.
+            The runtime is no sandbox.
 
     Raises:
-        InputError: a file cannot be read or was changed after its export, files have different inputs, or a
-            number is below 1.
+        InputError: a file cannot be read, was changed after its export, or has no digest and is not trusted,
+            files have different inputs, or a number is below 1.
 
     Examples:
         >>> paths = [Path("dense.tflite"), Path("sparse.tflite")]
@@ -98,6 +99,8 @@ def measure(
         if value < 1:
             raise InputError(f"{name} is {value}: it must be at least 1")
     inputs = same_inputs(paths)
+    for path in paths:
+        check_trust(path, trust)
     rounds = range(-len(samples), runs)
     outputs: list[list[Sample]] = [[] for _ in paths]
     times: list[list[float]] = [[] for _ in paths]
@@ -253,20 +256,7 @@ def _shown(inputs: Inputs) -> str:
 
 
 def _load(path: Path, threads: int) -> Callable[[Sample], tuple[Sample, float]]:
-    """A function of inputs: the outputs of the file's signature, and the seconds that it took.
-
-    A file without a digest runs in a process of its own, which measures its time itself.
-    """
-    if not has_digest(path):
-        isolated = IsolatedRunner(path.read_bytes(), str(path), threads=threads)
-
-        def run_isolated(sample: Sample) -> tuple[Sample, float]:
-            try:
-                return isolated(**sample), isolated.seconds
-            except RuntimeError as error:
-                raise InputError(f"the runtime cannot run {path} ({error}): export it again") from error
-
-        return run_isolated
+    """A function of inputs: the outputs of the file's signature, and the seconds that it took."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(path), num_threads=threads)
@@ -274,7 +264,12 @@ def _load(path: Path, threads: int) -> Callable[[Sample], tuple[Sample, float]]:
 
     def run(sample: Sample) -> tuple[Sample, float]:
         start = time.perf_counter()
-        outputs = runner(**sample)
+        try:
+            outputs = runner(**sample)
+        except (ValueError, RuntimeError) as error:
+            raise InputError(
+                f"the runtime cannot run {path} ({first_line(error)}): export it again"
+            ) from error
         return outputs, time.perf_counter() - start
 
     return run

@@ -69,7 +69,7 @@ def test_steps_end_with_the_longest_beam(rows, end, steps):
 
 def test_outputs_of_other_models_are_compared(layers, interpreter):
     samples = timing.samples(layers, count=3)
-    first, second = timing.measure(layers, samples, runs=2)
+    first, second = timing.measure(layers, samples, runs=2, trust=True)
     assert (first.difference, first.words, first.same_captions) == (0.0, None, None)
     exact, rounded = (interpreter(path.read_bytes()) for path in layers)
     outputs = [(exact(**sample)["output0"], rounded(**sample)["output0"]) for sample in samples]
@@ -128,7 +128,7 @@ def test_inputs_and_outputs_with_other_names_are_compared_by_their_shapes(tmp_pa
         path.write_bytes(converter.convert())
     found = timing.same_inputs(paths)
     assert {*found.values()} == {((1, 3), "float32"), ((1, 2), "float32")}
-    first, second = timing.measure(paths, timing.samples(paths, count=3), runs=1)
+    first, second = timing.measure(paths, timing.samples(paths, count=3), runs=1, trust=True)
     assert first.difference == second.difference == 0
 
 
@@ -145,7 +145,9 @@ def test_files_with_different_inputs_are_an_input_error(files, layers, tmp_path)
         timing.samples([other], images=[tmp_path / "red.png"])
 
 
-def test_unusable_files_and_numbers_are_input_errors(files, tmp_path):
+def test_unusable_files_and_numbers_are_input_errors(files, layers, tmp_path):
+    with pytest.raises(InputError, match=r"0\.tflite has no digest .* --trust"):
+        timing.measure(layers, [{}])
     with pytest.raises(InputError, match="at least 1"):
         timing.measure(files, [{}], runs=0)
     with pytest.raises(InputError, match="at least 1"):
