@@ -8,7 +8,7 @@ objects of all test photographs, and each file is run on them. With several seed
 standard deviation. A transformer takes about ten minutes per variant and seed, an LSTM about five.
 
 variants:
-  dense             trained for as long again, without pruning; the reference, as a dense int8 file
+  longer            the dense model, trained for as long again; a dense int8 file, as of the dense model itself
   blocks=S          zeros in (16, 1) blocks, a share S, by Supermask
   floor0=S          the same with minimum_density=0
   faster=F,S        as many channels removed and then S zeros as make the file F times faster than dense int8
@@ -16,6 +16,10 @@ variants:
 
 examples:
   python -m benchmarks.text_classifiers coco_captions.jsonl.gz texts --variants blocks=0.9 faster=1.7,0.9
+  python -m benchmarks.text_classifiers coco_captions.jsonl.gz texts --target x86_64
+      files for this machine, and measured times
+  python -m benchmarks.text_classifiers coco_captions.jsonl.gz texts --count
+      also instructions of TFLite 2.16.1's arm64 library under qemu (tests/runtimes)
   python -m benchmarks.text_classifiers coco_captions.jsonl.gz texts --model lstm \\
       --variants blocks=0.97 floor0=0.97
 """
@@ -135,7 +139,7 @@ def variant(name: str, dense: Path, int8_ms: float, texts: Texts, options: argpa
         samples = [texts.train[0][start : start + BATCH] for start in range(0, 8 * BATCH, BATCH)]
         model = prune_to_latency(model, int8_ms / factor, method, target=options.target, samples=samples)
     fit(model, texts, options.epochs, 0.7 * _RATE[options.model])
-    return model if kind == "dense" else sc.strip_pruning(model)
+    return model if kind == "longer" else sc.strip_pruning(model)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -147,10 +151,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options.add_argument("--epochs", type=int, default=4, metavar="N", help="of each training (default: 4)")
     options.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="N", help="(default: 1)")
     options.add_argument("--target", default="arm64", help="processor of the files (default: arm64)")
+    options.add_argument("--count", action="store_true", help="count instructions on arm64")
     given = options.parse_args(argv)
     for name in given.variants:
-        if not re.fullmatch(r"(blocks|floor0)=0\.\d+|faster=\d+(\.\d+)?,0\.\d+", name):
-            raise InputError(f"the variant {name} is unknown: give blocks=S, floor0=S or faster=F,S")
+        if not re.fullmatch(r"longer|(blocks|floor0)=0\.\d+|faster=\d+(\.\d+)?,0\.\d+", name):
+            raise InputError(f"the variant {name} is unknown: give longer, blocks=S, floor0=S or faster=F,S")
     return given
 
 
@@ -172,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     texts = Texts(options.captions)
     make = {"transformer": transformer, "lstm": lstm}[options.model]
-    rows: dict[str, list[tuple[float, int, float]]] = collections.defaultdict(list)
+    rows: dict[str, list[tuple[float, ...]]] = collections.defaultdict(list)
     for seed in options.seeds:
         dense = options.folder / f"{options.model}-{options.epochs}-{seed}.keras"
         if not dense.exists():
@@ -180,26 +185,49 @@ def main(argv: Sequence[str] | None = None) -> None:
             model = make(texts.train[1].shape[1])
             fit(model, texts, options.epochs, _RATE[options.model])
             model.save(dense)
-        int8_ms = 0.0
+        paths, int8_ms, found = [], 0.0, []
         for name in ("dense", *options.variants):
-            path = options.folder / f"{dense.stem}-{name.replace('=', '-')}-{options.target}.tflite"
-            model_file = path.with_suffix(".keras")
-            keras.utils.set_random_seed(seed)
-            if not model_file.exists():
-                variant(name, dense, int8_ms, texts, options).save(model_file)
-            format = "dense-int8" if name == "dense" else "auto"
-            report = export_model(keras.saving.load_model(model_file), path, format, target=options.target)
+            is_for_target = f"-{options.target}" if name.startswith("faster") else ""
+            trained = dense.with_name(f"{dense.stem}-{name.replace('=', '-')}{is_for_target}.keras")
+            if name == "dense":
+                trained = dense
+            elif not trained.exists():
+                keras.utils.set_random_seed(seed)
+                variant(name, dense, int8_ms, texts, options).save(trained)
+            path = trained.with_name(f"{trained.stem}-{options.target}.tflite")
+            format = "dense-int8" if name in ("dense", "longer") else "auto"
+            report = export_model(keras.saving.load_model(trained), path, format, target=options.target)
             int8_ms = int8_ms or report.speedup.ms
-            rows[name].append((100 * f1(path, texts), report.bytes, int8_ms / report.speedup.ms))
-            print(path, rows[name][-1], flush=True)
+            paths.append(path)
+            found.append((100 * f1(path, texts), report.bytes / 1e6, int8_ms / report.speedup.ms))
+            print(path, found[-1], flush=True)
+        times = costs(paths, texts, options)
+        for name, figures, time in zip(("dense", *options.variants), found, times, strict=True):
+            rows[name].append((*figures, times[0] / time))
     title = f"{options.model}: {options.epochs} epochs, {len(options.seeds)} seed(s), {options.target}"
-    table = new_table(title, "variant", ">F1 %", ">MB", ">expected, x dense int8")
-    for name, found in rows.items():
-        scores, sizes, speed = zip(*found, strict=True)
+    headings = ">F1 %", ">MB", ">expected, x dense int8", ">measured, x dense int8"
+    table = new_table(title, "variant", *headings)
+    for name, figures in rows.items():
+        scores, sizes, expected, measured = np.array(figures).T
         spread = f" ± {np.std(scores, ddof=1):.1f}" if len(scores) > 1 else ""
-        size, faster = np.mean(sizes) / 1e6, np.mean(speed)
-        table.add_row(name, f"{np.mean(scores):.1f}{spread}", f"{size:.2f}", f"{faster:.1f}x")
+        speed = f"{np.mean(measured):.1f}x" if np.isfinite(measured).all() else ""
+        cells = f"{np.mean(scores):.1f}{spread}", f"{np.mean(sizes):.2f}", f"{np.mean(expected):.1f}x", speed
+        table.add_row(name, *cells)
     Console().print(table)
+
+
+def costs(paths: list[Path], texts: Texts, options: argparse.Namespace) -> list[float]:
+    """Milliseconds of files on this machine (x86_64), or millions of instructions (`--count`), else NaN."""
+    samples = [{"ids": text[None]} for text in texts.test[0][:8]]
+    if options.count:
+        from tests.runtimes import tflite_2_16
+
+        return [tflite_2_16.instructions(path, samples[0]) / 1e6 for path in paths]
+    if options.target != "x86_64":
+        return [float("nan")] * len(paths)
+    from tfsparsecap_export.measure import timing
+
+    return [each.ms for each in timing.measure(paths, samples, runs=60, trust=True)]
 
 
 if __name__ == "__main__":
