@@ -8,7 +8,7 @@ objects of all test photographs, and each file is run on them. With several seed
 standard deviation. A transformer takes about ten minutes per variant and seed, an LSTM about five.
 
 variants:
-  longer            the dense model, trained for as long again; a dense int8 file, as of the dense model itself
+  longer            the dense model, trained for as long again; dense int8, as the dense model itself
   blocks=S          zeros in (16, 1) blocks, a share S, by Supermask
   floor0=S          the same with minimum_density=0
   faster=F,S        as many channels removed and then S zeros as make the file F times faster than dense int8
