@@ -109,17 +109,12 @@ class Trainers:
 
 
 def free_addresses(count: int) -> tuple[str, ...]:
-    """Loopback addresses whose ports are free, and the one after that of the first, too."""
-    while True:
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-            for one in sockets:
-                one.bind(("127.0.0.1", 0))
-            ports = [one.getsockname()[1] for one in sockets]
-            after = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError, OverflowError):
-                after.bind(("127.0.0.1", ports[0] + 1))
-                return tuple(f"127.0.0.1:{port}" for port in ports)
+    """Loopback addresses whose ports are free."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return tuple(f"127.0.0.1:{one.getsockname()[1]}" for one in sockets)
 
 
 def sent_bytes() -> int | None:

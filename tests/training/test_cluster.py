@@ -26,11 +26,9 @@ def test_tf_config_may_name_a_chief_before_the_workers():
     assert from_environment(cluster=jobs, task={"type": "chief", "index": 0}).is_chief
 
 
-def test_the_control_port_is_the_next_one_that_no_worker_uses():
-    assert Cluster(("h:10", "h:11", "i:12"), 0).control_address() == ("h", 13)
-    assert Cluster(("[::1]:10", "h:12"), 0).control_address() == ("::1", 11)
-    with pytest.raises(InputError, match="no port is left above that of the chief, 65535"):
-        Cluster(("h:65535", "h:1"), 0).control_address()
+def test_an_ipv6_address_has_brackets():
+    cluster = Cluster(("[::1]:10", "h:12"), 0)
+    assert cluster.host_and_port(0) == ("::1", 10) and cluster.host_and_port(1) == ("h", 12)
 
 
 @pytest.mark.parametrize(

@@ -14,53 +14,54 @@ from tfsparsecap.settings.files import load_config
 from tfsparsecap.training import distribution
 from tfsparsecap.training.cluster import Cluster
 from tfsparsecap.training.phases import phases
-from tfsparsecap.training.workers import Alone
 
 CLUSTER = Cluster(("a:1", "b:1"), 0)
 DATA = CaptionData("two", [Record("a.jpg", Path("absent.jpg"), ("a dog",), "train")])
 
 
-def facts(monkeypatch, settings=(), data=DATA, resume=False, checkpoint=None):
-    """What a worker tells the chief, and the chief's sentences."""
-    monkeypatch.setattr(distribution, "Team", lambda cluster, facts, problem, report: (facts, problem))
+class Pair:
+    """A strategy of two devices."""
+
+    num_replicas_in_sync = 2
+
+
+def check(settings=(), data=DATA, resume=False, checkpoint=None):
     config = load_config(None, ["training.distribution=multi_worker", *settings])
-    options = {"resume": resume, "checkpoint": checkpoint, "report": str}
-    return distribution.make_team(CLUSTER, config, data, **options)
+    distribution.check_same_training(Pair(), CLUSTER, config, data, resume, checkpoint)
 
 
-def different(one, other):
-    return [name for name in one if one[name] != other.get(name)]
-
-
-def test_the_facts_name_each_setting_but_not_its_value_and_no_location(monkeypatch, tmp_path):
-    own, problem = facts(monkeypatch)
-    assert "training.learning_rate" in own and all(len(value) <= 100 for value in own.values())
-    other, _ = facts(monkeypatch, ["training.learning_rate=0.7"])
-    assert different(own, other) == ["training.learning_rate"]
-    assert problem("training.learning_rate").startswith("has another training.learning_rate than the chief")
-    assert facts(monkeypatch, [f"data.folder={tmp_path}", "training.start_from=elsewhere"])[0] == own
-
-
-def test_the_facts_contain_data_and_checkpoint(monkeypatch, tmp_path):
-    own, problem = facts(monkeypatch)
-    record = replace(DATA.records[0], captions=("a cat",))
-    other, _ = facts(monkeypatch, data=CaptionData("two", [record]))
-    assert different(own, other) == ["data"] and problem("data").startswith("has other data than the chief")
-    path = tmp_path / "epoch-0001.npz"
-    path.write_bytes(b"1")
-    first, _ = facts(monkeypatch, resume=True, checkpoint=path)
-    assert different(own, first) == ["resume", "checkpoint"]
-    path.write_bytes(b"2")
-    second, _ = facts(monkeypatch, resume=True, checkpoint=path)
-    assert different(first, second) == ["checkpoint"]
-    assert "give all workers the same shared --runs" in problem("checkpoint")
+def test_workers_that_differ_are_named_with_a_remedy(monkeypatch, tmp_path):
+    values = []
+    checkpoints = [tmp_path / "1" / "epoch-0001.npz", tmp_path / "2" / "epoch-0001.npz"]
+    for number, path in enumerate(checkpoints):
+        path.parent.mkdir()
+        path.write_bytes(bytes([number]))
+    cat = CaptionData("two", [replace(DATA.records[0], captions=("a cat",))])
+    monkeypatch.setattr(distribution, "gather", lambda strategy, value: values.append(value) or [value] * 2)
+    check(resume=True, checkpoint=checkpoints[0])
+    chief = values.pop()
+    assert all(len(value) <= 100 for value in chief.values())  # digests
+    monkeypatch.setattr(distribution, "gather", lambda strategy, value: [chief, value])
+    start = {"resume": True, "checkpoint": checkpoints[0]}
+    check([f"data.folder={tmp_path}", "training.start_from=elsewhere"], **start)  # locations may differ
+    for arguments, sentence in (
+        (
+            {**start, "settings": ["training.learning_rate=0.7"]},
+            "has another training.learning_rate than the",
+        ),
+        ({**start, "data": cat}, "has other data than the chief: give all workers copies"),
+        ({}, "was started with --resume and the chief was not, or the reverse"),
+        ({**start, "checkpoint": checkpoints[1]}, "does not see the newest checkpoint of the chief"),
+    ):
+        with pytest.raises(InputError, match=rf"worker 1 \(b:1\) {sentence}"):
+            check(**arguments)
+    chief["more"] = "0"
+    with pytest.raises(InputError, match="has another more than the chief: start all workers with the same"):
+        check(**start)
 
 
 def test_workers_and_setting_belong_together():
     config = load_config(None, [])
-    assert isinstance(
-        distribution.make_team(None, config, DATA, resume=False, checkpoint=None, report=str), Alone
-    )
     distribution.check_cluster(config, None)
     with pytest.raises(InputError, match="but workers are given: set"):
         distribution.check_cluster(config, CLUSTER)
@@ -79,18 +80,15 @@ def test_devices_share_batches_equally():
         distribution.check_shares(phases(config), 4)
 
 
-class Chief(Alone):
-    size = 2
-
-    def share(self, value):
-        return "the digest of other weights"
-
-
-def test_workers_start_with_the_same_weights():
+def test_workers_start_with_the_same_weights(monkeypatch):
+    others = []
+    monkeypatch.setattr(distribution, "gather", lambda strategy, value: [value, *others])
     weights = [keras.Variable([1.0])]
-    distribution.check_same_weights(Alone(), weights)
-    with pytest.raises(InputError, match="the weights at the start differ from the chief's"):
-        distribution.check_same_weights(Chief(), weights)
+    distribution.check_same_weights(tf.distribute.get_strategy(), weights)
+    distribution.check_same_weights(Pair(), weights)
+    others.append("the digest of other weights")
+    with pytest.raises(InputError, match="the workers would start with different weights: give all"):
+        distribution.check_same_weights(Pair(), weights)
 
 
 def test_trainings_of_the_same_process_exchange_sums_of_any_shape():

@@ -1,6 +1,5 @@
-"""Workers on loopback: the handshake, shared decisions, lost workers, whole trainings of two processes."""
+"""Workers on loopback: they wait for each other, exchange values, notice a loss; whole trainings."""
 
-import contextlib
 import os
 import shutil
 import socket
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,209 +15,84 @@ import tensorflow as tf
 from benchmarks.trainer_processes import free_addresses
 from tfsparsecap.errors import InputError, WorkerLost
 from tfsparsecap.runs.run_folder import RunFolder
-from tfsparsecap.training import workers
 from tfsparsecap.training.callbacks import SaveEpoch
 from tfsparsecap.training.cluster import Cluster
-from tfsparsecap.training.workers import Alone, Team
+from tfsparsecap.training.distribution import make_strategy
+from tfsparsecap.training.workers import gather, lost_workers, wait_for_workers
 
 from .training_runs import arrays, assert_same_arrays, history, train
 
 #: Seconds after which a test gives up; long, because other processes may need the processor.
 PATIENCE = 600
-FACTS = {"version": "1", "training.learning_rate": "2", "data": "3"}
+CLUSTER = Cluster(("a:1", "b:1"), 0)
 
 
-@pytest.fixture
-def addresses():
-    return free_addresses(2)
+def test_workers_wait_for_each_other():
+    addresses, joined = free_addresses(2), threading.Barrier(2)
+
+    def join(index):
+        cluster = Cluster(addresses, index)
+        wait_for_workers(cluster, PATIENCE)
+        with socket.create_server(cluster.host_and_port(index)):  # as TensorFlow does
+            joined.wait(PATIENCE)
+
+    worker = threading.Thread(target=join, args=(1,), daemon=True)
+    worker.start()
+    join(0)
+    worker.join(PATIENCE)
+    assert not worker.is_alive() and not joined.broken
 
 
-class Process:
-    """A thread that takes part in a training like a process."""
-
-    def __init__(self, addresses, index, body=lambda team: None, facts=FACTS, seconds=PATIENCE):
-        self.messages, self.codes, self.error, self.result = [], [], None, None
-        self.ended = threading.Event()
-        self._arguments = Cluster(addresses, index), facts, seconds, body
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        cluster, facts, seconds, body = self._arguments
-        try:
-            team = Team(
-                cluster,
-                facts,
-                lambda fact: f"has another {fact} than the chief",
-                self.messages.append,
-                seconds=seconds,
-                end=lambda code: self.codes.append(code) or self.ended.set(),
-            )
-            with team:
-                self.result = body(team)
-        except (InputError, WorkerLost, RuntimeError) as error:
-            self.error = error
-
-    def join(self):
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
-        return self
+def test_a_missing_worker_and_a_port_in_use_are_named():
+    addresses = free_addresses(2)
+    for index, name in enumerate(("worker 1", "the chief")):
+        missing = addresses[1 - index]
+        with pytest.raises(
+            InputError, match=rf"{name} \({missing}\) did not answer within 0.1 s .*start all"
+        ):
+            wait_for_workers(Cluster(addresses, index), 0.1)
+    with (
+        socket.create_server(("", int(addresses[0].rpartition(":")[2]))),
+        pytest.raises(
+            InputError, match=rf"the chief \({addresses[0]}\) cannot listen on port .*each worker once"
+        ),
+    ):
+        wait_for_workers(Cluster(addresses, 0), 0.1)
 
 
-def test_a_single_process_shares_with_nobody():
-    with Alone() as team:
-        assert team.share({"loss": 1.0}) == {"loss": 1.0} and team.is_chief and team.size == 1
-        team.end_training()
-
-
-def test_all_workers_get_the_values_of_the_chief():
-    addresses = free_addresses(3)
-
-    def body(team):
-        shared = [team.share({"loss": team.cluster.index + step}) for step in range(3)]
-        team.end_training()
-        return shared
-
-    processes = [Process(addresses, index, body) for index in (2, 0, 1)]
-    for process in processes:
-        process.join()
-        assert process.error is None and process.result == [{"loss": step} for step in range(3)]
-
-
-@pytest.mark.parametrize(
-    ("facts", "reason"),
-    [
-        ({**FACTS, "version": "0"}, "has another version than the chief"),
-        ({**FACTS, "training.learning_rate": "0"}, "has another training.learning_rate than the chief"),
-        ({**FACTS, "data": "0"}, "has another data than the chief"),
-        ({**FACTS, "more": "0"}, "has other settings than the chief"),
-        ({"version": "1"}, "has another training.learning_rate than the chief"),
-    ],
-)
-def test_a_worker_that_differs_is_rejected_by_name_and_can_be_replaced(addresses, facts, reason):
-    chief = Process(addresses, 0)
-    worker = Process(addresses, 1, facts=facts).join()
-    assert isinstance(worker.error, InputError)
-    assert str(worker.error).startswith(f"worker 1 ({addresses[1]}) {reason}")
-    assert Process(addresses, 1).join().error is None
-    assert chief.join().error is None
-    assert any(text.startswith("worker 1 (") and "rejected" in text for text in chief.messages)
-
-
-def test_a_late_worker_is_rejected_by_name(addresses):
-    started, late = threading.Event(), threading.Event()
-    chief = Process(addresses, 0, lambda team: started.set() or late.wait(PATIENCE))
-    worker = Process(addresses, 1, lambda team: team.end_training())
-    assert started.wait(PATIENCE)
-    second = Process(addresses, 1).join()
-    late.set()
-    assert f"worker 1 ({addresses[1]}) is late: the training is running" in str(second.error)
-    assert chief.join().error is None and worker.join().error is None
-
-
-def test_missing_processes_are_named(addresses):
-    chief = Process(addresses, 0, seconds=0.2).join()
-    assert f"worker 1 ({addresses[1]}) did not join within 0.2 s" in str(chief.error)
-    worker = Process(addresses, 1, seconds=0.2).join()
-    assert f"the chief ({addresses[0]}) does not answer on port" in str(worker.error)
-
-
-def test_a_port_that_is_in_use_is_named(addresses):
-    with socket.create_server(Cluster(addresses, 0).control_address()):
-        chief = Process(addresses, 0, seconds=0.2).join()
-    assert "the chief cannot listen on 127.0.0.1:" in str(chief.error)
-
-
-@pytest.mark.parametrize(
-    "greeting",
-    [
-        *(b"GET / HTTP/1.1\r\n\r\n", b"[" * 200_000 + b"\n", b"\x80\x04.\n", b""),
-        b'{"worker": 7, "facts": {}}\n',
-        b'{"worker": true, "facts": {}}\n',
-        b'{"worker": 1, "facts": []}\n',
-        b'{"worker": 0, "facts": {}}\n',
-    ],
-)
-def test_strangers_do_not_disturb_the_chief(addresses, greeting):
-    chief = Process(addresses, 0)
-    while True:
-        with contextlib.suppress(ConnectionRefusedError):
-            stranger = socket.create_connection(Cluster(addresses, 0).control_address(), PATIENCE)
-            break
-    with stranger, contextlib.suppress(OSError):
-        stranger.sendall(greeting)
-        stranger.shutdown(socket.SHUT_WR)
-        answer = stranger.recv(10_000)
-        assert not answer or b"rejected" in answer
-    assert Process(addresses, 1).join().error is None
-    assert chief.join().error is None
-
-
-def test_a_chief_that_ends_wakes_the_workers(addresses):
-    chief = Process(addresses, 0, lambda team: team._close())  # as the operating system does
-    worker = Process(addresses, 1, lambda team: team.share(None)).join()
-    assert isinstance(worker.error, WorkerLost)
-    assert f"the chief ({addresses[0]}) has ended: start all workers again with --resume" in str(worker.error)
-    chief.join()
+def test_all_devices_get_the_values_of_all():
+    assert gather(make_strategy("default"), {"loss": 0.1}) == [{"loss": 0.1}]
+    if len(tf.config.list_logical_devices("CPU")) < 2:
+        pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
+    value = {"loss": 0.1, "text": "größer\n" * 100}
+    assert gather(make_strategy("mirrored"), value) == [value, value]
 
 
 @pytest.mark.parametrize(
     ("error", "sentence"),
-    [(ConnectionResetError, "worker 1 (b:1) has ended"), (TimeoutError, "worker 1 (b:1) does not answer")],
+    [
+        (tf.errors.UnavailableError(None, None, "/job:worker/task:1 is unhealthy"), r"worker 1 \(b:1\) has"),
+        (
+            tf.errors.UnavailableError(None, None, "/job:worker/replica:0/task:0 ends"),
+            "another worker has ended",
+        ),
+        (
+            tf.errors.InternalError(None, None, "Collective ops is aborted by: x"),
+            "start all workers again with",
+        ),
+    ],
 )
-def test_a_killed_worker_has_ended_and_a_silent_one_does_not_answer(error, sentence):
-    def receive(seconds):
+def test_errors_of_the_exchange_become_a_lost_worker(error, sentence):
+    with pytest.raises(WorkerLost, match=sentence), lost_workers(CLUSTER):
         raise error
 
-    team, lost = object.__new__(Team), []
-    team.cluster, team._closed, team._lose = Cluster(("a:1", "b:1"), 0), False, lost.append
-    team._listen(1, SimpleNamespace(receive=receive))
-    assert len(lost) == 1 and lost[0].startswith(sentence)
 
-
-def test_the_reason_of_a_failure_reaches_the_others(addresses):
-    def fail(team):
-        raise InputError("the disk is full")
-
-    chief = Process(addresses, 0, fail)
-    worker = Process(addresses, 1, lambda team: team.share(None)).join()
-    assert f"the chief ({addresses[0]}) has stopped: the disk is full" in str(worker.error)
-    assert str(chief.join().error) == "the disk is full"
-
-
-def test_an_error_of_the_exchange_becomes_a_lost_worker(addresses):
-    def exchange(team):
-        raise tf.errors.UnavailableError(None, None, "connection reset by peer")
-
-    def vanish(team):
-        team._close()
-
-    chief, worker = Process(addresses, 0, exchange), Process(addresses, 1, vanish)
-    assert f"worker 1 ({addresses[1]}) has ended" in str(chief.join().error)
-    worker.join()
-
-
-def test_a_process_that_waits_inside_tensorflow_is_ended(addresses, monkeypatch, capfd):
-    monkeypatch.setattr(workers, "END", 0.05)
-    stop = threading.Event()
-    chief = Process(addresses, 0, lambda team: stop.wait(PATIENCE))
-    worker = Process(addresses, 1, lambda team: team._close())
-    assert chief.ended.wait(PATIENCE) and chief.codes == [3]
-    stop.set()
-    chief.join()
-    worker.join()
-    assert f"error: worker 1 ({addresses[1]}) has ended" in capfd.readouterr().err
-
-
-def test_a_worker_without_signs_of_life_is_lost(addresses, monkeypatch):
-    monkeypatch.setattr(workers, "SILENCE", 0.3)
-    monkeypatch.setattr(workers, "SIGN", 1000.0)
-    stop = threading.Event()
-    chief = Process(addresses, 0, lambda team: stop.wait(PATIENCE))
-    worker = Process(addresses, 1, lambda team: team.share(None)).join()
-    assert "does not answer any more" in str(worker.error)
-    stop.set()
-    chief.join()
+@pytest.mark.parametrize(
+    ("cluster", "kind"), [(CLUSTER, tf.errors.InvalidArgumentError), (None, tf.errors.UnavailableError)]
+)
+def test_other_errors_stay(cluster, kind):
+    with pytest.raises(kind), lost_workers(cluster):
+        raise kind(None, None, "wrong")
 
 
 # Whole trainings.
@@ -247,12 +120,12 @@ def alone(settings, tmp_path_factory):
     return train(tmp_path_factory.mktemp("alone"), settings)[0]
 
 
-def start(runs, settings, *arguments, fatal=(-1, -1)):
-    """Starts two worker processes; returns their exit codes and what they printed."""
+def start(runs, settings, *arguments, fatal=(-1, -1), more=((), ())):
+    """Starts two worker processes, with more settings each; returns exit codes and what they printed."""
     addresses, processes = free_addresses(2), []
     for index in range(2):
         command = [sys.executable, str(Path(__file__).with_name("worker_process.py")), str(fatal[index])]
-        command += [*settings, "--runs", str(runs), "--quiet", *arguments]
+        command += [*settings, *more[index], "--runs", str(runs), "--quiet", *arguments]
         command += ["--workers", ",".join(addresses), "--worker", str(index)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -277,9 +150,9 @@ def assert_close(found, expected):
 def test_two_workers_equal_one_process_and_survive_a_kill(settings, alone, tmp_path):
     folder = RunFolder(tmp_path / "workers")
     codes, printed = start(tmp_path, settings, fatal=(-1, 2))
-    assert codes == [3, -9], printed
+    assert codes == [3, -15], printed
     (sentence,) = [line for line in printed[0].splitlines() if line.startswith("error: ")]
-    assert "error: worker 1 (127.0.0.1:" in sentence and "start all workers again" in sentence
+    assert "error: worker 1 (127.0.0.1:" in sentence and "start all workers again with --resume" in sentence
     undisturbed = shutil.copy(folder.checkpoint(2), tmp_path)
     folder.checkpoint(2).unlink()
     codes, printed = start(tmp_path, settings, "--resume")
@@ -287,7 +160,18 @@ def test_two_workers_equal_one_process_and_survive_a_kill(settings, alone, tmp_p
     assert_same_arrays(arrays(folder.checkpoint(2)), arrays(undisturbed))
     assert_close(folder.checkpoint(3), alone.checkpoint(3))
     assert history(folder)[2]["loss"][:5] == history(alone)[2]["loss"][:5]
-    assert folder.model.is_file() and "joins the chief" in printed[1]
+    assert folder.model.is_file()
+
+
+@pytest.mark.slow
+def test_workers_with_contradictory_settings_end_with_the_same_sentence(settings, tmp_path):
+    codes, printed = start(tmp_path, settings, more=((), ["training.learning_rate=0.7"]))
+    assert codes == [2, 2], printed
+    sentences = [line for text in printed for line in text.splitlines() if line.startswith("error: ")]
+    assert len(sentences) == 2 and len(set(sentences)) == 1
+    assert "has another training.learning_rate than the chief" in sentences[0] and not list(
+        tmp_path.iterdir()
+    )
 
 
 class Stopped(Exception):

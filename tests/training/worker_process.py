@@ -23,7 +23,7 @@ if __name__ == "__main__":
         def epoch_that_kills(self, dataset, callbacks, epoch):
             if epoch == fatal:
                 next(iter(dataset))
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGTERM)
             return epoch_of(self, dataset, callbacks, epoch)
 
         Loop._epoch = epoch_that_kills

@@ -17,7 +17,7 @@ from tfsparsecap.inference.splits import caption_records
 from tfsparsecap.pruning.feedback import ValidationDriven
 from tfsparsecap.runs.checkpoints import save_checkpoint
 from tfsparsecap.runs.run_folder import RunFolder, best_epoch, of_phase
-from tfsparsecap.training.workers import Alone
+from tfsparsecap.training.workers import gather
 
 
 class Validation(keras.callbacks.Callback):
@@ -79,15 +79,15 @@ class ShareLogs(keras.callbacks.Callback):
     It must come after every callback of the chief that adds to the logs.
 
     Args:
-        team: the workers.
+        strategy: of the training.
     """
 
-    def __init__(self, team: Alone):
+    def __init__(self, strategy: tf.distribute.Strategy):
         super().__init__()
-        self.team = team
+        self.strategy = strategy
 
     def on_epoch_end(self, epoch, logs=None):
-        shared = dict(self.team.share(logs))
+        shared = gather(self.strategy, logs)[0]
         logs.clear()
         logs.update(shared)
 

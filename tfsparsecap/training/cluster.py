@@ -27,8 +27,8 @@ class Cluster:
 
     Examples:
         >>> cluster = Cluster(("10.0.0.1:2222", "10.0.0.2:2222"), index=1)
-        >>> cluster.is_chief, cluster.name(), cluster.control_address()
-        (False, 'worker 1 (10.0.0.2:2222)', ('10.0.0.1', 2223))
+        >>> cluster.is_chief, cluster.name(), cluster.host_and_port(1)
+        (False, 'worker 1 (10.0.0.2:2222)', ('10.0.0.2', 2222))
     """
 
     workers: tuple[str, ...]
@@ -61,18 +61,10 @@ class Cluster:
         index = self.index if index is None else index
         return f"{'the chief' if index == 0 else f'worker {index}'} ({self.workers[index]})"
 
-    def control_address(self) -> tuple[str, int]:
-        """Host and port on which the chief talks to the others.
-
-        The port is the first one above the chief's that no worker uses.
-        """
-        host, port = _split(self.workers[0])
-        used = {_split(address)[1] for address in self.workers}
-        free = (one for one in range(port + 1, _LAST_PORT + 1) if one not in used)
-        control = next(free, None)
-        if control is None:
-            raise InputError(f"no port is left above that of the chief, {port}: give it a smaller one")
-        return host, control
+    def host_and_port(self, index: int) -> tuple[str, int]:
+        """Host, without brackets, and port of a worker."""
+        host, _, port = self.workers[index].rpartition(":")
+        return host.strip("[]"), int(port)
 
 
 def read_cluster(
@@ -123,8 +115,3 @@ def _addresses(content: Any) -> Sequence[str]:
     if not isinstance(content, list) or not all(isinstance(address, str) for address in content):
         raise ValueError("addresses must be a list of texts")
     return content
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)

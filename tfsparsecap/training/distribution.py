@@ -1,10 +1,11 @@
 """One device or several, on one machine or several: the strategy of `training.distribution`."""
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tfsparsecap.settings.files import setting_values
 from tfsparsecap.settings.schema import Config
 from tfsparsecap.training.cluster import Cluster
 from tfsparsecap.training.phases import Phase
-from tfsparsecap.training.workers import Alone, Team
+from tfsparsecap.training.workers import connected_strategy, gather
 
 #: Settings that may differ among the workers: locations.
 _OWN = (
@@ -51,6 +52,9 @@ def make_strategy(name: str, cluster: Cluster | None = None) -> tf.distribute.St
             CPU devices), or `multi_worker` (all GPUs, or the CPU, of each process in `cluster`).
         cluster: the processes of `multi_worker`.
 
+    Raises:
+        InputError: another worker has not started within five minutes, or the port of this one is in use.
+
     Examples:
         >>> make_strategy("default").num_replicas_in_sync
         1
@@ -65,14 +69,7 @@ def _strategy(name: str, cluster: Cluster | None) -> tf.distribute.Strategy:
         strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
     else:
         assert cluster is not None
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": list(cluster.workers)}),
-            task_type="worker",
-            task_id=cluster.index,
-            num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
-            rpc_layer="grpc",
-        )
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        strategy = connected_strategy(cluster)
     # All batches are full. Otherwise the workers would agree before each step whether one has no batch left.
     strategy.extended.experimental_enable_get_next_as_optional = False
     return strategy
@@ -93,27 +90,25 @@ def check_cluster(config: Config, cluster: Cluster | None) -> None:
         )
 
 
-def make_team(
+def check_same_training(
+    strategy: tf.distribute.Strategy,
     cluster: Cluster | None,
     config: Config,
     data: CaptionData,
-    *,
     resume: bool,
     checkpoint: Path | None,
-    report: Callable[[str], None],
-) -> Alone:
-    """The processes of a training; with a cluster it waits until all have joined, see `Team`.
+) -> None:
+    """Checks that all workers do the same training. All must call it.
 
     Args:
-        cluster: the processes; None for a single one.
+        strategy, cluster: of the training; nothing is checked without a cluster.
         config, data, resume, checkpoint: must be the same in all processes, except for locations of files.
-        report: called with messages about the progress.
 
     Raises:
-        InputError: a process is missing, or the chief rejects this one.
+        InputError: in all workers, with the same sentence: one differs from the chief.
     """
     if cluster is None:
-        return Alone()
+        return
     versions = [importlib.metadata.version("tfsparsecap"), tf.__version__, keras.__version__, np.__version__]
     facts: dict[str, str] = {"version": _digest(versions), "workers": _digest(cluster.workers)}
     facts["resume"] = str(resume)
@@ -121,12 +116,41 @@ def make_team(
     facts |= {key: _digest(value) for key, value in settings.items()}
     facts["data"] = data.digest()
     facts["checkpoint"] = "none" if checkpoint is None else _file_digest(checkpoint)
+    gathered = gather(strategy, facts)
+    chief, devices = gathered[0], len(gathered) // len(cluster.workers)
+    for index, theirs in enumerate(gathered[::devices]):
+        for fact in (*chief, *theirs):
+            if chief.get(fact) != theirs.get(fact):
+                setting = f"has another {fact} than the chief: start all workers with the same settings"
+                raise InputError(f"{cluster.name(index)} {_PROBLEMS.get(fact, setting)}")
 
-    def problem(fact: str) -> str:
-        other = f"has another {fact} than the chief: start all workers with the same settings"
-        return _PROBLEMS.get(fact, other)
 
-    return Team(cluster, facts, problem, report)
+def check_same_weights(strategy: tf.distribute.Strategy, variables: Iterable[keras.Variable]) -> None:
+    """Checks that all workers start with the same values. All must call it.
+
+    Raises:
+        InputError: in all workers: they differ.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return
+    digest = hashlib.sha256()
+    for variable in variables:
+        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
+    if len(set(gather(strategy, digest.hexdigest()))) > 1:
+        raise InputError(
+            "the workers would start with different weights: give all of them the same files as"
+            " training.start_from and model.encoder.weights"
+        )
+
+
+def leave_together(strategy: tf.distribute.Strategy, cluster: Cluster | None) -> None:
+    """Called after the last step: all wait until the chief has evaluated, so that all end in the same way.
+
+    The chief does not mind if another worker is lost before.
+    """
+    if cluster is not None:
+        with contextlib.suppress(*((tf.errors.OpError,) if cluster.is_chief else ())):
+            gather(strategy, None)
 
 
 def check_shares(found: Iterable[Phase], replicas: int) -> None:
@@ -148,24 +172,6 @@ def synchronize_batch_normalization(model: keras.Model) -> None:
     for layer in nested_layers(model):
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.synchronized = True
-
-
-def check_same_weights(team: Alone, variables: Iterable[keras.Variable]) -> None:
-    """Checks that all workers start with the same values.
-
-    Raises:
-        InputError: this worker has others than the chief.
-    """
-    if team.size == 1:
-        return
-    own = hashlib.sha256()
-    for variable in variables:
-        own.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
-    if team.share(own.hexdigest()) != own.hexdigest():
-        raise InputError(
-            "the weights at the start differ from the chief's: give all workers the same files as"
-            " training.start_from and model.encoder.weights"
-        )
 
 
 def _file_digest(path: Path) -> str:

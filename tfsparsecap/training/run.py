@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfsparsecap.data.records import CaptionData, shown
 from tfsparsecap.data.tokenizers import Tokenizer
@@ -53,7 +54,7 @@ from tfsparsecap.training.start import (
     start_with,
 )
 from tfsparsecap.training.teachers import load_teachers, save_teaching, teacher_captions, teacher_data
-from tfsparsecap.training.workers import Alone
+from tfsparsecap.training.workers import lost_workers
 
 Report = Callable[[str], None]
 
@@ -84,8 +85,7 @@ def train_run(
     Raises:
         InputError: settings, data or folder are invalid, another process is training in the folder, or the
             workers do not match.
-        WorkerLost: another worker has ended. If the main thread waits for it inside TensorFlow, the process
-            is ended instead, see `workers.Team`.
+        WorkerLost: another worker has ended.
     """
     if config.training.first is not None:
         train = functools.partial(train_run, runs=runs, verbose=verbose, report=report)
@@ -105,14 +105,13 @@ def train_run(
             report(line)
         if resume and is_chief:
             folder.check_data(data)
-        # Before TensorFlow starts: its processes cannot begin without each other.
-        team = distribution.make_team(
-            cluster, config, data, resume=resume, checkpoint=checkpoint, report=report
-        )
-        stack.enter_context(team)
+        stack.enter_context(lost_workers(cluster))
+        # Before TensorFlow computes anything: its processes cannot begin without each other.
+        strategy = distribution.make_strategy(config.training.distribution, cluster)
+        distribution.check_same_training(strategy, cluster, config, data, resume, checkpoint)
         if not is_chief:
             verbose, report = 0, lambda message: None  # the chief reports
-        run = _Run(config, folder, data, checkpoint, resume, team, verbose, report)
+        run = _Run(config, folder, data, checkpoint, resume, strategy, cluster, verbose, report)
         if is_chief and resume:
             folder.save_config(config)  # paths may have changed
         elif is_chief:
@@ -121,8 +120,9 @@ def train_run(
             save_teaching(run.teachers, run.run_data.taught, folder)
             run.write_skipped()
         run.train()
-        team.end_training()
-        return run.finish() if is_chief else {"run": str(folder.path), **run.history[-1]}
+        result = run.finish() if is_chief else {"run": str(folder.path), **run.history[-1]}
+        distribution.leave_together(strategy, cluster)
+        return result
 
 
 class _Run:
@@ -136,15 +136,16 @@ class _Run:
         data: CaptionData,
         checkpoint: Path | None,
         resume: bool,
-        team: Alone,
+        strategy: tf.distribute.Strategy,
+        cluster: Cluster | None,
         verbose: int,
         report: Report,
     ):
         self.config, self.folder, self.verbose, self.report = config, folder, verbose, report
-        self.checkpoint, self.team, self.phases = checkpoint, team, phases(config)
+        self.strategy, self.cluster, self.checkpoint = strategy, cluster, checkpoint
+        self.phases = phases(config)
         self.history: list[dict[str, Any]] = read_notes(checkpoint)["history"] if checkpoint else []
-        self.strategy = distribution.make_strategy(config.training.distribution, team.cluster)
-        distribution.check_shares(self.phases, self.strategy.num_replicas_in_sync)
+        distribution.check_shares(self.phases, strategy.num_replicas_in_sync)
         tokenizer = self._make_captioner(data, resume)
         if not data.split("validation"):
             report(f"{data.name} has no validation split: no epoch is scored, and the last one is kept")
@@ -341,9 +342,8 @@ class _Run:
             stopped = not later and isinstance(self.pruning, ValidationDriven) and self.pruning.finished
             if stopped or stops_early(self.history, phase.name, self.target, config.early_stopping):
                 return
-        distribution.check_same_weights(
-            self.team, [*self.captioner.variables, *self.captioner.optimizer.variables]
-        )
+        variables = [*self.captioner.variables, *self.captioner.optimizer.variables]
+        distribution.check_same_weights(self.strategy, variables)
         done = sum(row["phase"] != phase.name for row in self.history)
         callbacks = self._callbacks(phase, resumed=checkpoint is not None)
         options: Any = {"first_epoch": len(self.history), "callbacks": callbacks, "verbose": self.verbose}
@@ -377,15 +377,15 @@ class _Run:
         if config.training.average_decay is not None:
             # Comes first, so that validation and checkpoints find the averages in the model.
             callbacks.append(swap_averages(in_model=resumed))
-        records, is_chief = self._validation_records(), self.team.is_chief
+        records, is_chief = self._validation_records(), self.cluster is None or self.cluster.is_chief
         if records and is_chief:
             batches = self.run_data.image_batches(records, from_images=phase.from_images)
             tokenizer = self.run_data.tokenizer
             callbacks.append(Validation(self.captioner, records, batches, tokenizer, config.data.max_length))
         if is_chief and importlib.util.find_spec("tensorboard"):
             callbacks.append(keras.callbacks.TensorBoard(str(self.folder.logs), write_graph=False))
-        if self.team.size > 1:
-            callbacks.append(ShareLogs(self.team))
+        if self.cluster is not None:
+            callbacks.append(ShareLogs(self.strategy))
         if self.pruning is not None:
             callbacks += pruning_callbacks(self.captioner.name, self.pruning)
         save = SaveEpoch(
