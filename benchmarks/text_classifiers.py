@@ -75,12 +75,12 @@ def transformer(classes: int, size: int = 256, layers: int = 3) -> Any:
     import keras
 
     ids = keras.Input((TOKENS,), dtype="int32", name="ids")
-    states = keras.layers.Embedding(WORDS, size)(ids)
+    states = keras.layers.Dropout(0.3)(keras.layers.Embedding(WORDS, size)(ids))
     for _ in range(layers):
         normed = keras.layers.LayerNormalization()(states)
         states = states + keras.layers.MultiHeadAttention(4, size // 4)(normed, normed)
         hidden = keras.layers.Dense(4 * size, activation="relu")(keras.layers.LayerNormalization()(states))
-        states = states + keras.layers.Dense(size)(keras.layers.Dropout(0.1)(hidden))
+        states = states + keras.layers.Dense(size)(keras.layers.Dropout(0.2)(hidden))
     pooled = keras.layers.GlobalAveragePooling1D()(keras.layers.LayerNormalization()(states))
     return keras.Model(ids, keras.layers.Dense(classes)(keras.layers.Dropout(0.3)(pooled)))
 
@@ -92,6 +92,7 @@ def lstm(classes: int) -> Any:
     layers = [
         keras.Input((TOKENS,), dtype="int32", name="ids"),
         keras.layers.Embedding(WORDS, 128),
+        keras.layers.Dropout(0.3),
         keras.layers.Bidirectional(keras.layers.LSTM(256, return_sequences=True)),
         keras.layers.GlobalAveragePooling1D(),
         keras.layers.Dropout(0.3),
