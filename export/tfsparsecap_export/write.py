@@ -59,8 +59,7 @@ def make_bundle(model: bytes, description: dict, vocabulary: list[str] | None) -
 
     Args:
         model: a .tflite file.
-        description: content of `captioner.json`, to which the digests are added; see docs/export.md, "Files
-            of captioners".
+        description: content of `captioner.json`, to which the digests are added; see docs/bundle.md.
         vocabulary: the token strings in the order of their ids for `vocabulary.txt`, or None if unknown.
 
     Returns:

@@ -34,7 +34,7 @@ class Calibration:
 
     slope: float
     intercept: float
-    length_penalty: float = 0.7  # separates good captions best, see docs/export.md
+    length_penalty: float = 0.7  # separates good captions best, see docs/objects.md
     images: int = 0
     good: float = 0.0
     objects: float = 0.0

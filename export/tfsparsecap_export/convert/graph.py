@@ -22,7 +22,7 @@ from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export.convert import rnn_fusion, tensorflow_internals, unsupported
 
-#: Signature of a captioner's file; see docs/export.md, "Files of captioners".
+#: Signature of a captioner's file; see docs/bundle.md.
 CAPTION_SIGNATURE = "caption"
 #: Its additional output for captioners that predict several digits per word.
 DIGITS = "digit_ids"

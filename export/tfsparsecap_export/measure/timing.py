@@ -26,7 +26,7 @@ from tfsparsecap_export.verify.probe import probe
 #: Name of an input -> its shape and type.
 Inputs = dict[str, tuple[tuple[int, ...], str]]
 
-#: The output that captioners have; docs/export.md, "Files of captioners".
+#: The output that captioners have; docs/bundle.md.
 CAPTIONS = "token_ids"
 
 
