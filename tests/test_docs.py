@@ -23,6 +23,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 GUIDES = sorted(
     [
         *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "docs/results").glob("*.md"),
         *(
             REPOSITORY / name
             for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "android_demo/README.md")
@@ -130,6 +131,15 @@ def test_python_blocks_run(name, tiny_run, exported, capsys, tmp_path, monkeypat
 
 def test_the_output_of_every_example_is_checked():
     assert {title for title, _ in titles_and_codes(TEXTS["docs/examples.md"])} == set(PRINTED)
+
+
+def test_guides_are_short():
+    """Measurements belong in docs/results; README.md has at most 900 words beside its tables."""
+    texts = {name: text for name, text in TEXTS.items() if name.startswith("docs/") and name.count("/") == 1}
+    unfinished = {"docs/slimming.md", "docs/distributed.md"}
+    assert {name for name, text in texts.items() if len(text.split()) > 1500} <= unfinished
+    prose = [line for line in TEXTS["README.md"].splitlines() if not line.startswith("|")]
+    assert len(" ".join(prose).split()) <= 900
 
 
 @every_guide
