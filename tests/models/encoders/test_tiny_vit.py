@@ -1,5 +1,6 @@
 """TinyViT-5M against ONNX Runtime and NumPy, and its files of weights."""
 
+import json
 import re
 
 import keras
@@ -18,58 +19,16 @@ from tfsparsecap.models.encoders.tiny_vit import WindowAttention, tiny_vit_5m
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ...weight_files.torch_files import write_state_dict
+from .timm_features import FILE, fill
 
 SIZE = 64
 
 
 @pytest.fixture(scope="module")
 def arrays():
-    """Random weights under timm's names, with a classifier."""
-    rng = np.random.default_rng(3)
-    random = lambda *shape: rng.normal(0, 0.3 / np.sqrt(np.prod(shape[1:])), shape).astype("float32")  # noqa: E731
-    found = {"head.fc.weight": random(10, 320), "head.norm.bias": random(320)}
-
-    def convolution(name, outputs, inputs, size):
-        found[f"{name}.conv.weight"] = random(outputs, inputs, size, size) * 5
-        found[f"{name}.bn.weight"] = rng.uniform(0.5, 1.5, outputs).astype("float32")
-        found[f"{name}.bn.bias"] = random(outputs)
-        found[f"{name}.bn.running_mean"] = random(outputs)
-        found[f"{name}.bn.running_var"] = rng.uniform(0.5, 1.5, outputs).astype("float32")
-        found[f"{name}.bn.num_batches_tracked"] = np.array(7)
-
-    def vectors(name, size):
-        found[f"{name}.weight"], found[f"{name}.bias"] = 1 + random(size), random(size)
-
-    def dense(name, outputs, inputs):
-        found[f"{name}.weight"], found[f"{name}.bias"] = random(outputs, inputs) * 3, random(outputs)
-
-    convolution("patch_embed.conv1", 32, 3, 3)
-    convolution("patch_embed.conv2", 64, 32, 3)
-    for block in range(2):
-        name = f"stages.0.blocks.{block}"
-        convolution(f"{name}.conv1", 256, 64, 1)
-        convolution(f"{name}.conv2", 256, 1, 3)
-        convolution(f"{name}.conv3", 64, 256, 1)
-    before = 64
-    for stage, (width, blocks, heads, window) in enumerate(
-        [(128, 2, 4, 7), (160, 6, 5, 14), (320, 2, 10, 7)], 1
-    ):
-        name = f"stages.{stage}.downsample"
-        convolution(f"{name}.conv1", width, before, 1)
-        convolution(f"{name}.conv2", width, 1, 3)
-        convolution(f"{name}.conv3", width, width, 1)
-        for block in range(blocks):
-            name = f"stages.{stage}.blocks.{block}"
-            found[f"{name}.attn.attention_biases"] = random(heads, window**2)
-            vectors(f"{name}.attn.norm", width)
-            dense(f"{name}.attn.qkv", 3 * width, width)
-            dense(f"{name}.attn.proj", width, width)
-            convolution(f"{name}.local_conv", width, 1, 3)
-            vectors(f"{name}.mlp.norm", width)
-            dense(f"{name}.mlp.fc1", 4 * width, width)
-            dense(f"{name}.mlp.fc2", width, 4 * width)
-        before = width
-    return found
+    """Random weights under timm's names."""
+    with np.load(FILE) as file:
+        return fill(json.loads(str(file["tiny_vit_5m.shapes"])))
 
 
 @pytest.fixture(scope="module")
