@@ -225,7 +225,10 @@ def test_strip_pruning_works_on_gated_layers_without_prune():
     [
         (lambda: keras.Sequential([keras.layers.Dense(3)]), "is not built"),
         (lambda: prune(sequential(), Supermask(0.5, 10)), "is already pruned"),
-        (lambda: keras.Sequential([prune(sequential(), Supermask(0.5, 10))]), "is already pruned"),
+        (
+            lambda: keras.Sequential([keras.Input((3, 8)), prune(sequential(), Supermask(0.5, 10))]),
+            "is already",
+        ),
         (lambda: keras.Sequential([keras.Input((8,)), keras.layers.ReLU()]), "no weights"),
         (lambda: keras.Sequential([keras.Input((8,)), keras.layers.UnitNormalization()]), "no weights"),
         (lambda: "model.keras", "takes a Keras 3 model"),
