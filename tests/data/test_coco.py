@@ -75,16 +75,9 @@ def test_restval_can_be_skipped(fixture):
     ]
 
 
-@pytest.mark.parametrize("name", ["Screenshot 3.45\u202fPM.jpg", "\u5199\u771f\u30001.jpg"])
-def test_names_with_spaces_of_other_scripts_are_read(name):
-    assert coco._image_file({"file_name": name}, "file_name") == name
-    for wrong in ("a\0.jpg", "a\n.jpg", "\ud83d.jpg", " "):
-        with pytest.raises(coco._Unusable):
-            coco._image_file({"file_name": wrong}, "file_name")
-
-
 def test_images_of_flickr_in_karpathys_format_are_identified_by_file_names(tmp_path):
-    names = [f"{number}_ab.jpg" for number in range(3)]
+    # Screenshots of macOS have a narrow space in their names.
+    names = [f"{number}_a\u202fb.jpg" for number in range(3)]
     photograph(tmp_path, *(f"Flicker8k_Dataset/{name}" for name in names))
     entries = [
         karpathy(0, split, filename=name, cocoid=None, filepath=None)
@@ -93,11 +86,9 @@ def test_images_of_flickr_in_karpathys_format_are_identified_by_file_names(tmp_p
     write(tmp_path / "dataset_flickr8k.json", {"images": entries, "dataset": "flickr8k"})
     data = coco.load(tmp_path)
     assert found(data) == {
-        "0_ab.jpg": (("A dog.",), "train"),
-        "1_ab.jpg": (("A dog.",), "validation"),
-        "2_ab.jpg": (("A dog.",), "test"),
+        name: (("A dog.",), split) for name, split in zip(names, ("train", "validation", "test"), strict=True)
     }
-    assert data.records[0].image == tmp_path / "Flicker8k_Dataset" / "0_ab.jpg"
+    assert data.records[0].image == tmp_path / "Flicker8k_Dataset" / names[0]
 
 
 def test_ms_cocos_own_files_are_train_and_validation(tmp_path):
@@ -144,13 +135,6 @@ def test_given_files_get_the_split_of_their_name_or_a_random_one(tmp_path):
     assert found(data)["1"][1] == "test"
     assert data.notes == ["all.json has no splits: 20 images were split 50/25/25 at random with seed 4"]
     assert data == coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
-
-
-def test_karpathys_format_without_splits_gets_a_random_one(tmp_path):
-    write(tmp_path / "dataset_coco.json", {"images": [karpathy(n, split=None) for n in range(1, 21)]})
-    data = coco.load(tmp_path, images="ignore")
-    assert [len(data.split(name)) for name in ("train", "validation", "test")] == [18, 1, 1]
-    assert "20 images were split 90/5/5" in data.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """Cached views and teachers; region features: values, buckets, and files found bad during an epoch."""
 
 import shutil
-import threading
 import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.data import region_features
 from tfsparsecap.data.feature_cache import FeatureCache
 from tfsparsecap.data.image_sources import FeatureCacheSource, RegionFeatureSource, TeacherSource
 from tfsparsecap.data.pipeline import image_batches, training_batches, unwrap_input_errors
@@ -92,26 +90,6 @@ def assert_holds(folder, given, place, number):
         assert not given[name][place, count:].any()
     np.testing.assert_array_equal(given["pooled"][place], np.load(folder / FC / f"{number}.npy"))
     assert given["mask"][place].tolist() == [True] * count + [False] * (len(given["mask"][place]) - count)
-
-
-def test_fetched_arrays_equal_the_files(folder):
-    source = opened(folder)
-    assert {name: (spec.dtype, spec.shape.as_list()) for name, spec in source.specs.items()} == {
-        "features": (tf.float32, [None, SIZE]),
-        "mask": (tf.bool, [None]),
-        "boxes": (tf.float32, [None, 4]),
-        "pooled": (tf.float32, [SIZE]),
-    }
-    assert source.groups.tolist() == BUCKETS
-    assert source.usable.all() and source.skipped == []
-    for indices, regions in (([0, 3, 6, 0], 4), ([2, 0], 6), ([5, 4, 8], 9), ([6], 4)):
-        given = source.fetch(np.array(indices))
-        assert {name: (array.dtype, array.shape) for name, array in given.items()} == {
-            name: (spec.dtype.as_numpy_dtype, (len(indices), *(n or regions for n in spec.shape)))
-            for name, spec in source.specs.items()
-        }
-        for place, number in enumerate(indices):
-            assert_holds(folder, given, place, number)
 
 
 def test_only_needed_inputs_are_given(folder):
@@ -221,41 +199,6 @@ def test_files_that_disappear_or_change_are_skipped(folder):
     assert_holds(folder, given, 0, 0)
     assert_holds(folder, given, 3, 2)
     assert not any(given[name][1:3].any() for name in source.specs)
-
-
-def test_a_bad_file_is_read_only_once(folder, monkeypatch):
-    damage(folder, BAD, ATT, np.nan)
-    source = opened(folder, boxes=False, pooled=False)
-    with pytest.warns(UserWarning, match="skipped"):
-        first = source.fetch(np.array([0, BAD, 2]))
-    reads, real = [], region_features.open_array
-    monkeypatch.setattr(region_features, "open_array", lambda path: reads.append(path) or real(path))
-    again = source.fetch(np.array([0, BAD, 2]))
-    assert reads == [str(folder / ATT / f"{number}.npy") for number in (0, 2)]
-    for name in source.specs:
-        np.testing.assert_array_equal(again[name], first[name])
-
-
-def test_threads_that_find_the_same_bad_file_list_it_once(folder):
-    damage(folder, BAD, ATT, np.nan)
-    source = opened(folder, boxes=False, pooled=False)
-    together, whole = threading.Barrier(8), source._features.fetch
-
-    def fetch(indices, regions):
-        try:
-            return whole(indices, regions)
-        except InputError:
-            together.wait(10)
-            raise
-
-    source._features.fetch = fetch
-    threads = [threading.Thread(target=source.fetch, args=(np.array([BAD]),)) for _ in range(8)]
-    with pytest.warns(UserWarning, match="skipped") as warned:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(skip_warnings(warned)) == len(source.skipped) == 1
 
 
 def test_boxes_in_pixels_are_rejected_before_training(folder):

@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tfsparsecap.data import image_sources, pipeline
+from tfsparsecap.data import image_sources
 from tfsparsecap.data.augmentation import Augmentation
 from tfsparsecap.data.feature_cache import FeatureCache
 from tfsparsecap.data.image_sources import FeatureCacheSource, ImageFileSource
-from tfsparsecap.data.pipeline import image_batches, training_batches, unwrap_input_errors
+from tfsparsecap.data.pipeline import image_batches, training_batches
 from tfsparsecap.data.records import Record, Skipped
 from tfsparsecap.data.tokenizers import WordTokenizer
 from tfsparsecap.errors import InputError
@@ -65,14 +65,6 @@ def numbers(batches, tokenizer):
     ]
 
 
-def test_captions_are_tokenised_in_parts(records, tokenizer, cache, monkeypatch):
-    whole = make(records, tokenizer, cache)
-    monkeypatch.setattr(pipeline, "_CHUNK", 4)
-    parts = make(records, tokenizer, cache)
-    np.testing.assert_array_equal(parts.tokens, whole.tokens)
-    np.testing.assert_array_equal(parts.targets, whole.targets)
-
-
 @pytest.mark.parametrize("kind", ["image", "features"])
 def test_each_caption_comes_with_its_image(records, tokenizer, cache, kind):
     batches = make(records, tokenizer, features=cache if kind == "features" else None)
@@ -92,12 +84,6 @@ def test_each_caption_comes_with_its_image(records, tokenizer, cache, kind):
         assert values[:, 0].astype(int).tolist() == numbers([(inputs, targets)], tokenizer)
         assert (inputs["tokens"][:, 0] == 1).all()
         assert (inputs["tokens"][:, 1:][targets[:, 1:] != 0] == targets[:, :-1][targets[:, 1:] != 0]).all()
-
-
-def test_shapes_are_static(records, tokenizer):
-    (inputs, targets) = make(records, tokenizer).epoch(0).element_spec
-    assert inputs["image"].shape == (4, SIZE, SIZE, 3)
-    assert inputs["tokens"].shape == targets.shape == (4, 6)
 
 
 def test_every_caption_is_used_once_per_epoch(records, tokenizer, cache):
@@ -257,46 +243,3 @@ def test_broken_images_are_skipped_when_decoding(records):
     batches = collected(image_batches(source, batch_size=4))
     assert 3 not in np.concatenate([batch["index"] for batch in batches])
     assert equal(collected(image_batches(source, batch_size=4)), batches)
-
-
-class Changing:
-    """Images of 1 to 3 regions, one of which turns out to be unreadable."""
-
-    def __init__(self, count, broken):
-        self.specs, self.views = {"features": tf.TensorSpec((None, 1), tf.float32)}, 1
-        self.groups = np.arange(count) % 3 + 1
-        self.usable, self.skipped, self.broken = np.ones(count, bool), [], broken
-
-    def fetch(self, indices, views=None):
-        self.usable[indices[indices == self.broken]] = False
-        size = self.groups[indices].max()
-        return {"features": np.full((len(indices), size, 1), indices[:, None, None], np.float32)}
-
-
-def test_images_of_one_group_are_batched_together_and_a_late_failure_is_masked(records, tokenizer):
-    source = Changing(IMAGES, broken=4)
-    batches = training_batches(source, records, tokenizer, batch_size=2, max_length=6, lengths=[4])
-    epoch = collected(batches.epoch(0))
-    assert len(epoch) == 9
-    sizes = [inputs["features"].shape[1] for inputs, _ in epoch]
-    assert sizes.count(1) == 2 and sizes.count(2) == 3, "4 captions of one region, 6 of two, 9 of three"
-    for inputs, targets in epoch:
-        of_broken = inputs["features"][:, 0, 0] == 4
-        assert ((targets == 0).all(axis=1) == of_broken).all()
-    left = collected(image_batches(source, batch_size=4))
-    assert np.concatenate([batch["index"] for batch in left]).tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
-    assert all(len(batch["features"]) == len(batch["index"]) for batch in left)
-
-
-def test_errors_of_a_source_are_raised_unchanged(records, tokenizer):
-    source = Changing(IMAGES, broken=None)
-
-    def fetch(indices):
-        raise InputError("the features in 5.npy are NaN: make them again")
-
-    source.fetch = fetch
-    message = r"^the features in 5\.npy are NaN: make them again$"
-    with pytest.raises(InputError, match=message), unwrap_input_errors():
-        collected(image_batches(source, batch_size=4))
-    with pytest.raises(tf.errors.InvalidArgumentError), unwrap_input_errors():
-        tf.reshape(tf.zeros(3), [2])

@@ -1,13 +1,10 @@
 """Region features: values equal the files, bad files are found before training."""
 
 import json
-import threading
-import time
 
 import numpy as np
 import pytest
 
-from tfsparsecap.data import region_features
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 
@@ -236,40 +233,3 @@ def test_boxes_may_exceed_the_image_by_rounding_and_be_empty(tmp_path):
     edge = np.array([[-0.009, 0, 1.009, 1], [0.5, 0.5, 0.5, 0.5]])
     put(tmp_path, 0, edge, "cocobu_box_relative")
     np.testing.assert_array_equal(fetch(opened(tmp_path, ids), [0], 2)["boxes"][0], edge.astype(np.float32))
-
-
-def test_files_that_change_later_are_reported(tmp_path):
-    features = opened(tmp_path, make(tmp_path, [3, 3]))
-    put(tmp_path, 0, np.zeros([4, 8], np.float32))
-    (tmp_path / "cocobu_att" / "1.npy").unlink()
-    with pytest.raises(InputError, match=r"cocobu_att/0\.npy was changed since"):
-        fetch(features, np.array([0]), 4)
-    with pytest.raises(InputError, match=r"there is no .*cocobu_att/1\.npy"):
-        fetch(features, np.array([1]), 4)
-
-
-def test_too_few_regions_per_batch_raise_a_value_error(tmp_path):
-    features = opened(tmp_path, make(tmp_path, [3]))
-    with pytest.raises(ValueError, match="0 has 3 regions, more than 2"):
-        fetch(features, np.array([0]), 2)
-
-
-def test_files_are_checked_in_threads_in_order(tmp_path, monkeypatch):
-    counts = [1 + number % 5 for number in range(24)]
-    ids = make(tmp_path, counts)
-    (tmp_path / "cocobu_att" / "7.npy").write_bytes(b"damaged")
-    check, threads = RegionFeatures._check, set()
-
-    def slowly(self, index):
-        time.sleep(0.01)
-        threads.add(threading.get_ident())
-        return check(self, index)
-
-    monkeypatch.setattr(RegionFeatures, "_check", slowly)
-    monkeypatch.setattr(region_features, "_CHUNK", 2)
-    features = opened(tmp_path, ids)
-    assert len(threads) > 2
-    assert features.regions.tolist() == [0 if number == 7 else count for number, count in enumerate(counts)]
-    assert [entry.where for entry in features.skipped] == ["7"]
-    with pytest.raises(InputError, match=r"^7: "):
-        opened(tmp_path, ids, on_bad_record="fail")

@@ -73,14 +73,6 @@ def test_captions_without_words_are_not_learned(folder):
     assert [one.where[-6:] for one in data.skipped] == ["line 2", "line 3", "line 5"]
 
 
-def test_a_table_may_have_several_columns_of_captions(folder):
-    write(folder, "image,caption,caption,caption\na.png,first,second,third, with a comma\ne.png,x,,\n")
-    assert [r.captions for r in table.load(folder).records] == [
-        ("first", "second", "third, with a comma"),
-        ("x",),
-    ]
-
-
 def test_column_names_can_be_configured(folder):
     write(folder, "id,file,text,part\n1,a.png,x,train\n", "mine.csv")
     data = table.load(folder, "mine.csv", image_column="file", caption_column="text", split_column="part")
@@ -137,11 +129,6 @@ def test_rows_of_strange_files_are_listed(folder):
     data = table.load(folder)
     assert [record.captions for record in data.records] == [("fine",)]
     assert len(data.skipped) == 3 and all("is not a JSON object" in entry.why for entry in data.skipped)
-
-
-def test_half_a_surrogate_pair_in_json_is_replaced(folder):
-    write(folder, '{"image": "a.png", "caption": "dog \\ud83d"}', "captions.jsonl")
-    assert table.load(folder).records[0].captions == ("dog ?",)
 
 
 def test_a_split_belongs_to_all_rows_of_its_image(folder):
@@ -204,60 +191,6 @@ def test_a_quotation_mark_without_partner_costs_one_row(folder, stray, last):
     assert [str(entry) for entry in data.skipped] == [f"{folder}/captions.csv line 2: {QUOTES}"]
     with pytest.raises(InputError, match=r"line 2: it has a quotation mark"):
         table.load(folder, on_bad_record="fail")
-
-
-def test_captions_of_several_lines(folder):
-    write(folder, 'image,caption,split\na.png,"a dog, that\nruns, in the\n\npark",train\ne.png,last,test\n')
-    data = table.load(folder)
-    assert [record.captions for record in data.records] == [("a dog, that runs, in the park",), ("last",)]
-    assert data.skipped == []
-
-
-def test_commas_without_quotes_in_the_last_column(folder):
-    write(folder, "image,caption\na.png,a man , a dog\n")
-    assert table.load(folder).records[0].captions == ("a man , a dog",)
-
-
-def test_very_long_captions_are_read(folder):
-    write(folder, f"image,caption\na.png,{'word ' * 50_000}\n")
-    assert len(table.load(folder).records[0].captions[0].split()) == 50_000
-
-
-def test_other_files_are_rejected(folder):
-    with pytest.raises(InputError, match="no table of captions"):
-        table.load(folder)
-    with pytest.raises(InputError, match=r"no table nowhere\.csv"):
-        table.load(folder, "nowhere.csv")
-    with pytest.raises(InputError, match="no data folder"):
-        table.load(folder / "nowhere")
-    write(folder, "")
-    with pytest.raises(InputError, match=r"captions\.csv is empty: give a table"):
-        table.load(folder)
-    write(folder, "image|caption\na.png|x\n")
-    with pytest.raises(InputError, match=r"'image\|caption'"):
-        table.load(folder)
-    write(folder, "image,caption\ngone.png,x\n")
-    with pytest.raises(InputError, match=r"no row with an image.*gone\.png is missing"):
-        table.load(folder)
-    write(folder, "image,caption,split\na.png,x,train\na.png,y,test\n")
-    with pytest.raises(InputError, match=r"line 3: a\.png is in split test here and in train before"):
-        table.load(folder)
-    write(folder, "a.png,a dog\ne.png,a cat\n")
-    with pytest.raises(InputError, match=r"its first line must contain the names .*, image,caption,split$"):
-        table.load(folder)
-
-
-def test_fields_in_quotation_marks_after_spaces(folder):
-    write(folder, 'image, caption, split\na.png, "a dog, running", test\ne.png, a cat, train\n')
-    assert [(r.captions, r.split) for r in table.load(folder).records] == [
-        (("a dog, running",), "test"),
-        (("a cat",), "train"),
-    ]
-
-
-def test_another_delimiter_in_the_header_is_part_of_a_name(folder):
-    write(folder, "image;caption;notes, other\na.png;a dog, running;\n")
-    assert table.load(folder).records[0].captions == ("a dog, running",)
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
@@ -330,3 +263,53 @@ def test_labels_that_no_training_image_has_are_refused(folder):
     assert labels_of(table.load(folder))["e.png"] == ("dog", "catt", "perosn")
     write(folder, "image,caption,labels\na.png,x,a\nb c é.png,x,b\nsub/d.png,x,c\ne.png,x,d\n")
     assert len(table.load(folder).records) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "captions"),
+    [
+        ("image,caption\na.png,a man , a dog\n", [("a man , a dog",)]),
+        (
+            "image,caption,caption,caption\na.png,first,second,third, with a comma\ne.png,x,,\n",
+            [("first", "second", "third, with a comma"), ("x",)],
+        ),
+        ('image, caption\na.png, "a dog, running"\ne.png, a cat\n', [("a dog, running",), ("a cat",)]),
+        ("image;caption;notes, other\na.png;a dog, running;\n", [("a dog, running",)]),
+        (
+            'image,caption\na.png,"a dog, that\nruns, in the\n\npark"\ne.png,last\n',
+            [("a dog, that runs, in the park",), ("last",)],
+        ),
+        (f"image,caption\na.png,{'word ' * 50_000}\n", [(" ".join(["word"] * 50_000),)]),
+    ],
+    ids=["commas", "columns", "spaces", "another delimiter", "lines", "long"],
+)
+def test_captions_with_delimiters_quotation_marks_and_lines(folder, text, captions):
+    write(folder, text)
+    data = table.load(folder)
+    assert [record.captions for record in data.records] == captions and data.skipped == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no table of captions"),
+        ("", r"captions\.csv is empty: give a table"),
+        ("image|caption\na.png|x\n", r"'image\|caption'"),
+        ("image,caption\ngone.png,x\n", r"no row with an image.*gone\.png is missing"),
+        (
+            "image,caption,split\na.png,x,train\na.png,y,test\n",
+            r"line 3: a\.png is in split test here and in train before",
+        ),
+        (
+            "a.png,a dog\ne.png,a cat\n",
+            r"its first line must contain the names .*, image,caption,split$",
+        ),
+    ],
+)
+def test_other_files_are_rejected(folder, text, message):
+    if text is not None:
+        write(folder, text)
+    with pytest.raises(InputError, match=message):
+        table.load(folder)
+    with pytest.raises(InputError, match=r"no table nowhere\.csv"):
+        table.load(folder, "nowhere.csv")

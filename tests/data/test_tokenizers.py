@@ -71,16 +71,6 @@ def test_encoding_marks_start_end_and_unknown_words():
     assert ids.to_list() == [[1, 4, 5, 2], [1, 4, 3, 5, 2], [1, 2], [1, 3, 2]]
 
 
-@pytest.mark.slow
-def test_encoding_works_in_a_graph_and_in_tf_data():
-    tokenizer = WordTokenizer.from_captions(["a dog", "a cat"])
-    texts = tf.constant(["A cat", "dog and cat"])
-    expected = tokenizer.encode(texts).to_list()
-    assert tf.function(tokenizer.encode)(texts).to_list() == expected
-    dataset = tf.data.Dataset.from_tensors(texts).map(tokenizer.encode)
-    assert next(iter(dataset)).to_list() == expected
-
-
 def test_padding_shifts_targets_by_one():
     tokenizer = WordTokenizer([*SPECIAL_TOKENS, "a", "dog"])
     tokens, targets = tokenizer.encode_padded(tf.constant(["a dog", ""]), 5)
@@ -156,15 +146,6 @@ def test_other_files_are_rejected(tmp_path, content, message):
     assert str(path) in str(caught.value)
     with pytest.raises(InputError, match="nowhere"):
         WordTokenizer.load(tmp_path / "nowhere.txt")
-
-
-def test_words_of_a_word_tokenizer_are_its_tokens():
-    tokenizer = WordTokenizer([*SPECIAL_TOKENS, "a", "dog"])
-    assert tokenizer.words is tokenizer and tokenizer.join == "words"
-    special = tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id
-    assert [tokenizer.vocabulary[token] for token in special] == [*SPECIAL_TOKENS]
-    ids = tf.constant([[[4, 5, 2, 0]]])
-    assert tokenizer.to_words(ids).numpy().tolist() == ids.numpy().tolist()
 
 
 def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path):

@@ -136,9 +136,8 @@ def test_gates_are_sampled_once_per_pass_and_stripping_applies_them(captioner, i
     np.testing.assert_allclose(stripped_scores, scores, atol=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision_gives_float32_logits_close_to_full_precision(kind, inputs, policy):
-    full, mixed = made(kind), made(kind, dtype=policy)
+def test_mixed_precision_gives_float32_logits_close_to_full_precision(kind, inputs):
+    full, mixed = made(kind), made(kind, dtype="mixed_float16")
     mixed.set_weights(full.get_weights())
     assert {weight.dtype for weight in mixed.weights} == {"float32"}
     given = {**inputs, "mask": np.arange(4) < np.array([[4], [3], [1]])}

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import Gate, gates
 from tfsparsecap.layers import GatedDense
 from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.models.captioner import Captioner, loop_over_tokens, masked_cross_entropy
@@ -71,13 +70,6 @@ def test_captions_of_one_image_equal_those_of_repeated_images(captioner, rows, i
         {**{name: np.repeat(array, 2, 0) for name, array in images.items()}, "tokens": tokens}
     )
     np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-def test_gates_are_sampled_once_for_all_tokens(monkeypatch):
-    captioner, samples, mask = Counter(), [], Gate.mask
-    monkeypatch.setattr(Gate, "mask", lambda gate, *rest: samples.append(gate) or mask(gate, *rest))
-    captioner({"features": tf.ones((2, 1, 1)), "tokens": tf.ones((2, 6), tf.int32)}, training=True)
-    assert samples == gates(captioner)
 
 
 def advance(embedded, state):

@@ -11,10 +11,8 @@ from tfsparsecap.conversion.published import load_published, published_arrays, p
 from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.models import ObjectRelationTransformer
-from tfsparsecap.models.transformer import DeviationNorm, SharedAttention, box_relations
-from tfsparsecap.pruning import prune, strip_pruning
+from tfsparsecap.models.transformer import DeviationNorm, box_relations
 from tfsparsecap.sampling import Sampler
-from tfsparsecap.saved_models import load_model
 
 SMALL = {"size": 16, "hidden_size": 24, "layers": 2, "heads": 4, "max_length": 7, "feature_size": 6}
 NAMES = ("ort_tiny", "ort_tiny_share_qk", "acort_tiny_share_kv")
@@ -122,32 +120,6 @@ def test_parameter_counts_equal_the_published_ones(sizes, count):
     assert ObjectRelationTransformer(10_000, feature_size=2048, **sizes).count_params() == count
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"share_encoder_attention": "kv", "share_decoder_attention": "kv"},
-        {"share_encoder_attention": "qk", "share_decoder_attention": "qk"},
-        {"share_encoder_layers": [0, 0], "share_decoder_layers": [0, 0]},
-    ],
-)
-def test_stepping_equals_teacher_forcing(changes, inputs):
-    captioner = make(**changes)
-    expected = captioner(inputs)
-    memory = captioner.encode(inputs)
-    state = captioner.initial_state(memory)
-    for position in range(6):
-        logits, state = captioner.step(inputs["tokens"][:, position], state, memory)
-        np.testing.assert_allclose(logits, expected[:, position], atol=1e-5)
-
-
-def test_shared_layers_exist_once():
-    own, shared = make(layers=4), make(layers=4, share_encoder_layers=[0, 0, 1, 1])
-    assert len(shared.encoder_layers) == 2 and len(own.encoder_layers) == 4
-    layer = sum(int(np.prod(weight.shape)) for weight in own.encoder_layers[0].weights)
-    assert own.count_params() - shared.count_params() == 2 * layer
-
-
 def test_padded_regions_change_nothing(inputs):
     captioner = make()
     wide = {name: np.pad(inputs[name], ((0, 0), (0, 3), (0, 0))) for name in ("features", "boxes")}
@@ -165,21 +137,6 @@ def test_boxes_of_a_feature_map_are_its_cells():
     tokens = np.ones((1, 3), "int32")
     given = captioner({"features": features, "boxes": cells, "tokens": tokens})
     np.testing.assert_allclose(captioner({"features": features, "tokens": tokens}), given, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_pruned_captioner_is_stripped_saved_and_loaded(inputs, tmp_path):
-    small = make(share_decoder_attention="kv", layers=1)
-    captioner = prune(small, "supermask", sparsity=0.5, total_steps=6)
-    words = inputs["tokens"]
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    captioner.compile("adam", loss, run_eagerly=True)
-    captioner.fit(inputs, words, batch_size=1, epochs=2, verbose=0)
-    assert float(captioner.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.001)
-    captioner = strip_pruning(captioner)
-    captioner.save(tmp_path / "a.keras")
-    again = load_model(tmp_path / "a.keras", "save it again")
-    np.testing.assert_allclose(again(inputs), captioner(inputs), atol=1e-6)
 
 
 def test_box_relations_follow_the_papers_equations():
@@ -224,11 +181,6 @@ def test_missing_or_malformed_boxes_are_rejected(inputs):
         make()({"features": inputs["features"], "tokens": inputs["tokens"]})
     with pytest.raises(InputError, match="images, regions, 4"):
         make()({**inputs, "boxes": inputs["boxes"][..., :3]})
-
-
-def test_shared_projections_use_the_same_layer():
-    for share, count in ((None, 4), ("kv", 3), ("qk", 3)):
-        assert len(SharedAttention(8, 2, share).projections) == count
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import Transformer
+from tfsparsecap.models import ObjectRelationTransformer, Transformer
 from tfsparsecap.models.transformer import SharedAttention, map_positions, positions
 from tfsparsecap.pruning import prune, strip_pruning
 from tfsparsecap.saved_models import load_model
@@ -14,9 +14,9 @@ from tfsparsecap.saved_models import load_model
 SMALL = {"size": 16, "hidden_size": 24, "layers": 2, "heads": 4, "max_length": 7, "feature_size": 7}
 
 
-def make(**changes):
+def make(kind=Transformer, **changes):
     keras.utils.set_random_seed(1)
-    return Transformer(20, **{**SMALL, **changes})
+    return kind(20, **{**SMALL, **changes})
 
 
 class Grid(keras.layers.Layer):
@@ -35,23 +35,27 @@ def test_attention_equals_keras_multi_head_attention():
     np.testing.assert_allclose(found, keras_layer(x, x), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [Transformer, ObjectRelationTransformer])
 @pytest.mark.parametrize(
     "changes",
     [
         {},
         {"decoder_layers": 1, "encoder_heads": [3, 1], "encoder_hidden_size": [8, 16]},
         {"encoder_heads": 2, "share_encoder_layers": [0, 0], "share_decoder_attention": "kv"},
+        {"share_encoder_attention": "qk", "share_decoder_attention": "qk", "share_decoder_layers": [0, 0]},
     ],
 )
-def test_stepping_equals_teacher_forcing(changes, inputs):
-    captioner = make(**changes)
+def test_stepping_equals_teacher_forcing(kind, changes, inputs):
+    captioner = make(kind, **changes)
+    corners = np.sort(np.random.default_rng(4).random((3, 4, 2, 2)), axis=2)
+    inputs = {**inputs, "boxes": corners.reshape(3, 4, 4).astype("float32")}
     expected = captioner(inputs)
     memory = captioner.encode(inputs)
     state = captioner.initial_state(memory)
     for position in range(6):
         logits, state = captioner.step(inputs["tokens"][:, position], state, memory)
         np.testing.assert_allclose(logits, expected[:, position], atol=1e-5)
-    again = Transformer.from_config(captioner.get_config())
+    again = kind.from_config(captioner.get_config())
     assert [weight.shape for weight in again.weights] == [weight.shape for weight in captioner.weights]
 
 

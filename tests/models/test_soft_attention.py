@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from tfsparsecap.errors import InputError
 from tfsparsecap.models import MobileNetV1Encoder, SoftAttention
 
 from .conftest import assert_learns
@@ -49,16 +48,6 @@ def test_first_lstm_step_in_numpy(inputs, options):
     np.testing.assert_allclose(captioner(inputs)[:, 0], expected, atol=1e-5)
 
 
-def test_default_sizes_and_a_value_projection_are_the_papers():
-    captioner = SoftAttention(1000, feature_size=832, value_size=512)
-    shapes = {weight.path.partition("/")[2]: tuple(weight.shape) for weight in captioner.weights}
-    assert shapes["embedding/embeddings"] == (1000, 256)
-    assert shapes["lstm/kernel"] == (256 + 512, 4 * 512)
-    assert shapes["attention_features/kernel"] == shapes["attention_values/kernel"] == (832, 512)
-    assert shapes["attention_query/kernel"] == (512, 512)
-    assert shapes["output/kernel"] == (512, 1000)
-
-
 @pytest.mark.slow
 def test_learns_its_captions_with_keras_fit_compiled_by_xla(inputs):
     keras.utils.set_random_seed(3)
@@ -83,37 +72,3 @@ def test_special_ids_are_kept_in_the_configuration():
     again = SoftAttention.from_config(captioner.get_config())
     assert (again.start_id, again.end_id, again.pad_id) == (17, 18, 19)
     assert again.get_config() == captioner.get_config()
-
-
-def test_any_keras_model_can_be_the_encoder():
-    encoder = keras.Sequential(
-        [keras.Input((8, 8, 3)), keras.layers.Conv2D(5, 4, 4), keras.layers.Reshape((-1, 5))]
-    )
-    captioner = SoftAttention(20, encoder=encoder, **SMALL)
-    assert captioner.feature_size == 5
-    again = SoftAttention.from_config(captioner.get_config())
-    assert again.encoder.count_params() == encoder.count_params()
-    assert captioner({"image": np.zeros((2, 8, 8, 3)), "tokens": np.ones((2, 3), "int32")}).shape == (
-        2,
-        3,
-        20,
-    )
-
-
-def test_sharing_is_kept_in_the_configuration():
-    captioner = SoftAttention(20, feature_size=7, share_attention="kv", **SMALL)
-    assert SoftAttention.from_config(captioner.get_config()).share_attention == "kv"
-    with pytest.raises(InputError, match='share_attention is "qk"'):
-        SoftAttention(20, feature_size=7, share_attention="qk")
-
-
-def test_wrong_arguments_are_rejected():
-    with pytest.raises(InputError, match='no cell "rnn"'):
-        SoftAttention(20, cell="rnn", feature_size=7)
-    with pytest.raises(InputError, match="needs feature_size"):
-        SoftAttention(20)
-    with pytest.raises(InputError, match="give feature_size"):
-        SoftAttention(20, encoder=keras.layers.Flatten())
-    captioner = SoftAttention(20, feature_size=7, **SMALL)
-    with pytest.raises(InputError, match='without an encoder takes "features"'):
-        captioner.encode({"image": np.zeros((1, 8, 8, 3))})

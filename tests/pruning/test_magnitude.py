@@ -54,31 +54,6 @@ def test_blocks_are_ranked_by_their_mean_magnitude(model):
         np.testing.assert_array_equal(own, np.where(np.repeat(mean > limit, 16, axis=0), weight, 0))
 
 
-def test_remaining_weights_train_and_removed_ones_stay_zero(model):
-    pruned = prune(model, Magnitude(0.8))
-    closed = [np.asarray(layer.kernel) == 0 for layer in pruned.layers]
-    pruned.compile("adam", "mse")
-    random = np.random.default_rng(0)
-    before = [np.asarray(gate.logits) for gate in pruned.pruning.gates]
-    history = pruned.fit(random.normal(size=(64, 64)), random.normal(size=(64, 5)), epochs=3, verbose=0)
-    assert history.history["loss"][-1] < history.history["loss"][0]
-    assert history.history["sparsity"] == pytest.approx([0.8] * 3, abs=1e-3)
-    for gate, logits in zip(pruned.pruning.gates, before, strict=True):
-        np.testing.assert_array_equal(gate.logits, logits)
-    for layer, gone in zip(strip_pruning(pruned).layers, closed, strict=True):
-        assert (np.asarray(layer.kernel)[gone] == 0).all()
-
-
-def test_training_is_dense_until_begin(model):
-    pruned = prune(model, Magnitude(0.6, total_steps=10, schedule=Schedule(begin=0.5)))
-    pruned.compile("sgd", "mse")
-    seen = []
-    for _ in range(8):
-        pruned.train_on_batch(np.ones((4, 64)), np.ones((4, 5)))
-        seen.append(float(pruned.pruning.current_sparsity()))
-    assert seen[:5] == [0.0] * 5 and seen[5:] == pytest.approx([0.6] * 3, abs=1e-3)
-
-
 def test_a_training_resumed_before_begin_gives_equal_weights(model, tmp_path):
     pruned = prune(model, Magnitude(0.6, total_steps=10, schedule=Schedule(begin=0.5)))
     pruned.compile(keras.optimizers.Adam(0.01), "mse")

@@ -5,12 +5,11 @@ import warnings
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.keras_internals import swap_averages
-from tfsparsecap.pruning import L1Pruning, L2Pruning, Relevance, prune, strip_pruning
+from tfsparsecap.pruning import L1Pruning, Relevance, prune, strip_pruning
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 8)).astype("float32")
@@ -74,11 +73,10 @@ def test_a_step_matches_equation_7():
     "optimizer",
     [
         lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
-        lambda: keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=0.1),
-        lambda: keras.optimizers.SGD(0.01, loss_scale_factor=64.0),
+        lambda: keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=0.1, loss_scale_factor=64.0),
         lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)),
     ],
-    ids=["adam", "clipped", "scaled", "scaled from outside"],
+    ids=["adam", "clipped and scaled", "scaled from outside"],
 )
 def test_any_optimizer_can_be_used_and_shrinking_uses_the_raw_gradient(optimizer):
     stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=1e-3)
@@ -116,36 +114,6 @@ def test_tokens_that_are_not_in_the_batch_shrink_as_irrelevant():
     np.testing.assert_allclose(stored(model)[0][[0, 2]], 0.9 * table[[0, 2]], rtol=1e-6)
 
 
-def test_sparse_gradients_are_summed_and_untrained_weights_do_not_shrink():
-    model = with_method(weight_decay=0.1)
-    first, second = model.pruning.weights
-    before = stored(model)
-    rows = tf.constant(RANDOM.normal(size=(3, 6)), tf.float32)
-    sparse = tf.IndexedSlices(rows, tf.constant([2, 5, 2]), tf.constant([8, 6]))
-    model.optimizer.apply([sparse], [first])
-    gradient = np.zeros((8, 6), "float32")
-    np.add.at(gradient, [2, 5, 2], rows.numpy())
-    expected = before[0] - 0.1 * np.exp(-np.abs(gradient)) * before[0] - 0.01 * gradient
-    np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(second, before[1])
-
-
-def test_weights_without_gates_never_shrink():
-    def normalised():
-        layers = [keras.layers.Dense(6, bias_initializer="ones"), keras.layers.BatchNormalization()]
-        return keras.Sequential([keras.Input((8,)), *layers, keras.layers.Dense(3, name="free")])
-
-    model = prune(normalised(), Relevance(lower_bound=0.5, metric=METRIC, weight_decay=0.5), skip="free")
-    model.compile(keras.optimizers.SGD(0.0), "mse")
-    before = [np.array(variable) for variable in model.trainable_variables]
-    model.train_on_batch(X, Y)
-    kernel, *others = zip(model.trainable_variables, before, strict=True)
-    np.testing.assert_allclose(np.abs(kernel[0]) < np.abs(kernel[1]), True)
-    assert len(others) == 5
-    for own, value in others:
-        np.testing.assert_array_equal(own, value)
-
-
 @pytest.mark.parametrize("block", [(1, 1), (2, 1)])
 def test_the_smallest_remaining_weights_are_removed(block):
     model = with_method(pruning_percentage=0.25, block_shape=block, weight_decay=0.0)
@@ -163,19 +131,6 @@ def test_the_smallest_remaining_weights_are_removed(block):
         # No more weights are removed until the next validation.
         model.train_on_batch(X, Y)
         np.testing.assert_array_equal(np.concatenate([mask.ravel() for mask in masks(model)]), kept)
-
-
-def test_closed_gates_stay_closed_when_other_weights_reach_zero():
-    model = with_method(pruning_percentage=0.1, optimizer=keras.optimizers.SGD(0.0), cls=L2Pruning)
-    validate(model, 1.0)
-    model.train_on_batch(X, Y)
-    closed = [~mask for mask in masks(model)]
-    assert sum(one.sum() for one in closed) == 7
-    for weight in model.pruning.weights:
-        weight.assign(tf.zeros_like(weight))
-    validate(model, 1.0)
-    model.train_on_batch(X, Y)
-    assert all((~now | ~before).all() for now, before in zip(masks(model), closed, strict=True))
 
 
 def test_nothing_is_removed_below_the_bound_without_a_score_or_beyond_the_sparsity():
@@ -310,8 +265,8 @@ def train_and_validate(model, scores):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cut", [2, 6])
-def test_a_resumed_training_gives_the_same_weights(tmp_path, cut):
+def test_a_resumed_training_gives_the_same_weights(tmp_path):
+    cut = 6
     scores = [0.3, 0.6, 0.7, 0.4, 0.6, 0.3, 0.3, 0.6, 0.7]
     options = {"patience": 2, "pruning_percentage": 0.3, "cls": L1Pruning, "weight_decay": 0.01}
     whole = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
@@ -357,17 +312,6 @@ def test_averages_of_weights_start_again_from_a_restored_state():
     ]
     model.fit(inputs, outputs, epochs=3, batch_size=4, verbose=0, callbacks=callbacks)
     assert len(states) == 3 and not np.allclose(states[0][0], states[1][0])
-
-
-@pytest.mark.filterwarnings("error::UserWarning")
-def test_stripping_keeps_the_last_state_if_it_met_the_bound():
-    model = with_method(pruning_percentage=0.5)
-    train_and_validate(model, [0.6, 0.6])
-    weights = [np.array(layer.kernel) for layer in model.layers]
-    strip_pruning(model)
-    assert type(model.layers[0]) is keras.layers.Dense
-    assert_equal([layer.kernel for layer in model.layers], weights)
-    assert sum(np.count_nonzero(weight) for weight in weights) == 33
 
 
 @pytest.mark.parametrize("scores", [[0.4], [None]])

@@ -54,16 +54,6 @@ def test_updates_after_a_reset_equal_those_of_a_new_optimizer(name):
         np.testing.assert_array_equal(mine, other)
 
 
-def test_averages_of_the_weights_become_the_weights():
-    own, optimizer = weights(), optimizers.SGD(0.1, use_ema=True)
-    start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
-    moved(optimizer, own, GRADIENTS[:3])
-    start.reset([(variable, tf.constant(value)) for variable, value in zip(own, START, strict=True)])
-    optimizer.finalize_variable_values(own)
-    for variable, value in zip(own, START, strict=True):
-        np.testing.assert_array_equal(variable, value)
-
-
 def test_a_reset_keeps_the_learning_rate_and_its_schedule_continues():
     own, optimizer = weights(), optimizers.SGD(0.1)
     start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
@@ -80,16 +70,6 @@ def test_a_reset_keeps_the_learning_rate_and_its_schedule_continues():
         rates.append(float(optimizer.learning_rate))
         moved(optimizer, own, [step])
     assert rates == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
-
-
-def test_a_continued_schedule_is_saved_as_the_original():
-    optimizer = optimizers.Adam(schedules.CosineDecay(0.1, 7))
-    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
-    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
-    again = optimizers.deserialize(optimizers.serialize(optimizer))
-    assert type(again._learning_rate) is schedules.CosineDecay
-    assert again._learning_rate.get_config() == schedules.CosineDecay(0.1, 7).get_config()
-    assert type(optimizer._learning_rate.schedule) is schedules.CosineDecay
 
 
 def test_a_schedule_without_get_config_is_supported():

@@ -15,8 +15,8 @@ def closed_by_sorting(scores, sizes, weights):
     return set(order[: np.searchsorted(np.cumsum(size[order]), weights, side="right")])
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.95, 0.999, 1.0])
-@pytest.mark.parametrize("size", [7, 1000, 50_000])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999, 1.0])
+@pytest.mark.parametrize("size", [7, 50_000])
 def test_selection_equals_sorting(size, share):
     scores = np.abs(np.random.default_rng(size).normal(size=size)).astype("float32") * 10.0 ** np.linspace(
         -30, 20, size, dtype="float32"

@@ -52,8 +52,8 @@ def run_steps(method, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 300, 10_000])
-@pytest.mark.parametrize(("sparsity", "block_shape"), [(0.95, (1, 1)), (0.95, (16, 1)), (0.5, (16, 1))])
+@pytest.mark.parametrize("steps", [1, 3, 300])
+@pytest.mark.parametrize(("sparsity", "block_shape"), [(0.95, (1, 1)), (0.5, (16, 1))])
 def test_ends_at_the_requested_sparsity_after_any_number_of_steps(steps, sparsity, block_shape):
     model = run_steps(Supermask(sparsity, steps, block_shape=block_shape), 40)
     assert float(model.pruning.logs()["sparsity"]) == pytest.approx(sparsity, abs=0.0016)

@@ -44,12 +44,6 @@ def test_published_weights_of_the_sparsity_loss(paper, weights):
         assert SupermaskLoss(sparsity, 100, paper=paper, sparsity_weight=7).sparsity_weight == 7
 
 
-def test_the_papers_learning_rate_is_seven_times_the_smallest_one():
-    # Soft attention in the paper: 530 000 steps and 12 M weights at a sparsity of 80% (weight 5).
-    least = SupermaskLoss(0.8, 530_000).least_learning_rate(12_000_000)
-    assert 100 / least == pytest.approx(7.0, rel=0.01)
-
-
 @pytest.mark.parametrize("start", [0.5, 2.0, 5.0])
 def test_the_smallest_rate_takes_a_gate_from_its_start_to_zero(start):
     method = SupermaskLoss(0.9, 1000, initial_logit=start, sparsity_weight=20.0, epsilon=0.1)
@@ -94,13 +88,6 @@ def test_auto_and_smallest_rates_depend_on_the_initial_logit():
 )
 def test_the_target_is_known_only_if_a_loss_or_an_exact_end_reaches_it(options, target):
     assert SupermaskLoss(0.9, 100, **options).target == target
-
-
-def test_annealing_is_half_a_cosine():
-    method = SupermaskLoss(0.9, 100)
-    steps = np.array([0, 25, 50, 100, 150])
-    expected = 1 - (1 + np.cos(np.pi * np.minimum(steps / 100, 1))) / 2
-    assert np.allclose([float(method.annealing(tf.constant(step))) for step in steps], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("clip", [None, 1e-4])
@@ -218,19 +205,6 @@ def test_gates_do_not_change_after_all_steps():
     afterwards, _ = stepped(SupermaskLoss(0.9, 10, **options), 14)
     np.testing.assert_array_equal(afterwards, at_the_end)
     assert not np.array_equal(before_the_end, at_the_end)
-
-
-def test_gates_start_at_the_initial_logit():
-    logits, _ = stepped(SupermaskLoss(0.5, 40, initial_logit=-0.25), 0)
-    np.testing.assert_array_equal(logits, np.full((6, 4), -0.25, "float32"))
-    assert float(stepped_sparsity(initial_logit=-0.25)) == 1.0
-    assert float(stepped_sparsity(initial_logit=0.25)) == 0.0
-
-
-def stepped_sparsity(**options):
-    method = SupermaskLoss(0.5, 40, **options)
-    stepped(method, 0)
-    return method.current_sparsity()
 
 
 def test_exact_false_freezes_gates_at_their_sparsity():

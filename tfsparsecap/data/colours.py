@@ -32,7 +32,8 @@ def to_srgb(image: Image.Image) -> Image.Image:
         >>> to_srgb(image) is image
         True
     """
-    profile, mode = image.info.get("icc_profile"), _colours(image)
+    profile = image.info.get("icc_profile")
+    mode = "RGB" if image.mode in ("P", "PA", "RGBA") else image.mode  # without transparency
     transform = _transform(profile, mode) if profile else None
     if transform is None:
         return image
@@ -45,17 +46,6 @@ def to_srgb(image: Image.Image) -> Image.Image:
         return converted
     except _ERRORS:
         return image
-
-
-def is_converted(image: Image.Image) -> bool:
-    """Whether `to_srgb` changes the colours of an image, whose pixels need not be decoded."""
-    profile = image.info.get("icc_profile")
-    return bool(profile) and _transform(profile, _colours(image)) is not None
-
-
-def _colours(image: Image.Image) -> str:
-    """The mode of an image's colours without transparency."""
-    return "RGB" if image.mode in ("P", "PA", "RGBA") else image.mode
 
 
 @functools.lru_cache(maxsize=16)

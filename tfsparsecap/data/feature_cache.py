@@ -17,7 +17,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from tfsparsecap.data.array_files import array_header
-from tfsparsecap.data.images import has_other_colours, read_view
+from tfsparsecap.data.images import read_view
 from tfsparsecap.data.litert_encoder import litert_encoder
 from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.errors import InputError
@@ -25,7 +25,7 @@ from tfsparsecap.files import DAMAGE, atomic_path, make_folder, remove_leftovers
 from tfsparsecap.locks import locked
 
 # Part of every key: increase it when read_image, the file format or the key changes.
-_FORMAT = 3
+_FORMAT = 4
 _MANY_IMAGES = 500
 # Bytes of an image that its key depends on: at its start, middle and end.
 _PIECE = 4096
@@ -282,8 +282,6 @@ def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int, view
     with ThreadPoolExecutor(_READERS) as threads:
         names = sorted(images)
         files = list(zip(names, threads.map(_fingerprint, map(images.get, names)), strict=True))
-        # Features of such images that were cached before their colours were converted are wrong.
-        other_colours = any(list(threads.map(has_other_colours, images.values())))
     weights = hashlib.sha256()
     for variable in encoder.weights:
         value = np.asarray(variable)
@@ -297,7 +295,6 @@ def _digest(images: dict[str, Path], encoder: keras.Layer, image_size: int, view
         "weights": weights.hexdigest(),
         "image_size": image_size,
         "images": files,
-        **({"view": view} if view else {}),
-        **({"colours": "sRGB"} if other_colours else {}),
+        "view": view,
     }
     return hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()

@@ -12,7 +12,6 @@ from tfsparsecap.data.records import (
     CaptionData,
     OnBadRecord,
     Record,
-    Skipped,
     check_folder,
     clean_caption,
     seeded_splits,
@@ -54,7 +53,6 @@ def load(
     *,
     seed: int = 0,
     on_bad_record: OnBadRecord = "skip",
-    absent_images: OnBadRecord = "fail",
 ) -> CaptionData:
     """Reads a Flickr8k or Flickr30k folder.
 
@@ -69,8 +67,6 @@ def load(
         seed: seed of the random split.
         on_bad_record: what to do with lines without a caption, captions of missing images and images without
             captions: `"skip"` (they are listed in `skipped`) or `"fail"`.
-        absent_images: what to do if split files list missing images, which usually means that a download is
-            incomplete or that the files belong to another data set: `"fail"` or `"skip"`.
 
     Raises:
         InputError: the folder is missing, empty or has another format; split files list missing images.
@@ -105,7 +101,7 @@ def load(
     for name, count in absent.items():
         bad.add(name, f"{captions_file.name} has {count} captions of it but the image is missing")
 
-    splits, notes = _splits(folder, images, seed, absent_images, bad)
+    splits, notes = _splits(folder, images, seed)
     records = []
     for name, split in splits.items():
         if captions[name]:
@@ -168,9 +164,7 @@ def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords)
             bad.add(f"{path} line {number}", "it has no image name and caption")
 
 
-def _splits(
-    folder: Path, images: dict[str, Path], seed: int, absent_images: OnBadRecord, bad: BadRecords
-) -> tuple[dict[str, str], list[str]]:
+def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str, str], list[str]]:
     found = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
     files = {split: path for split, path in found.items() if path is not None}
     if not files:
@@ -187,19 +181,17 @@ def _splits(
         names = [name.strip() for name in unicodedata.normalize("NFC", read_text(path)).split("\n")]
         names = [name if name in images or Path(name).suffix else f"{name}.jpg" for name in names if name]
         absent = [name for name in names if name not in images]
-        if absent and absent_images == "fail":
+        if absent:
             raise InputError(
                 f"{path} lists {len(absent)} images that are not in {folder} ({shown(absent)}): "
-                "complete the download, or set data.absent_images=skip to train without them"
+                "complete the download, or remove these names to train without them"
             )
-        bad.skipped.extend(Skipped(name, f"{path.name} lists it but the image is missing") for name in absent)
         for name in names:
             if splits.get(name, split) != split:
                 raise InputError(
                     f"{name} is in the {splits[name]} and in the {split} split of {folder}: put it into one"
                 )
-            if name in images:
-                splits[name] = split
+            splits[name] = split
     rest = [name for name in images if name not in splits]
     notes = [f"{len(rest)} images are in no split file and are not used ({shown(rest)})"] if rest else []
     return splits, notes

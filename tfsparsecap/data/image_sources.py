@@ -8,11 +8,10 @@ from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from tfsparsecap.data.feature_cache import FeatureCache
 from tfsparsecap.data.images import read_image
-from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped
+from tfsparsecap.data.records import BadRecords, OnBadRecord, Record, Skipped, counted
 from tfsparsecap.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 
@@ -80,18 +79,8 @@ class ImageFileSource:
         fits = len(records) * int(np.prod(shape)) <= MEMORY_LIMIT
         self._kept = np.zeros((len(records), *shape), np.uint8) if fits else None
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            results = threads.map(self._try, range(len(records)))
-            # The progress bar appears after three seconds.
-            results = tqdm(
-                results,
-                total=len(records),
-                desc="reading",
-                unit="image",
-                delay=3,
-                leave=False,
-                disable=not progress,
-            )
-            for index, (record, error) in enumerate(zip(records, results, strict=True)):
+            errors = counted(threads.map(self._try, range(len(records))), len(records), "reading", progress)
+            for index, (record, error) in enumerate(zip(records, errors, strict=True)):
                 self.usable[index] = error is None
                 if error is not None:
                     bad.add(record.image_id, error)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image
 
-from tfsparsecap.data.colours import is_converted, to_srgb
+from tfsparsecap.data.colours import to_srgb
 from tfsparsecap.errors import InputError
 from tfsparsecap.files import DAMAGE, check_input_file
 
@@ -126,23 +126,9 @@ def read_view(path: str | os.PathLike, size: int, view: int, name: str) -> np.nd
     return np.asarray(crop)[:, :: random.choice([1, -1])]
 
 
-def has_other_colours(path: str | os.PathLike) -> bool:
-    """Whether the colours of an image file are converted to sRGB; False if it cannot be read."""
-    try:
-        check_input_file(path)
-        with _open(path) as image:
-            return is_converted(image)
-    except (AttributeError, ArithmeticError, *DAMAGE, Image.DecompressionBombError):
-        return False
-
-
-def _open(path: str | os.PathLike) -> Image.Image:
-    Image.init()
-    return Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN])
-
-
 def _read(path: str | os.PathLike, size: int) -> np.ndarray:
-    with _open(path) as image:
+    Image.init()
+    with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
         image.draft(None, (2 * size, 2 * size))
         # Several threads read images, and a small file may decode to gigabytes.
         with _ONE_LARGE_IMAGE if image.width * image.height > _LARGE else contextlib.nullcontext():

@@ -5,7 +5,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+from tqdm import tqdm
 
 from tfsparsecap.errors import InputError, short_line, unknown_name
 
@@ -32,6 +34,7 @@ OTHER_IMAGE_SUFFIXES = frozenset((".heic", ".heif", ".jxl", ".svg", ".psd", ".dn
 FRACTIONS = (0.90, 0.05, 0.05)
 
 OnBadRecord = Literal["skip", "fail"]
+T = TypeVar("T")
 
 # Maximum number of characters of a name in a message.
 _LONGEST_NAME = 200
@@ -199,6 +202,11 @@ def seeded_splits(
     shares = "/".join(f"{100 * share:g}" for share in fractions)
     note = f"{source} has no splits: {len(ids)} images were split {shares} at random with seed {seed}"
     return dict(zip(ids, names, strict=True)), note
+
+
+def counted(results: Iterable[T], total: int, what: str, shown: bool) -> Iterable[T]:
+    """The results for images, one after the other, with a progress bar that appears after three seconds."""
+    return tqdm(results, total=total, desc=what, unit="image", delay=3, leave=False, disable=not shown)
 
 
 def check_folder(folder: Path, expected: str) -> None:

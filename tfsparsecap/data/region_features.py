@@ -2,15 +2,14 @@
 
 import contextlib
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from tfsparsecap.data.array_files import ENDINGS, ArrayFile, open_array
-from tfsparsecap.data.records import IMAGE_SUFFIXES, BadRecords, OnBadRecord
+from tfsparsecap.data.records import IMAGE_SUFFIXES, BadRecords, OnBadRecord, counted
 from tfsparsecap.errors import InputError
 
 #: How far boxes may exceed the image, as a fraction of its side, because detectors round to pixels.
@@ -18,8 +17,6 @@ BOX_TOLERANCE = 0.01
 
 # More threads help with slow disks only, because reading headers is mostly Python code.
 _THREADS = 4
-# Images per task of a thread.
-_CHUNK = 256
 
 
 class RegionFeatures:
@@ -94,19 +91,9 @@ class RegionFeatures:
         self.feature_size = feature_size or self._first_width()
         bad = BadRecords(on_bad_record)
         self.regions = np.zeros(len(self.image_ids), np.int32)
-        # The progress bar is shown after three seconds.
-        with contextlib.closing(self._check_all()) as checks:
-            total = len(self.image_ids)
-            bar = tqdm(
-                checks,
-                total=total,
-                desc="indexing",
-                unit="image",
-                delay=3,
-                leave=False,
-                disable=not progress,
-            )
-            for index, result in enumerate(bar):
+        with ThreadPoolExecutor(_THREADS) as threads:
+            checks = threads.map(self._try, range(len(self.image_ids)))
+            for index, result in enumerate(counted(checks, len(self.image_ids), "indexing", progress)):
                 if isinstance(result, int):
                     self.regions[index] = result
                 else:
@@ -170,24 +157,12 @@ class RegionFeatures:
                 return width
         return None
 
-    def _check_all(self) -> Generator[int | str, None, None]:
-        """For each image its number of regions, or the reason why it cannot be used."""
-        starts = range(0, len(self.image_ids), _CHUNK)
-        threads = ThreadPoolExecutor(_THREADS)
+    def _try(self, index: int) -> int | str:
+        """The number of regions of an image, or the reason why it cannot be used."""
         try:
-            for results in threads.map(self._check_chunk, starts):
-                yield from results
-        finally:
-            threads.shutdown(cancel_futures=True)
-
-    def _check_chunk(self, start: int) -> list[int | str]:
-        results: list[int | str] = []
-        for index in range(start, min(start + _CHUNK, len(self.image_ids))):
-            try:
-                results.append(self._check(index))
-            except InputError as error:
-                results.append(str(error))
-        return results
+            return self._check(index)
+        except InputError as error:
+            return str(error)
 
     def _check(self, index: int) -> int:
         rows, width = self._att.shape(index)

@@ -112,53 +112,45 @@ class Feedback(keras.callbacks.Callback):
             warnings.warn(f"judging by the first epochs, {error}", stacklevel=2)
 
 
-def with_feedback(model: keras.Model, given: Mapping[str, Any]) -> Any:
-    """Returns the callbacks for `fit`: the given ones, a `Feedback`, and Keras's saving callbacks.
+def with_callbacks(model: keras.Model, given: Mapping[str, Any], *added: keras.callbacks.Callback) -> Any:
+    """Returns the callbacks for `fit`: the given ones, others, a `Feedback`, and Keras's saving callbacks.
 
     If all logs come from the model itself, the method's metric is checked first: one batch is evaluated to
     get the names. They are not known in advance if custom callbacks add logs, or if the data can be read only
     once; `Feedback` then checks later.
 
     Args:
-        model: a pruned model, whose method is `ValidationDriven`.
+        model: a pruned model.
         given: arguments of `fit` by name.
+        added: callbacks to add, unless there is one of the same class. A `Feedback` is added for methods that
+            are `ValidationDriven`.
 
     Returns:
-        A list, or the given `CallbackList` with `Feedback` added, in the new order.
+        A list, or the given `CallbackList`, in the new order.
 
     Raises:
         InputError: the logs will not contain the method's metric.
     """
-    callbacks = given.get("callbacks")
-    own = list(_flat(callbacks))
-    if any(isinstance(callback, Feedback) and callback.method is model.pruning for callback in own):
-        return callbacks
-    names = None
-    if not any(_may_add_logs(callback) for callback in own):
-        names = names_of_logs(model, given)
-    if names is not None:
-        model.pruning.check_metric(names)
-    feedback = Feedback(model.pruning, check_later=names is None)
-    saving = [callback for callback in own if isinstance(callback, _SAVING)]
-    order = [*(callback for callback in own if not isinstance(callback, _SAVING)), feedback, *saving]
+    callbacks, method = given.get("callbacks"), model.pruning
+    own = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
+    own = keras.tree.flatten(own) if own else []
+    added = tuple(one for one in added if type(one) not in map(type, own))
+    if isinstance(method, ValidationDriven) and not any(
+        isinstance(callback, Feedback) and callback.method is method for callback in own
+    ):
+        names = None if any(map(_may_add_logs, own)) else names_of_logs(model, given)
+        if names is not None:
+            method.check_metric(names)
+        added = (*added, Feedback(method, check_later=names is None))
+    first = [callback for callback in own if not isinstance(callback, _SAVING)]
+    order = [*first, *added, *(callback for callback in own if isinstance(callback, _SAVING))]
     if not isinstance(callbacks, keras.callbacks.CallbackList):
         return order
     callbacks.callbacks[:] = order
-    feedback.set_model(model)
-    feedback.set_params(callbacks.params)
+    for callback in added:
+        callback.set_model(model)
+        callback.set_params(callbacks.params)
     return callbacks
-
-
-def with_callback(callbacks: Any, added: keras.callbacks.Callback) -> Any:
-    """Returns what `fit` takes as its callbacks, with another one at the end; a given list gets it once."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        if any(type(callback) is type(added) for callback in callbacks.callbacks):
-            return callbacks
-        callbacks.callbacks.append(added)
-        added.set_model(callbacks.model)
-        added.set_params(callbacks.params)
-        return callbacks
-    return [*_flat(callbacks), added]
 
 
 def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | None:
@@ -195,9 +187,3 @@ def _may_add_logs(callback: keras.callbacks.Callback) -> bool:
     """Whether a callback may add to the logs: it is custom, or calls custom functions."""
     of_keras = type(callback).__module__.split(".")[0] == "keras"
     return not of_keras or isinstance(callback, keras.callbacks.LambdaCallback)
-
-
-def _flat(callbacks: Any) -> list[keras.callbacks.Callback]:
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks.callbacks
-    return keras.tree.flatten(callbacks) if callbacks else []

@@ -1,7 +1,6 @@
 """prune and strip_pruning: add gates to any Keras model, and remove them."""
 
 import contextlib
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,8 +23,6 @@ from tfsparsecap.pruning.pruned_model import (
     make_stock,
     new_optimizer,
 )
-
-_LOG = logging.getLogger(__name__)
 
 #: `prune` warns of matrices without gates from this number of weights and this share of the model's on.
 WARNED_SIZE, WARNED_SHARE = 1024, 0.01
@@ -72,8 +69,8 @@ def prune(
 
     Returns:
         `model`. Its new attribute `model.pruning` is the method; `model.pruning.ungated_layers` lists the
-        layers with weights but without gates (path -> reason; also logged at level INFO). A warning names
-        large matrices that stay dense because their layers cannot be pruned.
+        layers with weights but without gates (path -> reason), and `model.pruning.describe()` all. A warning
+        names large matrices that stay dense because their layers cannot be pruned.
 
     Raises:
         InputError: the model is not built, is already pruned, or has nothing to prune; the method cannot
@@ -124,13 +121,6 @@ def prune(
             " prune them, or name the layers in skip"
         )
     warn_of_emptied(model.name, method)
-    _LOG.info(
-        "%s: %d weights in %d layers have gates; without gates: %s",
-        model.name,
-        method.gated_size,
-        len(gated_layers(model)),
-        _listed(ungated_layers) if ungated_layers else "none",
-    )
     return model
 
 

@@ -13,7 +13,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
 from tfsparsecap.pruning.emptied import WatchEmptied
-from tfsparsecap.pruning.feedback import ValidationDriven, with_callback, with_feedback
+from tfsparsecap.pruning.feedback import with_callbacks
 from tfsparsecap.pruning.method import PruningMethod
 
 #: Attributes of a model with functions that Keras traced.
@@ -103,10 +103,8 @@ class PrunedModel(_MixedModel):
         if "callbacks" not in signature.parameters:  # a class that passes *args and **kwargs to Keras
             signature = inspect.signature(functools.partial(keras.Model.fit, self))
         given = signature.bind(*args, **kwargs)
-        if isinstance(self.pruning, ValidationDriven):
-            given.arguments["callbacks"] = with_feedback(self, given.arguments)
         watch = WatchEmptied(self.name, self.pruning)
-        given.arguments["callbacks"] = with_callback(given.arguments.get("callbacks"), watch)
+        given.arguments["callbacks"] = with_callbacks(self, given.arguments, watch)
         return super().fit(*given.args, **given.kwargs)
 
     def train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -11,17 +11,12 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.models import ApplicationsEncoder
 
 applications = keras.applications
-#: Networks of most families, with the function that prepares their images: each kind of preparation.
+#: Networks with each kind of preparation of images, and the function that prepares them.
 FAMILIES = {
     "ResNet50": applications.resnet.preprocess_input,
     "DenseNet121": applications.densenet.preprocess_input,
     "EfficientNetB0": applications.efficientnet.preprocess_input,
-    "EfficientNetV2B0": applications.efficientnet_v2.preprocess_input,
     "MobileNetV2": applications.mobilenet_v2.preprocess_input,
-    "MobileNetV3Small": applications.mobilenet_v3.preprocess_input,
-    "Xception": applications.xception.preprocess_input,
-    "VGG16": applications.vgg16.preprocess_input,
-    "ConvNeXtTiny": applications.convnext.preprocess_input,
 }
 SIZE = 96
 

@@ -87,21 +87,21 @@ def truncated(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "reason"),
+    ("name", "change"),
     [
-        ("model.weights.h5", truncated, r"model\.weights\.h5 is damaged: .*truncated"),
-        ("model.weights.h5", Path.unlink, r"it has no model\.weights\.h5"),
-        ("config.json", truncated, r"config\.json is damaged: .*is not JSON"),
-        ("config.json", Path.unlink, r"it has no config\.json"),
-        ("config.json", lambda path: path.write_text("{}"), "Unrecognized format for config.json"),
-        ("image_converter.json", Path.unlink, r"image_converter\.json. doesn't exist"),
+        ("model.weights.h5", truncated),
+        ("model.weights.h5", Path.unlink),
+        ("config.json", truncated),
+        ("config.json", Path.unlink),
+        ("config.json", lambda path: path.write_text("{}")),
+        ("image_converter.json", Path.unlink),
     ],
 )
-def test_damaged_folders_of_presets_are_to_be_copied_again(name, change, reason, preset, tmp_path):
+def test_damaged_folders_of_presets_are_to_be_copied_again(name, change, preset, tmp_path):
     copy = shutil.copytree(preset, tmp_path / "preset")
     change(copy / name)
     remedy = "copy or download the folder again, or give that of an image backbone"
-    with pytest.raises(InputError, match=rf"in the folder {copy} cannot .*\(.*{reason}.*\): {remedy}$"):
+    with pytest.raises(InputError, match=rf"preset {copy} cannot be loaded .*\(.+\): {remedy}$"):
         KerasHubEncoder(str(copy), image_size=SIZE)
 
 

@@ -1,5 +1,6 @@
 """TinyViT-5M against ONNX Runtime and NumPy, and its files of weights."""
 
+import json
 import re
 
 import keras
@@ -14,63 +15,22 @@ from tfsparsecap.model_summary.figures import ALL
 from tfsparsecap.model_summary.model_summary import summary
 from tfsparsecap.models import TinyViTEncoder
 from tfsparsecap.models.encoders import published_weights
-from tfsparsecap.models.encoders.tiny_vit import tiny_vit_5m
+from tfsparsecap.models.encoders.published_weights import load_weights
+from tfsparsecap.models.encoders.tiny_vit import _timm_names, tiny_vit_5m
 from tfsparsecap.models.encoders.window_attention import WindowAttention
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ...weight_files.torch_files import write_state_dict
+from .timm_features import FILE, fill
 
 SIZE = 64
 
 
 @pytest.fixture(scope="module")
 def arrays():
-    """Random weights under timm's names, with a classifier."""
-    rng = np.random.default_rng(3)
-    random = lambda *shape: rng.normal(0, 0.3 / np.sqrt(np.prod(shape[1:])), shape).astype("float32")  # noqa: E731
-    found = {"head.fc.weight": random(10, 320), "head.norm.bias": random(320)}
-
-    def convolution(name, outputs, inputs, size):
-        found[f"{name}.conv.weight"] = random(outputs, inputs, size, size) * 5
-        found[f"{name}.bn.weight"] = rng.uniform(0.5, 1.5, outputs).astype("float32")
-        found[f"{name}.bn.bias"] = random(outputs)
-        found[f"{name}.bn.running_mean"] = random(outputs)
-        found[f"{name}.bn.running_var"] = rng.uniform(0.5, 1.5, outputs).astype("float32")
-        found[f"{name}.bn.num_batches_tracked"] = np.array(7)
-
-    def vectors(name, size):
-        found[f"{name}.weight"], found[f"{name}.bias"] = 1 + random(size), random(size)
-
-    def dense(name, outputs, inputs):
-        found[f"{name}.weight"], found[f"{name}.bias"] = random(outputs, inputs) * 3, random(outputs)
-
-    convolution("patch_embed.conv1", 32, 3, 3)
-    convolution("patch_embed.conv2", 64, 32, 3)
-    for block in range(2):
-        name = f"stages.0.blocks.{block}"
-        convolution(f"{name}.conv1", 256, 64, 1)
-        convolution(f"{name}.conv2", 256, 1, 3)
-        convolution(f"{name}.conv3", 64, 256, 1)
-    before = 64
-    for stage, (width, blocks, heads, window) in enumerate(
-        [(128, 2, 4, 7), (160, 6, 5, 14), (320, 2, 10, 7)], 1
-    ):
-        name = f"stages.{stage}.downsample"
-        convolution(f"{name}.conv1", width, before, 1)
-        convolution(f"{name}.conv2", width, 1, 3)
-        convolution(f"{name}.conv3", width, width, 1)
-        for block in range(blocks):
-            name = f"stages.{stage}.blocks.{block}"
-            found[f"{name}.attn.attention_biases"] = random(heads, window**2)
-            vectors(f"{name}.attn.norm", width)
-            dense(f"{name}.attn.qkv", 3 * width, width)
-            dense(f"{name}.attn.proj", width, width)
-            convolution(f"{name}.local_conv", width, 1, 3)
-            vectors(f"{name}.mlp.norm", width)
-            dense(f"{name}.mlp.fc1", 4 * width, width)
-            dense(f"{name}.mlp.fc2", width, 4 * width)
-        before = width
-    return found
+    """Random weights under timm's names."""
+    with np.load(FILE) as file:
+        return fill(json.loads(str(file["tiny_vit_5m.shapes"])))
 
 
 @pytest.fixture(scope="module")
@@ -205,37 +165,36 @@ def test_every_convolution_and_dense_layer_is_gated(encoder, images):
 def test_the_network_can_be_cut_at_a_block(images):
     encoder = TinyViTEncoder("stages.0.blocks.1", image_size=SIZE, weights=None)
     assert encoder(images).shape == (2, 256, 64)
-    with pytest.raises(InputError, match=r"did you mean .*stages\.2\.blocks\.5"):
-        TinyViTEncoder("stages_2_blocks_5", image_size=SIZE, weights=None)
 
 
-@pytest.mark.slow
-def test_unsuitable_weights_are_rejected(arrays, tmp_path):
-    def load(name="a.safetensors", **changes):
-        changed = {key: value for key, value in {**arrays, **changes}.items() if value is not None}
+KEY = "stages.3.blocks.1.mlp.fc2.weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("a.safetensors", {KEY: None}, rf"a\.safetensors has no {re.escape(KEY)}: it contains another"),
+        ("a.safetensors", {"stages.4.x": np.ones(3)}, r"has stages\.4\.x, but TinyViT-5M has no such layer"),
+        (
+            "a.safetensors",
+            {KEY: np.ones((5, 6))},
+            r"fc2\.weight in .* has the shape \(6, 5\), but TinyViT-5M needs",
+        ),
+        ("a.safetensors", {KEY: np.full((320, 1280), np.nan)}, "NaN, infinity or a negative variance"),
+        ("a.bin", {}, r"give one that ends in \.safetensors"),
+        ("absent.pth", None, "there is no weight file"),
+        ("", None, "are a folder: give a file in it"),
+        ("/dev/zero", None, "it is a device or a pipe"),
+    ],
+)
+def test_unsuitable_weights_are_rejected(encoder, arrays, tmp_path, name, change, message):
+    if change is not None:
+        changed = {key: value for key, value in {**arrays, **change}.items() if value is not None}
         save_file(changed, tmp_path / name)
-        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / name))
-
-    key = "stages.3.blocks.1.mlp.fc2.weight"
-    with pytest.raises(InputError, match=rf"a\.safetensors has no {re.escape(key)}: it contains another"):
-        load(**{key: None})
-    with pytest.raises(InputError, match=r"has stages\.4\.x, but TinyViT-5M has no such layer"):
-        load(**{"stages.4.x": np.ones(3, "float32")})
-    with pytest.raises(InputError, match=r"fc2\.weight in .* has the shape \(6, 5\), but TinyViT-5M needs"):
-        load(**{key: np.ones((5, 6), "float32")})
-    with pytest.raises(InputError, match="NaN, infinity or a negative variance"):
-        load(**{key: arrays[key] * np.nan})
-    with pytest.raises(InputError, match="there is no weight file"):
-        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "absent.pth"))
-    with pytest.raises(InputError, match="are a folder: give a file in it"):
-        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path))
+    with pytest.raises(InputError, match=message):
+        load_weights(encoder.backbone, tmp_path / name, "TinyViT-5M", _timm_names)
     with pytest.raises(InputError, match=r"the weights https://host/a\.pth are an address: download"):
-        TinyViTEncoder(image_size=SIZE, weights="https://host/a.pth")
-    with pytest.raises(InputError, match="it is a device or a pipe"):
-        TinyViTEncoder(image_size=SIZE, weights="/dev/zero")
-    (tmp_path / "a.bin").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"give one that ends in \.safetensors"):
-        TinyViTEncoder(image_size=SIZE, weights=str(tmp_path / "a.bin"))
+        load_weights(encoder.backbone, "https://host/a.pth", "TinyViT-5M")
 
 
 def test_an_unreachable_hub_is_reported(monkeypatch):

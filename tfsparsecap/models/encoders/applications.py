@@ -25,8 +25,7 @@ class ApplicationsEncoder(Encoder):
         weights: `"imagenet"`, loaded from Keras's cache (`$KERAS_HOME/models`) or downloaded, the path of
             `.weights.h5` or `.keras` with the weights of the network without its classifier, or None for
             random weights. A saved encoder contains its weights.
-        trainable: whether training changes the weights.
-        batch_norm_momentum: of the moving averages of batch normalisation.
+        kwargs: `trainable`, `batch_norm_momentum` and `frozen_until`, see `Encoder`.
 
     Raises:
         InputError: an unknown network or layer, an invalid size, or the weights are not available.
@@ -46,21 +45,13 @@ class ApplicationsEncoder(Encoder):
         layer: str | None = None,
         image_size: int = 224,
         weights: str | None = "imagenet",
-        trainable: bool = False,
-        batch_norm_momentum: float = 0.99,
         **kwargs: Any,
     ) -> None:
         functions = dict(inspect.getmembers(keras.applications, inspect.isfunction))
         if network not in functions:
             raise unknown_name("network in keras.applications", network, functions)
         self.network_name = network
-        super().__init__(
-            layer=layer,
-            image_size=image_size,
-            trainable=trainable,
-            batch_norm_momentum=batch_norm_momentum,
-            **kwargs,
-        )
+        super().__init__(layer=layer, image_size=image_size, **kwargs)
         self.network = network
         published = "imagenet" if weights == "imagenet" else None
         model = _create(network, image_size, published, self.dtype_policy)
@@ -89,9 +80,7 @@ class MobileNetV1Encoder(Encoder):
         image_size: height and width S of the images in pixels, at least 32.
         weights: `"imagenet"`, loaded from Keras's cache (`$KERAS_HOME/models`) or downloaded, or None for
             random weights. A saved encoder contains its weights.
-        trainable: whether training changes the weights.
-        batch_norm_momentum: of the moving averages of batch normalisation. Keras's 0.99 suits fine-tuning; a
-            run of a few hundred steps from scratch needs less, such as 0.9.
+        kwargs: `trainable`, `batch_norm_momentum` and `frozen_until`, see `Encoder`.
 
     Raises:
         InputError: an invalid size or width, an unknown layer, or the weights are not available.
@@ -113,17 +102,9 @@ class MobileNetV1Encoder(Encoder):
         layer: str | None = "conv_pw_13_relu",
         image_size: int = 224,
         weights: str | None = "imagenet",
-        trainable: bool = False,
-        batch_norm_momentum: float = 0.99,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            layer=layer,
-            image_size=image_size,
-            trainable=trainable,
-            batch_norm_momentum=batch_norm_momentum,
-            **kwargs,
-        )
+        super().__init__(layer=layer, image_size=image_size, **kwargs)
         if not width > 0:
             raise InputError(f"width is {width}: the width of a MobileNet must be above 0")
         if weights not in ("imagenet", None):

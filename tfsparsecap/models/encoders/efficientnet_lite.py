@@ -115,8 +115,7 @@ class EfficientNetLiteEncoder(Encoder):
             otherwise timm's, downloaded from the Hugging Face Hub or read from its cache), the path of a file
             (`.safetensors` or `.pth` with the names of timm or of that package, or `.weights.h5` of
             `backbone.save_weights`), or None for random weights. A saved encoder contains its weights.
-        trainable: whether training changes the weights.
-        batch_norm_momentum: of the moving averages of batch normalisation.
+        kwargs: `trainable`, `batch_norm_momentum` and `frozen_until`, see `Encoder`.
 
     Raises:
         InputError: an invalid variant or size, an unknown layer, or the weights are not available or of
@@ -139,20 +138,12 @@ class EfficientNetLiteEncoder(Encoder):
         layer: str | None = None,
         image_size: int | None = None,
         weights: str | None = "imagenet",
-        trainable: bool = False,
-        batch_norm_momentum: float = 0.99,
         **kwargs: Any,
     ) -> None:
         if variant not in range(len(_VARIANTS)):
             raise InputError(f"there is no EfficientNet-Lite{variant}: choose a variant from 0 to 3")
         self.network_name = f"EfficientNet-Lite{variant}"
-        super().__init__(
-            layer=layer,
-            image_size=image_size or _VARIANTS[variant][2],
-            trainable=trainable,
-            batch_norm_momentum=batch_norm_momentum,
-            **kwargs,
-        )
+        super().__init__(layer=layer, image_size=image_size or _VARIANTS[variant][2], **kwargs)
         self.variant = variant
         network = efficientnet_lite(variant, self.image_size, dtype=self.dtype_policy)
         if weights is not None:

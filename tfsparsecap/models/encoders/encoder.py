@@ -27,7 +27,8 @@ class Encoder(keras.layers.Layer):
         layer: name of the layer whose output is the feature map; None for the last one.
         image_size: height and width S of the images in pixels, at least 32.
         trainable: whether training changes the weights.
-        batch_norm_momentum: of the moving averages of batch normalisation.
+        batch_norm_momentum: of the moving averages of batch normalisation; None takes the network's usual
+            one. A run of a few hundred steps from scratch needs less, such as 0.9.
         frozen_until: name of a layer: it and those before it stay frozen, whatever `trainable` is. All
             later layers must depend on earlier ones through its output only. None freezes no layer.
 
@@ -53,14 +54,16 @@ class Encoder(keras.layers.Layer):
 
     #: Name of the network, and the layer to suggest, in messages.
     network_name, usual_layer = "the network", ""
+    #: Default of `batch_norm_momentum`; Keras's 0.99 suits fine-tuning.
+    usual_momentum = 0.99
 
     def __init__(
         self,
         *,
         layer: str | None,
         image_size: int,
-        trainable: bool,
-        batch_norm_momentum: float,
+        trainable: bool = False,
+        batch_norm_momentum: float | None = None,
         frozen_until: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -70,7 +73,8 @@ class Encoder(keras.layers.Layer):
                 f"image_size is {image_size}: {self.network_name} needs images of at least 32 pixels a side"
             )
         self.layer, self.image_size = layer, image_size
-        self.batch_norm_momentum, self.frozen_until = batch_norm_momentum, frozen_until
+        momentum = self.usual_momentum if batch_norm_momentum is None else batch_norm_momentum
+        self.batch_norm_momentum, self.frozen_until = momentum, frozen_until
         self._split: Callable[[], Split]
         self._replaced = False
 

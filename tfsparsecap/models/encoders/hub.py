@@ -4,13 +4,11 @@ import types
 from pathlib import Path
 from typing import Any
 
-import h5py
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import read_json
 from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.models.encoders.encoder import Encoder
 
@@ -33,8 +31,7 @@ class KerasHubEncoder(Encoder):
             the size that the preset was trained with.
         weights: `"imagenet"` for the weights of the preset, whatever they were trained on, or None for random
             weights. A saved encoder contains its weights.
-        trainable: whether training changes the weights.
-        batch_norm_momentum: of the moving averages of batch normalisation.
+        kwargs: `trainable`, `batch_norm_momentum` and `frozen_until`, see `Encoder`.
         architecture: serialized backbone, in the configuration of a saved encoder; replaces that of `preset`.
         scale, offset: of the preprocessing, `image * scale + offset`; with `architecture` only.
 
@@ -57,21 +54,13 @@ class KerasHubEncoder(Encoder):
         layer: str | None = None,
         image_size: int = 224,
         weights: str | None = "imagenet",
-        trainable: bool = False,
-        batch_norm_momentum: float = 0.99,
         architecture: dict | None = None,
         scale: Any = None,
         offset: Any = None,
         **kwargs: Any,
     ) -> None:
         self.network_name = f"KerasHub's {preset}"
-        super().__init__(
-            layer=layer,
-            image_size=image_size,
-            trainable=trainable,
-            batch_norm_momentum=batch_norm_momentum,
-            **kwargs,
-        )
+        super().__init__(layer=layer, image_size=image_size, **kwargs)
         if weights not in ("imagenet", None):
             raise InputError(f'weights is "{weights}": give "imagenet", or null for random ones')
         try:
@@ -92,15 +81,11 @@ class KerasHubEncoder(Encoder):
                 scale, offset = converter.scale, converter.offset
         except _PRESET_ERRORS as error:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-            if architecture is None and Path(preset).is_dir():
-                reason = _damage(Path(preset), weights is not None) or reason
-                raise InputError(
-                    f"KerasHub's preset in the folder {preset} cannot be loaded as an image backbone"
-                    f" ({reason}): copy or download the folder again, or give that of an image backbone"
-                ) from error
+            remedy = "choose one of https://keras.io/keras_hub/presets, and connect to the network once"
+            if Path(preset).is_dir():
+                remedy = "copy or download the folder again, or give that of an image backbone"
             raise InputError(
-                f"KerasHub's preset {preset} cannot be loaded as an image backbone ({reason}): choose one of"
-                " https://keras.io/keras_hub/presets, and connect to the network once"
+                f"KerasHub's preset {preset} cannot be loaded as an image backbone ({reason}): {remedy}"
             ) from error
         self._architecture = keras.saving.serialize_keras_object(backbone)
         self._scale, self._offset = (
@@ -141,24 +126,3 @@ class KerasHubEncoder(Encoder):
             "scale": lists[0],
             "offset": lists[1],
         }
-
-
-def _damage(folder: Path, with_weights: bool) -> str:
-    """Which file of a local preset is missing or damaged, which KerasHub seldom says; empty if none."""
-    names = {path.name for path in folder.iterdir()}
-    if "config.json" not in names:
-        return "it has no config.json"
-    for name in sorted(names):
-        path = folder / name
-        try:
-            if path.suffix == ".json":
-                read_json(path, "")
-            elif path.suffix == ".h5":
-                h5py.File(path).close()
-        except (InputError, OSError) as error:
-            return f"{name} is damaged: {' '.join(str(error).split())[:150]}"
-    if with_weights and not any(
-        name.endswith((".weights.h5", ".index.json", ".safetensors")) for name in names
-    ):
-        return "it has no model.weights.h5"
-    return ""

@@ -1,17 +1,15 @@
 """Inception-V1 with batch normalisation as published by TF-Slim, and its checkpoints."""
 
-import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.models.encoders.encoder import Encoder
+from tfsparsecap.models.encoders.published_weights import assign_checked
 
 #: Channels of each mixed block (GoogLeNet paper, table 1): 1x1; 1x1 and the following 3x3; 1x1 and the
 #: following 3x3 (5x5 in the paper); 1x1 after the pool.
@@ -129,9 +127,7 @@ class InceptionV1Encoder(Encoder):
         image_size: height and width S of the images in pixels, at least 32.
         weights: path of a TF-Slim checkpoint such as the published `inception_v1.ckpt`, or None for random
             weights. A saved encoder contains its weights.
-        trainable: whether training changes the weights.
-        batch_norm_momentum: of the moving averages of batch normalisation. TF-Slim's 0.9997 suits long
-            training; a run of a few hundred steps from scratch needs less, such as 0.9.
+        kwargs: `trainable`, `batch_norm_momentum` and `frozen_until`, see `Encoder`.
 
     Raises:
         InputError: an invalid size, an unknown layer, or the weights cannot be read.
@@ -146,23 +142,16 @@ class InceptionV1Encoder(Encoder):
     """
 
     network_name, usual_layer = "Inception-V1", "Mixed_4f"
+    usual_momentum = 0.9997  # TF-Slim's, for long training
 
     def __init__(
         self,
         layer: str = "Mixed_4f",
         image_size: int = 224,
         weights: str | None = None,
-        trainable: bool = False,
-        batch_norm_momentum: float = 0.9997,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            layer=layer,
-            image_size=image_size,
-            trainable=trainable,
-            batch_norm_momentum=batch_norm_momentum,
-            **kwargs,
-        )
+        super().__init__(layer=layer, image_size=image_size, **kwargs)
         if weights == "imagenet":
             raise InputError(
                 'weights is "imagenet", which Keras does not have for Inception-V1: give the path of'
@@ -197,43 +186,16 @@ def load_slim_checkpoint(network: keras.Model, path: str | Path) -> None:
         InputError: the checkpoint is missing, damaged, or from another network; the network is then
             unchanged.
     """
-    prefix, wanted = _prefix(Path(path).expanduser()), _tensors(network)
-    with _reading_errors(path):
-        reader = tf.train.load_checkpoint(prefix)
-        shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    missing = [name for name in wanted if name not in shapes]
-    if missing:
-        raise InputError(
-            f"the checkpoint {path} has no {missing[0]} ({len(missing)} of {len(wanted)} tensors are"
-            " missing): give TF-Slim's Inception-V1"
-        )
-    for name, variable in wanted.items():
-        if tuple(shapes[name]) != tuple(variable.shape) or not types[name].is_floating:
-            raise InputError(
-                f"{name} in the checkpoint {path} is {types[name].name} {list(shapes[name])}, but"
-                f" Inception-V1 has float32 {list(variable.shape)}: give TF-Slim's Inception-V1"
-            )
-    with _reading_errors(path):
-        values = {name: reader.get_tensor(name) for name in wanted}
-    for name, value in values.items():
-        if not np.all(np.isfinite(value)) or (name.endswith("variance") and np.any(value < 0)):
-            raise InputError(
-                f"{name} in the checkpoint {path} contains NaN, infinity or a negative variance: give another"
-                " checkpoint"
-            )
-    for name, variable in wanted.items():
-        variable.assign(values[name])
-
-
-@contextlib.contextmanager
-def _reading_errors(path: str | Path) -> Iterator[None]:
+    prefix, variables = _prefix(Path(path).expanduser()), _tensors(network)
     try:
-        yield
+        reader = tf.train.load_checkpoint(prefix)
+        arrays = {name: reader.get_tensor(name) for name in variables if reader.has_tensor(name)}
     # The reader raises a different exception for each kind of damage.
     except (tf.errors.OpError, ValueError, RuntimeError, LookupError, TypeError, MemoryError) as error:
         raise InputError(
             f"the checkpoint {path} cannot be read ({first_line(error)}): download and unpack it again"
         ) from error
+    assign_checked(variables, arrays, path, "TF-Slim's Inception-V1")
 
 
 def _prefix(path: Path) -> str:

@@ -91,31 +91,56 @@ def load_weights(
             f"{path} is not a weight file for {title}: give one that ends in"
             f" {', '.join((*FORMATS, *_KERAS_FORMATS))}"
         )
-    arrays = dict(rename(read_weights(path)))
-    values = {}
+    arrays, variables = dict(rename(read_weights(path))), {}
     for layer in nested_layers(network):
         for variable in own_weights(layer):
             name = _published_name(variable)
-            if name not in arrays:
-                raise InputError(f"{path} has no {name}: it contains another network than {title}")
-            values[name] = variable, _keras_layout(arrays.pop(name), layer)
-    if arrays:
+            variables[name] = variable
+            if name in arrays:
+                arrays[name] = _keras_layout(arrays[name], layer)
+    assign_checked(variables, arrays, path, title)
+
+
+def assign_checked(
+    variables: Mapping[str, keras.Variable],
+    arrays: Mapping[str, np.ndarray],
+    path: str | os.PathLike,
+    title: str,
+) -> None:
+    """Assigns the arrays of a file to variables of the same names.
+
+    Args:
+        variables: all variables of a network.
+        arrays: in Keras's layout.
+        path: the file, for messages.
+        title: the encoder, for messages.
+
+    Raises:
+        InputError: an array is missing, not needed, or of another shape, or has impossible numbers; no
+            variable is then changed.
+    """
+    missing = [name for name in variables if name not in arrays]
+    if missing:
+        raise InputError(f"{path} has no {missing[0]}: it contains another network than {title}")
+    unused = arrays.keys() - variables.keys()
+    if unused:
         raise InputError(
-            f"{path} has {min(arrays)}, but {title} has no such layer: it contains another network"
+            f"{path} has {min(unused)}, but {title} has no such layer: it contains another network"
         )
-    for name, (variable, value) in values.items():
+    for name, variable in variables.items():
+        value = arrays[name]
         if value.shape != tuple(variable.shape):
             raise InputError(
                 f"{name} in {path} has the shape {value.shape}, but {title} needs {tuple(variable.shape)}:"
                 " it contains another network"
             )
         valid = value.dtype.kind == "f" and np.isfinite(value).all()
-        if not valid or (name.endswith("running_var") and (value < 0).any()):
+        if not valid or (name.endswith(("running_var", "moving_variance")) and (value < 0).any()):
             raise InputError(
-                f"{name} in {path} contains NaN, infinity or a negative variance: give another file"
+                f"{name} in {path} contains integers, NaN, infinity or a negative variance: give another file"
             )
-    for variable, value in values.values():
-        variable.assign(value)
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
 
 
 def _published_name(variable: keras.Variable) -> str:

@@ -119,8 +119,7 @@ class TinyViTEncoder(Encoder):
             of a file (`.safetensors` or `.pth` with timm's or the authors' names, `.onnx`, or
             `.weights.h5` of `backbone.save_weights`), or None for random weights. A saved encoder contains
             its weights.
-        trainable: whether training changes the weights.
-        batch_norm_momentum: of the moving averages of batch normalisation.
+        kwargs: `trainable`, `batch_norm_momentum` and `frozen_until`, see `Encoder`.
         batch_norm: False for a network whose batch normalisation is folded into its convolutions; None
             decides by `weights`: it is folded in `.onnx` files only.
 
@@ -137,25 +136,17 @@ class TinyViTEncoder(Encoder):
         ((4, 320), TensorShape([1, 4, 320]))
     """
 
-    network_name, usual_layer = "TinyViT-5M", "stages.3.blocks.1"
+    network_name, usual_layer, usual_momentum = "TinyViT-5M", "stages.3.blocks.1", 0.9
 
     def __init__(
         self,
         layer: str | None = None,
         image_size: int = 224,
         weights: str | None = "imagenet",
-        trainable: bool = False,
-        batch_norm_momentum: float = 0.9,
         batch_norm: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            layer=layer,
-            image_size=image_size,
-            trainable=trainable,
-            batch_norm_momentum=batch_norm_momentum,
-            **kwargs,
-        )
+        super().__init__(layer=layer, image_size=image_size, **kwargs)
         if batch_norm is None:
             batch_norm = Path(weights or "").suffix != ".onnx"
         self.batch_norm = batch_norm
