@@ -4,9 +4,9 @@ A transformer with 64 tokens (pre-norm, 3 layers of 256 units, 2.4 million weigh
 one of BERT-tiny's size (2 layers of 128 units), or a bidirectional LSTM (2 x 256 units) reads the five
 captions of a photograph of MS-COCO, and predicts which of the 80 kinds of objects people have labelled in it:
 8,600 photographs for training, 1,200 for the test. The dense model is trained first; variants start from it
-and are trained for as long again, with 0.3 times the learning rate, or from random weights. F1 counts all objects of all test photographs, and each file is run on
-them. With several seeds, scores are mean and standard deviation. A transformer takes about ten minutes per
-variant and seed, the others less than half.
+and are trained for as long again, with 0.3 times the learning rate, or from random weights. F1 counts all
+objects of all test photographs, and each file is run on them. With several seeds, scores are mean and
+standard deviation. A transformer takes about ten minutes per variant and seed, the others less than half.
 
 variants:
   longer            the dense model, trained for as long again; dense int8, as the dense model itself
