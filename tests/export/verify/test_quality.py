@@ -52,7 +52,7 @@ def test_confidence_is_calibrated_on_the_captions_of_the_file(exported, validati
 
 def chosen(monkeypatch, costs, **options):
     """Runs `choose_float_layers` with layers that cost each of two images some CIDEr while they are int8."""
-    monkeypatch.setattr(quality, "ciders", lambda content, validation: content)
+    monkeypatch.setattr(quality, "ciders", lambda content, validation, *_: content)
 
     def encode(keep_float):
         layers = [SimpleNamespace(name=name, is_float=name in keep_float) for name in costs]
@@ -101,7 +101,9 @@ def test_the_activations_of_an_encoder_become_float_before_its_weights(monkeypat
         return name, [SimpleNamespace(name=name, is_float=False)] if name else []
 
     monkeypatch.setattr(
-        quality, "ciders", lambda content, validation: variants[content] + np.array([0, 0.001, 0, 0.001])
+        quality,
+        "ciders",
+        lambda content, validation, *_: variants[content] + np.array([0, 0.001, 0, 0.001]),
     )
     samples = CaptionedSamples([{}] * 4, [["a dog"], ["a cat"], ["a bus"], ["a boat"]], str)
     found = choose_float_layers(encode, "", samples)
@@ -109,7 +111,7 @@ def test_the_activations_of_an_encoder_become_float_before_its_weights(monkeypat
 
 
 def test_without_a_cider_nothing_is_captioned_and_the_reason_is_reported(monkeypatch):
-    monkeypatch.setattr(quality, "ciders", lambda content, validation: pytest.fail("it was captioned"))
+    monkeypatch.setattr(quality, "ciders", lambda content, validation, *_: pytest.fail("it was captioned"))
     one = CaptionedSamples([{}], [["a dog"]], str)
     int8_layer = SimpleNamespace(name="lstm", is_float=False)
     found = choose_float_layers(lambda kept: (b"", [int8_layer]), b"", one, keep_float=["output"])
