@@ -226,7 +226,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("kind", [*DATA, "arrays with a loss", "nothing wanted", "generator"])
+@pytest.mark.parametrize("kind", [*DATA, "nothing wanted", "generator"])
 def test_training_examples_are_the_samples(kind):
     inputs = keras.Input((8,), name="eight")
     hidden = layers.BatchNormalization()(layers.Dense(64, use_bias=False)(inputs))
@@ -238,9 +238,7 @@ def test_training_examples_are_the_samples(kind):
     )
     model.compile(keras.optimizers.SGD(0.0), "sparse_categorical_crossentropy")
     options, data = {}, (X, Y)
-    if kind == "arrays with a loss":
-        options = {"loss": "sparse_categorical_crossentropy", "criterion": "taylor"}
-    elif kind == "nothing wanted":
+    if kind == "nothing wanted":
         options = {"samples": None}
     else:
         data = (generator(),) if kind == "generator" else DATA[kind]()
@@ -256,8 +254,8 @@ def test_training_examples_are_the_samples(kind):
 def test_samples_are_spread_over_arrays_and_taken_from_the_first_batches():
     numbers = np.arange(1000)
 
-    def examples(x, y=None, size=32, share=1.0, is_fixed=False):
-        return _examples(x, y, size, share, is_fixed)
+    def examples(x, size=32, share=1.0, is_fixed=False):
+        return _examples(x, size, share, is_fixed)
 
     batches = examples(numbers, size=100)
     assert [len(batch) for (batch,) in batches] == [100, 100]
@@ -266,8 +264,8 @@ def test_samples_are_spread_over_arrays_and_taken_from_the_first_batches():
     data = tf.data.Dataset.from_tensor_slices((numbers, numbers)).batch(100)
     assert [int(x[-1]) for x, _ in examples(data)] == [99, 199, 255]
     assert [int(x[-1]) for x, _ in examples(data, is_fixed=True)] == [99, 199, 299]
-    ((inputs, targets),) = examples({"a": numbers[:5], "b": numbers[5:10]}, numbers[:5] % 2)
-    assert inputs["b"].tolist() == [5, 6, 7, 8, 9] and targets.tolist() == [0, 1, 0, 1, 0]
+    ((inputs,),) = examples({"a": numbers[:5], "b": numbers[5:10]})
+    assert inputs["b"].tolist() == [5, 6, 7, 8, 9]
     sparse = tf.sparse.from_dense(np.eye(4))
     assert examples(sparse) is None and examples(scipy.sparse.csr_matrix(np.eye(4))) is None
     assert examples(tf.data.Dataset.from_tensors((sparse, numbers[:4]))) is None

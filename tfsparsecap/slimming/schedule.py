@@ -91,8 +91,8 @@ class Slim:
     Args:
         ratio: share to remove in total.
         iterations: number T of iterations; each removes the same amount of the whole model.
-        **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, loss, latency,
-            fold. `keep` is a share of the channels before the first iteration. Without `samples`, up
+        **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, latency.
+            `keep` is a share of the channels before the first iteration. Without `samples`, up
             to 256 training examples are used: spread over arrays, or the first ones of a data set; none of
             an iterator, which can be read only once, or of sparse data. `samples=None` uses none.
 
@@ -195,20 +195,18 @@ class Slim:
 
     def _with_samples(self, graph: Graph, data: Sequence[Any], arguments: dict[str, Any]) -> Options:
         """The options, with training examples as samples if none are given."""
-        if "samples" in self._given or not self.options.takes_samples:
+        if "samples" in self._given:
             return self.options
         given = dict(zip(("x", "y", "batch_size"), data, strict=False)) | arguments
-        x, y, size = given.get("x"), given.get("y"), given.get("batch_size") or 32
-        with_targets = self.options.loss is not None
+        x, size = given.get("x"), given.get("batch_size") or 32
         # Keras validates with the last ones.
         share = 1 - (given.get("validation_split") or 0.0)
         # A model for batches of one size, such as a stateful one, takes no others.
         is_fixed = any(layer.batch_shape[0] for layer in graph.input_layers.values())
-        batches = _examples(x, y if with_targets else None, size, share, is_fixed)
+        batches = _examples(x, size, share, is_fixed)
         if batches is None:
             return self.options
-        if not with_targets:
-            batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
+        batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
         return Options(**{**self._given, "samples": batches})
 
 
@@ -225,12 +223,11 @@ def _about_examples(are_examples: bool) -> Iterator[None]:
         ) from error
 
 
-def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any] | None:
+def _examples(x: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any] | None:
     """Some batches of what `fit` gets, `_EXAMPLES` examples or fewer.
 
     Args:
         x: arrays or a data set.
-        y: targets of arrays, or None.
         batch_size: of arrays.
         share: of the arrays, from the first, to take them from.
         is_fixed: batches stay as they are, and the last, smaller ones are left out.
@@ -245,7 +242,7 @@ def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> 
     elif isinstance(x, Iterator) or (hasattr(x, "shape") and not hasattr(x, "__array__")):
         return None
     elif hasattr(x, "__array__") or isinstance(x, (list, tuple, dict)):
-        arrays = keras.tree.map_structure(np.asarray, (x,) if y is None else (x, y))
+        arrays = keras.tree.map_structure(np.asarray, (x,))
         number = int(len(keras.tree.flatten(arrays)[0]) * share)
         count = min(number, max(batch_size * is_fixed, _EXAMPLES))
         count -= count % batch_size if count > batch_size else 0
