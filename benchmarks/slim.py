@@ -1,8 +1,9 @@
 """python -m benchmarks.slim: structured pruning of many architectures.
 
 For each architecture, with random weights: removes half of the channels, and compares multiply-adds and the
-latency of LiteRT (processor time of one thread, batch 1, the files in turns). Then makes half of the channels
-constant and compares the outputs before and after their removal. One process for each architecture.
+latency of LiteRT (processor time of one thread, batch 1, the files in turns). Then makes all kernels multiply
+half of the channels by zero, and compares the outputs before and after their removal. One process for each
+architecture.
 
 examples:
   python -m benchmarks.slim ResNet50 MobileNetV2

@@ -3,7 +3,7 @@
 Compares iterative slimming with two networks of the same cost that are trained from scratch for as many
 epochs: one whose layers are all narrower by the same factor, and one with the widths that slimming chose.
 This takes hours on a small machine. Results are kept in a folder; if the command was stopped, repeat it to
-continue.
+continue: only a slimming that was interrupted begins again.
 
 examples:
   python -m benchmarks.slim_training --epochs 5
@@ -118,8 +118,7 @@ class Runs:
             schedule = sc.Slim(0.5, RECIPE["iterations"], **options)
             data, arguments = self._data()
             arguments["steps_per_epoch"] = max(1, self._steps() // RECIPE["parts"])
-            folder, epochs = path.with_suffix(""), RECIPE["parts"] * self.epochs
-            model = schedule.fit(start, data, epochs=epochs, folder=folder, **arguments)
+            model = schedule.fit(start, data, epochs=RECIPE["parts"] * self.epochs, **arguments)
         else:
             if start is None:
                 model = resnet32()

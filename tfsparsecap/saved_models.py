@@ -21,12 +21,11 @@ LOADING_ERRORS = (*DAMAGE, ImportError, AttributeError, AssertionError, Arithmet
 _NETWORK_BYTES = 1 << 31
 
 
-def load_model(path: str | os.PathLike, remedy: str, *, compiled: bool = False) -> keras.Model:
+def load_model(path: str | os.PathLike, remedy: str) -> keras.Model:
     """Loads a model from a `.keras` file; no code in the file is run, and no other file is read.
 
     Args:
         remedy: end of the messages, such as "train the run again".
-        compiled: load the optimizer, loss and metrics, too.
 
     Raises:
         InputError: the file is missing, damaged, needs much more memory than its size, or contains other
@@ -41,7 +40,7 @@ def load_model(path: str | os.PathLike, remedy: str, *, compiled: bool = False) 
     try:
         archive = check_archive(path, keras.saving.get_custom_objects())
         with limited_weights(archive.weight_bytes + _NETWORK_BYTES):
-            model = keras.saving.load_model(path, compile=compiled, safe_mode=True)
+            model = keras.saving.load_model(path, compile=False, safe_mode=True)
         if not isinstance(model, keras.Model):
             raise ValueError("it contains no model")
     except LOADING_ERRORS as error:

@@ -105,8 +105,8 @@ def slim_run(
         output: the new folder, `runs/NAME`.
         encoder_channels: share of the image encoder's channels that stays; those are removed that change the
             feature map least (`sc.slim`). They are predicted from those that stay, on 64
-            training images. If these cannot be read, those with the smallest gamma are removed, only their
-            means are kept, and a note says so.
+            training images. If these cannot be read, those with the smallest gamma are removed, nothing takes
+            over what they contribute, and a note says so.
         encoder_budget: `budget` of `sc.slim`.
         encoder_width: see `slim_transformer`.
         decoder_layers: see `slim_transformer`.

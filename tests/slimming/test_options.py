@@ -25,13 +25,8 @@ BAD = [
     ({"keep": 2}, "keep is 2"),
     ({"skip": 5}, "skip contains 5: give layers"),
     ({"skip": ["a", None]}, "skip contains None: give layers"),
-    ({"fold": "no"}, "fold is 'no': give True or False"),
     ({"latency": 3, "budget": "latency"}, "latency is 3: give a function"),
     ({"latency": len, "budget": "flops"}, 'latency= does nothing with the budget "flops"'),
-    (
-        {"samples": [np.ones((1, 4))], "criterion": "l1", "fold": False},
-        "samples= does nothing with fold=False",
-    ),
     ({"samples": "abc"}, "samples is 'abc': give a list of batches"),
     ({"samples": 5}, "samples is 5: give a list of batches"),
     ({"samples": itertools.repeat(np.ones((1, 4)))}, "samples gives more than 256 batches"),
@@ -56,8 +51,6 @@ def test_wrong_options_are_refused_by_all_functions(model, arguments, message):
         ("criterion", "l1"),
         ("keep", 0.5),
         ("samples", [np.ones((1, 4), "float32")]),
-        ("loss", "mse"),
-        ("fold", False),
     ],
 )
 def test_options_of_a_ratio_are_refused_without_one(model, name, value):
@@ -81,8 +74,7 @@ def test_generators_and_keras_data_sets_of_samples_are_read_more_than_once():
 
 def test_a_generator_of_samples_serves_taylor_and_the_predictions(model):
     batches = [(np.ones((2, 4), "float32"), np.zeros(2))]
-    arguments = {"criterion": "taylor", "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
-    small = [sc.slim(model, 0.5, samples=given, **arguments) for given in (batches, iter(batches))]
+    small = [sc.slim(model, 0.5, samples=given) for given in (batches, iter(batches))]
     for one, other in zip(small[0].weights, small[1].weights, strict=True):
         np.testing.assert_array_equal(one, other)
 

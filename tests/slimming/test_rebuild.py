@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from benchmarks.zero_channels import clear_kernels
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
@@ -46,12 +47,7 @@ def test_half_a_network_equals_the_whole_with_zeros(network, batch):
     x = batch(network, np.random.default_rng(0))
     assert slim(x).shape == network(x).shape
     assert slim.count_params() < 0.6 * network.count_params()
-    for info in analysis.infos.values():
-        for fold, labels in info.folds:
-            kernel = np.moveaxis(fold.kernel.numpy(), fold.axis, 0)
-            gone = ~alive[labels[: len(kernel)]]
-            kernel[gone] = 0
-            fold.kernel.assign(np.moveaxis(kernel, 0, fold.axis))
+    clear_kernels(analysis, ~alive)
     if not analysis.mixed.any():
         np.testing.assert_allclose(slim(x), network(x), atol=1e-5)
 

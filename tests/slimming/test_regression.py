@@ -25,6 +25,47 @@ def test_channels_that_depend_on_others_linearly_are_taken_over():
     assert error[0] < 0.05 * error[1]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: layers.Dense(8, "relu")(x),
+        lambda x: layers.Conv1D(8, 3, padding="same")(x),
+        lambda x: layers.Conv1DTranspose(8, 3, 2)(x),
+        lambda x: layers.Conv1D(8, 3, groups=2)(x),
+        lambda x: layers.SeparableConv1D(8, 3, depth_multiplier=2)(x),
+        lambda x: layers.LSTM(8)(x),
+        lambda x: layers.GRU(8)(x),
+        lambda x: layers.Bidirectional(layers.SimpleRNN(8))(x),
+        lambda x: layers.TimeDistributed(layers.Dense(8))(x),
+        lambda x: layers.MultiHeadAttention(2, 4, output_shape=8)(x, x),
+        lambda x: layers.EinsumDense("abc,cd->adb", (8, 6), bias_axes="d")(x),
+    ],
+)
+def test_each_kind_of_kernel_takes_constant_and_dependent_channels_over(make):
+    """Half of the channels are constant, and the others depend on four inputs."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((6, 4))
+    hidden = layers.BatchNormalization(name="normal")(layers.Dense(32, use_bias=False)(inputs))
+    model = keras.Model(inputs, layers.Dense(2)(make(hidden)))
+    model.get_layer("normal").set_weights([np.repeat([0.0, 1.0], 16), np.ones(32), np.zeros(32), np.ones(32)])
+    x = np.random.default_rng(0).normal(size=(64, 6, 4)).astype("float32")
+    skip = [layer.name for layer in model.layers[3:]]
+    small = [slim(model, 0.5, criterion="rtic", multiple=1, skip=skip, samples=one) for one in ([x], None)]
+    assert small[0].get_layer("normal").gamma.shape == (16,)
+    error = [np.abs(one(x) - model(x)).max() for one in small]
+    assert error[0] < 0.1 * error[1]
+
+
+def test_shared_layers_take_over_nothing():
+    keras.utils.set_random_seed(0)
+    inputs, shared = keras.Input((4,)), layers.Dense(8, name="shared")
+    parts = [shared(layers.Dense(16, name=name)(inputs)) for name in ("left", "right")]
+    model = keras.Model(inputs, layers.Concatenate()(parts))
+    small = slim(model, 0.5, samples=[np.ones((8, 4), "float32")])
+    kernels = [one.get_layer("shared").kernel.numpy() for one in (small, model)]
+    assert all((row == kernels[1]).all(1).any() for row in kernels[0])
+
+
 def test_a_network_stays_closer_to_its_outputs(networks, batch):
     model, rng = networks["residual"](), np.random.default_rng(0)
     x = batch(model, rng, 64)
@@ -75,9 +116,9 @@ def test_rows_are_drawn_evenly_from_all_batches_and_limited(monkeypatch):
     monkeypatch.setattr(regression, "ALL_ROWS", 60)
     model = keras.Sequential([keras.Input((2,)), layers.Dense(8, name="a"), layers.Dense(2)])
     analysis = Analysis(trace(model))
-    place = (analysis.graph.nodes[0].args[0].index, -1)
+    place = (analysis.graph.nodes[0].args[0].index, -1, None)
     batches = [np.full((50, 2), number, "float32") for number in range(6)]
-    (rows,) = regression._collect(analysis, {place: np.arange(2)}, batches).values()
+    (rows,) = regression.activations(analysis, {place}, batches).values()
     assert rows.shape == (60, 2)
     assert min(np.bincount(rows[:, 0].astype(int), minlength=6)) >= 3
 
@@ -123,23 +164,29 @@ def test_samples_that_are_not_the_inputs_are_refused(samples, message):
         slim(two_inputs(), 0.5, samples=samples)
 
 
-def test_activations_that_overflow_are_refused():
+def overflowing():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(16, name="wide"), layers.Dense(2)], name="net")
     model.layers[0].kernel.assign(np.full((4, 16), 3e38))
-    with pytest.raises(
-        InputError, match="wide of net returns NaN or infinity for the samples: check the pre"
-    ):
-        slim(model, 0.5, criterion="rtic", samples=[np.ones((2, 4))])
+    return model
 
 
-def test_samples_that_a_layer_refuses_are_named():
-    words = [keras.Input((3,)), layers.Embedding(5, 16, name="words"), layers.Flatten(), layers.Dense(2)]
-    with pytest.raises(
-        InputError, match=r"words of net cannot be called on the samples \(.*\): give batches"
-    ):
-        slim(keras.Sequential(words, name="net"), 0.5, criterion="rtic", samples=[np.full((2, 3), 9)])
+def words():
+    embedding = layers.Embedding(5, 16, name="words")
+    return keras.Sequential([keras.Input((3,)), embedding, layers.Flatten(), layers.Dense(2)], name="net")
 
 
-def test_empty_samples_are_refused(networks):
-    with pytest.raises(InputError, match="samples are empty: give at least one batch"):
-        slim(networks["residual"](), 0.5, samples=[])
+@pytest.mark.parametrize(
+    ("make", "samples", "message"),
+    [
+        (
+            overflowing,
+            [np.ones((2, 4))],
+            "wide of net returns NaN or infinity for the samples: check the pre",
+        ),
+        (words, [np.full((2, 3), 9)], r"words of net cannot be called on the samples \(.*\): give batches"),
+        (words, [], "samples are empty: give at least one batch"),
+    ],
+)
+def test_samples_that_a_model_cannot_compute_are_refused(make, samples, message):
+    with pytest.raises(InputError, match=message):
+        slim(make(), 0.5, criterion="rtic", samples=samples)

@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 from keras import layers
 
+from benchmarks.zero_channels import clear_kernels, randomize, zero_channels
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.cost import Costs
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
-from tfsparsecap.slimming.selection import RatioError, blocks, choose, whole_blocks
+from tfsparsecap.slimming.plan import slim
+from tfsparsecap.slimming.selection import RatioError, blocks, choose, unused
 
 
 @pytest.fixture
@@ -59,21 +61,24 @@ def test_a_measured_latency_takes_the_place_of_the_estimate(analysis):
     assert len(choice.removed) == 25 and measured[0] == 0
 
 
-def test_what_cannot_be_reached_is_refused(analysis):
-    scores = np.zeros(analysis.labels.size)
-    with pytest.raises(
-        InputError, match=r"two can lose at most 69% of its channels, not 95%: lower the ratio"
-    ):
-        choose(analysis, Costs(analysis), scores, 0.95, "channels", 8, 0.1)
-    for keep, multiple, advice in ((0.1, 8, "keep=0.1 or multiple=8$"), (0, 1, "ratio$")):
-        with pytest.raises(InputError, match=f": lower the .*{advice}"):
-            choose(analysis, Costs(analysis), scores, 0.99, "channels", multiple, keep)
-    with pytest.raises(
-        InputError, match=r"with keep=0.9, no layer can lose 8; give a smaller keep= or multiple="
-    ):
-        choose(analysis, Costs(analysis), scores, 0.5, "channels", 8, 0.9)
-    with pytest.raises(InputError, match="no layer has more than 32 that may go; give a smaller multiple="):
-        choose(analysis, Costs(analysis), scores, 0.5, "channels", 32, 0.1)
+@pytest.mark.parametrize(
+    ("ratio", "multiple", "keep", "message"),
+    [
+        (
+            0.95,
+            8,
+            0.1,
+            "two can lose at most 69% of its channels, not 95%: lower the ratio, keep=0.1 or multi",
+        ),
+        (0.99, 1, 0, "two can lose at most .*: lower the ratio$"),
+        (0.5, 8, 0.9, "with keep=0.9, no layer can lose 8; give a smaller keep= or multiple="),
+        (0.5, 32, 0.1, "no layer has more than 32 that may go; give a smaller multiple="),
+        (0.03, 8, 0.1, "two can lose 8% of its channels or none, and 3% is"),
+    ],
+)
+def test_what_cannot_be_reached_is_refused(analysis, ratio, multiple, keep, message):
+    with pytest.raises(InputError, match=message):
+        choose(analysis, Costs(analysis), np.zeros(analysis.labels.size), ratio, "channels", multiple, keep)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +101,26 @@ def test_errors_name_the_setting_that_gives_the_ratio(analysis, ratio, stays, me
         raise caught.value.of_setting("r", 0.5, stays)
 
 
-def test_a_ratio_nearer_to_nothing_is_refused(analysis):
-    with pytest.raises(InputError, match=r"two can lose 8% of its channels or none, and 3% is"):
-        choose(analysis, Costs(analysis), np.zeros(analysis.labels.size), 0.03, "channels", 8, 0.1)
-
-
 def test_unused_channels_go_in_whole_blocks(analysis):
-    unused = np.zeros(analysis.labels.size, bool)
-    unused[5:19] = unused[20:52] = True
-    removed = whole_blocks(analysis, unused, 8)
-    assert removed.tolist() == [*range(5, 17), *range(20, 44)]
+    labels = np.zeros(analysis.labels.size, bool)
+    labels[5:19] = labels[20:52] = True
+    clear_kernels(analysis, labels)
+    assert unused(analysis, 8).tolist() == [*range(5, 17), *range(20, 44)]
+
+
+#: Networks with groups that are never without effect: normalised, attended or recurrent channels.
+PARTLY = {"vision_transformer", "grouped", "recurrent", "by_hand", "windows"}
+
+
+def test_unused_channels_of_every_network_go_without_effect(networks, batch):
+    for name, make in networks.items():
+        network, rng = make(), np.random.default_rng(0)
+        randomize(network, batch(network, rng), rng)
+        chosen, exact = zero_channels(network, rng)
+        assert exact == chosen or name in PARTLY, name
+        before = network.count_params()
+        smaller, x = slim(network, None, multiple=1), batch(network, rng)
+        if exact:
+            assert smaller.count_params() < before
+        np.testing.assert_allclose(smaller(x), network(x), atol=1e-4, err_msg=name)
+        assert network.count_params() == before

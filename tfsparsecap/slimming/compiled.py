@@ -75,14 +75,9 @@ def carry_state(
     in_slots = {
         id(one) for slots in keras_internals.optimizer_slots(new).values() for one in slots if one is not None
     }
-    if len(old.variables) == len(new.variables):
-        for source, target in zip(old.variables, new.variables, strict=True):
-            if id(target) not in in_slots and source.shape == target.shape:
-                target.assign(source)
-    else:  # the slim model has more weights: biases that took over means
-        new.iterations.assign(old.iterations)
-        if isinstance(keras_internals.learning_rate_source(old), keras.Variable):
-            new.learning_rate = old.learning_rate
+    for source, target in zip(old.variables, new.variables, strict=True):
+        if id(target) not in in_slots and source.shape == target.shape:
+            target.assign(source)
     if hasattr(old, "inner_optimizer") and hasattr(new, "inner_optimizer"):
         carry_state(old.inner_optimizer, new.inner_optimizer, pairs, alive)
 

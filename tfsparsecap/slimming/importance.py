@@ -1,6 +1,6 @@
 """Importance of channels: RTIC's global batch-norm importance, L1 and L2 norms, and Taylor expansion."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -16,31 +16,27 @@ CRITERIA = ("rtic", "l1", "l2", "taylor")
 _DRAWS = 32
 
 
-def importance(
-    analysis: Analysis, criterion: str, model: keras.Model, samples: Any = None, loss: Any = None
-) -> np.ndarray:
+def importance(analysis: Analysis, criterion: str, model: keras.Model, samples: Any = None) -> np.ndarray:
     """Returns the importance of each class, float64 [labels]; only the entries of classes are used.
 
     `rtic` is the paper's global importance score (equations 1 to 3 with the sum over the next layer's weights
     set to one): the square of gamma, the mean over the batch normalisations of a channel. Channels without
     gamma have the squared norm of their kernel, scaled to the mean of one layer's. `l1` and `l2` are norms of
     all kernels that create a channel, each divided by its mean in the layer. `taylor` is the mean over
-    batches of the squared change of the loss to first order, `(w * dL/dw)^2`
-    (https://arxiv.org/abs/1906.10771). Without a loss, it is that of the outputs: of their sum with random
-    weights, each output having the mean square one.
+    batches of the squared change to first order, `(w * dL/dw)^2` (https://arxiv.org/abs/1906.10771), where L
+    is the sum of the outputs with random weights, each output having the mean square one.
 
     Args:
         analysis: of `model`.
         criterion: one of `CRITERIA`.
         model: the model; only `taylor` calls it.
-        samples: for `taylor`: batches of (inputs, targets), or of inputs without a loss.
-        loss: for `taylor`: as in Keras's `compile`, or None.
+        samples: for `taylor`: batches of inputs.
 
     Raises:
         InputError: `taylor` lacks samples, or they do not fit the model or are not finite.
     """
     if criterion == "taylor":
-        return _taylor(analysis, model, samples, loss)
+        return _taylor(analysis, model, samples)
     power = 1 if criterion == "l1" else 2
     norms = _mean_of(analysis, _kernel_norms(analysis, power))
     if criterion != "rtic":
@@ -91,36 +87,25 @@ def _mean_of(analysis: Analysis, parts: Iterable[tuple[np.ndarray, np.ndarray]])
         return total / number
 
 
-def _taylor(analysis: Analysis, model: keras.Model, samples: Any, loss: Any) -> np.ndarray:
+def _taylor(analysis: Analysis, model: keras.Model, samples: Any) -> np.ndarray:
     if samples is None:
-        raise InputError(
-            "the criterion taylor needs samples=, batches of inputs, or of (inputs, targets) with loss="
-        )
-    if isinstance(loss, (dict, list, tuple)):
-        raise InputError(f"loss is {loss!r:.100}: give one loss, for a model with one output, or none")
+        raise InputError("the criterion taylor needs samples=, batches of inputs")
     batches = list(samples)
     if not batches:
         raise SamplesError("samples are empty: give at least one batch, or leave samples= out")
-    what = "outputs" if loss is None else "loss"
     try:
-        compute = None if loss is None else keras.losses.get(loss)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"loss is {loss!r:.100}, which is none of Keras: give it as in compile") from error
-    try:
-        if compute is None:
-            return _mean_of_squares(analysis, *_of_outputs(analysis, model, batches))
-        return _mean_of_squares(analysis, *_of_loss(model, batches, compute))
+        return _squared_changes(analysis, model, [model_inputs(analysis.graph, batch) for batch in batches])
     except InputError:
         raise
     except FloatingPointError as error:
         raise SamplesError(
-            f"the {what} of {model.name} or the gradients are NaN or infinite on {error} of the samples:"
-            " check the inputs, the targets and the weights"
+            f"the outputs of {model.name} or the gradients are NaN or infinite on {error} of the samples:"
+            " check the inputs and the weights"
         ) from error
     except (TypeError, ValueError, LookupError, tf.errors.OpError) as error:
         raise SamplesError(
-            f"the {what} of {model.name} cannot be computed on samples ({first_line(error)}): give batches of"
-            " inputs, or of (inputs, targets) as in fit with the loss of compile"
+            f"the outputs of {model.name} cannot be computed on samples ({first_line(error)}): give batches"
+            " of inputs"
         ) from error
 
 
@@ -132,14 +117,11 @@ def _compiled(analysis: Analysis, function: Callable) -> Callable:
     return function
 
 
-def _mean_of_squares(
-    analysis: Analysis, compute: Callable, calls: Iterable[tuple[int, tuple[Any, ...]]]
-) -> np.ndarray:
-    """Mean over the calls of the squared change without each class, to first order.
+def _squared_changes(analysis: Analysis, model: keras.Model, batches: list[Any]) -> np.ndarray:
+    """Mean square of the change of a weighted sum of the outputs without each class, to first order.
 
-    Args:
-        compute: what changes, a scalar.
-        calls: number of a batch, and arguments of `compute`.
+    The weights are drawn again for each gradient. Those of different images are independent, so the square of
+    a sum over images has the expectation of the sum of the squares: batches may have any size.
 
     Raises:
         FloatingPointError: a change is not finite; the message names the batch.
@@ -147,17 +129,33 @@ def _mean_of_squares(
     kernels = list(_kernels(analysis))
     sources = [variable.value for _, _, variable in kernels]
 
-    def gradients(*args: Any) -> list[tf.Tensor | None]:
+    def outputs(batch: Any) -> list[tf.Tensor]:
+        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(model(batch, training=False))]
+
+    def gradients(batch: Any, weights: list[tf.Tensor]) -> list[tf.Tensor | None]:
         with tf.GradientTape() as tape:
             tape.watch(sources)  # frozen ones, too
-            result = compute(*args)
+            pairs = zip(outputs(batch), weights, strict=True)
+            result = tf.add_n([tf.reduce_sum(output * weight) for output, weight in pairs])
         return tape.gradient(result, sources)
 
-    gradients = _compiled(analysis, gradients)
-    total, draws = np.zeros(analysis.labels.size), 0
-    for number, args in calls:
+    plain, gradients = _compiled(analysis, outputs), _compiled(analysis, gradients)
+    shapes, squares = [], []
+    for number, batch in enumerate(batches):
+        values = plain(batch)
+        if not all(np.isfinite(value).all() for value in values):
+            raise FloatingPointError(f"batch {number}")
+        shapes.append([value.shape for value in values])
+        squares.append([float(tf.reduce_mean(value**2)) for value in values])
+    levels = np.maximum(np.sqrt(np.mean(squares, axis=0)), 1e-30)
+    rng, total = np.random.default_rng(0), np.zeros(analysis.labels.size)
+    numbers = [*range(len(batches))] * -(-_DRAWS // len(batches))
+    for number in numbers:
+        pairs = zip(shapes[number], levels, strict=True)
+        weights = [tf.constant(rng.standard_normal(shape) / level, tf.float32) for shape, level in pairs]
         changes = np.zeros(analysis.labels.size)
-        for (labels, axis, variable), gradient in zip(kernels, gradients(*args), strict=True):
+        results = gradients(batches[number], weights)
+        for (labels, axis, variable), gradient in zip(kernels, results, strict=True):
             if gradient is None:
                 continue
             product = keras.ops.convert_to_numpy(gradient * variable.value).astype(np.float64)
@@ -166,54 +164,4 @@ def _mean_of_squares(
         if not np.isfinite(changes).all():
             raise FloatingPointError(f"batch {number}")
         total += np.square(changes)
-        draws += 1
-    return total / draws
-
-
-def _of_loss(model: keras.Model, batches: list[Any], loss: Callable) -> tuple[Callable, Iterator]:
-    """A function that computes the loss of a batch, and its arguments."""
-
-    def compute(inputs: Any, targets: Any) -> tf.Tensor:
-        return tf.reduce_mean(loss(targets, model(inputs, training=False)))
-
-    def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
-        for number, batch in enumerate(batches):
-            if not isinstance(batch, (tuple, list)) or len(batch) < 2:
-                raise SamplesError(
-                    "samples of the criterion taylor must be batches of (inputs, targets) if a loss is given"
-                )
-            yield number, tuple(batch[:2])
-
-    return compute, calls()
-
-
-def _of_outputs(analysis: Analysis, model: keras.Model, batches: list[Any]) -> tuple[Callable, Iterator]:
-    """A function that computes a weighted sum of the outputs, and its arguments: other weights in each call.
-
-    Weights of different images are independent, so the square of a sum over images has the expectation of
-    the sum of the squares: batches may have any size.
-    """
-    rng, inputs = np.random.default_rng(0), [model_inputs(analysis.graph, batch) for batch in batches]
-
-    def outputs(batch: Any) -> list[tf.Tensor]:
-        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(model(batch, training=False))]
-
-    def compute(batch: Any, weights: list[tf.Tensor]) -> tf.Tensor:
-        pairs = zip(outputs(batch), weights, strict=True)
-        return tf.add_n([tf.reduce_sum(output * weight) for output, weight in pairs])
-
-    plain = _compiled(analysis, outputs)
-    found = [plain(batch) for batch in inputs]
-    shapes = [[tuple(output.shape) for output in one] for one in found]
-    levels = np.sqrt(np.mean([[float(tf.reduce_mean(one**2)) for one in row] for row in found], axis=0))
-    del found
-
-    def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
-        for number in [*range(len(inputs))] * -(-_DRAWS // len(inputs)):
-            weights = [
-                tf.constant(rng.standard_normal(shape) / max(level, 1e-30), tf.float32)
-                for shape, level in zip(shapes[number], levels, strict=True)
-            ]
-            yield number, (inputs[number], weights)
-
-    return compute, calls()
+    return total / len(numbers)

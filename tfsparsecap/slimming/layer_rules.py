@@ -1,6 +1,5 @@
 """How convolutions, dense layers, embeddings and normalisations create, pass on and couple channels."""
 
-import math
 import string
 from collections.abc import Callable
 from typing import Any
@@ -52,11 +51,6 @@ def _channels(scope: Scope, name: str) -> Axes:
     return scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
 
 
-def _is_exact(layer: Any) -> bool:
-    """Whether each output of a convolution sums all its taps."""
-    return layer.padding == "valid" or math.prod(layer.kernel_size) == 1
-
-
 def convolution(scope: Scope) -> None:
     if _is_channels_first(scope):
         return
@@ -74,8 +68,7 @@ def convolution(scope: Scope) -> None:
     spatial: list[Axis] = [None] * len(layer.kernel_size)
     scope.kernel(layer.kernel, *spatial, kernel_into, created, creates=(len(spatial) + 1,))
     scope.slot(layer.bias, created)
-    options = {"is_exact": _is_exact(layer), "spatial": len(spatial), "groups": layer.groups}
-    scope.fold(layer.kernel, len(spatial), into, **options)
+    scope.fold(layer.kernel, len(spatial), into)
     scope.info.sizes["filters"] = lambda count: count(created)
     _check_activation(scope, [created])
     scope.emit([*inputs[:-1], created])
@@ -103,8 +96,7 @@ def transposed_convolution(scope: Scope) -> None:
     spatial: list[Axis] = [None] * len(layer.kernel_size)
     scope.kernel(layer.kernel, *spatial, created, into, creates=(len(spatial),))
     scope.slot(layer.bias, created)
-    share = 1 / math.prod(layer.strides)
-    scope.fold(layer.kernel, len(spatial) + 1, into, is_exact=False, spatial=len(spatial), share=share)
+    scope.fold(layer.kernel, len(spatial) + 1, into)
     scope.info.sizes["filters"] = lambda count: count(created)
     _check_activation(scope, [created])
     scope.emit([*inputs[:-1], created])
@@ -135,8 +127,13 @@ def separable_convolution(scope: Scope) -> None:
     scope.slot(layer.depthwise_kernel, *spatial, into, None)
     scope.kernel(layer.pointwise_kernel, *spatial, passed, created, creates=(len(spatial) + 1,))
     scope.slot(layer.bias, created)
-    options = {"is_exact": _is_exact(layer), "spatial": len(spatial), "through": layer.depthwise_kernel}
-    scope.fold(layer.pointwise_kernel, len(spatial), passed, **options)
+
+    def depthwise(inputs: Any) -> Any:
+        padding = "valid" if layer.padding == "valid" else "same"  # "causal" moves all channels alike
+        options = {"dilation_rate": layer.dilation_rate}
+        return keras.ops.depthwise_conv(inputs, layer.depthwise_kernel, layer.strides, padding, **options)
+
+    scope.fold(layer.pointwise_kernel, len(spatial), passed, before=depthwise)
     scope.info.sizes["filters"] = lambda count: count(created)
     _check_activation(scope, [created])
     scope.emit([*inputs[:-1], created])
@@ -178,16 +175,10 @@ def einsum_dense(scope: Scope) -> None:
     scope.kernel(layer.kernel, *(known[letter] for letter in second), creates=creates)
     summed = [known[letter] for letter in first if letter not in second and letter not in result]
     scope.freeze(summed, f"{layer.name} sums the channels")
-    options: dict[str, Any] = {"bias": "bias", "new_bias": None}
-    if layer.bias is None:
-        if created and result.endswith("".join(created)):
-            options["new_bias"] = ("bias_axes", "".join(created))
-    else:
+    if layer.bias is not None:
         letters = result[len(result) - len(layer.bias.shape) :]
         lengths = list(zip(letters, layer.bias.shape, strict=True))
         scope.slot(layer.bias, *(known[letter] if length > 1 else None for letter, length in lengths))
-        if lengths != [(letter, sizes[letter]) for letter in created]:
-            options["bias"] = None
         if layer.bias.shape[-1] == 1 and sum(length > 1 for _, length in lengths) == 1:
             # keras.ops.add takes such a bias for one of another axis that happens to be as long.
             scope.freeze([known[letter] for letter in result], f"{layer.name} has no bias in its last axis")
@@ -195,8 +186,8 @@ def einsum_dense(scope: Scope) -> None:
         if letter in result:
             continue
         if len(into) == 1:
-            options["position"] = first.index(letter) - len(first)
-            scope.fold(layer.kernel, second.index(letter), known[letter], **options)
+            position = first.index(letter) - len(first)
+            scope.fold(layer.kernel, second.index(letter), known[letter], position=position)
         else:
             scope.labels.mix(known[letter])
     shape = layer.get_config()["output_shape"]

@@ -33,9 +33,7 @@ class Options:
     skip: str | keras.Layer | Iterable[str | keras.Layer] = ()
     keep: float = 0.1
     samples: Any = None
-    loss: Any = None
     latency: Callable[[keras.Model], float] | None = None
-    fold: bool = True
 
     def __post_init__(self) -> None:
         if self.budget not in BUDGETS:
@@ -56,17 +54,8 @@ class Options:
                 f'latency= does nothing with the budget "{self.budget}": leave it out, or give'
                 ' budget="latency"'
             )
-        if not isinstance(self.fold, bool):
-            raise InputError(f"fold is {self.fold!r:.100}: give True or False")
-        if self.samples is not None and not self.fold and self.criterion != "taylor":
-            raise InputError("samples= does nothing with fold=False: leave one of the two out")
         object.__setattr__(self, "skip", _skip(self.skip))
         object.__setattr__(self, "samples", _repeatable(self.samples))
-
-    @property
-    def takes_samples(self) -> bool:
-        """Whether samples would have an effect."""
-        return self.fold or self.criterion == "taylor"
 
     def measured(self, model: keras.Model) -> float:
         """Returns the latency that the function `latency` measures.
@@ -78,18 +67,14 @@ class Options:
         return check_number("the result of latency=", self.latency(model), above=0)
 
 
-def check_without_ratio(given: dict[str, Any]) -> None:
-    """Raises InputError if an option, which is one of those that only a ratio needs, is not its default.
-
-    Args:
-        given: name of an option -> its value.
-    """
+def check_without_ratio(**options: Any) -> None:
+    """Raises InputError if one of the options that only a ratio needs is not its default."""
     for field in fields(Options):
-        value = given.get(field.name, field.default)
+        value = options.get(field.name, field.default)
         if value is not field.default and (field.default is None or value != field.default):
             raise InputError(
-                f"{field.name}= does nothing with ratio=None, which removes only what the outputs do not"
-                " need: leave one of the two out"
+                f"{field.name}= does nothing with ratio=None, which removes only channels that no kernel"
+                " uses: leave one of the two out"
             )
 
 

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -17,15 +17,13 @@ from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.model_summary.table import amount
 from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.cost import Cost, Costs
-from tfsparsecap.slimming.folding import dead, fold_means
 from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
 from tfsparsecap.slimming.options import Options, check_without_ratio
-from tfsparsecap.slimming.rebuild import Changes, Pair, rebuild, rebuild_pairs
-from tfsparsecap.slimming.regression import predictions
-from tfsparsecap.slimming.selection import Choice, Whole, choose, whole_blocks
-from tfsparsecap.slimming.statistics import Propagation
+from tfsparsecap.slimming.rebuild import Pair, rebuild, rebuild_pairs
+from tfsparsecap.slimming.regression import compensate
+from tfsparsecap.slimming.selection import Choice, Whole, choose, unused
 
 #: Width of the printed table in characters.
 WIDTH = 110
@@ -66,11 +64,9 @@ class SlimPlan:
         analysis: Analysis,
         choice: Choice,
         costs: Costs,
-        fold: bool,
         samples: Any = None,
     ) -> None:
-        self._samples = samples
-        self._model, self.analysis, self._choice, self._fold = model, analysis, choice, fold
+        self._model, self.analysis, self._choice, self._samples = model, analysis, choice, samples
         self.before: Cost = choice.before
         self.after: Cost = choice.after
         removed = set(choice.removed.tolist())
@@ -107,28 +103,11 @@ class SlimPlan:
             InputError: a layer cannot be copied.
         """
         alive = self.analysis.alive(self._choice.removed)
-        changes = Changes()
-        if self._fold:
-            predicted = None
-            if self._samples is not None:
-                with _unchanged(self._model):
-                    predicted = predictions(self.analysis, alive, self._samples)
-            changes = fold_means(self.analysis, Propagation(self.analysis), alive, predicted)
-        return *rebuild_pairs(self.analysis, alive, changes), alive
-
-    def as_dict(self) -> dict:
-        """Returns everything, ready for JSON."""
-        return {
-            "groups": [asdict(row) for row in self.groups],
-            "before": asdict(self.before),
-            "after": asdict(self.after),
-            "whole": self.whole,
-            "notes": self.notes,
-        }
-
-    def show(self, print_fn: Callable[[str], None] = print) -> None:
-        """Prints the table."""
-        print_fn(str(self))
+        if self._samples is None:
+            return *rebuild_pairs(self.analysis, alive), alive
+        with _unchanged(self._model):
+            values = compensate(self.analysis, alive, self._samples)
+        return *rebuild_pairs(self.analysis, alive, values), alive
 
     def __str__(self) -> str:
         groups = Table(title=f"{self.analysis.graph.name}: channels that are removed together")
@@ -236,15 +215,13 @@ def slim_plan(
     skip: str | keras.Layer | Iterable[str | keras.Layer] = (),
     keep: float = 0.1,
     samples: Any = None,
-    loss: Any = None,
     latency: Callable[[keras.Model], float] | None = None,
-    fold: bool = True,
 ) -> SlimPlan:
     """Chooses the channels that `slim` with the same arguments removes, and shows what they cost.
 
     Args:
         model: see `slim`.
-        ratio, budget, criterion, multiple, skip, keep, samples, loss, latency, fold: see `slim`.
+        ratio, budget, criterion, multiple, skip, keep, samples, latency: see `slim`.
 
     Returns:
         The plan. `print(plan)` shows a table, `plan.apply()` creates the slim model.
@@ -257,11 +234,9 @@ def slim_plan(
         >>> slim_plan(keras.Sequential(layers), 0.5)
         <SlimPlan of sequential: 32 of 64 channels, 320 of 640 multiply-adds>
     """
-    of_ratio = {"budget": budget, "criterion": criterion, "keep": keep, "samples": samples, "loss": loss}
-    of_ratio |= {"latency": latency, "fold": fold}
-    options = Options(multiple=multiple, skip=skip, **of_ratio)
+    options = Options(budget, criterion, multiple, skip, keep, samples, latency)
     if ratio is None:
-        check_without_ratio(of_ratio)
+        check_without_ratio(budget=budget, criterion=criterion, keep=keep, samples=samples, latency=latency)
     plan = plan_removal(model, ratio, options)
     assert plan is not None  # only a `Whole` can have lost enough
     return plan
@@ -292,14 +267,13 @@ def plan_removal(
     analysis = Analysis(graph, skipped(graph, model, options.skip))
     costs = Costs(analysis)
     if ratio is None:
-        unused = dead(analysis, Propagation(analysis))
-        removed = whole_blocks(analysis, unused, options.multiple)
+        removed = unused(analysis, options.multiple)
         before = costs(analysis.alive(np.array([], np.int64)))
         choice = Choice(removed, before, costs(analysis.alive(removed)))
-        return SlimPlan(model, analysis, choice, costs, fold=True)
+        return SlimPlan(model, analysis, choice, costs)
     assert options.criterion is not None  # it has its default
     with _unchanged(model):
-        scores = importance(analysis, options.criterion, model, options.samples, options.loss)
+        scores = importance(analysis, options.criterion, model, options.samples)
 
     def measure(removed: np.ndarray) -> float:
         return options.measured(rebuild(analysis, analysis.alive(removed)))
@@ -307,7 +281,7 @@ def plan_removal(
     measured = None if options.latency is None else measure
     budget, multiple, keep = options.budget, options.multiple, options.keep
     found = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
-    return None if found is None else SlimPlan(model, analysis, found, costs, options.fold, options.samples)
+    return None if found is None else SlimPlan(model, analysis, found, costs, options.samples)
 
 
 def slim(
@@ -320,9 +294,7 @@ def slim(
     skip: str | keras.Layer | Iterable[str | keras.Layer] = (),
     keep: float = 0.1,
     samples: Any = None,
-    loss: Any = None,
     latency: Callable[[keras.Model], float] | None = None,
-    fold: bool = True,
 ) -> keras.Model:
     """Removes channels from a Keras model: the result is a smaller stock model, not one with zeros.
 
@@ -334,27 +306,23 @@ def slim(
     Args:
         model: a built functional or sequential Keras 3 model, or a subclassed one of Keras layers and
             `keras.ops`. It is left untouched.
-        ratio: share of the budget to remove; None removes only channels without which the outputs are the
-            same, such as those with gamma zero. Then only `multiple` and `skip` have an effect.
+        ratio: share of the budget to remove; None removes only channels that all kernels multiply by zero,
+            which does not change the outputs. Then only `multiple` and `skip` have an effect.
         budget: what `ratio` is a share of: "channels" (of all layers that may lose some), "parameters",
             "flops" (multiply-adds) or "latency".
         criterion: importance of a channel. "rtic": gamma of its batch normalisations, compared in the whole
             network (RTIC, equations 1 to 3); "l1" or "l2": the norm of its weights, relative to the layer;
-            "taylor": the change of the outputs on `samples`, or of the loss if `loss` is given. By default
-            "taylor" with samples, "rtic" without.
+            "taylor": the change of the outputs on `samples`. By default "taylor" with samples, "rtic"
+            without.
         multiple: layers keep a multiple of so many channels.
         skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
         keep: smallest share of the channels of each group that stays.
         samples: a list of batches of inputs as the model takes them, such as float32 [B, H, W, 3]: removed
-            channels are predicted from those that stay, by ridge regression, and the next kernels take them
-            over. With `loss`, batches are pairs (inputs, targets). A data set or a generator, too, if it
-            ends.
-        loss: for "taylor": as in `compile`.
+            channels are predicted from those that stay, by ridge regression, and the next kernels and biases
+            take them over. Without samples, nothing does. A data set or a generator, too, if it ends.
         latency: for the budget "latency": a function that measures a model, such as
             `tfsparsecap_export.model_latency`; it is called about ten times. By default the latency is
             estimated from multiply-adds and elements.
-        fold: the mean of a removed channel moves into the bias of the next layers, or into the moving mean of
-            a batch normalisation. The mean of constant channels is exact.
 
     Returns:
         A model with the same inputs and outputs, `Sequential` if `model` is.
@@ -378,7 +346,5 @@ def slim(
         skip=skip,
         keep=keep,
         samples=samples,
-        loss=loss,
         latency=latency,
-        fold=fold,
     ).apply()

@@ -1,7 +1,8 @@
 """The slim model: layers of smaller configurations, with slices of the weights, connected like before."""
 
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -13,34 +14,6 @@ from tfsparsecap.slimming.graph import replace_refs
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.scope import Count
-
-
-@dataclass(frozen=True)
-class Bias:
-    """A bias for a layer without one.
-
-    Attributes:
-        value: for all channels of the whole model.
-        axes: labels of its axes.
-        option: key and value of the layer's configuration that create it.
-    """
-
-    value: np.ndarray
-    axes: tuple[Axis, ...]
-    option: tuple[str, Any]
-
-
-@dataclass
-class Changes:
-    """New values of the whole model's weights, before they are cut.
-
-    Attributes:
-        values: id of a variable -> its new value.
-        biases: id of a layer without bias -> the bias that it gets.
-    """
-
-    values: dict[int, np.ndarray] = field(default_factory=dict)
-    biases: dict[int, Bias] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,31 +39,33 @@ def cut(value: np.ndarray, axes: tuple[Axis, ...], alive: np.ndarray) -> np.ndar
     return value
 
 
-def rebuild(analysis: Analysis, alive: np.ndarray, changes: Changes | None = None) -> keras.Model:
+def rebuild(
+    analysis: Analysis, alive: np.ndarray, values: Mapping[int, np.ndarray] | None = None
+) -> keras.Model:
     """Returns the model of `rebuild_pairs`."""
-    return rebuild_pairs(analysis, alive, changes)[0]
+    return rebuild_pairs(analysis, alive, values)[0]
 
 
 def rebuild_pairs(
-    analysis: Analysis, alive: np.ndarray, changes: Changes | None = None
+    analysis: Analysis, alive: np.ndarray, values: Mapping[int, np.ndarray] | None = None
 ) -> tuple[keras.Model, list[Pair]]:
     """Creates the model without the channels that go; also returns which weights belong together.
 
     Args:
         analysis: of the model.
         alive: whether each label stays, bool [labels].
-        changes: new values of weights.
+        values: id of a variable -> its new value, before it is cut.
 
     Raises:
         InputError: a layer cannot be copied, or the slim model would return other shapes.
     """
-    graph, changes = analysis.graph, changes or Changes()
+    graph = analysis.graph
 
     def count(axis: np.ndarray) -> int:
         return int(alive[axis].sum())
 
     names = {*graph.renamed_outputs(), *(layer.name for layer in graph.input_layers.values())}
-    copies = {id(one): _copy(analysis, one, count, changes, names) for one in graph.operations()}
+    copies = {id(one): _copy(analysis, one, count, names) for one in graph.operations()}
     tensors: dict[int, Any] = {}
     for index, layer in graph.input_layers.items():
         config = layer.get_config()
@@ -111,7 +86,7 @@ def rebuild_pairs(
     pairs: list[Pair] = []
     for operation in graph.operations():
         if isinstance(operation, keras.Layer):
-            pairs += _fill(analysis, operation, copies[id(operation)], alive, changes)
+            pairs += _fill(analysis, operation, copies[id(operation)], alive, values or {})
     return model, pairs
 
 
@@ -154,7 +129,7 @@ def _check_outputs(analysis: Analysis, model: keras.Model) -> None:
             )
 
 
-def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, names: set[str]) -> Any:
+def _copy(analysis: Analysis, operation: Any, count: Count, names: set[str]) -> Any:
     """A copy with sizes for the channels that stay, and a name that is not in `names`, which gets it, too."""
     info, name, number = analysis.info(operation), operation.name, 1
     while name in names:
@@ -166,8 +141,6 @@ def _copy(analysis: Analysis, operation: Any, count: Count, changes: Changes, na
     try:
         config = operation.get_config()
         config |= {key: new(count) for key, new in info.sizes.items()}
-        if id(operation) in changes.biases:
-            config |= dict([changes.biases[id(operation)].option])
         if "name" in config:
             config["name"] = name
         copy = type(operation).from_config(config)
@@ -189,20 +162,20 @@ def _copy_assets(operation: Any, copy: Any) -> None:
 
 
 def _fill(
-    analysis: Analysis, operation: keras.Layer, copy: keras.Layer, alive: np.ndarray, changes: Changes
+    analysis: Analysis,
+    operation: keras.Layer,
+    copy: keras.Layer,
+    alive: np.ndarray,
+    values: Mapping[int, np.ndarray],
 ) -> list[Pair]:
-    info, targets = analysis.info(operation), list(copy.weights)
-    if id(operation) in changes.biases:
-        bias = changes.biases[id(operation)]
-        targets = [one for one in targets if one is not copy.bias]
-        copy.bias.assign(cut(bias.value, bias.axes, alive).reshape(copy.bias.shape))
+    info = analysis.info(operation)
     pairs = []
     if not operation.trainable:  # the copy has the value already, and Keras would skip what is inside it
         copy.trainable = True
         copy.trainable = False
-    for old, new in zip(operation.weights, targets, strict=True):
+    for old, new in zip(operation.weights, copy.weights, strict=True):
         new.trainable = old.trainable
-        value = changes.values.get(id(old))
+        value = values.get(id(old))
         value = keras.ops.convert_to_numpy(old) if value is None else value
         axes = info.slots.get(id(old))
         if axes is not None:

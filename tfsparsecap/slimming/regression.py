@@ -1,7 +1,6 @@
-"""Predicts removed channels from those that stay, by ridge regression on sample inputs."""
+"""Kernels that take over what removed channels contribute, by ridge regression on sample inputs."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import keras
@@ -23,54 +22,62 @@ class SamplesError(InputError):
     """Samples that cannot be used."""
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """`removed ≈ kept @ weights + offset`.
-
-    Attributes:
-        weights: float64 [kept, removed].
-        offset: float64 [removed].
-    """
-
-    weights: np.ndarray
-    offset: np.ndarray
+#: A tensor, its axis, counted from the end, that holds the channels, and what is computed of it before.
+Place = tuple[int, int, Callable[[Any], Any] | None]
 
 
-#: A tensor, and its axis, counted from the end, that holds the channels.
-Place = tuple[int, int]
+def compensate(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -> dict[int, np.ndarray]:
+    """Returns id of a kernel -> its new value, before it is cut.
 
-
-def predictions(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) -> dict[Place, Prediction]:
-    """Returns tensor and axis -> how the channels that go follow from those that stay.
+    Each kernel that multiplies removed channels gets the weights of their prediction from those that stay (of
+    the same group, in grouped convolutions), except in layers that are called several times.
 
     Args:
         analysis: of the model.
         alive: whether each label stays, bool [labels].
-        samples: batches of inputs, or tuples that start with them. Dictionaries are matched by the names of
-            the inputs.
+        samples: see `activations`.
 
     Raises:
-        SamplesError: there are no samples, they are not the inputs of the model, or they or what the model
-            computes of them are not finite.
+        SamplesError: as in `activations`.
     """
-    wanted: dict[Place, np.ndarray] = {}
-    for info in analysis.infos.values():
-        for fold, labels in info.folds:
-            plain = fold.through is None and fold.groups == 1 and len(labels) <= MOST_CHANNELS
-            if plain and alive[labels].any() and not alive[labels].all():
-                wanted[fold.tensor, fold.position] = labels
-    rows = _collect(analysis, wanted, samples)
-    return {place: _fit(rows[place], alive[labels]) for place, labels in wanted.items()}
+    chosen = [
+        (fold, (fold.tensor, fold.position, fold.before), alive[labels])
+        for info in analysis.infos.values()
+        for fold, labels in info.folds
+        if len(labels) <= MOST_CHANNELS
+        and alive[labels].any()
+        and not alive[labels].all()
+        and analysis.calls[id(info.operation)] == 1
+    ]
+    rows = activations(analysis, {place for _, place, _ in chosen}, samples)
+    values: dict[int, np.ndarray] = {}
+    known: dict[tuple[Place, int], list[np.ndarray]] = {}
+    for fold, place, stays in chosen:
+        kernel = keras.ops.convert_to_numpy(fold.kernel).astype(np.float64)
+        values[id(fold.kernel)], moved = kernel, np.moveaxis(kernel, fold.axis, 0)  # a view
+        groups = len(stays) // len(moved)
+        kept = np.split(stays, groups)
+        if (place, groups) not in known:
+            parts = zip(np.split(rows[place], groups, 1), kept, strict=True)
+            known[place, groups] = [prediction(part, mask) for part, mask in parts]
+        for part, mask, weights in zip(np.split(moved, groups, -1), kept, known[place, groups], strict=True):
+            part[mask] += np.tensordot(weights, part[~mask], 1)
+    return values
 
 
-def _fit(rows: np.ndarray, alive: np.ndarray) -> Prediction:
+def prediction(rows: np.ndarray, stays: np.ndarray) -> np.ndarray:
+    """Returns how the channels that go follow from those that stay: weights float64 [kept, removed].
+
+    Args:
+        rows: values of all channels, float32 [rows, channels].
+        stays: bool [channels].
+    """
     rows = rows.astype(np.float64)
-    mean = rows.mean(0)
-    kept, gone = (rows - mean)[:, alive], (rows - mean)[:, ~alive]
+    kept = rows[:, stays]
     gram = kept.T @ kept
-    ridge = RIDGE * max(float(np.trace(gram)) / len(gram), 1e-12)
-    weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), kept.T @ gone)
-    return Prediction(weights, mean[~alive] - mean[alive] @ weights)
+    # Constant channels have no variance.
+    ridge = max(RIDGE * kept.var(0).mean(), 1e-6 * np.square(kept).mean(), 1e-12) * len(rows)
+    return np.linalg.solve(gram + ridge * np.eye(len(gram)), kept.T @ rows[:, ~stays])
 
 
 def _inputs(graph: Graph, batch: Any) -> dict[int, Any]:
@@ -99,7 +106,7 @@ def _inputs(graph: Graph, batch: Any) -> dict[int, Any]:
 
 
 def model_inputs(graph: Graph, batch: Any) -> Any:
-    """A batch of samples in the structure that the model takes; see `predictions`."""
+    """A batch of samples in the structure that the model takes; see `activations`."""
     return replace_refs(graph.inputs, _inputs(graph, batch).__getitem__)
 
 
@@ -138,10 +145,21 @@ def _check_finite(values: Any, problem: str) -> None:
         raise SamplesError(f"{problem}: check the preprocessing of the samples, and the weights of the model")
 
 
-def _collect(
-    analysis: Analysis, wanted: dict[Place, np.ndarray], samples: Iterable[Any]
+def activations(
+    analysis: Analysis, wanted: Collection[Place], samples: Iterable[Any]
 ) -> dict[Place, np.ndarray]:
-    """Values of the wanted tensors at random positions: float32 [rows, channels], at most `ALL_ROWS`."""
+    """Returns the values of channels at random positions: float32 [rows, channels], at most `ALL_ROWS` rows.
+
+    Args:
+        analysis: of the model.
+        wanted: places of the channels.
+        samples: batches of inputs, or tuples that start with them. Dictionaries are matched by the names of
+            the inputs.
+
+    Raises:
+        SamplesError: there are no samples, they are not the inputs of the model, or they or what the model
+            computes of them are not finite.
+    """
     graph, rng = analysis.graph, np.random.default_rng(0)
     found: dict[Place, np.ndarray] = {}
     # Of all rows so far, those with the largest random numbers are kept: as if chosen from all at the end.
@@ -161,13 +179,15 @@ def _collect(
                     f" ({first_line(error)}): give batches that the model takes"
                 ) from error
             tensors.update(zip(node.outputs, results, strict=True))
-        for index, axis in wanted:
-            values = np.moveaxis(keras.ops.convert_to_numpy(tensors[index]), axis, -1)
+        for place in wanted:
+            index, axis, before = place
+            values = tensors[index] if before is None else before(tensors[index])
+            values = np.moveaxis(keras.ops.convert_to_numpy(values), axis, -1)
             values = values.reshape(-1, values.shape[-1])
             chosen = values[rng.permutation(len(values))[:ROWS]].astype(np.float32)
             name = producers.get(index, "an input")
             _check_finite(chosen, f"{name} of {graph.name} returns NaN or infinity for the samples")
-            place, numbers = (index, axis), rng.random(len(chosen))
+            numbers = rng.random(len(chosen))
             if place in found:
                 chosen, numbers = (
                     np.concatenate(both) for both in ((found[place], chosen), (order[place], numbers))

@@ -1,10 +1,10 @@
 """Iterative slimming: remove some channels, fine-tune, repeat; and the regularizer that comes before."""
 
+import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -15,10 +15,10 @@ from tfsparsecap.errors import InputError, check_number, unknown_name
 from tfsparsecap.gates import gates
 from tfsparsecap.keras_internals import nested_layers
 from tfsparsecap.slimming.graph import Graph, check_built, trace
+from tfsparsecap.slimming.groups import skipped
 from tfsparsecap.slimming.options import Options
 from tfsparsecap.slimming.plan import SlimPlan, plan_removal, stock_copy, whole_of
 from tfsparsecap.slimming.regression import SamplesError
-from tfsparsecap.slimming.schedule_state import State
 
 #: What a class can override of a training, which the slim model, a stock one, would not do.
 _OF_TRAINING = (
@@ -91,13 +91,13 @@ class Slim:
     Args:
         ratio: share to remove in total.
         iterations: number T of iterations; each removes the same amount of the whole model.
-        **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, loss, latency,
-            fold. `keep` is a share of the channels before the first iteration. Without `samples`, up
-            to 256 training examples are used: spread over arrays, or the first ones of a data set; none of
-            an iterator, which can be read only once, or of sparse data. `samples=None` uses none.
+        **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, latency. `keep`
+            is a share of the channels before the first iteration. Without `samples`, up to 256 training
+            examples are used: spread over arrays, or the first ones of a data set; none of an iterator,
+            which can be read only once, or of sparse data. `samples=None` uses none.
 
     Attributes:
-        plans: what each iteration removed, without iterations of an interrupted call of `fit`.
+        plans: what each iteration removed.
         history: metric -> its value after each epoch.
 
     Raises:
@@ -130,7 +130,6 @@ class Slim:
         model: keras.Model,
         *data: Any,
         epochs: int,
-        folder: str | Path | None = None,
         callbacks: Callback | Sequence[Callback] | Callable[[], Sequence[Callback]] | None = None,
         **arguments: Any,
     ) -> keras.Model:
@@ -141,9 +140,6 @@ class Slim:
             *data: as in Keras's `fit`: a data set, or inputs and targets.
             epochs: of all iterations together, at least one for each. The last iteration gets half of them,
                 or more, see `first_epochs`.
-            folder: where the state is saved after each epoch. If it contains one, training continues there,
-                with the loss, metrics and optimizer that were saved. Layers, losses and metrics of your own
-                must be registered with Keras.
             callbacks: of each iteration, or a function that creates new ones for it.
             **arguments: others of Keras's `fit`, but not `initial_epoch`.
 
@@ -152,8 +148,7 @@ class Slim:
 
         Raises:
             InputError: the model is not compiled or trains in its own way, there are fewer epochs than
-                iterations, no data or a generator without `steps_per_epoch`, the folder belongs to another
-                schedule, the model could not be loaded from it, or as in `slim`.
+                iterations, no data or a generator without `steps_per_epoch`, or as in `slim`.
         """
         graph = trace(model, "sc.Slim")
         _check_training(model, [*data, *(arguments.get(name) for name in ("x", "y"))], arguments)
@@ -162,54 +157,42 @@ class Slim:
             raise InputError(
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
             )
-        numbers = {"ratio": self.ratio, "iterations": self.iterations, "epochs": epochs}
         options = self._with_samples(graph, data, arguments)
-        state = State(Path(folder) if folder is not None else None, graph, model, options, **numbers)
-        if state.whole is None:
-            state.whole = whole_of(model, self.ratio, options)
-        else:
-            model = state.load()
-        options = replace(options, skip=state.skip)
-        self.history = state.history
+        whole = whole_of(model, self.ratio, options)
+        self.history = {}
+        stay = [one.name for part in skipped(graph, model, options.skip).values() for one in part]
+        options = replace(options, skip=map(glob.escape, stay))  # slim models have other layers
         for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
-            if state.removals == number:
-                share = self.ratio * (number + 1) / self.iterations
-                with _about_examples(options.samples is not self.options.samples):
-                    plan = plan_removal(model, share, options, state.whole)
-                    small = None if plan is None else plan.apply(keep_optimizer=True)
-                if plan is not None and small is not None:
-                    self.plans.append(plan)
-                    model = small
-                elif not number:
-                    model = stock_copy(model)
-                state.removals = number + 1
-                state.save(model)
-            if state.epoch < last:
-                given = callbacks() if callable(callbacks) else callbacks
-                mine = [*([given] if isinstance(given, Callback) else given or ()), _EachEpoch(state)]
-                start = max(first, state.epoch)
-                model.fit(*data, initial_epoch=start, epochs=last, callbacks=mine, **arguments)
-                state.epoch = last  # a callback may have stopped before
-        state.save(model)
+            share = self.ratio * (number + 1) / self.iterations
+            with _about_examples(options.samples is not self.options.samples):
+                plan = plan_removal(model, share, options, whole)
+                small = None if plan is None else plan.apply(keep_optimizer=True)
+            if plan is not None and small is not None:
+                self.plans.append(plan)
+                model = small
+            elif not number:
+                model = stock_copy(model)
+            given = callbacks() if callable(callbacks) else callbacks
+            mine = [given] if isinstance(given, Callback) else [*(given or ())]
+            done = model.fit(*data, initial_epoch=first, epochs=last, callbacks=mine, **arguments)
+            for name, values in done.history.items():
+                self.history.setdefault(name, []).extend(map(float, values))
         return model
 
     def _with_samples(self, graph: Graph, data: Sequence[Any], arguments: dict[str, Any]) -> Options:
         """The options, with training examples as samples if none are given."""
-        if "samples" in self._given or not self.options.takes_samples:
+        if "samples" in self._given:
             return self.options
         given = dict(zip(("x", "y", "batch_size"), data, strict=False)) | arguments
-        x, y, size = given.get("x"), given.get("y"), given.get("batch_size") or 32
-        with_targets = self.options.loss is not None
         # Keras validates with the last ones.
         share = 1 - (given.get("validation_split") or 0.0)
         # A model for batches of one size, such as a stateful one, takes no others.
         is_fixed = any(layer.batch_shape[0] for layer in graph.input_layers.values())
-        batches = _examples(x, y if with_targets else None, size, share, is_fixed)
+        batches = _examples(given.get("x"), given.get("batch_size") or 32, share, is_fixed)
         if batches is None:
             return self.options
-        if not with_targets:
-            batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
-        return Options(**{**self._given, "samples": batches})
+        batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
+        return Options(**{**self._given, "skip": self.options.skip, "samples": batches})
 
 
 @contextmanager
@@ -225,12 +208,11 @@ def _about_examples(are_examples: bool) -> Iterator[None]:
         ) from error
 
 
-def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any] | None:
+def _examples(x: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any] | None:
     """Some batches of what `fit` gets, `_EXAMPLES` examples or fewer.
 
     Args:
         x: arrays or a data set.
-        y: targets of arrays, or None.
         batch_size: of arrays.
         share: of the arrays, from the first, to take them from.
         is_fixed: batches stay as they are, and the last, smaller ones are left out.
@@ -245,7 +227,7 @@ def _examples(x: Any, y: Any, batch_size: int, share: float, is_fixed: bool) -> 
     elif isinstance(x, Iterator) or (hasattr(x, "shape") and not hasattr(x, "__array__")):
         return None
     elif hasattr(x, "__array__") or isinstance(x, (list, tuple, dict)):
-        arrays = keras.tree.map_structure(np.asarray, (x,) if y is None else (x, y))
+        arrays = keras.tree.map_structure(np.asarray, (x,))
         number = int(len(keras.tree.flatten(arrays)[0]) * share)
         count = min(number, max(batch_size * is_fixed, _EXAMPLES))
         count -= count % batch_size if count > batch_size else 0
@@ -296,20 +278,4 @@ def _check_training(model: keras.Model, data: list[Any], arguments: dict[str, An
             " generator that does not end, or a data set"
         )
     if "initial_epoch" in arguments:
-        raise InputError(
-            "Slim.fit counts the epochs itself: leave initial_epoch= out, and give folder= to continue"
-        )
-
-
-class _EachEpoch(Callback):
-    """Adds an epoch to the state and saves it."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__()
-        self.state = state
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        for name, value in (logs or {}).items():
-            self.state.history.setdefault(name, []).append(float(value))
-        self.state.epoch = epoch + 1
-        self.state.save(self.model)
+        raise InputError("Slim.fit counts the epochs itself: leave initial_epoch= out")

@@ -18,34 +18,21 @@ Axes = list[Any]
 
 @dataclass(frozen=True)
 class Fold:
-    """A kernel that multiplies channels: constant channels can move from its input into the bias.
+    """A kernel that multiplies channels: it can take over what removed ones contribute.
 
     Attributes:
         kernel: the variable.
         axis: of the kernel, along its input channels.
-        bias: path of attributes from the layer to the bias; None: it lacks some of the kernel's outputs.
-        is_exact: False if padding lets zeros take the place of the constant at borders.
-        spatial: number of axes of the kernel, the first ones, that are summed.
-        share: of these sums that reaches an output; less than 1 for transposed convolutions with strides.
-        groups: number of groups of input channels that are convolved separately.
-        through: a depthwise kernel that the channels pass before.
-        tensor: the tensor that the kernel multiplies; -1: the first one of the call.
+        tensor: the tensor that the kernel multiplies.
         position: the axis of this tensor that holds the channels, counted from the end.
-        new_bias: key and value of the configuration that give a layer without a bias one; None: it cannot get
-            one.
+        before: what the layer computes of the tensor before, channel by channel; None: nothing.
     """
 
     kernel: Any
     axis: int
-    bias: str | None = "bias"
-    is_exact: bool = True
-    spatial: int = 0
-    share: float = 1.0
-    groups: int = 1
-    through: Any = None
-    tensor: int = -1
+    tensor: int
     position: int = -1
-    new_bias: tuple[str, Any] | None = ("use_bias", True)
+    before: Callable[[Any], Any] | None = None
 
 
 @dataclass(eq=False)
@@ -170,11 +157,11 @@ class Scope:
             self.slot(variable, *axes)
             self.info.kernels += [(id(variable), axis) for axis in creates]
 
-    def fold(self, variable: Any, axis: int, labels: Axis, **options: Any) -> None:
-        """Notes that constant input channels of a kernel can move into the bias."""
+    def fold(self, variable: Any, axis: int, labels: Axis, tensor: int | None = None, **options: Any) -> None:
+        """Notes that a kernel multiplies these channels, by default of the first tensor."""
         if labels is not None and not any(one.kernel is variable for one, _ in self.info.folds):
-            options = {"tensor": self.only, **options}
-            self.info.folds.append((Fold(variable, axis, **options), labels))
+            tensor = self.only if tensor is None else tensor
+            self.info.folds.append((Fold(variable, axis, tensor, **options), labels))
 
     def count(self, number: int, shape: Iterable[int], axes: tuple[Axis, ...]) -> None:
         """Notes multiply-adds of the call, instead of those of a formula.

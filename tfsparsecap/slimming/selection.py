@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import keras
 import numpy as np
 
 from tfsparsecap.errors import InputError
@@ -200,15 +201,26 @@ def _is_skipping(analysis: Analysis) -> bool:
     return any(reason.startswith("skip contains") for reason in analysis.reasons().values())
 
 
-def whole_blocks(analysis: Analysis, unused: np.ndarray, multiple: int) -> np.ndarray:
-    """Returns classes `unused` (bool [labels]) in whole blocks; each group keeps at least one block."""
-    found = [np.array([], np.int64)]
+def unused(analysis: Analysis, multiple: int) -> np.ndarray:
+    """Returns the classes that all kernels multiply by zero, in blocks; each group keeps at least one block.
+
+    Args:
+        multiple: channel counts stay multiples of it.
+    """
+    used = analysis.mixed | analysis.fixed
+    for info in analysis.infos.values():
+        for fold, labels in info.folds:
+            kernel = np.moveaxis(keras.ops.convert_to_numpy(fold.kernel), fold.axis, 0)
+            is_used = kernel.reshape(len(kernel), -1).any(1)
+            # The kernel of a grouped convolution has the channels of one group.
+            used[analysis.classes[labels[np.tile(is_used, len(labels) // len(kernel))]]] = True
+    removed = [np.array([], np.int64)]
     for group in analysis.groups:
-        free = group.classes[unused[group.classes]]
+        free = group.classes[~used[group.classes]]
         block = group.block(multiple)
         # The first block makes up for a size that is no multiple.
         rest = group.size % block
         number = min(len(free), max(group.size - block, 0))
         number = 0 if number < rest else rest + (number - rest) // block * block
-        found.append(free[:number])
-    return np.concatenate(found)
+        removed.append(free[:number])
+    return np.concatenate(removed)

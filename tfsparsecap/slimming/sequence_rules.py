@@ -22,10 +22,7 @@ def _cell(scope: Scope, layer: Any, into: Axis, units: np.ndarray) -> None:
     scope.kernel(cell.recurrent_kernel, units, columns, creates=(1,))
     if cell.bias is not None:
         scope.slot(cell.bias, *([None] * (len(cell.bias.shape) - 1)), columns)
-    if layer is scope.operation and cell.bias is not None and len(cell.bias.shape) == 1:
-        scope.fold(cell.kernel, 0, into, bias="cell.bias", new_bias=None)
-    else:
-        scope.labels.mix(into)
+    scope.fold(cell.kernel, 0, into)
 
 
 def recurrent(scope: Scope) -> None:
@@ -84,7 +81,7 @@ def multi_head_attention(scope: Scope) -> None:
     key = scope.argument(2, "key") or value
     if any(not isinstance(one, Ref) for one in (query, key, value)) or config.get("use_gate"):
         return unknown(scope)
-    parts = attention_parts(layer)
+    parts = {name: getattr(layer, f"{name}_dense") for name in ("query", "key", "value", "output")}
     # The output kernel has one more axis for each further axis of `output_shape`.
     if len(scope.node.outputs) > 1 or len(parts["output"].kernel.shape) != 3:
         return unknown(scope)
@@ -96,8 +93,7 @@ def multi_head_attention(scope: Scope) -> None:
         into, dense = scope.tie(name, axes[-1]), parts[name]
         scope.kernel(dense.kernel, into, heads, columns, creates=(1, 2))
         scope.slot(dense.bias, heads, columns)
-        bias = f"{ATTENTION_PARTS[name]}.bias"
-        scope.fold(dense.kernel, 0, into, bias=bias, tensor=ref.index, new_bias=None)
+        scope.fold(dense.kernel, 0, into, tensor=ref.index)
     dense = parts["output"]
     created = scope.create("output", dense.kernel.shape[-1])
     scope.kernel(dense.kernel, heads, values, created, creates=(2,))
@@ -116,20 +112,6 @@ def multi_head_attention(scope: Scope) -> None:
     scope.emit([*([None] * (rank - 1)), created])
 
 
-#: The sublayers of MultiHeadAttention.
-ATTENTION_PARTS = {
-    "query": "query_dense",
-    "key": "key_dense",
-    "value": "value_dense",
-    "output": "output_dense",
-}
-
-
-def attention_parts(layer: layers.MultiHeadAttention) -> dict[str, Any]:
-    """Returns the sublayers `query`, `key`, `value` and `output` of an attention layer."""
-    return {name: getattr(layer, attribute) for name, attribute in ATTENTION_PARTS.items()}
-
-
 def time_distributed(scope: Scope) -> None:
     """A dense layer for each step; other layers inside stay whole."""
     inner = scope.operation.layer
@@ -141,9 +123,6 @@ def time_distributed(scope: Scope) -> None:
         SIMPLE_LAYERS[layers.Dense](scope)
     finally:
         scope.operation = outer
-    into = scope.info.known["inputs"]
-    scope.info.folds.clear()
-    scope.fold(inner.kernel, 0, into, bias="layer.bias", new_bias=None)
     units = scope.info.sizes.pop("units")
 
     def resized(count: Count) -> dict:
