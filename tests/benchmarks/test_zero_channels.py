@@ -1,4 +1,4 @@
-"""Networks with constant channels."""
+"""Networks that do not use half of their channels."""
 
 import keras
 import numpy as np
@@ -7,10 +7,10 @@ from keras import layers
 from benchmarks.zero_channels import randomize, zero_channels
 
 
-def test_half_of_the_channels_become_constant():
+def test_half_of_the_channels_are_multiplied_by_zero():
     inputs = keras.Input((8, 8, 3))
     x = layers.BatchNormalization(name="first")(layers.Conv2D(16, 3, padding="same")(inputs))
-    x = layers.ReLU(name="features")(x)
+    x = layers.ReLU()(x)
     model = keras.Model(inputs, layers.Conv2D(2, 3, padding="same")(x))
     rng = np.random.default_rng(0)
     batch = rng.random((4, 8, 8, 3), "float32")
@@ -19,7 +19,5 @@ def test_half_of_the_channels_become_constant():
     deviation = normalized.std((0, 1, 2))
     np.testing.assert_allclose(deviation, np.abs(model.get_layer("first").gamma), rtol=0.1)
     assert zero_channels(model, rng) == (8, 8)
-    features = keras.Model(inputs, model.get_layer("features").output)(batch).numpy()
-    constant = features.std((0, 1, 2)) == 0
-    # What padding would change at the borders is zero.
-    assert sum(constant) >= 8 and not features[..., constant].any()
+    kernel = np.array(model.layers[-1].kernel)
+    assert (np.abs(kernel).sum((0, 1, 3)) == 0).sum() == 8
