@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             elif not trained.exists():
                 keras.utils.set_random_seed(seed)
                 variant(name, dense, int8_ms, texts, options).save(trained)
-            path = trained.with_name(f"{trained.stem}-{options.target}.tflite")
+            path = dense.with_name(f"{dense.stem}-{name.replace('=', '-')}-{options.target}.tflite")
             format = "dense-int8" if name in ("dense", "longer") else "auto"
             report = export_model(keras.saving.load_model(trained), path, format, target=options.target)
             int8_ms = int8_ms or report.speedup.ms

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.prune import prune
 from tfsparsecap.slimming.plan import slim
@@ -61,6 +62,16 @@ def prune_to_latency(
         True
     """
     milliseconds = check_number("milliseconds", milliseconds, above=0)
+    if isinstance(model, Captioner):
+        raise InputError(
+            f"{model.name} is a captioner: slim its encoder with python -m tfsparsecap.slim_captioner, and"
+            " prune it while it is trained"
+        )
+    if not isinstance(method, PruningMethod):
+        raise InputError(
+            f"method is {method!r:.100}: give a pruning method, such as sc.Supermask(0.9, total_steps=1000,"
+            " block_shape=(16, 1))"
+        )
     costs = of_target(target)
     slimming.setdefault("multiple", max(8, method.block_shape[0]))
     zeros = 0.0 if method.block_shape[0] % 16 else method.sparsity

@@ -65,5 +65,10 @@ def test_a_budget_that_cannot_be_met_is_refused():
         pruned_to(transformer(), 1e-4, blocks())
     with pytest.raises(InputError, match="milliseconds is -1"):
         pruned_to(transformer(), -1, blocks())
+    with pytest.raises(InputError, match="method is 'supermask': give a pruning method"):
+        prune_to_latency(transformer(), 1, "supermask")
+    sizes = {"embedding_size": 8, "rnn_size": 16, "attention_size": 8, "feature_size": 8}
+    with pytest.raises(InputError, match="is a captioner: slim its encoder"):
+        prune_to_latency(sc.SoftAttention(20, **sizes), 1, blocks())
     with pytest.raises(InputError, match="riscv"):
         prune_to_latency(transformer(), 1, blocks(), target="riscv")

@@ -93,8 +93,10 @@ def connected_strategy(cluster: Cluster) -> tf.distribute.Strategy:
     terminate = signal.getsignal(signal.SIGTERM)
     # If a worker is lost right here, TensorFlow waits for an hour and stops Python.
     faulthandler.dump_traceback_later(JOIN, exit=True, file=2)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
-    faulthandler.cancel_dump_traceback_later()
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     if terminate is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, terminate)  # TensorFlow ignores it
     return strategy
