@@ -28,7 +28,7 @@ APK_WANTED := $(APP)/build/wanted.txt
 APK_MADE_WITH := $(APP)/build/made_with.txt
 # Folders as well, so that a deleted file counts as a change.
 APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/pom.xml \
-  $(wildcard tfsparsecap/captioners/*.tflite) $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
+  $(wildcard tfsparsecap/captioning/captioners/*.tflite) $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
 
 # Without compiled files, each process takes 9 seconds to import TensorFlow instead of 3.
 unexport PYTHONDONTWRITEBYTECODE

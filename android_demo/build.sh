@@ -9,7 +9,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 main=$here/app/src/main
-shipped=$here/../tfsparsecap/captioners
+shipped=$here/../tfsparsecap/captioning/captioners
 target=$here/app/target
 aar=$here/runtime/target/aar
 unsigned=$target/apk/unsigned.apk

@@ -29,7 +29,7 @@ def _keras_cv(blocks: tuple[int, ...], kind: str = "block") -> Callable[[], kera
 
 def _encoder(kind: str, **options: Any) -> Callable[[], keras.Model]:
     def make() -> keras.Model:
-        from tfsparsecap import models
+        from tfsparsecap.captioning import models
 
         return getattr(models, kind)(weights=None, **options).backbone
 

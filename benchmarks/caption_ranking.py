@@ -15,8 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.metrics.tokenize import light_tokenize
-from tfsparsecap.search_options import FUNCTION_WORDS
+from tfsparsecap.captioning.metrics.tokenize import light_tokenize
+from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
 
 # Content words of a caption that are used.
 _WORDS = 14

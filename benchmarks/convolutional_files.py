@@ -30,8 +30,8 @@ import numpy as np
 
 from benchmarks.file_comparison import add_options, compare
 from tfsparsecap.command import parser, run
+from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_write
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ def photographs(folder: str, network: str, size: int, start: int, count: int) ->
     """
     import keras
 
-    from tfsparsecap.data.images import read_image
+    from tfsparsecap.captioning.data.images import read_image
 
     paths = sorted(Path(folder).glob("*.jpg"))
     if len(paths) < start + count:
@@ -182,7 +182,7 @@ def print_errors(options: argparse.Namespace, paths: Sequence[Path]) -> None:
     import tensorflow as tf
     from tfsparsecap_export.verify import outputs
 
-    from tfsparsecap.model_call import model_call
+    from tfsparsecap.core.model_call import model_call
 
     model = make_network(options)
     call = model_call(model)

@@ -11,9 +11,9 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tfsparsecap.core.weight_files.onnx_file import read_onnx
+from tfsparsecap.core.weight_files.weight_formats import read_weights
 from tfsparsecap.errors import InputError
-from tfsparsecap.weight_files.formats import read_weights
-from tfsparsecap.weight_files.onnx_file import read_onnx
 
 #: Side of the images in pixels, of DINOv2's patches, and of the map of patches.
 SIZE, PATCH, PATCHES = 224, 14, 16

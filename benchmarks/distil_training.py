@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.distil_networks import END, PAD, SIZE, START, UNKNOWN, Decoder, Dino, Lite, patch_map
-from tfsparsecap import data as sources
-from tfsparsecap.data.images import read_image
-from tfsparsecap.files import atomic_write
-from tfsparsecap.metrics.tokenize import light_tokenize
+from tfsparsecap.captioning import data as sources
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.metrics.tokenize import light_tokenize
+from tfsparsecap.core.files import atomic_write
 
 _LENGTH, _CAPTIONS, _RAREST = 20, 5, 3  # tokens of a caption, captions of an image, uses of a word
 # What is written for an image: (number of captions, temperature).

@@ -46,13 +46,13 @@ import tfsparsecap as sc
 from benchmarks.best_captions import best_captions
 from benchmarks.file_encoder import encoder_weights
 from benchmarks.ranked_captions import pooled_features, ranked_captions, write_feature_maps
-from tfsparsecap import data as sources
-from tfsparsecap.captioners import captioner_path
+from tfsparsecap.captioning import data as sources
+from tfsparsecap.captioning.captioners import captioner_path
+from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.metrics.named_objects import named_objects
 from tfsparsecap.command import parser, run
-from tfsparsecap.data.records import Record
+from tfsparsecap.core.files import DAMAGE, atomic_write, make_folder, read_text
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE, atomic_write, make_folder, read_text
-from tfsparsecap.metrics.objects import named_objects
 
 #: The captions of training images, best first.
 SAVED = Path(__file__).with_name("everyday_captions.jsonl.xz")

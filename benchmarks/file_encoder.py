@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from tfsparsecap_export.flatbuffer import model_file
 
+from tfsparsecap.captioning.models.image_encoders.efficientnet_lite import efficientnet_lite
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.encoders.efficientnet_lite import efficientnet_lite
 
 _SPREAD = 1e-3  # epsilon of batch normalisation
 _SCALE = 128.0  # of the images, which the file's first convolution divides by it

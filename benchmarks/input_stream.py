@@ -62,11 +62,11 @@ def stream(folder: Path, ids: Sequence[str], batch_size: int, epochs: int) -> li
     Returns:
         A dictionary per stage: its name, its `seconds`, and the `memory` of the process after it in MB.
     """
-    from tfsparsecap.data.image_sources import RegionFeatureSource
-    from tfsparsecap.data.pipeline import training_batches
-    from tfsparsecap.data.records import Record
-    from tfsparsecap.data.region_features import RegionFeatures
-    from tfsparsecap.data.tokenizers import WordTokenizer
+    from tfsparsecap.captioning.data.image_sources import RegionFeatureSource
+    from tfsparsecap.captioning.data.pipeline import training_batches
+    from tfsparsecap.captioning.data.records import Record
+    from tfsparsecap.captioning.data.region_features import RegionFeatures
+    from tfsparsecap.captioning.data.tokenizers import WordTokenizer
 
     stages, began = [], time.perf_counter()
 

@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from tfsparsecap.command import parser, run
+from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
 
 ROWS = (1, 3, 8, 16, 64, 256)
 SHAPES = (

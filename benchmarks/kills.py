@@ -118,7 +118,7 @@ class Training:
         settings = [*_SETTINGS, *paths, *KINDS[self.kind]]
         python, runs = [sys.executable, "-m"], ["--runs", str(self.folder / "runs"), "--quiet"]
         if self.kind == "study":
-            from tfsparsecap.settings.files import load_config, save_config
+            from tfsparsecap.captioning.settings.config_files import load_config, save_config
 
             (self.folder / "settings.yaml").write_text(save_config(load_config(None, settings)))
             study = self.folder / "study.yaml"

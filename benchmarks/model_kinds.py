@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tfsparsecap.command import parser, run, start_tensorflow
-from tfsparsecap.files import make_folder
+from tfsparsecap.core.files import make_folder
 
 FORMATS = ("dense", "dense-int8", "auto")
 _SEED, _SAMPLES = 0, 8

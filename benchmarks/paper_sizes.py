@@ -15,14 +15,14 @@ import keras
 from rich.console import Console
 from rich.table import Column, Table
 
+from tfsparsecap.captioning.encoder_catalogue import CATALOGUE
+from tfsparsecap.captioning.models.captioner_base import Captioner
+from tfsparsecap.captioning.models.image_encoders import MobileNetV1Encoder
+from tfsparsecap.captioning.models.object_relation_transformer import ObjectRelationTransformer
+from tfsparsecap.captioning.models.plain_transformer import Transformer
+from tfsparsecap.captioning.models.soft_attention import SoftAttention
+from tfsparsecap.captioning.models.up_down import UpDown
 from tfsparsecap.command import parser, run
-from tfsparsecap.encoder_catalogue import CATALOGUE
-from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.models.encoders import MobileNetV1Encoder
-from tfsparsecap.models.object_relation_transformer import ObjectRelationTransformer
-from tfsparsecap.models.plain_transformer import Transformer
-from tfsparsecap.models.soft_attention import SoftAttention
-from tfsparsecap.models.up_down import UpDown
 
 #: Vocabulary of the papers' captioners, regions of an image, and length of a feature.
 VOCABULARY, REGIONS, FEATURE_SIZE = 10_000, 36, 2048
@@ -118,7 +118,7 @@ def sizes(names: Iterable[str] = tuple(PAPER_CAPTIONERS)) -> list[tuple[str, int
 
 def slimmed_rtic() -> tuple[str, int]:
     """The row of the pruned RTIC, whose size is that of the paper's Table 3."""
-    from tfsparsecap.models.encoders import ApplicationsEncoder
+    from tfsparsecap.captioning.models.image_encoders import ApplicationsEncoder
     from tfsparsecap.slimming.plan import slim_plan
 
     encoder = ApplicationsEncoder("ResNet101", image_size=256, weights=None)

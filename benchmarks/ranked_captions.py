@@ -11,13 +11,13 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.caption_ranking import CaptionRanker, Photographs
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.metrics.named_objects import named_objects
+from tfsparsecap.captioning.metrics.scores import compute_scores
 from tfsparsecap.command import print_table
-from tfsparsecap.data.images import read_image
-from tfsparsecap.data.records import Record
+from tfsparsecap.core.files import atomic_path, make_folder
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path, make_folder
-from tfsparsecap.metrics.objects import named_objects
-from tfsparsecap.metrics.scores import compute_scores
 
 #: So many captions has a photograph that gets some.
 CAPTIONS = 5

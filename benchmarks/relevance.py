@@ -33,8 +33,8 @@ import tfsparsecap as sc
 from benchmarks.image_classifiers import EXPERIMENTS, fit
 from benchmarks.image_data import Split, add_data_option, load
 from tfsparsecap.command import parser, run
+from tfsparsecap.core.files import DAMAGE, atomic_path, atomic_write, make_folder, read_text
 from tfsparsecap.errors import InputError, check_number, unknown_name
-from tfsparsecap.files import DAMAGE, atomic_path, atomic_write, make_folder, read_text
 from tfsparsecap.model_summary.nonzeros import prunable_weights, weight_counts
 
 #: "magnitude" is iterative magnitude pruning (Han et al., 2015): `Relevance` without weight decay.

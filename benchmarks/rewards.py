@@ -19,12 +19,12 @@ import tensorflow as tf
 from rich.console import Console
 from rich.table import Table
 
+from tfsparsecap.captioning.data.radix import RadixTokenizer
+from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
+from tfsparsecap.captioning.rewards.caption_reward import CaptionReward
 from tfsparsecap.command import only_json_on_stdout, parser, run
-from tfsparsecap.data.radix import RadixTokenizer
-from tfsparsecap.data.records import Record
-from tfsparsecap.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
 from tfsparsecap.errors import check_number
-from tfsparsecap.rewards.reward import CaptionReward
 
 _REFERENCES = 5
 
@@ -66,8 +66,8 @@ def measure(images: int, batch_size: int, vocabulary: int) -> list[dict[str, Any
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
 
-    from tfsparsecap.rewards.references import References
-    from tfsparsecap.rewards.scores import cider_d, sentence_bleu
+    from tfsparsecap.captioning.rewards.references import References
+    from tfsparsecap.captioning.rewards.similarity import cider_d, sentence_bleu
 
     groups, captions = random_captions(images, vocabulary)
     people, results = dict(enumerate(groups)), {n: [caption] for n, caption in enumerate(captions)}

@@ -103,11 +103,11 @@ def measure_stages(folder: Path, batch_size: int, steps: int) -> dict[str, Any]:
         `disk_bytes`, and with steps the median seconds of a `step` and the bytes of its `gradients`.
     """
     start_tensorflow()
-    from tfsparsecap.data import coco
-    from tfsparsecap.data.feature_cache import FeatureCache
-    from tfsparsecap.data.image_sources import FeatureCacheSource
-    from tfsparsecap.data.pipeline import training_batches
-    from tfsparsecap.data.tokenizers import WordTokenizer
+    from tfsparsecap.captioning.data import coco
+    from tfsparsecap.captioning.data.feature_cache import FeatureCache
+    from tfsparsecap.captioning.data.image_sources import FeatureCacheSource
+    from tfsparsecap.captioning.data.pipeline import training_batches
+    from tfsparsecap.captioning.data.tokenizers import WordTokenizer
 
     WordTokenizer.from_captions(["TensorFlow is loaded"])
     stages = _Stages()
@@ -155,8 +155,8 @@ def _training_step(batches, vocabulary: int, steps: int) -> dict[str, float]:
     """Median seconds of a training step of Soft-Attention, and the bytes of its gradients."""
     import keras
 
-    from tfsparsecap.models import SoftAttention
-    from tfsparsecap.training.loop import Loop
+    from tfsparsecap.captioning.models import SoftAttention
+    from tfsparsecap.captioning.training.loop import Loop
 
     keras.utils.set_random_seed(0)
     captioner = SoftAttention(vocabulary, feature_size=FEATURES[1])
@@ -182,9 +182,9 @@ def measure_cache(folder: Path, images: Sequence[int], size: int = 224) -> list[
         `images`, `seconds`, and `bytes` on the disk, for each number.
     """
     start_tensorflow()
-    from tfsparsecap.data import coco
-    from tfsparsecap.data.feature_cache import cached_features
-    from tfsparsecap.models import EfficientNetLiteEncoder
+    from tfsparsecap.captioning.data import coco
+    from tfsparsecap.captioning.data.feature_cache import cached_features
+    from tfsparsecap.captioning.models import EfficientNetLiteEncoder
 
     encoder = EfficientNetLiteEncoder(0, "blocks.15.bn2", size, weights=None)
     records, rows, place = coco.load(folder).records, [], folder / "cache"

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.command import parser, run, start_tensorflow
+from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
 
 #: The outputs may differ by so much, relative to the largest.
 TOLERANCE = 1e-4
@@ -117,7 +117,7 @@ def measure(name: str, ratio: float, given: argparse.Namespace) -> dict[str, Any
 def _file(model: Any, calibration: Any) -> bytes:
     """The model as a .tflite file: float32, or int8 with the ranges of some inputs."""
     import tensorflow as tf
-    from tfsparsecap_export.convert.graph import model_graph
+    from tfsparsecap_export.keras_to_tflite.graph import model_graph
 
     if calibration is None:
         return model_graph(model)

@@ -103,10 +103,10 @@ def compare_encoders(given: argparse.Namespace) -> Table:
     Raises:
         InputError: the settings, or the photographs, cannot be used.
     """
-    from tfsparsecap.data.images import read_image
-    from tfsparsecap.data.records import check_folder, images_in
-    from tfsparsecap.settings.build import make_encoder
-    from tfsparsecap.settings.files import load_config
+    from tfsparsecap.captioning.data.images import read_image
+    from tfsparsecap.captioning.data.records import check_folder, images_in
+    from tfsparsecap.captioning.settings.build import make_encoder
+    from tfsparsecap.captioning.settings.config_files import load_config
 
     check_folder(given.photographs, "photographs")
     config = load_config(None, [f"model.encoder.{setting}" for setting in given.settings])
@@ -141,7 +141,7 @@ def compare_classifiers(given: argparse.Namespace) -> Table:
         InputError: the model or the data are missing or damaged.
     """
     from benchmarks.image_data import load
-    from tfsparsecap.saved_models import load_model
+    from tfsparsecap.core.saved_models import load_model
 
     (images, _), (test_images, labels) = load("cifar10", given.data)
     network = load_model(given.model, "give the file of an image classifier")

@@ -30,9 +30,9 @@ import tfsparsecap as sc
 from benchmarks.image_classifiers import crop_and_flip, resnet32
 from benchmarks.image_data import Split, add_data_option, load
 from tfsparsecap.command import parser, run
+from tfsparsecap.core.files import atomic_path, atomic_write, make_folder, read_text
+from tfsparsecap.core.saved_models import load_model
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_path, atomic_write, make_folder, read_text
-from tfsparsecap.saved_models import load_model
 from tfsparsecap.slimming.plan import cost_of
 
 #: What is trained, in this order.

@@ -39,8 +39,8 @@ from typing import Any
 import numpy as np
 
 from tfsparsecap.command import parser, run, start_tensorflow
+from tfsparsecap.core.files import make_folder
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import make_folder
 
 TOKENS, WORDS, TESTED, BATCH = 64, 4000, 1200, 64
 _RATE = {"transformer": 1e-3, "bert-tiny": 2e-3, "lstm": 3e-3}

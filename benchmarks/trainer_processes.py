@@ -148,10 +148,10 @@ def _serve(connection: Any, workers: tuple[str, ...] | None, index: int) -> None
     start_tensorflow()
     import tensorflow as tf
 
-    from tfsparsecap.settings.files import load_config
-    from tfsparsecap.training.cluster import Cluster
-    from tfsparsecap.training.loop import Loop
-    from tfsparsecap.training.run import train_run
+    from tfsparsecap.captioning.settings.config_files import load_config
+    from tfsparsecap.captioning.training.cluster import Cluster
+    from tfsparsecap.captioning.training.loop import Loop
+    from tfsparsecap.captioning.training.train_run import train_run
 
     cluster, several = None, []
     if workers is not None:

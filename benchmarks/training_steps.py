@@ -35,14 +35,14 @@ from tqdm import tqdm
 
 from benchmarks.paper_sizes import PAPER_CAPTIONERS, RADIX_BASE, VOCABULARY, PaperCaptioner
 from benchmarks.rewards import TimedReward
+from tfsparsecap.captioning.models.captioner_base import Captioner
+from tfsparsecap.captioning.search.beam_search import Decoder
+from tfsparsecap.captioning.settings.training_section import SCST
+from tfsparsecap.captioning.training.loop import STEPS_PER_REPORT, Loop, StepLogs
+from tfsparsecap.captioning.training.scst import SCSTLoop
 from tfsparsecap.command import only_json_on_stdout, parser, run
-from tfsparsecap.decoding import Decoder
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.models.captioner import Captioner
 from tfsparsecap.pruning import prune
-from tfsparsecap.settings.training import SCST
-from tfsparsecap.training.loop import STEPS_PER_REPORT, Loop, StepLogs
-from tfsparsecap.training.scst import SCSTLoop
 
 DENSE, SELF_CRITICAL, REWARD = "dense", "self-critical", "reward"
 EACH_STEP, AT_END = "logs of each step", f"logs of {STEPS_PER_REPORT} steps"

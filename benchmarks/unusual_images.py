@@ -28,13 +28,13 @@ import tfsparsecap as sc
 from benchmarks.unusual_drawings import Drawn, Random, drawing
 from benchmarks.unusual_photographs import night, x_ray
 from benchmarks.unusual_screens import page, screenshot
-from tfsparsecap import data as sources
+from tfsparsecap.captioning import data as sources
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.inference.confidence import NOT_SURE, is_good, reliability
 from tfsparsecap.command import only_json_on_stdout, parser, print_json, run
-from tfsparsecap.data.images import read_image
-from tfsparsecap.data.records import Record
+from tfsparsecap.core.files import atomic_write, make_folder
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_write, make_folder
-from tfsparsecap.inference.confidence import NOT_SURE, is_good, reliability
 
 #: Images of each kind.
 IMAGES = 20

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from benchmarks.unusual_drawings import INK, Drawn, Random, grained, pick
-from tfsparsecap.search_options import FUNCTION_WORDS
+from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
 
 _SYLLABLES = tuple(map("".join, itertools.product("bdfglmnprst", "aeiou", ("", "n", "r", "st"))))
 

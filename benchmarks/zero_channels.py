@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from tfsparsecap.keras_internals import nested_layers
-from tfsparsecap.slimming.graph import trace
+from tfsparsecap.core.keras_internals import nested_layers
+from tfsparsecap.slimming.channel_choice import unused
 from tfsparsecap.slimming.groups import Analysis
-from tfsparsecap.slimming.selection import unused
+from tfsparsecap.slimming.operation_graph import trace
 
 
 def randomize(model: keras.Model, inputs: object, rng: np.random.Generator) -> None:

@@ -29,8 +29,8 @@ from rich.table import Table
 from tqdm import tqdm
 
 from tfsparsecap.command import parser, run, start_tensorflow
+from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError, check_number, unknown_name
-from tfsparsecap.files import atomic_write
 
 if TYPE_CHECKING:
     import keras

@@ -69,8 +69,8 @@ def shared() -> Path:
 @pytest.fixture
 def with_java(monkeypatch) -> Path:
     """The Java that computes scores, added to PATH for pycocoevalcap; skips the test if there is none."""
+    from tfsparsecap.captioning.metrics.java import find_java
     from tfsparsecap.errors import InputError
-    from tfsparsecap.metrics.java import find_java
 
     try:
         java = Path(find_java())
@@ -163,9 +163,9 @@ def tiny_run(shared_folder, tiny_settings) -> Path:
     def make(folder: Path) -> None:
         import keras
 
-        from tfsparsecap.runs.run_folder import RunFolder
-        from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
-        from tfsparsecap.settings.files import load_config
+        from tfsparsecap.captioning.runs.run_folder import RunFolder
+        from tfsparsecap.captioning.settings.build import load_data, make_captioner, make_tokenizer
+        from tfsparsecap.captioning.settings.config_files import load_config
 
         keras.utils.set_random_seed(5)
         config = load_config(None, tiny_settings)
@@ -182,8 +182,8 @@ def trained_run(shared_folder, tiny_settings) -> Path:
     """Folder of a run that was trained for two epochs, dense and compiled. Do not write to it."""
 
     def make(folder: Path) -> None:
-        from tfsparsecap.settings.files import load_config
-        from tfsparsecap.training.run import train_run
+        from tfsparsecap.captioning.settings.config_files import load_config
+        from tfsparsecap.captioning.training.train_run import train_run
 
         more = ["name=trained", "pruning=null", "training.keep_initial=true"]
         train_run(load_config(None, [*tiny_settings, *more]), runs=folder, verbose=0, report=str)
@@ -197,7 +197,7 @@ def quick_training(monkeypatch) -> Iterator[None]:
     import keras
     import tensorflow as tf
 
-    from tfsparsecap.settings import build
+    from tfsparsecap.captioning.settings import build
 
     @keras.saving.register_keras_serializable("tests")
     class OneLayerEncoder(keras.layers.Layer):

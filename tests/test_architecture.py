@@ -1,6 +1,7 @@
 """Architecture rules that reading the code can check: import order, test layout, forbidden imports."""
 
 import ast
+import collections
 import graphlib
 from pathlib import Path
 
@@ -13,47 +14,39 @@ PACKAGES = {
 }
 BENCHMARKS = REPOSITORY / "benchmarks"
 
-# Each module or package may import itself and what stands above it. `models.captioner`, the interface of all
-# captioners, stands before `data`, because it defines the ids of the special tokens.
+# Each module or package may import itself and what stands above it. `models.captioner_base`, the interface of
+# all captioners, stands before `data`, because it defines the ids of the special tokens.
 ORDER = [
+    # For any Keras model.
     "tfsparsecap.errors",
-    "tfsparsecap.captioners",
-    "tfsparsecap.child_processes",
-    "tfsparsecap.files",
-    "tfsparsecap.locks",
-    "tfsparsecap.text",
-    "tfsparsecap.weight_files",
-    "tfsparsecap.encoder_catalogue",
-    "tfsparsecap.search_options",
-    "tfsparsecap.keras_internals",
-    "tfsparsecap.saved_models",
-    "tfsparsecap.draws",
+    "tfsparsecap.core",
     "tfsparsecap.gates",
     "tfsparsecap.layers",
     "tfsparsecap.pruning",
-    "tfsparsecap.model_call",
     "tfsparsecap.model_summary",
     "tfsparsecap.slimming",
-    "tfsparsecap.models.captioner",
-    "tfsparsecap.data",
-    "tfsparsecap.models",
-    "tfsparsecap.metrics",
-    "tfsparsecap.search_rules",
-    "tfsparsecap.decoding",
-    "tfsparsecap.sampling",
-    "tfsparsecap.rewards",
-    "tfsparsecap.plotting",
-    "tfsparsecap.conversion",
-    "tfsparsecap.settings",
-    "tfsparsecap.runs",
-    "tfsparsecap.inference",
-    "tfsparsecap.training",
-    "tfsparsecap.studies",
-    "tfsparsecap.reports",
+    # Captions.
+    "tfsparsecap.captioning.captioners",
+    "tfsparsecap.captioning.encoder_catalogue",
+    "tfsparsecap.captioning.search.search_options",
+    "tfsparsecap.captioning.models.captioner_base",
+    "tfsparsecap.captioning.data",
+    "tfsparsecap.captioning.models",
+    "tfsparsecap.captioning.metrics",
+    "tfsparsecap.captioning.search",
+    "tfsparsecap.captioning.rewards",
+    "tfsparsecap.captioning.plotting",
+    "tfsparsecap.captioning.settings",
+    "tfsparsecap.captioning.runs",
+    "tfsparsecap.captioning.inference",
+    "tfsparsecap.captioning.training",
+    "tfsparsecap.captioning.html_report",
+    # What only reproduces the papers.
+    "tfsparsecap.papers",
     "tfsparsecap.command",
     "tfsparsecap_export.flatbuffer",
     "tfsparsecap_export.tables",
-    "tfsparsecap_export.convert",
+    "tfsparsecap_export.keras_to_tflite",
     "tfsparsecap_export.progress",
     "tfsparsecap_export.samples",
     "tfsparsecap_export.encode",
@@ -75,7 +68,7 @@ WITHOUT_MODULE = {
     "test_docs.py",
     "test_fuzz.py",
     "test_packaging.py",
-    "test_run_methods.py",  # training/run.py with every pruning method
+    "test_run_methods.py",  # training/train_run.py with every pruning method
     "test_runtimes.py",
 }
 # Each of these runs code that a file contains, or loads a second Keras.
@@ -168,6 +161,21 @@ def test_no_module_imports_a_command_line():
         assert not {
             used for used in imports(file) for command in COMMANDS - {name} if within(used, command)
         }, name
+
+
+def test_no_two_modules_share_a_name():
+    """Nor does one have the singular of another's name, or the name of a function of `sc`."""
+    names = [name.rpartition(".")[2] for name, _ in MODULES if not name.endswith("__main__")]
+    names = [name for name in names if name not in PACKAGES]
+    functions = {"prune", "strip_pruning", "slim", "slim_plan", "summary", "load", "export_model"}
+    singular = collections.Counter(name.removesuffix("s") for name in names)
+    assert not [name for name in names if singular[name.removesuffix("s")] > 1 or name in functions]
+
+
+def test_only_commands_and_the_papers_import_the_papers():
+    for name, file in MODULES:
+        if name not in COMMANDS and not within(name, "tfsparsecap.papers"):
+            assert not [used for used in imports(file) if within(used, "tfsparsecap.papers")], name
 
 
 def test_there_are_no_import_cycles():

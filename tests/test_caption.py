@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import tfsparsecap.inference
+import tfsparsecap.captioning.inference
 from tfsparsecap import caption
+from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions
 from tfsparsecap.command import run
-from tfsparsecap.inference.generate import Caption, CaptionGenerator, Captions
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ class TwoCaptions(CaptionGenerator):
 
 @pytest.fixture
 def exported(monkeypatch):
-    monkeypatch.setattr(tfsparsecap.inference, "load", lambda path, trust: TwoCaptions())
+    monkeypatch.setattr(tfsparsecap.captioning.inference, "load", lambda path, trust: TwoCaptions())
     return "x.tflite"
 
 
@@ -59,7 +59,7 @@ def test_a_calibrated_file_says_how_sure_it_is(capsys, photos, exported, monkeyp
                 Captions([Caption("a", -1.0, (), float(x["image"].mean()) / 1000)]) for x in batch
             ]
 
-    monkeypatch.setattr(tfsparsecap.inference, "load", lambda path, trust: Sure())
+    monkeypatch.setattr(tfsparsecap.captioning.inference, "load", lambda path, trust: Sure())
     Image.new("L", (9, 9), 200).save(photos / "a.jpg")
     assert exit_code(exported, photos / "a.jpg") == 0
     assert capsys.readouterr().out == "a (not sure, 20%)\n"
@@ -104,7 +104,7 @@ def test_an_image_without_a_caption_is_reported_and_the_others_are_captioned(
                 Captions([] if np.ptp(x["image"], 2).max() == 0 else [Caption("a", -1.0)]) for x in batch
             ]
 
-    monkeypatch.setattr(tfsparsecap.inference, "load", lambda path, trust: NoneForGrey())
+    monkeypatch.setattr(tfsparsecap.captioning.inference, "load", lambda path, trust: NoneForGrey())
     assert exit_code(exported, photos / "b.png", photos / "a.jpg") == 2
     captured = capsys.readouterr()
     assert captured.out == f"{photos / 'a.jpg'}: a\n"

@@ -160,7 +160,7 @@ def test_missing_folders_are_rejected_early(capsys, copied):
 
 
 def test_the_run_uses_the_beam_size_of_the_checkpoint(converted):
-    from tfsparsecap.runs.run_folder import RunFolder
+    from tfsparsecap.captioning.runs.run_folder import RunFolder
 
     assert RunFolder(converted).load_config().decoding.beam == 2
 
@@ -262,8 +262,8 @@ def test_a_converted_transformer_with_radix_encoding_generates_words(capsys, tra
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_closed_gates_become_zeros_in_the_run(transformer, name, tmp_path):
-    from tfsparsecap.conversion.published import published_arrays
-    from tfsparsecap.inference.finished_run import FinishedRun
+    from tfsparsecap.captioning.inference.finished_run import FinishedRun
+    from tfsparsecap.papers.published import published_arrays
 
     weights, config, _ = transformer(name)
     gated, left = pruned(weights)

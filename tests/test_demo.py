@@ -14,9 +14,9 @@ from tfsparsecap_export import benchmark
 from tfsparsecap_export.__main__ import export
 
 from tfsparsecap import demo
+from tfsparsecap.captioning.settings.config_files import save_config
+from tfsparsecap.captioning.training import train_run as training_run
 from tfsparsecap.errors import InputError
-from tfsparsecap.settings.files import save_config
-from tfsparsecap.training import run as training_run
 
 SMALL = [
     "data.train=16", "data.validation=2", "data.test=3", "training.epochs=1", "training.batch_size=16",

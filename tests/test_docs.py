@@ -95,7 +95,7 @@ def exported(tiny_run, tmp_path_factory) -> Path:
     """The tiny run as a .tflite file."""
     from tfsparsecap_export import CaptionOptions, export_model
 
-    from tfsparsecap.inference.finished_run import FinishedRun
+    from tfsparsecap.captioning.inference.finished_run import FinishedRun
 
     run, path = FinishedRun.load(tiny_run), tmp_path_factory.mktemp("exported") / "model.tflite"
     length = run.config.data.max_length

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tfsparsecap import evaluate
+from tfsparsecap.captioning.inference import Caption, Captions, bundle, splits
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
+from tfsparsecap.captioning.metrics import scores as scores_module
+from tfsparsecap.captioning.runs.run_folder import RunFolder
+from tfsparsecap.captioning.settings.build import load_data
+from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.command import run
-from tfsparsecap.inference import Caption, Captions, bundle, splits
-from tfsparsecap.inference.bundle import TFLiteCaptioner
-from tfsparsecap.metrics import scores as scores_module
-from tfsparsecap.runs.run_folder import RunFolder
-from tfsparsecap.settings.build import load_data
-from tfsparsecap.settings.files import load_config
 
 # METEOR takes ten seconds to start.
 QUICK = ("--metrics", "BLEU,CIDEr")

@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 from tfsparsecap import report
+from tfsparsecap.captioning.settings.build import load_data
+from tfsparsecap.captioning.settings.config_files import load_config, save_config
 from tfsparsecap.command import run
-from tfsparsecap.settings.build import load_data
-from tfsparsecap.settings.files import load_config, save_config
 
 pytestmark = pytest.mark.slow
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tfsparsecap import slim_captioner
+from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.runs.run_folder import RunFolder
+from tfsparsecap.captioning.settings.build import load_data, make_captioner, make_tokenizer
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.training.encoder_slimming import sample_batches
+from tfsparsecap.captioning.training.teachers import load_teachers
+from tfsparsecap.captioning.training.train_run import train_run
 from tfsparsecap.command import run as run_command
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.finished_run import FinishedRun
-from tfsparsecap.runs.run_folder import RunFolder
-from tfsparsecap.settings.build import load_data, make_captioner, make_tokenizer
-from tfsparsecap.settings.files import load_config
-from tfsparsecap.training.encoder_slimming import sample_batches
-from tfsparsecap.training.run import train_run
-from tfsparsecap.training.teachers import load_teachers
 
 SIZES = ["model.kind=transformer", "model.size=16", "model.hidden_size=32", "model.heads=4"]
 SIZES += ["model.encoder_layers=1", "model.decoder_layers=3"]
@@ -140,7 +140,7 @@ def test_removed_channels_of_the_image_encoder_are_predicted_from_training_image
 
     predicted, notes = error_of("predicted")
     assert notes == []
-    monkeypatch.setattr("tfsparsecap.settings.build.load_data", no_data)
+    monkeypatch.setattr("tfsparsecap.captioning.settings.build.load_data", no_data)
     unpredicted, notes = error_of("unpredicted")
     assert predicted < 0.9 * unpredicted
     assert notes == [

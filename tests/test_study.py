@@ -9,7 +9,7 @@ import pytest
 
 from tfsparsecap import study
 from tfsparsecap.command import run
-from tfsparsecap.studies import runner
+from tfsparsecap.papers import runner
 
 #: `python -m tfsparsecap.train` without compiling graphs, which takes longer than these trainings.
 EAGER_TRAIN = """

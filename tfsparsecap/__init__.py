@@ -21,7 +21,7 @@ __all__ = [
 
 # Imported when they are first used: name -> module, and the extra that installs what the module needs.
 _LAZY = {
-    "load": ("tfsparsecap.inference", "export"),
+    "load": ("tfsparsecap.captioning.inference", "export"),
     "check_exportable": ("tfsparsecap_export", "export"),
     "export_model": ("tfsparsecap_export", "export"),
 }
@@ -56,14 +56,14 @@ if not _is_command():
     _check_keras()
     # These register their classes with Keras, so that `keras.saving.load_model` can read saved models.
     from tfsparsecap import gates, layers
-    from tfsparsecap.model_summary.model_summary import summary
-    from tfsparsecap.models import (
+    from tfsparsecap.captioning.models import (
         Captioner,
         ObjectRelationTransformer,
         SoftAttention,
         Transformer,
         UpDown,
     )
+    from tfsparsecap.model_summary.summarize import summary
     from tfsparsecap.pruning import (
         SNIP,
         FrozenMask,
@@ -78,14 +78,14 @@ if not _is_command():
         Supermask,
         SupermaskLoss,
     )
-    from tfsparsecap.pruning.prune import prune, strip_pruning
+    from tfsparsecap.pruning.apply import prune, strip_pruning
+    from tfsparsecap.slimming.iterative import Slim, regularize_gammas
     from tfsparsecap.slimming.plan import slim, slim_plan
-    from tfsparsecap.slimming.schedule import Slim, regularize_gammas
 
 if TYPE_CHECKING:
     from tfsparsecap_export import check_exportable, export_model
 
-    from tfsparsecap.inference import load
+    from tfsparsecap.captioning.inference import load
 
     __version__: str
 

@@ -28,7 +28,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfsparsecap.captioners import NAMES, captioner_path
+from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.command import (
     DONE,
     WRONG_INPUT,
@@ -45,7 +45,7 @@ from tfsparsecap.command import (
 from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:
-    from tfsparsecap.inference import Caption
+    from tfsparsecap.captioning.inference import Caption
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -110,8 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         InputError: the captioner cannot be loaded, or an option is wrong.
     """
     given = arguments(argv)
-    from tfsparsecap.inference import load
-    from tfsparsecap.inference.generate import check_options
+    from tfsparsecap.captioning.inference import load
+    from tfsparsecap.captioning.inference.generate import check_options
 
     sampling = {name: getattr(given, name) for name in ("temperature", "top_k", "top_p", "seed")}
     check_options(given.beam, given.sample, **sampling)

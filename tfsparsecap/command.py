@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, NoReturn
 
-from tfsparsecap.child_processes import end_with_parent
+from tfsparsecap.core.child_processes import end_with_parent
+from tfsparsecap.core.files import DISK_FULL
 from tfsparsecap.errors import InputError, WorkerLost
-from tfsparsecap.files import DISK_FULL
 
 # Set before TensorFlow is imported anywhere: users of commands do not need its log messages.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

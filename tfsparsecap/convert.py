@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
+from tfsparsecap.core.files import atomic_path, read_json
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_path, read_json
 
 #: Where to find a checkpoint's tokenizer, relative to its folder.
 TOKENIZERS = ("tokenizer/*.model", "*.model")
@@ -120,14 +120,14 @@ def convert(
     config = config or checkpoint.parent / "config.json"
     published = _read_config(config)
     tokenizer = tokenizer or _tokenizer_beside(checkpoint)
-    from tfsparsecap.weight_files.torch_archive import read_checkpoint
+    from tfsparsecap.core.weight_files.torch_archive import read_checkpoint
 
     arrays = read_checkpoint(checkpoint)
     _check_sizes(published, arrays, checkpoint)
     start_tensorflow()
-    from tfsparsecap.conversion.published import load_published, published_captioner
+    from tfsparsecap.captioning.runs.run_folder import RunFolder
     from tfsparsecap.model_summary.nonzeros import weight_counts
-    from tfsparsecap.runs.run_folder import RunFolder
+    from tfsparsecap.papers.published import load_published, published_captioner
 
     words = _read_tokenizer(published, tokenizer)
     try:
@@ -200,8 +200,8 @@ def _tokenizer_beside(checkpoint: Path) -> Path:
 
 
 def _read_tokenizer(published: Mapping[str, Any], path: Path):
-    from tfsparsecap.data.radix import RadixTokenizer
-    from tfsparsecap.data.sentencepiece import SentencePieceTokenizer
+    from tfsparsecap.captioning.data.radix import RadixTokenizer
+    from tfsparsecap.captioning.data.sentencepiece import SentencePieceTokenizer
 
     pieces = SentencePieceTokenizer.load(path)
     if published.get("tokenizer") != "radix":
@@ -242,8 +242,8 @@ def _check_sizes(published: Mapping[str, Any], arrays: Mapping[str, Any], checkp
 
 def _settings(captioner, published: Mapping[str, Any], name: str, data: str | None, features: str | None):
     """Returns the settings of the new run."""
-    from tfsparsecap.settings.files import checked_config
-    from tfsparsecap.settings.schema import MODELS
+    from tfsparsecap.captioning.settings.config_files import checked_config
+    from tfsparsecap.captioning.settings.schema import MODELS
 
     (kind,) = [kind for kind, model in MODELS.items() if model.captioner == type(captioner).__name__]
     sizes = captioner.get_config()

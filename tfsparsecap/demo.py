@@ -30,10 +30,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfsparsecap.captioners import NAMES, captioner_path
+from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.command import parser, run, start_tensorflow
+from tfsparsecap.core.files import atomic_write, make_folder
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.files import atomic_write, make_folder
 
 # Name of the run and the file, changes to the quickstart, and format of the export.
 _MODELS = {
@@ -125,7 +125,7 @@ def _configs(settings: list[str], folder: Path) -> dict[str, Any]:
 
 def _train_and_export(options: argparse.Namespace, console: Any) -> tuple[dict[str, dict], Path]:
     """Trains both captioners in `options.folder`, exports and compares them; returns results and an image."""
-    from tfsparsecap.settings.build import load_data
+    from tfsparsecap.captioning.settings.build import load_data
 
     configs, runs, files = _configs(options.settings, options.folder), {}, {}
     for number, (name, config) in enumerate(configs.items(), 1):
@@ -160,7 +160,7 @@ def _train_and_export(options: argparse.Namespace, console: Any) -> tuple[dict[s
 
 def _config(name: str, settings: list[str], folder: Path):
     """The quickstart with the user's changes and those of the model."""
-    from tfsparsecap.settings.files import load_config
+    from tfsparsecap.captioning.settings.config_files import load_config
 
     return load_config(None, [*_changes(name, settings, folder), f"name={name}"])
 
@@ -174,8 +174,8 @@ def _changes(name: str, settings: list[str], folder: Path) -> list[str]:
 
 def _train(config, options: argparse.Namespace, console) -> Path:
     """Trains, resumes or reuses a run; returns its folder."""
-    from tfsparsecap.runs.run_folder import RunFolder
-    from tfsparsecap.training.run import train_run
+    from tfsparsecap.captioning.runs.run_folder import RunFolder
+    from tfsparsecap.captioning.training.train_run import train_run
 
     settings = shlex.join(_changes(config.name, options.settings, options.folder))
     console.print(f"same as: python -m tfsparsecap.train {settings}", soft_wrap=True)
@@ -213,15 +213,15 @@ def _run(module: str, *arguments: str):
 
 def _captions(file: Path, records: list) -> list:
     """The best caption of each image, as `ImageCaption`s."""
-    from tfsparsecap.inference.bundle import TFLiteCaptioner
-    from tfsparsecap.inference.splits import caption_with_file
+    from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.captioning.inference.splits import caption_with_file
 
     return caption_with_file([TFLiteCaptioner(file)], records, progress=sys.stderr.isatty())[0]
 
 
 def _results(run: Path, file: Path, captions: list, timing: dict) -> dict:
-    from tfsparsecap.inference.bundle import read_bundle
-    from tfsparsecap.inference.scoring import scores_of
+    from tfsparsecap.captioning.inference.bundle import read_bundle
+    from tfsparsecap.captioning.inference.scoring import scores_of
 
     weights = json.loads((run / "scores_test.json").read_text(encoding="utf-8"))
     return {
@@ -263,8 +263,8 @@ def _mean(values: Sequence[float], shown: str) -> str:
 
 def _caption_photographs(folder: Path, console) -> None:
     """Captions photographs with the first captioner of the package; prints them and draws a sheet."""
-    from tfsparsecap.inference import load
-    from tfsparsecap.reports.image_sheet import CaptionedImage, draw_sheet
+    from tfsparsecap.captioning.html_report.image_sheet import CaptionedImage, draw_sheet
+    from tfsparsecap.captioning.inference import load
 
     make_folder(folder)
     captioner, images, sheet = load(), [], folder / "photographs.png"
@@ -288,8 +288,8 @@ def _caption_photographs(folder: Path, console) -> None:
 
 def _draw_sheet(path: Path, records: list, captions: list, results: dict) -> None:
     """A sheet with the first held-out images and their captions."""
-    from tfsparsecap.metrics.scores import exact_match
-    from tfsparsecap.reports.image_sheet import CaptionedImage, draw_sheet
+    from tfsparsecap.captioning.html_report.image_sheet import CaptionedImage, draw_sheet
+    from tfsparsecap.captioning.metrics.scores import exact_match
 
     files = {record.image_id: record.image for record in records}
     images = [

@@ -19,8 +19,8 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
+from tfsparsecap.captioning.encoder_catalogue import CATALOGUE, KERAS_HUB, EncoderEntry
 from tfsparsecap.command import parser, run
-from tfsparsecap.encoder_catalogue import CATALOGUE, KERAS_HUB, EncoderEntry
 from tfsparsecap.errors import InputError
 
 COLUMNS = ("network", "top-1", "parameters", "multiply-adds", "image", "feature map", "licence", "weights")

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfsparsecap.captioners import captioner_path
+from tfsparsecap.captioning.captioners import captioner_path
 from tfsparsecap.command import (
     add_search_options,
     add_trust_option,
@@ -42,14 +42,14 @@ from tfsparsecap.command import (
     search_options,
     start_tensorflow,
 )
+from tfsparsecap.core.files import atomic_write, make_folder, read_json
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, make_folder, read_json
 
 if TYPE_CHECKING:
-    from tfsparsecap.data.records import CaptionData
-    from tfsparsecap.inference.scoring import ImageCaption
-    from tfsparsecap.search_options import SearchOptions
-    from tfsparsecap.settings.schema import Config
+    from tfsparsecap.captioning.data.records import CaptionData
+    from tfsparsecap.captioning.inference.scoring import ImageCaption
+    from tfsparsecap.captioning.search.search_options import SearchOptions
+    from tfsparsecap.captioning.settings.schema import Config
 
 # Default number of threads for an exported file at most: each loads the file.
 _MAX_THREADS = 4
@@ -59,7 +59,7 @@ _PRINTED_ONLY = ("seconds", "images_per_second", "threads")
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    from tfsparsecap.metrics.scores import METRICS
+    from tfsparsecap.captioning.metrics.scores import METRICS
 
     options = parser(__doc__)
     options.add_argument(
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.output is not None:
         make_folder(Path(given.output))
     with only_json_on_stdout(given.json):
-        from tfsparsecap.inference.scoring import as_rows, scores_table
+        from tfsparsecap.captioning.inference.scoring import as_rows, scores_table
 
         other = None
         is_run = given.captioner is not None and Path(given.captioner).is_dir()
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(given: argparse.Namespace) -> None:
     """Checks the options before anything is captioned."""
-    from tfsparsecap.metrics.scores import METRICS, check_metrics
+    from tfsparsecap.captioning.metrics.scores import METRICS, check_metrics
 
     changes = search_options(given)
     for name in ("beam", "threads"):
@@ -169,8 +169,8 @@ def _scorer(
     given: argparse.Namespace, training_captions: Sequence[str] | None, rules: "SearchOptions | None" = None
 ) -> Callable[[list], dict]:
     """Computes the chosen scores of captions."""
-    from tfsparsecap.inference.scoring import all_scores_of
-    from tfsparsecap.metrics.scores import METRICS
+    from tfsparsecap.captioning.inference.scoring import all_scores_of
+    from tfsparsecap.captioning.metrics.scores import METRICS
 
     return functools.partial(
         all_scores_of,
@@ -189,8 +189,8 @@ def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]
         if getattr(given, name) is not None:
             raise InputError(f"--{name} is for a .tflite file: leave it out for a run")
     start_tensorflow()
-    from tfsparsecap.inference.finished_run import FinishedRun
-    from tfsparsecap.runs.run_folder import RunFolder
+    from tfsparsecap.captioning.inference.finished_run import FinishedRun
+    from tfsparsecap.captioning.runs.run_folder import RunFolder
 
     finished = FinishedRun.load(given.captioner)
     data, scorer = _load_data(given, finished.config)
@@ -214,7 +214,7 @@ def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]
 
 def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     path = captioner_path(given.captioner)
-    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 
     captioner = TFLiteCaptioner(path, trust=given.trust)
     captioner.check_beam(given.beam)
@@ -223,9 +223,9 @@ def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"
     if given.config is None and not settings.is_file():
         raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
     start_tensorflow()
-    from tfsparsecap.inference.splits import evaluate_file
-    from tfsparsecap.settings.build import region_features
-    from tfsparsecap.settings.files import load_config
+    from tfsparsecap.captioning.inference.splits import evaluate_file
+    from tfsparsecap.captioning.settings.build import region_features
+    from tfsparsecap.captioning.settings.config_files import load_config
 
     config = load_config(settings)
     data, scorer = _load_data(given, config)
@@ -243,7 +243,7 @@ def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"
 
 def _load_data(given: argparse.Namespace, config: "Config") -> tuple["CaptionData", Callable[[list], dict]]:
     """The data set, and a scorer that knows its training captions."""
-    from tfsparsecap.settings.build import load_data
+    from tfsparsecap.captioning.settings.build import load_data
 
     if given.features is not None and config.model.encoder is not None:
         raise InputError(f"--features is for a captioner without an encoder: {given.captioner} takes images")
@@ -256,7 +256,7 @@ def _load_data(given: argparse.Namespace, config: "Config") -> tuple["CaptionDat
 
 def _score_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     """Scores and captions of a file of captions."""
-    from tfsparsecap.inference.scoring import caption_texts, coco_results, object_scores_of
+    from tfsparsecap.captioning.inference.scoring import caption_texts, coco_results, object_scores_of
 
     advice = "give a file in COCO's format"
     captions, more = coco_results(read_json(given.results, advice), read_json(given.references, advice))

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap import draws, keras_internals
+from tfsparsecap.core import draws, keras_internals
 from tfsparsecap.errors import InputError
 
 #: Initial logit of all gates in the papers: sigmoid(5) = 0.9933, so a new gate is almost always open.

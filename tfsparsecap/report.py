@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfsparsecap.command import parser, run, start_tensorflow
+from tfsparsecap.core.files import atomic_write, check_regular_file
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write, check_regular_file
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.images < 0 or options.attention < 0:
         raise InputError("--images and --attention are numbers of images: give 0 or more")
     start_tensorflow()
-    from tfsparsecap.reports.page import make_page
-    from tfsparsecap.reports.runs import read_runs
+    from tfsparsecap.captioning.html_report.compared_runs import read_runs
+    from tfsparsecap.captioning.html_report.page import make_page
 
     html = make_page(
         read_runs(options.runs),

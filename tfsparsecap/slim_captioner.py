@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
+from tfsparsecap.core.files import atomic_path
 from tfsparsecap.errors import InputError, check_number, error_prefix
-from tfsparsecap.files import atomic_path
 
 BUDGETS = ("channels", "parameters", "flops", "latency")
 
@@ -132,11 +132,11 @@ def slim_run(
     if output.exists():
         raise InputError(f"{output} exists: give --output a new folder")
     start_tensorflow()
-    from tfsparsecap.inference.finished_run import FinishedRun
-    from tfsparsecap.models.slim_transformer import slim_transformer
-    from tfsparsecap.models.transformer_captioner import TransformerCaptioner
-    from tfsparsecap.runs.run_folder import RunFolder
-    from tfsparsecap.settings.files import checked_config
+    from tfsparsecap.captioning.inference.finished_run import FinishedRun
+    from tfsparsecap.captioning.models.slim_transformer import slim_transformer
+    from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
+    from tfsparsecap.captioning.runs.run_folder import RunFolder
+    from tfsparsecap.captioning.settings.config_files import checked_config
 
     finished = FinishedRun.load(source)
     captioner, content = finished.captioner, finished.config.model_dump(mode="json")
@@ -200,10 +200,10 @@ def _sizes(captioner: Any) -> dict[str, int]:
 
 
 def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config: Any) -> list[str]:
-    from tfsparsecap.settings.build import load_data
+    from tfsparsecap.captioning.settings.build import load_data
+    from tfsparsecap.captioning.training.encoder_slimming import sample_batches
+    from tfsparsecap.slimming.channel_choice import RatioError
     from tfsparsecap.slimming.plan import slim
-    from tfsparsecap.slimming.selection import RatioError
-    from tfsparsecap.training.encoder_slimming import sample_batches
 
     if encoder is None:
         raise InputError(f"the run in {source} has no image encoder: leave out --encoder-channels")

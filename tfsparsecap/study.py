@@ -2,7 +2,7 @@
 
 Trains a grid of runs (captioners x methods x sparsities x seeds), each with a run folder in runs/NAME/,
 and writes table.csv, runs.csv and plot.png there. Finished runs are skipped and interrupted ones are
-resumed. tfsparsecap/studies/study.py describes the keys of a study's file.
+resumed. tfsparsecap/papers/study_grid.py describes the keys of a study's file.
 
 examples:
   python -m tfsparsecap.study --config configs/studies/scenes.yaml
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from tfsparsecap.command import fail, only_json_on_stdout, parser, run, start_tensorflow
 
 if TYPE_CHECKING:
-    from tfsparsecap.studies.study import GridRun, Study
-    from tfsparsecap.studies.table import Result
+    from tfsparsecap.papers.score_table import Result
+    from tfsparsecap.papers.study_grid import GridRun, Study
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -62,15 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = arguments(argv)
     with only_json_on_stdout(options.json):
-        from tfsparsecap.studies.study import grid, load_study
+        from tfsparsecap.papers.study_grid import grid, load_study
 
         study = load_study(options.config)
         runs = grid(study, options.config, options.runs, options.settings)
         folder = Path(options.runs) / study.name
         start_tensorflow()
-        from tfsparsecap.studies.plot import read_published
-        from tfsparsecap.studies.runner import check_runs, run_study
-        from tfsparsecap.studies.table import tables
+        from tfsparsecap.papers.plot import read_published
+        from tfsparsecap.papers.runner import check_runs, run_study
+        from tfsparsecap.papers.score_table import tables
 
         if options.published is not None:
             read_published(options.published)
@@ -110,9 +110,9 @@ def _write(
     study: "Study", runs: Sequence["GridRun"], folder: Path, published: str | None
 ) -> tuple[list["Result"], list[Path]]:
     """Writes tables and plot of the finished runs; returns the results and the files."""
-    from tfsparsecap.studies.plot import plot
-    from tfsparsecap.studies.runner import read_result
-    from tfsparsecap.studies.table import write_tables
+    from tfsparsecap.papers.plot import plot
+    from tfsparsecap.papers.runner import read_result
+    from tfsparsecap.papers.score_table import write_tables
 
     # If one run prunes the encoder, encoder weights are counted for all runs.
     with_encoder = any(run.config.pruning is not None and run.config.pruning.encoder for run in runs)

@@ -76,22 +76,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = arguments(argv)
     if given.list_settings is not None:
-        from tfsparsecap.settings.listing import listing
+        from tfsparsecap.captioning.settings.listing import listing
 
         print(listing(given.list_settings))
         return 0
     with only_json_on_stdout(given.json):
         # Misspelt settings are reported before TensorFlow is imported, which takes seconds.
-        from tfsparsecap.settings.files import load_config
+        from tfsparsecap.captioning.settings.config_files import load_config
 
         settings = given.settings
         if given.workers is not None:
             settings = [*settings, "training.distribution=multi_worker"]
         config = load_config(given.config, settings)
         start_tensorflow()
-        from tfsparsecap.inference.scoring import scores_table
-        from tfsparsecap.training.cluster import read_cluster
-        from tfsparsecap.training.run import train_run
+        from tfsparsecap.captioning.inference.scoring import scores_table
+        from tfsparsecap.captioning.training.cluster import read_cluster
+        from tfsparsecap.captioning.training.train_run import train_run
 
         cluster = None
         if given.worker is not None or config.training.distribution == "multi_worker":
@@ -102,8 +102,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             options = ["--config", f"{given.runs}/{config.name}/config.yaml", "--runs", given.runs]
             remedy = f"continue with python -m tfsparsecap.train {shlex.join(options)} --resume"
-            if config.training.first is not None:
-                remedy = "continue by repeating the command with --resume"
             raise KeyboardInterrupt(f"stopped: {remedy}") from None
         if not given.json and "split" in scores:
             print_table(scores["run"], scores_table(scores))

@@ -5,9 +5,9 @@ from typing import Any
 
 _MODULES = {
     "CaptionOptions": "export_captioner",
-    "ExportReport": "report",
+    "ExportReport": "export_report",
     "FORMATS": "encode.formats",
-    "LayerReport": "encode.file",
+    "LayerReport": "encode.encoded_file",
     "check_exportable": "check",
     "export_model": "exporter",
     "model_latency": "measure.model_latency",

@@ -209,11 +209,11 @@ def _export(options: argparse.Namespace, output: Path):
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from tfsparsecap.models.captioner import Captioner
-    from tfsparsecap.settings.decoding import Decoding
+    from tfsparsecap.captioning.models.captioner_base import Captioner
+    from tfsparsecap.captioning.settings.decoding import Decoding
     from tfsparsecap_export.export_captioner import CaptionOptions, caption_inputs
     from tfsparsecap_export.exporter import export_model
-    from tfsparsecap_export.runs import load_run, validation_samples
+    from tfsparsecap_export.model_sources import load_run, validation_samples
     from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()

@@ -38,7 +38,7 @@ def check_bundle(path: str | os.PathLike, *, trust: bool = False) -> list[str]:
         >>> check_bundle("runs/scenes/model.tflite")
         []
     """
-    from tfsparsecap.inference.bundle import TFLiteCaptioner
+    from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
     from tfsparsecap_export.flatbuffer.contents import read_contents
     from tfsparsecap_export.verify.portability import warnings
 

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfsparsecap.captioners import captioner_path
+from tfsparsecap.captioning.captioners import captioner_path
 from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
 from tfsparsecap.errors import InputError
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import keras
 
+from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap.models.captioner import Captioner
 from tfsparsecap_export.exporter import CaptionOptions, export_model
 from tfsparsecap_export.verify.outputs import Verification
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tfsparsecap.captioning.inference.bundle import FORMAT_VERSION
+from tfsparsecap.captioning.models.captioner_base import UNKNOWN, Captioner
+from tfsparsecap.captioning.search.search_options import SearchOptions
+from tfsparsecap.captioning.search.sentence_rules import SearchRules
+from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
-from tfsparsecap.inference.bundle import FORMAT_VERSION
-from tfsparsecap.models.captioner import UNKNOWN, Captioner
-from tfsparsecap.search_options import SearchOptions
-from tfsparsecap.search_rules import SearchRules
 from tfsparsecap_export import int8_network
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import calibration, int8_encoder
-from tfsparsecap_export.report import ExportReport, Speedup
+from tfsparsecap_export.export_report import ExportReport, Speedup
+from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.request import Encoded, Request, encode_and_verify, stays_float
 from tfsparsecap_export.verify import outputs, quality
 from tfsparsecap_export.verify.quality import CaptionedSamples
 from tfsparsecap_export.write import make_bundle, plain_description
 
 if TYPE_CHECKING:
-    from tfsparsecap.data.tokenizers import Tokenizer
+    from tfsparsecap.captioning.data.tokenizers import Tokenizer
 
 #: Number of words per caption for which expected milliseconds are reported.
 REPORTED_WORDS = 10

@@ -5,13 +5,13 @@ from typing import Any
 
 import keras
 
+from tfsparsecap.core.files import atomic_write
+from tfsparsecap.core.model_call import model_call
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import atomic_write
-from tfsparsecap.model_call import model_call
 from tfsparsecap_export import int8_network
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import calibration, int8_weights
-from tfsparsecap_export.report import ExportReport, Speedup
+from tfsparsecap_export.export_report import ExportReport, Speedup
+from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.request import Request, encode_and_verify, stays_float
 from tfsparsecap_export.verify import outputs
 

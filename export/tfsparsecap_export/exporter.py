@@ -7,14 +7,14 @@ from typing import Any
 
 import keras
 
+from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.errors import InputError
-from tfsparsecap.models.captioner import Captioner
 from tfsparsecap_export.encode import formats
 from tfsparsecap_export.encode.costs import DEFAULT_TARGET, of_target
 from tfsparsecap_export.export_captioner import CaptionOptions, export_captioner
 from tfsparsecap_export.export_network import export_network
+from tfsparsecap_export.export_report import ExportReport
 from tfsparsecap_export.progress import Progress, silent
-from tfsparsecap_export.report import ExportReport
 from tfsparsecap_export.request import Request
 from tfsparsecap_export.verify.quality import CaptionedSamples
 from tfsparsecap_export.write import check_output
@@ -38,9 +38,9 @@ def export_model(
     """Writes a Keras model as a .tflite file, each layer in the encoding that suits its zeros.
 
     A `Captioner` becomes a self-contained bundle: one graph with the whole beam search, and the vocabulary
-    and a description in the same file (see `tfsparsecap.inference.bundle`). Any other model becomes its
-    forward pass with the signature `serving_default`. In both cases the file is run and compared with the
-    Keras model first; it is written only if both agree.
+    and a description in the same file (see docs/bundle.md). Any other model becomes its forward pass with the
+    signature `serving_default`. In both cases the file is run and compared with the Keras model first; it is
+    written only if both agree.
 
     Args:
         model: built model without gates (`sc.strip_pruning`).
@@ -48,9 +48,8 @@ def export_model(
         format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose`.
         captions: options for a captioner.
         inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its
-            encoder takes. For any other model, what it is called with, see `model_call` of
-            `tfsparsecap.model_call`; by default what it was built with. The rows of arrays are the default of
-            `samples`.
+            encoder takes. For any other model, what it is called with, see `core.model_call`; by default
+            what it was built with. The rows of arrays are the default of `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
         samples: inputs for the comparison, each with a leading axis of size 1, or `batch`: a list of
             dictionaries, a data set, or for one input an array [N, ...] of N inputs, see

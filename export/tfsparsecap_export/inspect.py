@@ -21,7 +21,7 @@ examples:
 import json
 from collections.abc import Sequence
 
-from tfsparsecap.captioners import captioner_path
+from tfsparsecap.captioning.captioners import captioner_path
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
 from tfsparsecap.errors import InputError
 

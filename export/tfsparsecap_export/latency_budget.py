@@ -4,15 +4,15 @@ from typing import Any
 
 import keras
 
+from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.errors import InputError, check_number
-from tfsparsecap.models.captioner import Captioner
+from tfsparsecap.pruning.apply import prune
 from tfsparsecap.pruning.method import PruningMethod
-from tfsparsecap.pruning.prune import prune
+from tfsparsecap.slimming.channel_choice import RatioError
 from tfsparsecap.slimming.plan import slim
-from tfsparsecap.slimming.selection import RatioError
-from tfsparsecap_export.convert.graph import float32_computation, model_graph
 from tfsparsecap_export.encode.costs import DEFAULT_TARGET, of_target
 from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.keras_to_tflite.graph import float32_computation, model_graph
 
 
 def prune_to_latency(

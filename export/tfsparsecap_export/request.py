@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfsparsecap_export.convert.graph import Source
 from tfsparsecap_export.encode import formats, sparse
 from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.encode.file import LayerReport, encode_file
+from tfsparsecap_export.encode.encoded_file import LayerReport, encode_file
+from tfsparsecap_export.keras_to_tflite.graph import Source
 from tfsparsecap_export.progress import Progress
 from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs, quality

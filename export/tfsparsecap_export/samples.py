@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from tfsparsecap.data.array_files import open_array
+from tfsparsecap.core.array_files import open_array
+from tfsparsecap.core.model_call import identifier
 from tfsparsecap.errors import InputError
-from tfsparsecap.model_call import identifier
 
 #: Inputs that are read from a file: enough for the calibration and the check.
 MOST_READ = 256

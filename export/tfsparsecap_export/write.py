@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tfsparsecap.captioning.inference.bundle import VOCABULARY
+from tfsparsecap.captioning.inference.description import DESCRIPTION
+from tfsparsecap.captioning.inference.digests import DIGESTS, digests
+from tfsparsecap.core.files import check_regular_file, write_errors
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import check_regular_file, write_errors
-from tfsparsecap.inference.bundle import VOCABULARY
-from tfsparsecap.inference.description import DESCRIPTION
-from tfsparsecap.inference.digests import DIGESTS, digests
 
 
 def check_output(path: Path) -> None:
@@ -63,7 +63,7 @@ def make_bundle(model: bytes, description: dict, vocabulary: list[str] | None) -
         vocabulary: the token strings in the order of their ids for `vocabulary.txt`, or None if unknown.
 
     Returns:
-        The bytes of the bundle, which `tfsparsecap.inference.bundle` reads.
+        The bytes of the bundle, which `tfsparsecap.captioning.inference.bundle` reads.
     """
     files = {}
     if vocabulary is not None:

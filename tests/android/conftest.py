@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfsparsecap.captioners import captioner_path
+from tfsparsecap.captioning.captioners import captioner_path
 
 from ..runtimes import tflite_2_16
 
@@ -61,7 +61,7 @@ class Checkout:
                 path / folder,
                 ignore=shutil.ignore_patterns("target", "build", "__pycache__", ".debug.keystore"),
             )
-        shipped = "tfsparsecap/captioners"
+        shipped = "tfsparsecap/captioning/captioners"
         shutil.copytree(
             REPOSITORY / shipped, path / shipped, ignore=shutil.ignore_patterns("*.py", "__pycache__")
         )

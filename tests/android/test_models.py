@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfsparsecap.data import flickr, scenes
-from tfsparsecap.data.images import read_image
-from tfsparsecap.data.records import CaptionData
-from tfsparsecap.inference.bundle import TFLiteCaptioner
-from tfsparsecap.inference.scoring import scores_of
-from tfsparsecap.inference.splits import evaluate_file
+from tfsparsecap.captioning.data import flickr, scenes
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.data.records import CaptionData
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
+from tfsparsecap.captioning.inference.scoring import scores_of
+from tfsparsecap.captioning.inference.splits import evaluate_file
 
 from ..runtimes import tflite_2_16
 from .conftest import REPOSITORY, app_models

@@ -13,7 +13,7 @@ import tfsparsecap as sc
 from benchmarks.architectures import ARCHITECTURES
 from benchmarks.slim import TOLERANCE
 from benchmarks.zero_channels import randomize, zero_channels
-from tfsparsecap import models
+from tfsparsecap.captioning import models
 
 #: Network -> its smallest image, the last layer that is kept, and further arguments.
 APPLICATIONS = {

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from benchmarks import coco_like
-from tfsparsecap.data import coco
-from tfsparsecap.data.images import read_image
+from tfsparsecap.captioning.data import coco
+from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.errors import InputError
 
 

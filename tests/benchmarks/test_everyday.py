@@ -13,10 +13,10 @@ from PIL import Image
 
 from benchmarks import everyday
 from benchmarks.best_captions import best_captions
-from tfsparsecap import data as sources
-from tfsparsecap.data.records import Record
+from tfsparsecap.captioning import data as sources
+from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.inference.generate import Caption, Captions
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.generate import Caption, Captions
 
 _THINGS = ("dog", "bus", "cat", "boat")
 _COLOURS = ((90, 60, 30), (200, 20, 20), (120, 120, 120), (20, 60, 200))

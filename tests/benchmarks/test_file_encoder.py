@@ -9,10 +9,10 @@ from safetensors.numpy import save_file
 from tfsparsecap_export.flatbuffer import model_file
 
 from benchmarks.file_encoder import encoder_weights
-from tfsparsecap.captioners import captioner_path
-from tfsparsecap.data.images import read_image
+from tfsparsecap.captioning.captioners import captioner_path
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.models import EfficientNetLiteEncoder
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import EfficientNetLiteEncoder
 
 CAT = Path(__file__).resolve().parents[2] / "docs" / "images" / "photographs" / "cat.jpg"
 CONVOLUTIONS = 48  # of EfficientNet-Lite0 without the last one

@@ -7,8 +7,8 @@ from tfsparsecap_export.benchmark import main as benchmark
 
 from benchmarks import full_size, paper_sizes
 from benchmarks.paper_sizes import PaperCaptioner
+from tfsparsecap.captioning.models import UpDown
 from tfsparsecap.errors import InputError
-from tfsparsecap.models import UpDown
 
 from ..export.conftest import IMAGE_SIZE, small_captioner
 

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from benchmarks import kills
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.errors import InputError
-from tfsparsecap.settings.checks import check_settings
-from tfsparsecap.settings.files import load_config
 
 
 def write_run(folder, weight=1.0, seconds="2"):

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from benchmarks import scale
-from tfsparsecap import models
+from tfsparsecap.captioning import models
 from tfsparsecap.errors import InputError
 
 

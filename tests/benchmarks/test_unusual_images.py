@@ -14,10 +14,10 @@ from benchmarks.unusual_drawings import drawing
 from benchmarks.unusual_images import Captioned, caption, figures, write_images
 from benchmarks.unusual_photographs import night, x_ray
 from benchmarks.unusual_screens import page, screenshot
-from tfsparsecap import data as sources
-from tfsparsecap.data.records import Record
+from tfsparsecap.captioning import data as sources
+from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.inference.generate import Caption, Captions
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.generate import Caption, Captions
 
 
 @pytest.fixture

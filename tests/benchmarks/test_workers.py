@@ -9,12 +9,12 @@ import pytest
 from benchmarks import workers
 from benchmarks.trainer_processes import Measured
 from benchmarks.worker_rows import ROWS, Row, write_words
-from tfsparsecap.data import table
+from tfsparsecap.captioning.data import caption_table
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.settings.contradictions import check_settings
+from tfsparsecap.captioning.settings.schema import MODELS
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import registry
-from tfsparsecap.settings.checks import check_settings
-from tfsparsecap.settings.files import load_config
-from tfsparsecap.settings.schema import MODELS
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_all_captioners_methods_and_phases_have_a_row(configs):
 
 def test_the_words_are_as_many_as_those_of_flickr8k(tmp_path):
     write_words(tmp_path)
-    captions = [text for record in table.load(tmp_path).records for text in record.captions]
+    captions = [text for record in caption_table.load(tmp_path).records for text in record.captions]
     assert len({word for text in captions for word in text.split()}) == 2536
 
 

@@ -9,15 +9,15 @@ import pytest
 import tensorflow as tf
 from keras import ops
 from tfsparsecap_export import CaptionOptions, export_model
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import costs, encodings, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify import outputs
 
-from tfsparsecap.data.radix import RadixTokenizer
-from tfsparsecap.data.tokenizers import WordTokenizer
-from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
+from tfsparsecap.captioning.data.radix import RadixTokenizer
+from tfsparsecap.captioning.data.tokenizers import WordTokenizer
+from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention
 
 #: Every encoding of a layer except float32.
 LAYER_ENCODINGS = [

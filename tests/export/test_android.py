@@ -9,7 +9,7 @@ from tfsparsecap_export.verify import portability
 from tfsparsecap_export.write import make_bundle
 
 from tfsparsecap import command
-from tfsparsecap.inference.bundle import TFLiteCaptioner
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 
 #: Resources of the app's own tests.
 RESOURCES = Path(__file__).parents[2] / "android_demo/app/src/test/resources/captioner"

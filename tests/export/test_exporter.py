@@ -11,13 +11,13 @@ from tfsparsecap_export import FORMATS, CaptionOptions, export_model
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.verify import outputs
 
-from tfsparsecap.decoding import Decoder
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.captioning.inference.likely_objects import likely_objects
+from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention, Transformer, UpDown
+from tfsparsecap.captioning.search.beam_search import Decoder
+from tfsparsecap.captioning.search.search_options import SearchOptions
+from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
-from tfsparsecap.inference.objects import likely_objects
-from tfsparsecap.models import ObjectRelationTransformer, SoftAttention, Transformer, UpDown
-from tfsparsecap.search_options import SearchOptions
-from tfsparsecap.search_rules import SearchRules
 
 from .conftest import BEAM, DIGITS_LENGTH, MAX_LENGTH, PatchEncoder, prune
 

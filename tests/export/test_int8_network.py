@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export import contents_tables, export_model, int8_network
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.flatbuffer.model_file import builtin_name, read_model, schema
+from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 
-from tfsparsecap.decoding import Decoder
+from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.errors import InputError
 
 from .conftest import BEAM, IMAGE_SIZE, MAX_LENGTH

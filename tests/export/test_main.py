@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from tfsparsecap_export.__main__ import export
 
+from tfsparsecap.captioning.inference.bundle import read_bundle
+from tfsparsecap.captioning.settings.config_files import save_config
+from tfsparsecap.captioning.settings.decoding import Decoding
+from tfsparsecap.captioning.settings.schema import Config, Data
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import read_bundle
-from tfsparsecap.settings.decoding import Decoding
-from tfsparsecap.settings.files import save_config
-from tfsparsecap.settings.schema import Config, Data
 
 pytestmark = pytest.mark.slow
 

@@ -8,16 +8,16 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_activations, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse, of_target
-from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.export_captioner import caption_inputs
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 
-from tfsparsecap.models import SoftAttention
-from tfsparsecap.search_options import SearchOptions
-from tfsparsecap.search_rules import SearchRules
+from tfsparsecap.captioning.models import SoftAttention
+from tfsparsecap.captioning.search.search_options import SearchOptions
+from tfsparsecap.captioning.search.sentence_rules import SearchRules
 
 from ..runtimes import tflite_2_16
 from .conftest import BEAM, LAYER_ENCODINGS, MAX_LENGTH, prune, quantize_weights, rewritten

@@ -10,8 +10,8 @@ import pytest
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.write import check_output, make_bundle, plain_description
 
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 
 @pytest.fixture(scope="module")

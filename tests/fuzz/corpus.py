@@ -11,7 +11,6 @@ from unittest import mock
 
 import numpy as np
 from PIL import Image
-
 from tests.data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
 from tests.weight_files.torch_files import write_legacy, write_onnx, write_state_dict
 
@@ -93,7 +92,7 @@ def images() -> list[Path]:
 
 
 def _image(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap.data.images import read_view
+    from tfsparsecap.captioning.data.images import read_view
 
     path = _copy(source := damage.random.choice(images()), folder / source.name)
     size, view = damage.random.choice((16, 32, 300)), damage.random.choice((0, 0, 1, 2))
@@ -157,8 +156,8 @@ def data() -> Path:
 
 
 def _table(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap.data import load
-    from tfsparsecap.data.tokenizers import WordTokenizer
+    from tfsparsecap.captioning.data import load
+    from tfsparsecap.captioning.data.tokenizers import WordTokenizer
 
     random = damage.random
     kind, *names = random.choice(_TABLES)
@@ -178,8 +177,8 @@ def _table(folder: Path, damage: Damage) -> Case:
 
 def _settings(folder: Path, damage: Damage) -> Case:
     from tfsparsecap import study, train
-    from tfsparsecap.settings.checks import check_settings
-    from tfsparsecap.settings.files import load_config, save_config
+    from tfsparsecap.captioning.settings.config_files import load_config, save_config
+    from tfsparsecap.captioning.settings.contradictions import check_settings
 
     random, configs = damage.random, folder / "configs"
     configs.mkdir()
@@ -202,14 +201,14 @@ def _settings(folder: Path, damage: Damage) -> Case:
             check_settings(config)
             return {"run": str(folder / "runs")}
 
-        with mock.patch("tfsparsecap.training.run.train_run", checked):
+        with mock.patch("tfsparsecap.captioning.training.train_run.train_run", checked):
             return train.main(argv)
 
     return Case(read, [configs / name, configs / name, configs / "run.yaml", override])
 
 
 def _features(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap.data.region_features import RegionFeatures
+    from tfsparsecap.captioning.data.region_features import RegionFeatures
 
     random = damage.random
     features = _copy(data() / "features", folder / "features")
@@ -243,9 +242,9 @@ def encoder() -> Any:
 
 
 def _cache(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap.data import load
-    from tfsparsecap.data.feature_cache import cached_features
-    from tfsparsecap.data.image_sources import FeatureCacheSource
+    from tfsparsecap.captioning.data import load
+    from tfsparsecap.captioning.data.feature_cache import cached_features
+    from tfsparsecap.captioning.data.image_sources import FeatureCacheSource
 
     records = load("table", data(), "captions.csv").records
     cached_features(records, encoder(), SIDE, folder / "cache", progress=False)
@@ -293,9 +292,9 @@ def finished() -> Path:
     """The folder of a finished run, with its exported file."""
     from tfsparsecap_export.exporter import CaptionOptions, export_model
 
-    from tfsparsecap.inference.finished_run import FinishedRun
-    from tfsparsecap.settings.files import load_config
-    from tfsparsecap.training.run import train_run
+    from tfsparsecap.captioning.inference.finished_run import FinishedRun
+    from tfsparsecap.captioning.settings.config_files import load_config
+    from tfsparsecap.captioning.training.train_run import train_run
 
     train_run(load_config(None, settings()), runs=root(), verbose=0, report=str)
     (root() / "run" / "skipped.txt").write_text("nothing.jpg: there is no such image\n")
@@ -311,9 +310,9 @@ def finished() -> Path:
 @functools.cache
 def captioner(gated: bool) -> Any:
     """The run's captioner, with gates as its checkpoints hold it; cases may change its weights."""
-    from tfsparsecap.runs.run_folder import RunFolder
-    from tfsparsecap.settings.build import make_captioner
-    from tfsparsecap.training.gating import gate_captioner
+    from tfsparsecap.captioning.runs.run_folder import RunFolder
+    from tfsparsecap.captioning.settings.build import make_captioner
+    from tfsparsecap.captioning.training.gating import gate_captioner
 
     folder = RunFolder(finished())
     config = folder.load_config()
@@ -337,7 +336,12 @@ def _run(folder: Path, damage: Damage) -> Case:
 
 
 def _checkpoint(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap.runs.checkpoints import load_checkpoint, load_part, load_weights, newest_intact
+    from tfsparsecap.captioning.runs.checkpoints import (
+        load_checkpoint,
+        load_part,
+        load_weights,
+        newest_intact,
+    )
 
     first, newest, initial = (
         _copy(finished() / "checkpoints" / name, folder / name)
@@ -384,7 +388,7 @@ def _report(folder: Path, damage: Damage) -> Case:
     argv = f"{folder}/run --output {folder}/report.html --images 2 --data {data()}".split()
 
     def read() -> int | None:
-        with mock.patch("tfsparsecap.reports.page.curves", lambda runs: None):
+        with mock.patch("tfsparsecap.captioning.html_report.page.curves", lambda runs: None):
             return report.main(argv)
 
     return Case(read, list(files))
@@ -448,14 +452,14 @@ def weights() -> list[Path]:
 
 
 def _weights(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap.models.encoders.published_weights import load_weights
+    from tfsparsecap.captioning.models.image_encoders.published_weights import load_weights
 
     path = _copy(source := damage.random.choice(weights()), folder / source.name)
     return Case(lambda: load_weights(network(), path, "the network"), [path])
 
 
 def _model(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap_export.runs import load_model
+    from tfsparsecap_export.model_sources import load_model
 
     path = _copy(weights()[0].with_name("model.keras"), folder / "model.keras")
     return Case(lambda: load_model(path) is None, [path])
@@ -464,7 +468,7 @@ def _model(folder: Path, damage: Damage) -> Case:
 @functools.cache
 def published() -> Path:
     """A published checkpoint with its configuration and its SentencePiece model."""
-    from tfsparsecap.conversion.published import published_arrays, published_captioner
+    from tfsparsecap.papers.published import published_arrays, published_captioner
 
     folder = root() / "published"
     folder.mkdir()

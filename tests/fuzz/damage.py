@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tfsparsecap.files import DAMAGE
+from tfsparsecap.core.files import DAMAGE
 
 #: A module that only damaged files name; importing it means that a file chose what is imported.
 CANARY = "fuzz_canary"

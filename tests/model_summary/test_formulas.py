@@ -7,7 +7,7 @@ from keras import layers
 
 import tfsparsecap as sc
 from tfsparsecap.model_summary import formulas
-from tfsparsecap.model_summary.model_summary import summary
+from tfsparsecap.model_summary.summarize import summary
 
 
 def measured(model):

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention
+from tfsparsecap.captioning.models.image_encoders import MobileNetV1Encoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.forward import forward
-from tfsparsecap.models import ObjectRelationTransformer, SoftAttention
-from tfsparsecap.models.encoders import MobileNetV1Encoder
 from tfsparsecap.pruning import prune
 
 SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5}

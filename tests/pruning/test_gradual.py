@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.captioning.settings.build import make_captioner
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.training.gating import gate_captioner
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Gradual, Schedule, prune
-from tfsparsecap.settings.build import make_captioner
-from tfsparsecap.settings.files import load_config
-from tfsparsecap.training.gating import gate_captioner
 
 # Not imported here, because it would switch all later tests to Keras 2.
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap import Supermask, keras_internals, prune
+from tfsparsecap import Supermask, prune
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap.pruning import PruningMethod

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap import Magnitude, Schedule, Supermask, SupermaskLoss, prune, strip_pruning
+from tfsparsecap.captioning.models import SoftAttention
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap.models import SoftAttention
 from tfsparsecap.pruning.pruned_model import remembered_call
 
 RANDOM = np.random.default_rng(0)

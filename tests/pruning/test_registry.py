@@ -8,7 +8,7 @@ import tfsparsecap as sc
 from tfsparsecap.errors import InputError
 from tfsparsecap.layers.gated import GatedLayer
 from tfsparsecap.pruning import registry
-from tfsparsecap.pruning.prune import prune, strip_pruning
+from tfsparsecap.pruning.apply import prune, strip_pruning
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.normal(size=(16, 8, 8, 4)).astype("float32")

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
+from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap.keras_internals import swap_averages
 from tfsparsecap.pruning import L1Pruning, Relevance, prune, strip_pruning
 
 RANDOM = np.random.default_rng(0)

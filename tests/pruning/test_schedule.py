@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Schedule
 from tfsparsecap.pruning.schedule import step_at

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfsparsecap.files import atomic_write
+from tfsparsecap.core.files import atomic_write
 
 from .bionic import without_bionic
 

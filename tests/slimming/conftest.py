@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from tfsparsecap.models.encoders.window_attention import WindowAttention
+from tfsparsecap.captioning.models.image_encoders.window_attention import WindowAttention
 
 
 def residual():

@@ -5,8 +5,8 @@ import pytest
 from keras import layers, ops
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, skipped
+from tfsparsecap.slimming.operation_graph import trace
 
 #: Network -> (first source, unit, channels, and how many go at once: of a layer, of all) of each group.
 GROUPS = {

@@ -6,9 +6,9 @@ import pytest
 from keras import layers
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.importance import importance
+from tfsparsecap.slimming.operation_graph import trace
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from keras import layers
 
 from benchmarks.zero_channels import randomize, zero_channels
-from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.operation_graph import trace
 from tfsparsecap.slimming.plan import slim, slim_plan
 
 

@@ -8,8 +8,8 @@ from keras import layers
 
 from benchmarks.zero_channels import clear_kernels
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.operation_graph import trace
 from tfsparsecap.slimming.plan import slim
 from tfsparsecap.slimming.rebuild import cut, rebuild
 

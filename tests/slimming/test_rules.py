@@ -8,9 +8,9 @@ from keras.src.applications.convnext import LayerScale
 
 from benchmarks.zero_channels import clear_kernels, randomize, zero_channels
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.cost import Costs
-from tfsparsecap.slimming.graph import trace
+from tfsparsecap.slimming.budget import Costs
 from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.operation_graph import trace
 from tfsparsecap.slimming.plan import slim
 from tfsparsecap.slimming.rebuild import rebuild
 from tfsparsecap.slimming.rules import register

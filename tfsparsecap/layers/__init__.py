@@ -12,7 +12,7 @@ from tfsparsecap.layers.convolutional import (
     GatedSeparableConv1D,
     GatedSeparableConv2D,
 )
-from tfsparsecap.layers.core import (
+from tfsparsecap.layers.dense_embedding import (
     GatedDense,
     GatedEinsumDense,
     GatedEmbedding,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import Gate, as_block_shape
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.layers.convolutional import GatedConvolution
 from tfsparsecap.layers.gated import GatedLayer, GatedWeight, register
 

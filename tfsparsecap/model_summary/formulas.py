@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import layers
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 
 #: Name of a layer's weight -> number of multiply-adds in one call per element of the weight; names that the
 #: layer does not have are ignored. `PRODUCT` -> multiply-adds of two activations, such as attention scores.

@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
+from tfsparsecap.core.model_call import CALL_ERRORS, call_reason, model_call
 from tfsparsecap.errors import InputError
-from tfsparsecap.model_call import CALL_ERRORS, call_reason, model_call
 from tfsparsecap.model_summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
 
 #: Functions of `keras.ops` that multiply matrices; in functional models they are not layers.

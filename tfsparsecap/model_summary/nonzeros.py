@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.gates import Gate
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer
 

@@ -1,12 +1,12 @@
 """Pruning methods, and functions that add them to a model and remove them."""
 
+from tfsparsecap.pruning.apply import fix_zeros, prune, strip_pruning
 from tfsparsecap.pruning.fixed_mask import FrozenMask
 from tfsparsecap.pruning.gradual import Gradual
 from tfsparsecap.pruning.l1_l2 import L1Pruning, L2Pruning
 from tfsparsecap.pruning.lottery import LotteryTicket
 from tfsparsecap.pruning.magnitude import Magnitude
 from tfsparsecap.pruning.method import PruningMethod
-from tfsparsecap.pruning.prune import fix_zeros, prune, strip_pruning
 from tfsparsecap.pruning.relevance import Relevance
 from tfsparsecap.pruning.schedule import Schedule
 from tfsparsecap.pruning.snip import SNIP

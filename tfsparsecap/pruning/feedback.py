@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
+from tfsparsecap.core.keras_internals import restart_averages
 from tfsparsecap.errors import InputError
-from tfsparsecap.keras_internals import restart_averages
 
 #: Keras's callbacks that save the training state; the method must get the epoch's logs before them.
 _SAVING = tuple(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import check_number
 from tfsparsecap.gates import Gate
 from tfsparsecap.pruning.fixed_mask import FixedMask

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import weights_except_gates
 from tfsparsecap.pruning.fixed_mask import FixedMask

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 
 if TYPE_CHECKING:
     from tfsparsecap.pruning.method import PruningMethod

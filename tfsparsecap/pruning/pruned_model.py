@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
@@ -186,18 +186,13 @@ def _restore_normalized_kernels(model: keras.Model) -> None:
                 layer.kernel = layer.layer.stored_weight(name)
 
 
-def remembered_call(model: keras.Model) -> tuple[tuple, dict[str, Any]] | None:
-    """Returns what a subclassed model was called with while it was pruned.
-
-    Returns:
-        Positional and keyword arguments with a `tf.TensorSpec` for each tensor, with None for axes that were
-        not always of the same size, and float32 for floats that Keras casts; arguments that were None are
-        left out. None if it was never called.
-    """
-    return getattr(model, "called_with", None)
-
-
 def _remember_call(model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Keeps what a subclassed model is called with as `called_with`, for `core.model_call`.
+
+    These are positional and keyword arguments with a `tf.TensorSpec` for each tensor, with None for axes that
+    were not always of the same size, and float32 for floats that Keras casts; arguments that were None are
+    left out.
+    """
     ignored = ("training", "mask")
     kept = {name: value for name, value in kwargs.items() if name not in ignored and value is not None}
     while args and args[-1] is None:
@@ -210,7 +205,7 @@ def _remember_call(model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> N
         return tf.TensorSpec(value.shape, tf.float32 if is_cast else value.dtype)
 
     called = keras.tree.map_structure(spec, (args, kept))
-    before = remembered_call(model)
+    before = getattr(model, "called_with", None)
     if before is not None:
         try:
             called = keras.tree.map_structure(_common, before, called)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 
 #: A weight that differs from the initial values of all optimizer variables.
 _PROBE = 0.40625

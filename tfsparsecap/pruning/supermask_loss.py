@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError, check_number, unknown_name
 from tfsparsecap.gates import INITIAL_LOGIT
 from tfsparsecap.pruning.method import PruningMethod

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.rebuild import Pair, cut

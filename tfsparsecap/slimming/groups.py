@@ -9,12 +9,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
+from tfsparsecap.core.keras_internals import nested_layers
 from tfsparsecap.errors import InputError
-from tfsparsecap.keras_internals import nested_layers
-from tfsparsecap.slimming.graph import Graph, Node, trace
 from tfsparsecap.slimming.labels import Labels, Source
 from tfsparsecap.slimming.layer_rules import unknown
+from tfsparsecap.slimming.operation_graph import Graph, Node, trace
 from tfsparsecap.slimming.rules import rule_of
 from tfsparsecap.slimming.scope import Axes, Info, Scope
 

@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError, check_number, unknown_name
+from tfsparsecap.slimming.channel_choice import BUDGETS
 from tfsparsecap.slimming.importance import CRITERIA
-from tfsparsecap.slimming.selection import BUDGETS
 
 #: Batches of a generator of samples, which are kept in memory.
 MOST_BATCHES = 256

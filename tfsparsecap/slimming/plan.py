@@ -11,19 +11,19 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tfsparsecap.core.keras_internals import nested_layers
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
-from tfsparsecap.keras_internals import nested_layers
-from tfsparsecap.model_summary.table import amount
+from tfsparsecap.model_summary.summary_tables import amount
+from tfsparsecap.slimming.budget import Cost, Costs
+from tfsparsecap.slimming.channel_choice import Choice, Whole, choose, unused
 from tfsparsecap.slimming.compiled import compile_like
-from tfsparsecap.slimming.cost import Cost, Costs
-from tfsparsecap.slimming.graph import trace
 from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
+from tfsparsecap.slimming.operation_graph import trace
 from tfsparsecap.slimming.options import Options, check_without_ratio
 from tfsparsecap.slimming.rebuild import Pair, rebuild, rebuild_pairs
 from tfsparsecap.slimming.regression import compensate
-from tfsparsecap.slimming.selection import Choice, Whole, choose, unused
 
 #: Width of the printed table in characters.
 WIDTH = 110

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.graph import replace_refs
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.labels import Axis
+from tfsparsecap.slimming.operation_graph import replace_refs
 from tfsparsecap.slimming.scope import Count
 
 

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap import keras_internals
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError, first_line, short_line
-from tfsparsecap.slimming.graph import Graph, replace_refs
 from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.operation_graph import Graph, replace_refs
 
 #: Positions sampled of each tensor in a batch and in all of them, largest number of its channels.
 ROWS, ALL_ROWS, MOST_CHANNELS = 4096, 16384, 4096

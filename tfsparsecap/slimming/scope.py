@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfsparsecap.slimming.graph import Graph, Node, Ref
 from tfsparsecap.slimming.labels import Axis, Labels
+from tfsparsecap.slimming.operation_graph import Graph, Node, Ref
 
 #: Number of channels of an axis that stay.
 Count = Callable[[np.ndarray], int]

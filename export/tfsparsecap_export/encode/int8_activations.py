@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfsparsecap_export.convert import tensorflow_internals
 from tfsparsecap_export.encode import int8_weights, sparse
 from tfsparsecap_export.encode.calibration import Layer, find_layers, ranges, weighted_operators
-from tfsparsecap_export.encode.file import LayerReport
+from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.keras_to_tflite import tensorflow_internals
 from tfsparsecap_export.samples import Sample
 
 #: Operators whose results stay float: probabilities have too few steps in int8, the state of a recurrent

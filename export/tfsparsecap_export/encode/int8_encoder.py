@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfsparsecap_export.encode import encodings, sparse
-from tfsparsecap_export.encode.file import LayerReport
+from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 #: Names of the encoder among the layers: with float and with int8 activations.

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from tfsparsecap.model_summary.storage import Pattern
-from tfsparsecap_export.convert.graph import Source, content_key
 from tfsparsecap_export.encode import encodings, formats, sparse
 from tfsparsecap_export.encode.calibration import Layer, find_layers, statistics
+from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.encode.encodings import Encoded
-from tfsparsecap_export.encode.file import LayerReport
 from tfsparsecap_export.encode.rounding import round_to_nearest, round_weights
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, schema
+from tfsparsecap_export.keras_to_tflite.graph import Source, content_key
 from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tfsparsecap.captioning.inference.bundle import read_bundle
+from tfsparsecap.captioning.inference.description import DESCRIPTION
+from tfsparsecap.core.files import DAMAGE
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE
-from tfsparsecap.inference.bundle import read_bundle
-from tfsparsecap.inference.description import DESCRIPTION
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.model_file import schema

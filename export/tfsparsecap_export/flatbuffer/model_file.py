@@ -13,8 +13,8 @@ import numpy as np
 # TensorFlow contains an older copy of this schema and takes seconds to import. No other module imports it.
 from ai_edge_litert import schema_py_generated as schema
 
+from tfsparsecap.core.files import DAMAGE
 from tfsparsecap.errors import InputError
-from tfsparsecap.files import DAMAGE
 
 IDENTIFIER = b"TFL3"
 #: Alignment of constants in bytes, which the TFLite format requires.

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.errors import check_number
-from tfsparsecap_export.convert.graph import float32_computation, model_graph
+from tfsparsecap_export.keras_to_tflite.graph import float32_computation, model_graph
 from tfsparsecap_export.samples import Sample
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from tfsparsecap.data.images import read_image
-from tfsparsecap.data.records import images_in
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.data.records import images_in
+from tfsparsecap.captioning.inference.bundle import check_trust, read_bundle
 from tfsparsecap.errors import InputError, first_line
-from tfsparsecap.inference.bundle import check_trust, read_bundle
 from tfsparsecap_export.encode.costs import TARGETS
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile

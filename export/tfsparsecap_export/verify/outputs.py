@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.decoding import Decoder
+from tfsparsecap.captioning.models.captioner_base import Captioner
+from tfsparsecap.captioning.search.beam_search import Decoder
+from tfsparsecap.captioning.search.sentence_rules import SearchRules
+from tfsparsecap.core.model_call import ModelCall
 from tfsparsecap.errors import InputError, first_line
-from tfsparsecap.model_call import ModelCall
-from tfsparsecap.models.captioner import Captioner
-from tfsparsecap.search_rules import SearchRules
-from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS, OBJECTS
+from tfsparsecap_export.keras_to_tflite.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS, OBJECTS
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify.differences import Differences, Labels
 from tfsparsecap_export.verify.expected import ExpectedOutputs, are_probabilities, logits

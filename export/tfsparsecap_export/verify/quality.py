@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from PIL import Image
 
+from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good
+from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.confidence import Calibration, caption_length, is_good
-from tfsparsecap.search_options import FUNCTION_WORDS
-from tfsparsecap_export.convert.graph import CAPTION_SIGNATURE
-from tfsparsecap_export.encode.file import LayerReport, layer_name
+from tfsparsecap_export.encode.encoded_file import LayerReport, layer_name
+from tfsparsecap_export.keras_to_tflite.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 
@@ -142,7 +142,7 @@ def ciders(
     content: bytes, validation: CaptionedSamples, progress: Progress = silent, text: str = "captioning"
 ) -> np.ndarray:
     """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
-    from tfsparsecap.metrics.scores import cider_of_images  # models without captions do without it
+    from tfsparsecap.captioning.metrics.scores import cider_of_images  # models without captions do without it
 
     found = best_captions(content, counted(progress, text, validation.samples))
     captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(found)}
@@ -180,7 +180,7 @@ def choose_float_layers(
     content, layers = encode(kept)
     if not _int8_layers(layers):
         return None
-    from tfsparsecap.metrics.scores import cider_of_images
+    from tfsparsecap.captioning.metrics.scores import cider_of_images
 
     references = dict(enumerate(validation.references))
     try:

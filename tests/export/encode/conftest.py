@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.convert import graph
+from tfsparsecap_export.keras_to_tflite import graph
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import calibration
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 
 pytestmark = pytest.mark.slow
 

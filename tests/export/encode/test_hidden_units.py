@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.convert.graph import Source, content_key, model_graph
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.costs import of_target
-from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite.graph import Source, content_key, model_graph
 from tfsparsecap_export.measure import one_operator
 
 #: Taken before tests change them.

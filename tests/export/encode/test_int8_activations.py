@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_activations, int8_weights
 from tfsparsecap_export.encode.calibration import weighted_operators
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.keras_to_tflite import graph
 
 pytestmark = pytest.mark.slow
 

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export import CaptionOptions
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_weights, sparse
 from tfsparsecap_export.encode import int8_encoder as encoder
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 
-from tfsparsecap.decoding import Decoder
-from tfsparsecap.inference.bundle import TFLiteCaptioner
-from tfsparsecap.models import (
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
+from tfsparsecap.captioning.models import (
     ApplicationsEncoder,
     EfficientNetLiteEncoder,
     InceptionV1Encoder,
@@ -20,6 +19,7 @@ from tfsparsecap.models import (
     SoftAttention,
     TinyViTEncoder,
 )
+from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ...conftest import save_preset

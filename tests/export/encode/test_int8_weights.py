@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, int8_weights, sparse
 from tfsparsecap_export.encode.rounding import round_to_nearest
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 
 from ..conftest import quantize_weights
 

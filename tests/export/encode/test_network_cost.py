@@ -2,11 +2,11 @@
 
 import keras
 import pytest
-from tfsparsecap_export.convert.graph import model_graph
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.costs import of_target
-from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.keras_to_tflite.graph import model_graph
 from tfsparsecap_export.measure import one_operator
 
 from ..conftest import uneven

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, formats, ordering
 from tfsparsecap_export.encode.costs import Sparse, of_target
-from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 
 from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, small_captioner, uneven
 

@@ -3,12 +3,12 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, sparse
-from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.export_captioner import caption_inputs
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.keras_to_tflite import graph
 
 from ..conftest import LAYER_ENCODINGS, rewritten
 

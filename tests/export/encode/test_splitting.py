@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 from tfsparsecap_export import exporter
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import encodings, sparse, splitting
-from tfsparsecap_export.encode.file import encode_file
+from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 
 from ..conftest import small_captioner
 

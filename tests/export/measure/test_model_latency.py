@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import layers
 from tfsparsecap_export import model_latency
-from tfsparsecap_export.convert.graph import model_graph
+from tfsparsecap_export.keras_to_tflite.graph import model_graph
 from tfsparsecap_export.measure.model_latency import fastest_runs
 
 from tfsparsecap.errors import InputError

@@ -9,8 +9,8 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.measure import one_operator, timing
 from tfsparsecap_export.measure.profiling import profile
 
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner
 
 
 @pytest.fixture(scope="module")

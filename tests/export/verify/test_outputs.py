@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export import export_model
-from tfsparsecap_export.convert import graph
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify import expected
 from tfsparsecap_export.verify import outputs as verify
 
+from tfsparsecap.captioning.models import SoftAttention, UpDown
+from tfsparsecap.core.model_call import model_call
 from tfsparsecap.errors import InputError
-from tfsparsecap.model_call import model_call
-from tfsparsecap.models import SoftAttention, UpDown
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from pycocoevalcap.cider.cider import Cider
 from tfsparsecap_export.verify import quality
 from tfsparsecap_export.verify.quality import CaptionedSamples, Quality, choose_float_layers, matching_layers
 
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.captioning.inference.confidence import Calibration, is_good
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
-from tfsparsecap.inference.confidence import Calibration, is_good
 
 pytestmark = pytest.mark.slow
 

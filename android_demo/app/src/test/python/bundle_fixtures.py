@@ -20,12 +20,12 @@ from tfsparsecap_export import CaptionOptions, export_model
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.write import make_bundle
 
-from tfsparsecap.captioners import captioner_path
-from tfsparsecap.data.images import read_image
+from tfsparsecap.captioning.captioners import captioner_path
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.captioning.inference.confidence import Calibration
+from tfsparsecap.captioning.models import SoftAttention
 from tfsparsecap.errors import InputError
-from tfsparsecap.inference.bundle import TFLiteCaptioner, read_bundle
-from tfsparsecap.inference.confidence import Calibration
-from tfsparsecap.models import SoftAttention
 
 DENSE = Path(__file__).resolve().parents[4] / "models" / "dense.tflite.xz"
 SIDE, BEAMS, LENGTH = 4, 3, 4

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tfsparsecap.data.images import read_image
-from tfsparsecap.data.scenes import paint, random_scene
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.data.scenes import paint, random_scene
 
 #: Width, height, side of the output.
 SCALINGS = [

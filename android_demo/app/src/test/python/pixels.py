@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from tfsparsecap.data.images import read_image
+from tfsparsecap.captioning.data.images import read_image
 
 CAPTIONS = Path(__file__).resolve().parents[1] / "resources" / "captioner" / "captions_of_100.json"
 SIDE = 224

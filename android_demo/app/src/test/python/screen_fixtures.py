@@ -2,7 +2,7 @@
 
     python android_demo/app/src/test/python/screen_fixtures.py SPARSE.tflite DENSE.tflite
 
-The models are captioners of scenes (`tfsparsecap/data/scenes.py`) at 48 x 48 pixels, trained for one epoch:
+The models are captioners of scenes (`captioning/data/scenes.py`) at 48 x 48 pixels, trained for one epoch:
 one pruned to 80 % and exported as `auto`, the other unpruned and exported as `dense-int8`.
 """
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.data import scenes
-from tfsparsecap.data.images import read_image
-from tfsparsecap.inference.bundle import TFLiteCaptioner
+from tfsparsecap.captioning.data import scenes
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 
 FOLDER = Path(__file__).parents[1] / "resources" / "demo"
 # Scenes that the sparse model captions correctly.

@@ -1,1 +1,0 @@
-"""Conversion of Keras models to dense float32 .tflite files."""

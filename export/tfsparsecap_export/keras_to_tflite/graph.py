@@ -1,0 +1,278 @@
+"""Conversion of Keras models to dense float32 .tflite files whose weights are constants."""
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfsparsecap.captioning.models.captioner_base import Captioner
+from tfsparsecap.captioning.search import beam_search
+from tfsparsecap.captioning.search.sentence_rules import SearchRules
+from tfsparsecap.core.keras_internals import computed_signs, fixed_seeds, nested_layers
+from tfsparsecap.core.model_call import model_call
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import gates
+from tfsparsecap_export.keras_to_tflite import rnn_fusion, tensorflow_internals, unsupported
+
+#: Signature of a captioner's file; see docs/bundle.md.
+CAPTION_SIGNATURE = "caption"
+#: Its additional output for captioners that predict several digits per word.
+DIGITS = "digit_ids"
+#: Its additional output for captioners that predict the objects in an image.
+OBJECTS = "objects"
+ENCODER_SIGNATURE = "encode"
+#: Signature of the file of any other model.
+DEFAULT_SIGNATURE = "serving_default"
+#: Limit of the formats of TensorFlow and TFLite.
+_MOST_BYTES = 2**31
+
+
+def caption_graph(
+    captioner: Captioner,
+    inputs: dict[str, tf.TensorSpec],
+    beam: int,
+    max_length: int,
+    to_words: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    rules: SearchRules | None = None,
+) -> bytes:
+    """Converts preprocessing, encoder and beam search into one graph.
+
+    Args:
+        captioner: built captioner without gates.
+        inputs: `{"image": uint8 [1, S, S, 3]}` or `{"features": float32 [1, N, D]}`.
+        beam: number of captions that beam search keeps and returns.
+        max_length: maximum number of tokens per caption, including the end token.
+        to_words: `RadixTokenizer.to_words` for a captioner that predicts several digits per word.
+        rules: for complete sentences; None is the plain search.
+
+    Returns:
+        A dense float32 .tflite file with the signature `caption` and the outputs `token_ids` int32 [beam,
+        max_length] and `scores` float32 [beam], best first. With `to_words`, `token_ids` are word ids, and
+        `digit_ids` int32 [beam, max_length] are the ids that the captioner predicts. If the captioner has
+        `objects`, `objects` float32 [K] are their probabilities.
+
+    Raises:
+        InputError: TFLite does not support an operation of the model, or a weight is NaN or infinite.
+    """
+    check_weights(captioner)
+
+    def caption(**inputs):
+        memory = captioner.encode(inputs, training=False)
+        token_ids, scores = beam_search.search_memory(captioner, memory, beam, max_length, rules)
+        outputs = {"token_ids": token_ids[0], "scores": scores[0]}
+        if to_words is not None:
+            outputs |= {"token_ids": to_words(token_ids[0]), DIGITS: token_ids[0]}
+        if captioner.objects:
+            outputs[OBJECTS] = memory["objects"][0]
+        return outputs
+
+    with rnn_fusion.fuse_rnn_kernels(captioner):
+        return _convert(captioner, caption, inputs, CAPTION_SIGNATURE)
+
+
+def encoder_graph(captioner: Captioner, image: tf.TensorSpec) -> bytes:
+    """Converts the encoder alone, from pixels to features.
+
+    Args:
+        captioner: built captioner with an encoder.
+        image: uint8 [1, S, S, 3].
+
+    Returns:
+        A dense float32 .tflite file with the signature `encode` and the output `features` float32 [1, N, D].
+
+    Raises:
+        InputError: as `caption_graph`.
+    """
+
+    def encode(image):
+        return {"features": captioner.encoder(image, training=False)}
+
+    return _convert(captioner, encode, {"image": image}, ENCODER_SIGNATURE)
+
+
+def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -> bytes:
+    """Converts the forward pass of any built Keras model to a dense float32 .tflite file.
+
+    The signature is `serving_default`, with the names of inputs and outputs of `model_call`.
+
+    Args:
+        model: a model that is not a captioner.
+        batch: batch size, or None for any.
+        inputs: what the model is called with, see `model_call`.
+
+    Raises:
+        InputError: as `caption_graph`, or the model has unknown input shapes, or TFLite needs a fixed batch
+            size.
+    """
+    check_weights(model)
+    call = model_call(model, inputs, batch)
+
+    def serving_default(**tensors):
+        return call(tensors)
+
+    with rnn_fusion.fuse_rnn_kernels(model):
+        return _convert(model, serving_default, call.inputs, DEFAULT_SIGNATURE)
+
+
+@contextlib.contextmanager
+def float32_computation(model: keras.Model) -> Iterator[None]:
+    """Inside the block, a model with mixed precision computes in float32, the dtype of its weights.
+
+    Layers that compute with integers keep their dtype.
+    """
+    layers = [
+        layer
+        for layer in nested_layers(model)
+        if layer.compute_dtype != "float32" and keras.backend.is_float_dtype(layer.compute_dtype)
+    ]
+    policies = [layer.dtype_policy for layer in layers]
+    try:
+        for layer in layers:
+            layer.dtype_policy = "float32"
+        yield
+    finally:
+        for layer, policy in zip(layers, policies, strict=True):
+            layer.dtype_policy = policy
+
+
+def check_weights(model: keras.Model) -> None:
+    """Raises InputError for a model that is not built, has gates, is too large, or has a weight that is NaN
+    or infinite."""
+    if not model.built:
+        raise InputError(f"{model.name} has no weights yet: call it once, or train it, before you export it")
+    if gates(model):
+        raise InputError(f"{model.name} still has gates: call strip_pruning on it before you export it")
+    quantized = [one.name for one in nested_layers(model) if getattr(one, "quantization_mode", None)]
+    if quantized:
+        raise InputError(
+            f"{model.name} was quantized by Keras ({', '.join(quantized[:3])}), whose scales TensorFlow Lite"
+            ' does not read: export the model as it was before model.quantize, with format="int8"'
+        )
+    size = 4 * sum(math.prod(weight.shape) for weight in model.weights)
+    if size >= _MOST_BYTES:
+        raise InputError(
+            f"the weights of {model.name} take {size / 1e9:.1f} GB as float32, but TensorFlow converts less"
+            f" than {_MOST_BYTES / 1e9:.1f} GB: export parts of the model as files of their own, or a smaller"
+            " model"
+        )
+    for weight in model.weights:
+        if keras.backend.is_float_dtype(weight.dtype) and not np.isfinite(np.asarray(weight)).all():
+            raise InputError(
+                f"weight {weight.path} contains NaN or infinity because training diverged:"
+                " export an earlier checkpoint"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The weight of the Keras model that a constant of the file comes from.
+
+    Attributes:
+        name: path of the Keras weight.
+        weights: number of weights in the model; the constant may contain additional zeros.
+    """
+
+    name: str
+    weights: int
+
+
+def weight_sources(model: keras.Model) -> dict[bytes, Source]:
+    """The sources of constants, by the `content_key` of their values in TFLite's layout.
+
+    Layouts of the same weight have the same object.
+    """
+    found: dict[bytes, Source] = {}
+    for weight in model.weights:
+        if len(weight.shape) < 2:  # a bias of zeros would be mistaken for a kernel of zeros
+            continue
+        values = np.asarray(weight, np.float32)
+        source = Source(weight.path, values.size)
+        for layout in (values.T, values) if values.ndim == 2 else (values,):
+            found.setdefault(content_key(layout), source)
+    if isinstance(model, Captioner):
+        for name, table in model.constant_tables().items():
+            found[content_key(table)] = Source(f"{model.name}/{name}", 0)
+    for name, matrix, weights in rnn_fusion.fused_kernels(model):
+        found[content_key(matrix.T)] = Source(name, weights)
+    return found
+
+
+def content_key(values: np.ndarray) -> bytes:
+    """Hash of the values of an array in row order."""
+    return hashlib.sha256(np.ascontiguousarray(values).data).digest()
+
+
+def _convert(
+    model: keras.Model,
+    function: Callable[..., dict],
+    inputs: dict[str, tf.TensorSpec],
+    signature: str,
+) -> bytes:
+    specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
+    with _quiet(), tempfile.TemporaryDirectory() as folder:
+        # Recurrent layers draw masks for their dropout in inference too, and do not use them.
+        with fixed_seeds(), computed_signs():
+            concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
+        unsupported.check_operations(concrete.graph, model)
+        try:
+            return _converted(concrete, specs, signature, folder)
+        except MemoryError:
+            raise
+        except Exception as error:
+            missing = unsupported.explanation(str(error), model)
+            if any(None in spec.shape for spec in inputs.values()):
+                raise InputError(
+                    "TFLite needs a fixed batch size for this model: give batch= (or --batch) a number;"
+                    f" models with recurrent layers always need it{missing and f' ({missing})'}"
+                ) from error
+            raise InputError(missing or unsupported.refusal(error, model)) from error
+
+
+def _converted(function: Any, specs: dict[str, tf.TensorSpec], signature: str, folder: str) -> bytes:
+    """The .tflite file of a concrete function; `folder` is for TensorFlow's files."""
+    # The converter cannot read variables inside loops, so they are replaced by constants first.
+    frozen = tensorflow_internals.freeze_variables(function)
+    arguments = [tensor.name.split(":")[0] for tensor in frozen.inputs]
+    outputs = sorted(function.structured_outputs)
+
+    def without_variables(**inputs):
+        results = frozen(*(inputs[name] for name in arguments))
+        return dict(zip(outputs, results, strict=True))
+
+    module = tf.Module()
+    module.frozen = tf.function(without_variables, autograph=False)
+    tf.saved_model.save(
+        module,
+        folder,
+        signatures={signature: module.frozen.get_concrete_function(**specs)},
+        # Gradients are not needed, and that of swish cannot be saved.
+        options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
+    )
+    return tensorflow_internals.convert_saved_model(folder, signature)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides TensorFlow's messages about saving and converting, which users cannot act on."""
+    logger, absl = tf.get_logger(), logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    # It warns of functions with their own gradients, such as swish, whatever its level.
+    absl.addFilter(_is_error)
+    try:
+        yield
+    finally:
+        absl.removeFilter(_is_error)
+        logger.setLevel(level)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR

@@ -1,0 +1,131 @@
+"""Loading what training wrote: the model, its vocabulary, and validation images with captions."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfsparsecap.captioning.models  # noqa: F401 (registers the captioners with Keras)
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.data.tokenizers import Tokenizer
+from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.settings.build import load_data, region_features
+from tfsparsecap.captioning.settings.schema import Config
+from tfsparsecap.core import saved_models
+from tfsparsecap.core.files import read_json
+from tfsparsecap.errors import InputError
+from tfsparsecap_export.samples import Sample
+from tfsparsecap_export.verify.quality import CaptionedSamples
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A trained model loaded from disk.
+
+    Attributes:
+        model: model without gates.
+        tokenizer: tokenizer of the run, or None for a single model file.
+        config: settings of the run, or None for a single model file.
+        description: facts about the training for `captioner.json`. Its `scores` are those of the Keras
+            model on the test split, before rounding.
+    """
+
+    model: keras.Model
+    tokenizer: Tokenizer | None = None
+    config: Config | None = None
+    description: dict = dataclasses.field(default_factory=dict)
+
+
+def load_run(path: Path) -> Run:
+    """Loads a run folder or a single `.keras` file.
+
+    Raises:
+        InputError: the path does not exist, or a part of the run is missing or damaged.
+    """
+    if path.suffix == ".keras":
+        return Run(load_model(path))
+    if not path.is_dir():
+        problem = f"{path} is a file" if path.is_file() else f"there is no run folder {path}"
+        raise InputError(f"{problem}: give a folder that training wrote, such as runs/NAME, or a .keras file")
+    finished = FinishedRun.load(path)
+    data = finished.config.data
+    source = f"{data.kind}: {Path(data.folder).name}" if data.folder else data.kind
+    description: dict[str, Any] = {"run": finished.config.name, "trained_on": source}
+    scores = path / "scores_test.json"
+    if scores.is_file():
+        values = read_json(scores, "evaluate the run again, or delete the file")
+        if isinstance(values, dict):
+            description["scores"] = {name: value for name, value in values.items() if name != "left_out"}
+    return Run(finished.captioner, finished.tokenizer, finished.config, description)
+
+
+def load_model(path: Path) -> keras.Model:
+    """Loads a Keras model from a `.keras` file without running code from the file.
+
+    Raises:
+        InputError: the file does not exist, or see `saved_models.load_model`.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no {path}: give a run folder or a .keras file")
+    return saved_models.load_model(path, "save the model again, or give another file")
+
+
+def validation_samples(
+    run: Run, inputs: dict[str, tf.TensorSpec], count: int
+) -> tuple[CaptionedSamples | None, str]:
+    """Images from the run's validation split with their captions, at regular intervals.
+
+    Args:
+        run: the run.
+        inputs: inputs of the file, see `exporter.caption_inputs`.
+        count: maximum number of images.
+
+    Returns:
+        Samples, such as `{"image": uint8 [1, S, S, 3]}`, with references, and a description of them. If the
+        data is not available, None and the reason.
+    """
+    if run.config is None:
+        return None, "synthetic inputs"
+    try:
+        return _validation_samples(run, run.config, inputs, count), "validation images"
+    except InputError as error:
+        return None, f"synthetic inputs, because {error}"
+
+
+def _validation_samples(
+    run: Run, config: Config, inputs: dict[str, tf.TensorSpec], count: int
+) -> CaptionedSamples:
+    if config.data.folder is None and config.data.kind != "scenes":
+        raise InputError("the run has no data folder")
+    if config.data.folder is not None and not Path(config.data.folder).expanduser().is_dir():
+        raise InputError(f"{config.data.folder} does not exist")
+    records = load_data(config).split("validation")
+    records = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
+    if "image" in inputs:
+        size = inputs["image"].shape[1]
+
+        def read(index: int) -> Sample:
+            return {"image": read_image(records[index].image, size)[None]}
+    else:
+        regions = inputs["features"].shape[1]
+        data = config.data.model_copy(update={"max_regions": regions})
+        features = region_features(config.model_copy(update={"data": data}), records)
+
+        def read(index: int) -> Sample:
+            values = features.fetch(index, regions)
+            return {name: values[name][None] for name in inputs if name in values}
+
+    samples, references = [], []
+    for index, record in enumerate(records):
+        with contextlib.suppress(InputError):  # training has reported this image; the others are sufficient
+            samples.append(read(index))
+            references.append(record.captions)
+    if not samples:
+        raise InputError("no validation image can be read")
+    assert run.tokenizer is not None  # it comes with the configuration
+    words = config.decoding.rules().function_words  # also if the search is plain
+    return CaptionedSamples(samples, references, run.tokenizer.words.decode, words)

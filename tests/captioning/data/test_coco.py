@@ -1,0 +1,300 @@
+"""MS-COCO's caption files in all formats in which they are distributed."""
+
+import json
+
+import pytest
+
+from tfsparsecap.captioning import data as sources
+from tfsparsecap.captioning.data import coco
+from tfsparsecap.errors import InputError
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+def photograph(folder, *names):
+    for name in names:
+        write(folder / name, "")
+
+
+def karpathy(number, split="train", sentences=("A dog. ",), **changes):
+    entry = {
+        "filepath": "val2014",
+        "sentids": [7],
+        "filename": f"COCO_val2014_{number:012d}.jpg",
+        "imgid": 3,
+        "split": split,
+        "sentences": [{"tokens": ["wrong"], "raw": raw, "imgid": 3, "sentid": 7} for raw in sentences],
+        "cocoid": number,
+    }
+    return {key: value for key, value in (entry | changes).items() if value is not None}
+
+
+def official(numbers, captions, year="train2014"):
+    return {
+        "info": {},
+        "images": [{"id": n, "file_name": f"COCO_{year}_{n:012d}.jpg", "license": 5} for n in numbers],
+        "annotations": [{"image_id": n, "id": 1, "caption": text} for n, text in captions],
+    }
+
+
+def found(data):
+    return {record.image_id: (record.captions, record.split) for record in data.records}
+
+
+@pytest.fixture
+def fixture(shared):
+    return shared / "fixtures" / "coco_bottom_up"
+
+
+def test_karpathys_file_with_its_images(fixture):
+    data = sources.load("coco", fixture)
+    entries = json.loads((fixture / "dataset_coco.json").read_text())["images"]
+    splits = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
+    assert [(r.image_id, r.captions, r.split) for r in data.records] == [
+        (
+            str(entry["cocoid"]),
+            tuple(sentence["raw"].strip() for sentence in entry["sentences"]),
+            splits[entry["split"]],
+        )
+        for entry in entries
+    ]
+    for record, entry in zip(data.records, entries, strict=True):
+        assert record.image == fixture / "images" / entry["filepath"] / entry["filename"]
+        assert record.image.is_file()
+    assert data.skipped == [] and data.notes == []
+
+
+def test_restval_can_be_skipped(fixture):
+    data = coco.load(fixture, restval="skip")
+    assert "522418" not in found(data) and len(data.records) == 4
+    assert data.skipped == [] and data.notes == [
+        "1 images of the split restval are not used because of data.restval=skip"
+    ]
+
+
+def test_images_of_flickr_in_karpathys_format_are_identified_by_file_names(tmp_path):
+    # Screenshots of macOS have a narrow space in their names.
+    names = [f"{number}_a\u202fb.jpg" for number in range(3)]
+    photograph(tmp_path, *(f"Flicker8k_Dataset/{name}" for name in names))
+    entries = [
+        karpathy(0, split, filename=name, cocoid=None, filepath=None)
+        for name, split in zip(names, ("train", "val", "test"), strict=True)
+    ]
+    write(tmp_path / "dataset_flickr8k.json", {"images": entries, "dataset": "flickr8k"})
+    data = coco.load(tmp_path)
+    assert found(data) == {
+        name: (("A dog.",), split) for name, split in zip(names, ("train", "validation", "test"), strict=True)
+    }
+    assert data.records[0].image == tmp_path / "Flicker8k_Dataset" / names[0]
+
+
+def test_ms_cocos_own_files_are_train_and_validation(tmp_path):
+    photograph(
+        tmp_path, "train2014/COCO_train2014_000000000001.jpg", "images/val2014/COCO_val2014_000000000002.jpg"
+    )
+    folder = tmp_path / "annotations"
+    write(folder / "captions_train2014.json", official([1], [(1, "one\n"), (1, "again")]))
+    write(folder / "captions_val2014.json", official([2], [("2", "two")], "val2014"))
+    write(folder / "instances_val2014.json", {"images": [], "annotations": []})
+    data = coco.load(tmp_path)
+    assert found(data) == {"1": (("one", "again"), "train"), "2": (("two",), "validation")}
+    assert [record.image for record in data.records] == [
+        tmp_path / "train2014" / "COCO_train2014_000000000001.jpg",
+        tmp_path / "images" / "val2014" / "COCO_val2014_000000000002.jpg",
+    ]
+    assert data.notes == ["there are no test images in captions_train2014.json, captions_val2014.json"]
+
+
+def test_caption_files_are_searched_in_the_documented_order(tmp_path):
+    def given():
+        return next(iter(found(coco.load(tmp_path, images="ignore")).values()))[0]
+
+    write(tmp_path / "captions_val2017.json", official([1], [(1, "loose")]))
+    assert given() == ("loose",)
+    write(tmp_path / "annotations" / "captions_val2014.json", official([1], [(1, "annotations")]))
+    assert given() == ("annotations",)
+    write(tmp_path / "dataset_mine.json", {"images": [karpathy(1, sentences=["mine"])]})
+    assert given() == ("mine",)
+    write(tmp_path / "dataset_coco.json", {"images": [karpathy(1, sentences=["coco"])]})
+    assert given() == ("coco",)
+
+
+def test_given_files_get_the_split_of_their_name_or_a_random_one(tmp_path):
+    write(tmp_path / "a" / "my_test.json", official([1], [(1, "one")]))
+    write(tmp_path / "all.json", official(range(2, 22), [(n, "x") for n in range(2, 22)]))
+    data = coco.load(tmp_path, captions="a/my_test.json", images="ignore")
+    assert found(data) == {"1": (("one",), "test")}
+    assert data.notes == ["there are no train or validation images in my_test.json"]
+
+    files = ["a/my_test.json", tmp_path / "all.json"]
+    data = coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
+    assert [len(data.split(name)) for name in ("train", "validation", "test")] == [10, 5, 6]
+    assert found(data)["1"][1] == "test"
+    assert data.notes == ["all.json has no splits: 20 images were split 50/25/25 at random with seed 4"]
+    assert data == coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "val2014/COCO_val2014_000000000001.jpg",
+        "images/val2014/COCO_val2014_000000000001.jpg",
+        "COCO_val2014_000000000001.jpg",
+        "images/COCO_val2014_000000000001.jpg",
+        "train2014/COCO_val2014_000000000001.jpg",
+        "train2017/000000000001.jpg",
+        "images/val2017/000000000001.jpg",
+    ],
+)
+def test_images_are_found_in_all_usual_folders(tmp_path, place):
+    photograph(tmp_path, place)
+    write(tmp_path / "dataset_coco.json", {"images": [karpathy(1)]})
+    assert coco.load(tmp_path).records[0].image == tmp_path / place
+
+
+def test_missing_images_are_bad_records_unless_ignored(tmp_path):
+    photograph(tmp_path, "val2014/COCO_val2014_000000000001.jpg")
+    write(tmp_path / "dataset_coco.json", {"images": [karpathy(1), karpathy(2, sentences=["a", "b"])]})
+    data = coco.load(tmp_path)
+    assert list(found(data)) == ["1"]
+    absent = "2: dataset_coco.json has 2 captions of it but val2014/COCO_val2014_000000000002.jpg is missing"
+    assert [str(entry) for entry in data.skipped] == [absent]
+    with pytest.raises(InputError, match=absent):
+        coco.load(tmp_path, on_bad_record="fail")
+
+    data = coco.load(tmp_path, images="ignore")
+    assert data.skipped == []
+    assert data.records[1].image == tmp_path / "val2014" / "COCO_val2014_000000000002.jpg"
+
+    (tmp_path / "val2014" / "COCO_val2014_000000000001.jpg").unlink()
+    with pytest.raises(InputError, match=r"none of the 2 images of .* data.images=ignore"):
+        coco.load(tmp_path)
+
+
+def test_bad_entries_of_karpathys_format_are_listed(tmp_path):
+    entries = [
+        karpathy(1),
+        karpathy(1, sentences=["twice"]),
+        "no object",
+        karpathy(2, filename=None),
+        karpathy(2, filename="half \ud83d.jpg"),
+        karpathy(2, filepath="../elsewhere"),
+        karpathy(2, filepath="/etc"),
+        karpathy(2, filepath=5),
+        karpathy(2, cocoid=[2]),
+        karpathy(2, split="holiday"),
+        karpathy(2, split=["train"]),
+        karpathy(2, split=None),
+        karpathy(2, sentences=[]) | {"sentences": "a dog"},
+        karpathy(2, sentences=[]),
+        karpathy(3, sentences=["", "good", " \n", 4, None]),
+        karpathy(4) | {"sentences": [{"tokens": ["from", "tokens"]}, {"sentid": 3}]},
+    ]
+    write(tmp_path / "dataset_coco.json", {"images": entries})
+    data = coco.load(tmp_path, images="ignore")
+    assert found(data) == {
+        "1": (("A dog.",), "train"),
+        "3": (("good",), "train"),
+        "4": (("from tokens",), "train"),
+    }
+    file = f"{tmp_path}/dataset_coco.json "
+    assert [str(entry).removeprefix(file) for entry in data.skipped] == [
+        "images[1]: the image 1 is a duplicate of images[0]",
+        "images[2]: it has no image name 'filename'",
+        "images[3]: it has no image name 'filename'",
+        "images[4]: it has no image name 'filename'",
+        "images[5]: '../elsewhere/COCO_val2014_000000000002.jpg' is outside the data folder",
+        "images[6]: '/etc/COCO_val2014_000000000002.jpg' is outside the data folder",
+        "images[7]: its 'filepath' is not a path",
+        "images[8]: it has no image number 'cocoid'",
+        "images[9]: the split 'holiday' is not train, restval, val or test",
+        "images[10]: the split ['train'] is not train, restval, val or test",
+        "images[11]: it has no split while other images have one",
+        "images[12]: it has no list of sentences",
+        "2: it has no caption in dataset_coco.json",
+        "images[14] sentences[0]: the caption is empty",
+        "images[14] sentences[2]: the caption is empty",
+        "images[14] sentences[3]: it has no text",
+        "images[14] sentences[4]: it has no text",
+        "images[15] sentences[1]: it has no text",
+    ]
+    with pytest.raises(InputError, match=r"images\[1\]: the image 1 is a duplicate.*on_bad_record=skip"):
+        coco.load(tmp_path, images="ignore", on_bad_record="fail")
+
+
+def test_bad_entries_of_ms_cocos_own_format_are_listed(tmp_path):
+    content = official(
+        [1, 2, 1], [(1, "one"), (9, "x"), (1, ""), (9, "y"), (1, None), (5, "of a nameless image")]
+    )
+    content["images"] += [{"file_name": "a.jpg"}, {"id": True, "file_name": "a.jpg"}, {"id": 5}, None]
+    content["annotations"] += [{"caption": "z"}, 3]
+    write(tmp_path / "captions_train2014.json", content)
+    write(tmp_path / "captions_val2014.json", official([1, 3], [(1, "again"), (3, "three")]))
+    data = coco.load(tmp_path, images="ignore")
+    assert found(data) == {"1": (("one",), "train"), "3": (("three",), "validation")}
+    assert sorted(str(entry).removeprefix(f"{tmp_path}/") for entry in data.skipped) == [
+        "2: it has no caption in captions_train2014.json",
+        "9: captions_train2014.json has 2 captions of it but no entry for the image",
+        "captions_train2014.json annotations[2]: the caption is empty",
+        "captions_train2014.json annotations[4]: it has no text",
+        "captions_train2014.json annotations[6]: it has no image number 'image_id'",
+        "captions_train2014.json annotations[7]: it has no image number 'image_id'",
+        "captions_train2014.json images[2]: the image 1 appears twice",
+        "captions_train2014.json images[3]: it has no image number 'id'",
+        "captions_train2014.json images[4]: it has no image number 'id'",
+        "captions_train2014.json images[5]: it has no image name 'file_name'",
+        "captions_train2014.json images[6]: it has no image number 'id'",
+        "captions_val2014.json images[0]: the image 1 is a duplicate of images[0] of captions_train2014.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"images": [', "is not JSON .*: download it again"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"images": [{"cocoid": 1' + "0" * 5000 + "}]}", "is not JSON"),
+        ([karpathy(1)], "has another format: it must contain images with sentences"),
+        ({"images": {}}, "has another format"),
+        ({"images": [], "annotations": 3}, "has another format"),
+        ({"annotations": []}, "has another format"),
+        ("3", "has another format"),
+        ({"images": []}, "has no image with captions that can be used: correct it$"),
+        (
+            {"images": [5]},
+            r"that can be used: correct it; the first: .*images\[0\]: it has no image name 'filename'",
+        ),
+    ],
+)
+def test_other_files_are_rejected(tmp_path, content, message):
+    write(tmp_path / "dataset_coco.json", content)
+    with pytest.raises(InputError, match=message):
+        coco.load(tmp_path)
+
+
+def test_ambiguous_or_missing_files_are_rejected(tmp_path):
+    with pytest.raises(InputError, match="no data folder"):
+        coco.load(tmp_path / "nowhere")
+    photograph(tmp_path, "train2014/a.jpg")
+    with pytest.raises(InputError, match=r"there are no captions in .*dataset_coco\.json"):
+        coco.load(tmp_path)
+    with pytest.raises(InputError, match=r"no caption file captions\.json"):
+        coco.load(tmp_path, captions="captions.json")
+    with pytest.raises(InputError, match="captions is empty"):
+        coco.load(tmp_path, captions=[])
+    for year in ("train2014", "val2017"):
+        write(tmp_path / "annotations" / f"captions_{year}.json", official([1], [(1, "x")]))
+    with pytest.raises(
+        InputError, match=r"several data sets .*captions=annotations/captions_train2014\.json"
+    ):
+        coco.load(tmp_path)
+    for name in ("flickr8k", "flickr30k"):
+        write(tmp_path / f"dataset_{name}.json", {"images": [karpathy(1)]})
+    with pytest.raises(
+        InputError, match=r"several data sets \(dataset_flickr30k\.json, dataset_flickr8k\.json\)"
+    ):
+        coco.load(tmp_path)

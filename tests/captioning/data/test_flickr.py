@@ -1,0 +1,201 @@
+"""Flickr folders in all layouts in which they are distributed."""
+
+import unicodedata
+
+import pytest
+from PIL import Image
+
+from tfsparsecap.captioning.data import flickr
+from tfsparsecap.errors import InputError
+
+
+def make_images(folder, names):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        Image.new("RGB", (4, 4)).save(folder / name)
+
+
+@pytest.fixture
+def names():
+    return [f"{number}.jpg" for number in range(1, 7)]
+
+
+@pytest.fixture
+def folder(tmp_path, names):
+    folder = tmp_path / "flickr 8k é"
+    make_images(folder / "Images", names)
+    rows = ["image,caption", *(f"{name},a dog {n} ." for name in names for n in range(2))]
+    (folder / "captions.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    for split, chosen in (("train", names[:4]), ("dev", names[4:5]), ("test", names[5:])):
+        (folder / f"Flickr_8k.{split}Images.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_the_real_flickr8k(shared):
+    data = flickr.load(shared / "data" / "flickr8k")
+    assert [len(data.split(name)) for name in ("train", "validation", "test")] == [6000, 1000, 1000]
+    assert all(len(record.captions) == 5 for record in data.records)
+    assert data.skipped == []
+    assert "91 images are in no split file" in data.notes[0]
+    captions = {record.image_id: record.captions for record in data.records}
+    # A quoted caption with commas.
+    assert captions["1012212859_01547e3f17.jpg"][0] == (
+        "A dog shakes its head near the shore , a red ball next to it ."
+    )
+
+
+def test_official_splits(folder, names):
+    data = flickr.load(folder)
+    assert [record.image_id for record in data.split("train")] == names[:4]
+    assert [record.image_id for record in data.split("validation")] == names[4:5]
+    assert [record.image_id for record in data.split("test")] == names[5:]
+    assert data.records[0].image == folder / "Images" / "1.jpg"
+    assert data.records[0].captions == ("a dog 0 .", "a dog 1 .")
+    assert data.name == "flickr 8k é"
+
+
+def test_without_split_files_a_random_split_is_noted(folder, names):
+    for path in folder.glob("Flickr_8k.*"):
+        path.unlink()
+    data = flickr.load(folder, seed=1)
+    assert [len(data.split(name)) for name in ("train", "validation", "test")] == [4, 1, 1]
+    assert "90/5/5" in data.notes[0] and "seed 1" in data.notes[0]
+    assert flickr.load(folder, seed=1).records == data.records
+
+
+@pytest.mark.parametrize("file", ["Flickr8k.token.txt", "captions.token", "Flickr8k_text/Flickr8k.token.txt"])
+def test_token_files(folder, names, file):
+    (folder / "captions.txt").unlink()
+    (folder / "Images").rename(folder / "Flicker8k_Dataset")
+    lines = [f'{name}#{n}\tA dog , or "two" # {n} .' for name in names for n in range(2)]
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(
+        "\n".join([*lines, "no tab here", "2.jpg.1#0\tan absent one ."]), encoding="utf-8"
+    )
+    data = flickr.load(folder)
+    assert data.records[0].captions == ('A dog , or "two" # 0 .', 'A dog , or "two" # 1 .')
+    assert [entry.where.split("/")[-1] for entry in data.skipped] == [
+        f"{file.split('/')[-1]} line 13",
+        "2.jpg.1",
+    ]
+
+
+def test_flickr30k_results_with_the_broken_row(tmp_path):
+    make_images(tmp_path / "flickr30k_images" / "flickr30k_images", ["1.jpg", "2.jpg", "3.jpg"])
+    (tmp_path / "flickr30k_images" / "results.csv").write_text(
+        "image_name| comment_number| comment\n"
+        "1.jpg| 0| Two men , one | tall .\n"
+        "1.jpg| 4   A dog runs across the grass .\n"
+        '2.jpg| 0| She said "hi" .\n'
+        "3.jpg| 0| Third .\n",
+        encoding="utf-8",
+    )
+    data = flickr.load(tmp_path)
+    captions = {record.image_id: record.captions for record in data.records}
+    assert captions == {
+        "1.jpg": ("Two men , one | tall .", "A dog runs across the grass ."),
+        "2.jpg": ('She said "hi" .',),
+        "3.jpg": ("Third .",),
+    }
+    assert data.skipped == []
+
+
+def test_split_files_may_leave_out_the_suffix(folder, names):
+    for path in folder.glob("Flickr_8k.*"):
+        path.unlink()
+    for split, chosen in (("train", names[:4]), ("val", names[4:5]), ("test", names[5:])):
+        (folder / f"{split}.txt").write_text("\n".join(name[:-4] for name in chosen), encoding="utf-8")
+    assert [record.image_id for record in flickr.load(folder).split("train")] == names[:4]
+
+
+def test_captions_with_commas_quotes_and_unicode(folder, names):
+    rows = [
+        "image,caption",
+        '1.jpg,"A ""quoted"" word, and a comma"',
+        "1.jpg,an unquoted , comma",
+        "1.jpg,café 😀 日本",
+        f"1.jpg,{'word ' * 200}",
+        "1.jpg,",
+        '1.jpg,"two',
+        'lines"',
+        *(f"{name},a dog" for name in names[1:5]),
+    ]
+    (folder / "captions.txt").write_text("\r\n".join(rows), encoding="utf-8-sig")
+    data = flickr.load(folder)
+    assert data.records[0].captions == (
+        'A "quoted" word, and a comma',
+        "an unquoted , comma",
+        "café 😀 日本",
+        " ".join(["word"] * 200),
+        "two lines",
+    )
+    assert [str(entry).removeprefix(f"{folder}/") for entry in data.skipped] == [
+        "captions.txt line 6: the caption of 1.jpg is empty",
+        "6.jpg: it has no caption in captions.txt",
+    ]
+    with pytest.raises(InputError, match="line 6"):
+        flickr.load(folder, on_bad_record="fail")
+
+
+def test_rows_without_a_caption_are_listed_and_several_columns_are_read(tmp_path):
+    make_images(tmp_path / "Images", ["1.jpg", "2.jpg", "3.jpg"])
+    table = "image,caption,caption\n1.jpg,A dog runs .,A dog .\n2.jpg\n3.jpg,A cat .\n"
+    (tmp_path / "captions.txt").write_text(table, encoding="utf-8")
+    data = flickr.load(tmp_path)
+    captions = {record.image_id: record.captions for record in data.records if record.captions}
+    assert captions == {"1.jpg": ("A dog runs .", "A dog ."), "3.jpg": ("A cat .",)}
+    assert "line 3" in str(data.skipped[0]) and "the caption of 2.jpg is empty" in str(data.skipped[0])
+
+
+def test_names_in_both_unicode_normal_forms_match(tmp_path):
+    name = "café.jpg"
+    make_images(tmp_path / "Images", [unicodedata.normalize("NFD", name)])
+    (tmp_path / "captions.txt").write_text(
+        f"image,caption\n{unicodedata.normalize('NFC', name)},x\n", encoding="utf-8"
+    )
+    assert [record.image_id for record in flickr.load(tmp_path).records] == [
+        unicodedata.normalize("NFC", name)
+    ]
+
+
+def test_split_files_with_missing_images(folder):
+    for name in ("1.jpg", "2.jpg"):
+        (folder / "Images" / name).unlink()
+    with pytest.raises(InputError, match=r"Flickr_8k.trainImages.txt lists 2 images .*\(1.jpg, 2.jpg\)"):
+        flickr.load(folder)
+
+
+def test_other_folders_are_rejected(folder, tmp_path):
+    with pytest.raises(InputError, match="no data folder"):
+        flickr.load(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="is empty"):
+        flickr.load(tmp_path / "empty")
+    with pytest.raises(InputError, match="is a file"):
+        flickr.load(folder / "captions.txt")
+    (folder / "Flickr_8k.devImages.txt").unlink()
+    with pytest.raises(InputError, match=r"not Flickr_8k\.devImages\.txt"):
+        flickr.load(folder)
+    captions = (folder / "captions.txt").read_text(encoding="utf-8")
+    (folder / "captions.txt").write_text(captions.replace("image,caption", "a,b"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"has no column 'image' but 'a', 'b': its first line must be"):
+        flickr.load(folder)
+    (folder / "captions.txt").write_bytes(b"image,caption\n1.jpg,caf\xe9\n")
+    with pytest.raises(InputError, match="UTF-8"):
+        flickr.load(folder)
+    (folder / "captions.txt").write_text("image,caption\nother.jpg,x\n", encoding="utf-8")
+    with pytest.raises(InputError, match="none of the images"):
+        flickr.load(folder)
+    (folder / "captions.txt").unlink()
+    with pytest.raises(InputError, match="no captions in"):
+        flickr.load(folder)
+    for path in (folder / "Images").iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match="no images in"):
+        flickr.load(folder)
+
+
+def test_an_image_in_two_splits_is_rejected(folder):
+    (folder / "Flickr_8k.testImages.txt").write_text("1.jpg\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"1\.jpg is in the train and in the test split"):
+        flickr.load(folder)

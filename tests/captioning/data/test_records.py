@@ -1,0 +1,113 @@
+"""Records, splits and bad records."""
+
+from pathlib import Path
+
+import pytest
+
+from tfsparsecap.captioning.data.records import (
+    BadRecords,
+    CaptionData,
+    Record,
+    clean_caption,
+    seeded_splits,
+    shown,
+)
+from tfsparsecap.errors import InputError
+
+
+def test_splits_of_a_data_set():
+    records = [
+        Record(f"{n}.jpg", Path(f"{n}.jpg"), ("a", "b"), s) for n, s in enumerate(["train", "train", "test"])
+    ]
+    data = CaptionData("name", records)
+    assert [record.image_id for record in data.split("train")] == ["0.jpg", "1.jpg"]
+    assert data.split("validation") == []
+    assert data.summary() == (
+        "name: train 2 images, 4 captions; validation 0 images, 0 captions; test 1 images, 2 captions"
+    )
+    with pytest.raises(InputError, match="'dev'"):
+        data.split("dev")
+
+
+def test_white_space_and_broken_unicode_of_captions_are_cleaned():
+    assert clean_caption(" a\r\n dog\t,\u3000'x' \0 ") == "a dog , 'x'"
+    assert clean_caption("half \ud83d pair").encode("utf-8") == b"half ? pair"
+    assert clean_caption("\n") == ""
+
+
+def test_reasons_quote_files_and_are_still_one_line_that_can_be_written():
+    bad = BadRecords()
+    bad.add("captions.jsonl line 1", f"the split '\ud800\n{'x' * 1000}' is not train, validation or test")
+    text = str(bad.skipped[0])
+    assert text.startswith("captions.jsonl line 1: the split '? xxx") and len(text.encode()) < 700
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 11])
+@pytest.mark.parametrize("fractions", [(0, 0.5, 0.5), (0.1, 0.45, 0.45), (0.9, 0.05, 0.05)])
+def test_seeded_splits_contain_each_image_once(count, fractions):
+    names = [str(number) for number in range(count)]
+    splits, _ = seeded_splits(names, 0, "captions.csv", fractions=fractions)
+    assert sorted(splits) == sorted(names)
+
+
+def test_seeded_splits_depend_on_names_and_seed_only():
+    names = [f"{n}.jpg" for n in range(200)]
+    splits, note = seeded_splits(names, 3, "captions.csv")
+    assert note == "captions.csv has no splits: 200 images were split 90/5/5 at random with seed 3"
+    assert splits == seeded_splits(reversed(names), 3, "captions.csv")[0]
+    assert splits != seeded_splits(names, 4, "captions.csv")[0]
+    counts = [list(splits.values()).count(name) for name in ("train", "validation", "test")]
+    assert counts == [180, 10, 10]
+
+
+def test_seeded_splits_of_few_images():
+    def of(names, *fractions):
+        return sorted(seeded_splits(names, 0, "", *fractions)[0].values())
+
+    assert of("abc") == ["test", "train", "validation"] and of("a") == ["train"]
+    assert of("abcd", (1, 0, 0)) == ["train"] * 4
+
+
+@pytest.mark.parametrize("count", [100, 1000])
+def test_another_image_hardly_changes_seeded_splits(count):
+    names = [f"{n}.jpg" for n in range(count)] + ["not UTF-8: \udcff.jpg"]
+    before, after = (seeded_splits(some, 0, "")[0] for some in (names[:-1], names))
+    assert sum(before[name] != after[name] for name in before) <= 2
+
+
+def test_equal_data_sets_have_equal_digests(tmp_path):
+    def data(caption="a dog", split="train", content=b"12", folder="a", labels=None):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "x.jpg").write_bytes(content)
+        record = Record("x.jpg", tmp_path / folder / "x.jpg", (caption,), split, labels)
+        return CaptionData(folder, [record]).digest()
+
+    same = data()
+    assert data(folder="b") == same
+    assert same not in {data(caption="a cat"), data(split="test"), data(content=b"123")}
+    # Labels are learnt, too; that none of the objects is there differs from not knowing it.
+    assert len({same, data(labels=()), data(labels=("dog",))}) == 3
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.9, 0.2, 0.1), (1.2, -0.1, -0.1)])
+def test_invalid_fractions_are_rejected(fractions):
+    with pytest.raises(InputError, match="add up to 1"):
+        seeded_splits(["a"], 0, "", fractions)
+
+
+def test_bad_records_are_collected_or_raise():
+    bad = BadRecords("skip")
+    bad.add("a.jpg", "it is broken")
+    assert [str(entry) for entry in bad.skipped] == ["a.jpg: it is broken"]
+    with pytest.raises(InputError, match=r"a\.jpg: it is broken"):
+        BadRecords("fail").add("a.jpg", "it is broken")
+
+
+def test_long_lists_are_shortened():
+    assert shown("abc") == "a, b, c"
+    assert shown("abcdef") == "a, b, c and 3 more"
+
+
+def test_unprintable_and_long_names_are_cleaned_in_messages():
+    assert shown(["\x1b[31mred\n", "", "\ud83d", "caf\u00e9"], limit=4) == '?[31mred?, "", ?, caf\u00e9'
+    assert shown(["x" * 100_000]) == "x" * 200 + "\u2026"

@@ -1,0 +1,96 @@
+"""Data, vocabularies, captioners and encoders built from settings, and the errors if that is impossible."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.captioning.models import InceptionV1Encoder, MobileNetV1Encoder
+from tfsparsecap.captioning.settings.build import load_data, make_captioner, make_encoder, make_tokenizer
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.settings.schema import Encoder
+from tfsparsecap.errors import InputError
+
+
+def test_missing_and_empty_data_folders_are_rejected(tmp_path):
+    for kind in ("flickr", "table"):
+        settings = [f"data.kind={kind}", f"data.folder={tmp_path / 'absent'}"]
+        with pytest.raises(InputError, match="there is no data folder"):
+            load_data(load_config(None, settings))
+        with pytest.raises(InputError, match="is empty"):
+            load_data(load_config(None, [f"data.kind={kind}", f"data.folder={tmp_path}"]))
+
+
+def test_a_split_of_missing_images_is_rejected(tmp_path):
+    from PIL import Image
+
+    (tmp_path / "Images").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "Images" / "a.jpg")
+    (tmp_path / "captions.txt").write_text("image,caption\na.jpg,a dog\n")
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"Flickr_8k.{split}Images.txt").write_text("a.jpg\n" if split == "train" else "b.jpg\n")
+    with pytest.raises(InputError, match=r"b\.jpg"):
+        load_data(load_config(None, ["data.kind=flickr", f"data.folder={tmp_path}"]))
+
+
+def test_an_empty_vocabulary_is_rejected(tiny_settings):
+    config = load_config(None, [*tiny_settings, "data.minimum_count=100000"])
+    with pytest.raises(InputError, match="the vocabulary has zero words"):
+        make_tokenizer(config, load_data(config))
+
+
+def test_data_without_training_images_are_rejected(tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    config = load_config(None, ["data.kind=table", f"data.folder={tmp_path}"])
+    for rows, message in (
+        ("a.jpg,a dog,test\n", "no image in the split train: assign images to it, or give no splits$"),
+        (
+            "a.jpg,a cat,test\na.jpg,a dog,trian\n",
+            "of 1 skipped records: .* line 3: the split 'trian' is not",
+        ),
+    ):
+        (tmp_path / "captions.csv").write_text(f"image,caption,split\n{rows}")
+        with pytest.raises(InputError, match=message):
+            make_tokenizer(config, load_data(config))
+
+
+@pytest.mark.slow
+def test_encoders_are_built_from_their_settings():
+    inception = {"network": "inception_v1", "layer": "Mixed_3b", "image_size": 32}
+    encoder = make_encoder(Encoder(**inception), "float32")
+    assert type(encoder) is InceptionV1Encoder and encoder.name == "encoder"
+    assert (encoder.layer, encoder.image_size, encoder.batch_norm_momentum) == ("Mixed_3b", 32, 0.9)
+    assert encoder.trainable and encoder.features_shape == (16, 256)
+    assert type(make_encoder(Encoder(layer="conv_pw_1_relu"), "float32")) is MobileNetV1Encoder
+    with pytest.raises(
+        InputError, match=r"model\.encoder: layer is conv_pw_3_relu, and Inception-V1 has no such layer"
+    ):
+        make_encoder(Encoder(network="inception_v1", layer="conv_pw_3_relu"), "float32")
+    absent = Encoder(**inception, weights="absent.ckpt")
+    with pytest.raises(InputError, match=r"model\.encoder: there is no checkpoint absent\.ckpt"):
+        make_encoder(absent, "float32")
+    assert make_encoder(absent, "float32", weights=False).layer == "Mixed_3b"
+
+
+def test_sizes_that_do_not_fit_name_the_captioner():
+    settings = ["model.kind=object_relation_transformer", "model.size=10", "model.heads=4"]
+    with pytest.raises(InputError, match=r"model\.kind=object_relation_transformer: "):
+        make_captioner(load_config(None, [*settings, "model.encoder=null", "data.features=x"]), 12)
+
+
+def test_an_encoder_comes_from_a_finished_run(tmp_path, tiny_settings):
+    config = load_config(None, [*tiny_settings, "pruning=null"])
+    trained = make_captioner(config, 9)
+    trained.save(tmp_path / "model.keras")
+    settings = config.model.encoder.model_copy(update={"weights": str(tmp_path), "trainable": False})
+    encoder = make_encoder(settings, "float32")
+    images = keras.random.uniform((2, settings.image_size, settings.image_size, 3), maxval=255)
+    np.testing.assert_array_equal(encoder(images), trained.encoder(images))
+    assert encoder.name == "encoder" and not encoder.trainable_weights and trained.encoder.trainable_weights
+    other = settings.model_copy(update={"layer": "conv_pw_2_relu"})
+    with pytest.raises(InputError, match="has another encoder: set the same network, layer and"):
+        make_encoder(other, "float32")
+    (tmp_path / "model.keras").unlink()
+    with pytest.raises(InputError, match=r"model\.keras: finish that run"):
+        make_encoder(settings, "float32")

@@ -1,0 +1,33 @@
+"""What all figures share: labels and PNG files."""
+
+import io
+
+import pytest
+from PIL import Image
+
+from tfsparsecap.captioning.plotting import as_png, legend_below, make_figure, shown
+
+
+def drawn(labels, title=""):
+    figure = make_figure(2.0)
+    axes = figure.add_subplot()
+    legend_below(figure, {label: axes.plot([0, 1], [0, n])[0] for n, label in enumerate(labels)})
+    return figure, as_png(figure, title)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_special_characters_are_drawn_as_they_are():
+    labels = ["$x$ and $y$", "_hidden", "<b> & co", r"\frac{1} $", "ünï 日本", "a\x00b\nc"]
+    figure, content = drawn(labels, "$title$ \x07of\nlines " * 20)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == [r"\$x\$ and \$y\$", " _hidden", "<b> & co", r"\frac{1} \$", "ünï 日本", "a b c"]
+    with Image.open(io.BytesIO(content)) as image:
+        assert image.format == "PNG" and image.width == 1600 and len(image.getcolors(1 << 24)) > 20
+
+
+def test_equal_figures_give_equal_files():
+    assert drawn(["one"], "A title")[1] == drawn(["one"], "A title")[1]
+
+
+def test_labels_are_shortened():
+    assert shown("abcdef", 6) == "abcdef" and shown("abcdefg", 6) == "abcde…"

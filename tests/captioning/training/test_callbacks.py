@@ -1,0 +1,96 @@
+"""Callbacks of a run."""
+
+import csv
+
+import keras
+
+from tfsparsecap.captioning.data.tokenizers import WordTokenizer
+from tfsparsecap.captioning.inference.scoring import ImageCaption
+from tfsparsecap.captioning.runs.checkpoints import read_notes
+from tfsparsecap.captioning.runs.run_folder import RunFolder
+from tfsparsecap.captioning.settings.schema import Config
+from tfsparsecap.captioning.training import callbacks
+from tfsparsecap.captioning.training.callbacks import SaveEpoch, TimeLeft, Validation, stops_early
+
+
+def rows(*scores, sparsity=None, phase="train"):
+    history = []
+    for epoch, value in enumerate(scores, 1):
+        row = {"epoch": epoch, "phase": phase, "validation_CIDEr": value}
+        history.append(row if sparsity is None else {**row, "sparsity": sparsity})
+    return history
+
+
+def test_training_stops_early_without_a_better_epoch():
+    assert not stops_early(rows(0.1, 0.3, 0.2), "train", None, 2)
+    assert stops_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, 2)
+    assert not stops_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, None)
+    assert not stops_early([], "train", None, 1)
+
+
+def test_training_never_stops_early_before_the_final_sparsity():
+    assert not stops_early(rows(0.9, 0.3, 0.2, 0.1, sparsity=0.5), "train", 0.9, 1)
+    assert stops_early(rows(0.9, 0.3, sparsity=0.9), "train", 0.9, 1)
+
+
+def test_a_phase_is_compared_with_its_own_epochs_only():
+    history = [*rows(0.9, 0.1), {"epoch": 3, "phase": "fine_tune", "validation_CIDEr": 0.5}]
+    assert not stops_early(history, "fine_tune", None, 1)
+
+
+def test_each_epoch_writes_a_checkpoint_and_a_row(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.25))
+    model.optimizer.build(model.trainable_variables)
+    folder = RunFolder(tmp_path)
+    folder.create(Config(), WordTokenizer.from_captions(["a dog"]))
+    history = []
+    callback = SaveEpoch(folder, history, "train", patience=1)
+    callback.set_model(model)
+    model.stop_training = False
+    for epoch, score in enumerate((0.5, 0.4)):
+        assert not model.stop_training
+        callback.on_epoch_end(epoch, {"loss": 1.0, "validation_CIDEr": score})
+    assert model.stop_training
+    notes = read_notes(folder.checkpoint(2))
+    assert (notes["epoch"], notes["phase"], notes["history"]) == (2, "train", history)
+    with folder.history.open() as file:
+        written = list(csv.DictReader(file))
+    assert [row["validation_CIDEr"] for row in written] == ["0.5", "0.4"]
+    assert written[0]["learning_rate"] == "0.25"
+
+
+def test_validation_logs_the_scores_that_can_be_computed(monkeypatch):
+    captions = [ImageCaption("a", "a dog", 0.0, ("a dog",)), ImageCaption("b", "a cat", 0.0, ("cats",))]
+    monkeypatch.setattr(callbacks, "Decoder", lambda *arguments, **options: None)
+    monkeypatch.setattr(callbacks, "caption_records", lambda *arguments: (captions, 0.0))
+    validation, logs = Validation(None, [], None, None, 5), {}
+    validation.on_epoch_end(0, logs)
+    assert set(logs) == set(Validation.SCORES)
+    # One image has no CIDEr.
+    del captions[1]
+    logs = {}
+    validation.on_epoch_end(0, logs)
+    assert set(logs) == {"validation_BLEU-4"}
+
+
+def test_the_remaining_time_is_reported_from_the_second_epoch_on(monkeypatch):
+    messages = []
+    callback = TimeLeft(messages.append)
+    callback.set_params({"epochs": 5})
+    clock = iter([100.0, 220.0, 400.0])
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: next(clock))
+    for epoch in (2, 3, 4):
+        callback.on_epoch_begin(epoch)
+    assert messages == ["3 of 5 epochs done, about 4 min left", "4 of 5 epochs done, about 3 min left"]
+
+
+def test_the_remaining_time_includes_epochs_of_later_iterations(monkeypatch):
+    messages = []
+    callback = TimeLeft(messages.append, more_epochs=3)
+    callback.set_params({"epochs": 5})
+    clock = iter([100.0, 220.0])
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: next(clock))
+    for epoch in (3, 4):
+        callback.on_epoch_begin(epoch)
+    assert messages == ["4 of 8 epochs done, about 8 min left"]

@@ -1,0 +1,318 @@
+"""Which gates a run has in each phase, and the errors of pruning methods."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.settings.build import make_captioner
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.training.callbacks import Validation
+from tfsparsecap.captioning.training.gating import gate_captioner, gate_for_fine_tuning
+from tfsparsecap.errors import InputError
+from tfsparsecap.gates import gated_layers, gates
+from tfsparsecap.model_summary.nonzeros import weight_counts
+from tfsparsecap.pruning import strip_pruning
+
+from .training_runs import arrays, resume_last_epoch, train
+
+SCHEMED = ["model.encoder.trainable=false", "training.fine_tune.epochs=2", "pruning.sparsity=0.8"]
+#: Unlike a MobileNet, its first block has branches and no biases.
+INCEPTION = ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3b"]
+#: Steps of a phase, and options without which a method cannot reach the target in so few.
+STEPS = 5
+OPTIONS = {"supermask_loss": ["pruning.paper=soft_attention", "pruning.end=0.6"]}
+
+
+def parts(captioner):
+    """Number of gated layers in decoder and encoder."""
+    inside = {id(layer) for layer in captioner.encoder._flatten_layers()}
+    layers = gated_layers(captioner)
+    in_encoder = sum(id(layer) in inside for layer in layers)
+    return len(layers) - in_encoder, in_encoder
+
+
+@pytest.mark.parametrize(
+    ("scheme", "first", "then"),
+    [("A", (8, 3), (8, 3)), ("B", (0, 0), (8, 3)), ("C", (8, 0), (8, 3)), ("false", (8, 0), (8, 0))],
+)
+def test_each_scheme_gates_decoder_and_encoder_as_documented(scheme, first, then, tiny_settings):
+    config = load_config(None, [*tiny_settings, *SCHEMED, f"pruning.encoder={scheme}"])
+    captioner = make_captioner(config, 12)
+    gate_captioner(captioner, config, 10)
+    assert parts(captioner) == first
+    assert not captioner.encoder.trainable
+    captioner.encoder.trainable = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # gates that a checkpoint follows are not trained
+        gate_for_fine_tuning(captioner, config, 10, restored=True)
+    assert parts(captioner) == then
+
+
+@pytest.fixture(scope="module")
+def with_inception(tiny_settings):
+    """A captioner and its initial weights."""
+    keras.utils.set_random_seed(3)
+    captioner = make_captioner(load_config(None, [*tiny_settings, *SCHEMED, *INCEPTION]), 12)
+    return captioner, captioner.get_weights()
+
+
+@pytest.fixture
+def captioner(with_inception):
+    """The same captioner for all tests, reset, because making another takes longer than training it."""
+    captioner, weights = with_inception
+    strip_pruning(captioner)
+    captioner.encoder.trainable = False
+    captioner.set_weights(weights)
+    return captioner
+
+
+@pytest.fixture
+def configured(tiny_settings):
+    def get(scheme, method):
+        more = [f"pruning.encoder={scheme}", f"pruning.method={method}", *OPTIONS.get(method, [])]
+        config = load_config(None, [*tiny_settings, *SCHEMED, *INCEPTION, *more])
+        return config
+
+    return get
+
+
+def trainer(captioner):
+    """A function that takes eager training steps."""
+    random = np.random.default_rng(5)
+    words = random.integers(3, 12, (3, 4)).astype(np.int32)
+    inputs = {"image": random.integers(0, 256, (3, 32, 32, 3)).astype(np.uint8), "tokens": words[:, :-1]}
+    optimizer = captioner.pruning.wrap(keras.optimizers.SGD(0.1))
+
+    def take(steps):
+        for _ in range(steps):
+            with tf.GradientTape() as tape:
+                loss = captioner.compute_loss(inputs, words[:, 1:], captioner(inputs, training=True))
+            variables = captioner.trainable_variables
+            optimizer.apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
+
+    return take
+
+
+def values(captioner):
+    """Stored weights of decoder and encoder, by path."""
+    of_gates = {id(variable) for gate in gates(captioner) for variable in gate.variables}
+    inside = {id(variable) for variable in captioner.encoder.variables}
+    found = ({}, {})
+    for variable in captioner.variables:
+        if id(variable) not in of_gates:
+            found[id(variable) in inside][variable.path] = np.array(variable)
+    return found
+
+
+def masks(captioner):
+    """Masks of decoder and encoder, by path of the weight."""
+    inside, found = {id(layer) for layer in captioner.encoder._flatten_layers()}, ({}, {})
+    for layer in gated_layers(captioner):
+        for name, gate in layer.gate_of.items():
+            weight = layer.stored_weight(name)
+            opened = np.reshape(np.asarray(gate.logits) > 0, weight.shape)
+            found[id(layer) in inside][weight.path] = opened
+    return found
+
+
+def closed(*parts):
+    """Fraction of zeros in masks or weights."""
+    arrays = [array for part in parts for array in part.values()]
+    return 1 - sum(map(np.count_nonzero, arrays)) / sum(array.size for array in arrays)
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array, err_msg=path)
+
+
+def assert_trained(before, now, opened):
+    """More than half of the open weights have changed; some no longer affect the output."""
+    moved = [(before[path] != now[path])[mask] for path, mask in opened.items()]
+    assert np.concatenate(moved).mean() > 0.5
+
+
+def kernels(captioner):
+    """Paths of the weights of decoder and encoder that can be pruned."""
+    decoder, encoder = values(captioner)
+    names = ("kernel", "embeddings")
+    return tuple({path for path in part if path.endswith(names)} for part in (decoder, encoder))
+
+
+def assert_stripped_to(captioner, sparsity):
+    """The stripped captioner has this sparsity; returns the kernels of decoder and encoder."""
+    strip_pruning(captioner)
+    assert not gates(captioner)
+    left = tuple(
+        {path: part[path] for path in paths}
+        for part, paths in zip(values(captioner), kernels(captioner), strict=True)
+    )
+    assert closed(*left) == pytest.approx(sparsity, abs=5e-3)
+    # The scores of a run count both.
+    assert weight_counts(captioner, with_encoder=True)["sparsity"] == pytest.approx(closed(*left), abs=1e-9)
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["supermask_loss", "magnitude"])
+def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(method, captioner, configured):
+    config, before = configured("A", method), values(captioner)
+    expected = kernels(captioner)
+    gate_captioner(captioner, config, STEPS)
+    assert tuple(map(set, masks(captioner))) == expected and len(expected[1]) == 9
+    take = trainer(captioner)
+    take(2)
+    if method == "supermask_loss":
+        # The captioning loss changes each gate differently; the sparsity loss alone would change all equally.
+        assert all(np.unique(gate.logits).size > 10 for gate in gates(captioner.encoder))
+    take(STEPS - 2)
+    decoder, encoder = values(captioner)
+    assert_equal(encoder, before[1])
+    chosen = masks(captioner)
+    assert_trained(before[0], decoder, chosen[0])
+    assert closed(*chosen) == pytest.approx(0.8, abs=5e-3) and closed(chosen[1]) > 0.3
+
+    captioner.encoder.trainable = True
+    gate_for_fine_tuning(captioner, config, STEPS)
+    trainer(captioner)(2)
+    assert len(gates(captioner.encoder)) == 9
+    for part, mask in zip(masks(captioner), chosen, strict=True):
+        assert_equal(part, mask)
+    assert_trained(encoder, values(captioner)[1], chosen[1])
+    for part, mask in zip(assert_stripped_to(captioner, 0.8), chosen, strict=True):
+        assert_equal({path: array != 0 for path, array in part.items()}, mask)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["supermask", "magnitude"])
+def test_scheme_b_prunes_both_in_fine_tuning(method, captioner, configured):
+    config, before = configured("B", method), values(captioner)
+    expected = kernels(captioner)
+    gate_captioner(captioner, config, STEPS)
+    assert not gates(captioner) and not hasattr(captioner, "pruning")
+
+    captioner.encoder.trainable = True
+    gate_for_fine_tuning(captioner, config, STEPS)
+    assert tuple(map(set, masks(captioner))) == expected
+    trainer(captioner)(STEPS)
+    chosen = masks(captioner)
+    for old, now, opened in zip(before, values(captioner), chosen, strict=True):
+        assert_trained(old, now, opened)
+    assert all(closed(part) > 0.3 for part in chosen)
+    assert_stripped_to(captioner, 0.8)
+    # Offsets and means of batch normalisation start at 0 and are trained without a mask.
+    free = {path: array for path, array in values(captioner)[1].items() if path not in expected[1]}
+    assert len(free) == 3 * 9 and closed(free) < 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["supermask", "supermask_loss"])
+def test_scheme_c_fixes_the_decoders_mask_and_prunes_the_encoder(method, captioner, configured):
+    config, before = configured("C", method), values(captioner)
+    expected = kernels(captioner)
+    gate_captioner(captioner, config, STEPS)
+    assert tuple(map(set, masks(captioner))) == (expected[0], set())
+    trainer(captioner)(STEPS)
+    decoder, encoder = values(captioner)
+    assert_equal(encoder, before[1])
+    (chosen, _) = masks(captioner)
+    assert closed(chosen) == pytest.approx(0.8, abs=5e-3)
+
+    captioner.encoder.trainable = True
+    gate_for_fine_tuning(captioner, config, STEPS)
+    assert {path for path, *_ in captioner.pruning.classes()} == expected[1]
+    trainer(captioner)(STEPS)
+    found = masks(captioner)
+    assert_equal(found[0], chosen)
+    assert closed(found[1]) == pytest.approx(0.8, abs=5e-3)
+    for old, now, opened in zip((decoder, encoder), values(captioner), found, strict=True):
+        assert_trained(old, now, opened)
+    left, _ = assert_stripped_to(captioner, 0.8)
+    assert_equal({path: array != 0 for path, array in left.items()}, chosen)
+
+
+FEW_STEPS = ["data.max_length=4", "training.batch_size=50", "training.validation_images=0"]
+
+
+def assert_zeros(folder, scheme):
+    """Encoder and decoder together have 80 % zeros; with scheme C, so does the encoder alone."""
+    captioner = FinishedRun.load(folder.path).captioner
+    assert weight_counts(captioner, with_encoder=True)["sparsity"] == pytest.approx(0.8, abs=5e-3)
+    kernels = [np.asarray(w) for w in captioner.encoder.weights if w.path.endswith("kernel")]
+    zeros = 1 - sum(map(np.count_nonzero, kernels)) / sum(kernel.size for kernel in kernels)
+    assert zeros > 0.3 if scheme != "C" else zeros == pytest.approx(0.8, abs=6e-3)
+
+
+@pytest.mark.slow
+def test_a_compiled_run_prunes_the_encoder_and_resumes_in_fine_tuning(tiny_settings, tmp_path):
+    settings = [*tiny_settings, *SCHEMED, *FEW_STEPS, "pruning.encoder=A", "training.epochs=1"]
+    folder, _, _ = train(tmp_path, settings)
+    assert_zeros(folder, "A")
+    assert "resuming after epoch 2" in resume_last_epoch(folder, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize(("scheme", "method"), [("B", "gradual"), ("C", "magnitude")])
+def test_runs_prune_the_encoder_by_scheme_and_resume(scheme, method, tiny_settings, tmp_path, monkeypatch):
+    # In scheme C the first phase has the best score, but its encoder is not pruned yet.
+    scores = [0.9, 0.5, 0.3]
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = scores[epoch]
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    settings = [*tiny_settings, *SCHEMED, *FEW_STEPS, f"data.cache_folder={tmp_path / 'cache'}"]
+    settings += [f"pruning.encoder={scheme}", f"pruning.method={method}", "training.epochs=1"]
+    if scheme == "C":
+        settings += ["training.validation_images=2", "training.restore_best=true"]
+    folder, _, messages = train(tmp_path, settings)
+    assert_zeros(folder, scheme)
+    messages += resume_last_epoch(folder, settings)
+    assert "resuming after epoch 2" in messages
+    if scheme == "C":
+        assert messages.count("restoring the weights of epoch 2, the best on validation") == 2
+        captioner = FinishedRun.load(folder.path).captioner
+        assert has_weights_of(folder.checkpoint(2), captioner)
+        assert not has_weights_of(folder.checkpoint(3), captioner)
+
+
+def has_weights_of(checkpoint, captioner):
+    """Whether all non-zero weights are those of a checkpoint, in which they are gated."""
+    stored = [
+        array
+        for key, array in arrays(checkpoint).items()
+        if key.startswith("model/") and not key.endswith(("logits", "state"))
+    ]
+    pairs = list(zip(captioner.get_weights(), stored, strict=True))
+    return all(np.array_equal(own, np.where(own == 0, 0, other)) for own, other in pairs)
+
+
+@pytest.mark.slow
+def test_the_encoder_is_pruned_only_if_configured(tiny_settings):
+    for more, reason in (
+        ([], "(skipped)"),
+        (["model.encoder.trainable=false"], "it is not trainable"),
+        (["pruning.encoder=true"], None),
+        (["pruning=null"], None),
+    ):
+        config = load_config(None, [*tiny_settings, *more])
+        captioner = make_captioner(config, 12)
+        gate_captioner(captioner, config, 10)
+        decoder, encoder = parts(captioner)
+        assert (decoder > 0, encoder > 0) == (config.pruning is not None, "pruning.encoder=true" in more)
+        if reason is not None:
+            text = " ".join(captioner.pruning.describe().split())
+            assert reason in text and "conv_pw_1" in text
+            assert ("it is not trainable" in text) == (reason == "it is not trainable")
+
+
+def test_an_error_of_a_method_names_the_setting(tiny_settings):
+    config = load_config(None, [*tiny_settings, "pruning.begin=0.9", "pruning.end=0.2"])
+    with pytest.raises(InputError, match=r"pruning\.method=supermask: begin must be below end"):
+        gate_captioner(make_captioner(config, 12), config, 10)

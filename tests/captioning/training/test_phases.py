@@ -1,0 +1,182 @@
+"""Phases that follow each other in a run, and checkpoints and validation images that are missing."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tfsparsecap.captioning.data.records import CaptionData, Record
+from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.settings.build import load_data
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.training.callbacks import Validation
+from tfsparsecap.captioning.training.phases import check_batches, phases
+from tfsparsecap.errors import InputError
+from tfsparsecap.model_summary.nonzeros import prunable_weights
+
+from .training_runs import history, resume_last_epoch, train
+
+#: Training on rewards after the training.
+REWARDS = ["training.scst.epochs=1", "training.scst.batch_size=10", "training.scst.samples=2"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.filterwarnings("ignore:nothing was pruned", "ignore:.* never met")
+def test_a_run_that_pruned_nothing_can_be_trained_on_rewards(tiny_settings, tmp_path):
+    more = ["pruning.method=relevance", "pruning.metric=validation_CIDEr", "pruning.lower_bound=99"]
+    settings = [*tiny_settings, *more, *REWARDS, "training.epochs=1", "training.validation_images=2"]
+    folder, result, _ = train(tmp_path, settings)
+    assert result["sparsity"] == 0 and history(folder)[-1]["phase"] == "scst"
+    resume_last_epoch(folder, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("schemed", [False, True])
+def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
+    schemed, tiny_settings, tmp_path, monkeypatch
+):
+    scores = [0.1, 0.9, 0.2]
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = scores[epoch]
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    more = ["pruning.method=magnitude", "pruning.allocation=uniform", "pruning.sparsity=0.5"]
+    if schemed:
+        more += ["pruning.encoder=B", "training.epochs=1", "training.fine_tune.epochs=1", "data.max_length=4"]
+        more += ["model.encoder.trainable=false", "training.batch_size=50"]
+    else:
+        more += ["pruning.encoder=true", "pruning.begin=0.5", "training.epochs=2"]
+        more += ["model.encoder.trainable=true", "training.restore_best=true"]
+    settings = [*tiny_settings, *more, *REWARDS]
+    folder, _, messages = train(tmp_path, settings)
+    assert ("restoring the weights of epoch 2, the best on validation" in messages) != schemed
+    kernel = np.asarray(FinishedRun.load(folder.path).captioner.encoder.convolution.kernel)
+    assert np.mean(kernel == 0) == pytest.approx(0.5, abs=0.01)
+    resume_last_epoch(folder, settings)
+
+
+def start_and_continue(folder, settings, first, more):
+    """Trains a run and one that starts with it, and resumes that one; returns the kernels of both, first the
+    encoder's."""
+    shared = [one for one in settings if not one.startswith("training.epochs")]
+    shared += ["training.validation_images=0", "training.batch_size=50", f"data.cache_folder={folder / 'c'}"]
+    start, _, _ = train(folder, [*shared, "name=start", "training.epochs=1", *first])
+    continued = [*shared, f"training.start_from={start.path}", "training.epochs=0", *more]
+    run, _, _ = train(folder, continued)
+    resume_last_epoch(run, continued)
+    found = [FinishedRun.load(one.path).captioner for one in (start, run)]
+    kernels = [[np.asarray(weight.variable) for weight in prunable_weights(captioner)] for captioner in found]
+    assert kernels[0][0].ndim == kernels[1][0].ndim == 4
+    return kernels
+
+
+PRUNED = ["pruning.method=magnitude", "pruning.encoder=true", "pruning.allocation=distribution"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("method", ["frozen", "supermask"])
+def test_training_on_rewards_first_keeps_a_pruned_encoder(method, tiny_settings, tmp_path):
+    settings = [*tiny_settings, "pruning.sparsity=0.6"]
+    more = [*REWARDS, "training.scst.epochs=2", f"pruning.method={method}", "pruning.encoder=true"]
+    before, after = start_and_continue(tmp_path, settings, PRUNED, more)
+    assert 0.2 < np.mean(before[0] == 0) < 0.9
+    np.testing.assert_array_equal(after[0], before[0])
+    assert any((new != old).any() for new, old in zip(after, before, strict=True))
+    if method == "frozen":
+        assert not any(new[old == 0].any() for new, old in zip(after, before, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+@pytest.mark.parametrize("pruned", [False, True])
+def test_fine_tuning_first_trains_the_encoder(pruned, tiny_settings, tmp_path):
+    settings = [*tiny_settings, "pruning.sparsity=0.6"]
+    more = ["training.fine_tune.epochs=2", "training.fine_tune.learning_rate=0.01"]
+    more += ["model.encoder.trainable=false"]
+    more += ["pruning.method=frozen", "pruning.encoder=true"] if pruned else ["pruning=null"]
+    first = PRUNED if pruned else ["pruning=null"]
+    before, after = start_and_continue(tmp_path, settings, first, more)
+    assert np.mean(after[0] != before[0]) > 0.05
+    assert not pruned or not after[0][before[0] == 0].any()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_a_checkpoint_that_is_gone_is_not_restored(tiny_settings, tmp_path, monkeypatch):
+    scores = [0.9, 0.5, 0.3]
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = scores[epoch]
+        (tmp_path / "tiny" / "checkpoints" / "epoch-0001.npz").unlink(missing_ok=True)
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    more = ["pruning=null", "training.restore_best=true", "training.epochs=3", "training.batch_size=50"]
+    _, _, messages = train(tmp_path, [*tiny_settings, *more])
+    assert "restoring the weights of epoch 2, the best on validation" in messages
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_unreadable_validation_images_do_not_stop_a_run(tiny_settings, tmp_path, shared_folder):
+    data = tmp_path / "scenes"
+    shutil.copytree(shared_folder / "scenes", data)
+    settings = [*tiny_settings, "pruning=null", "training.validation_images=1", f"data.folder={data}"]
+    load_data(load_config(None, settings)).split("validation")[0].image.write_bytes(b"broken")
+    with pytest.warns(UserWarning, match="there are no validation scores: there are no images to score"):
+        folder, _, _ = train(tmp_path / "runs", [*settings, "training.epochs=1"])
+    assert "validation_CIDEr" not in history(folder)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (["training.batch_size=999"], "captions .* smaller training.batch_size"),
+        (
+            ["training.fine_tune.epochs=1", "training.fine_tune.batch_size=999"],
+            "captions .* smaller training.fine_tune.batch_size",
+        ),
+        (
+            ["training.fine_tune.epochs=1", "training.epochs=0", "training.batch_size=999"],
+            "captions .* smaller training.batch_size",
+        ),
+        (["training.scst.batch_size=999"], "images .* smaller training.scst.batch_size"),
+    ],
+)
+def test_batches_larger_than_the_data_are_refused_before_features_are_computed(
+    settings, what, tiny_settings, tmp_path, monkeypatch, tiny_run
+):
+    def compute(*arguments, **options):
+        raise AssertionError("features are computed")
+
+    monkeypatch.setattr("tfsparsecap.captioning.training.train_run.RunData", compute)
+    with pytest.raises(InputError, match=what.replace(" .* ", " .* one batch of 999: .* ")):
+        train(tmp_path, [*tiny_settings, "name=small", f"training.start_from={tiny_run}", *settings])
+
+
+@pytest.mark.parametrize(("captions", "together", "size"), [(9, 5, 20), (1, 5, 20), (9, 1, 36), (3, 2, 8)])
+def test_captions_that_are_left_out_or_repeated_do_not_count_or_count(captions, together, size):
+    texts = tuple(f"caption {number}" for number in range(captions))
+    data = CaptionData("four", [Record(f"{n}", Path(f"{n}.png"), texts, "train") for n in range(4)])
+
+    def check(size):
+        more = [f"training.captions_per_image={together}", f"training.batch_size={size}"]
+        config = load_config(None, ["pruning=null", *more])
+        check_batches(phases(config), config, data)
+
+    check(size)
+    with pytest.raises(InputError, match=rf"there are {size} captions.* fewer than one batch of {size + 10}"):
+        check(size + 10)
+
+
+def test_the_captions_of_teachers_count_instead_of_the_references():
+    data = CaptionData("four", [Record(f"{n}", Path(f"{n}.png"), ("a",) * 9, "train") for n in range(4)])
+    taught = ["training.teacher=[a, b]", "training.teacher_captions=3", "training.captions_per_image=5"]
+    config = load_config(None, ["pruning=null", *taught, "training.batch_size=25"])
+    few = r"20 captions \(with training\.captions_per_image=5\) to train on, fewer than one batch of 25: "
+    with pytest.raises(InputError, match=few):
+        check_batches(phases(config), config, data)

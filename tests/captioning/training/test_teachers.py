@@ -1,0 +1,128 @@
+"""Knowledge distillation in whole runs, and teachers that do not fit."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.settings.build import load_data
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.errors import InputError
+
+from .training_runs import arrays, assert_same_arrays, history, resume_last_epoch, train
+
+FROZEN = ["model.encoder.trainable=false", "pruning=null"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_a_run_learns_from_teachers_with_other_sizes_and_resumes(tiny_settings, tmp_path):
+    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}"]
+    teacher, _, _ = train(tmp_path, [*settings, "name=teacher", "model.rnn_size=24", "training.epochs=1"])
+    taught = [*settings, f"training.teacher={teacher.path}", "data.cached_views=2", "training.epochs=2"]
+    folder, _, _ = train(tmp_path, taught)
+    alone, _, _ = train(tmp_path, [*settings, "name=alone", "data.cached_views=2", "training.epochs=2"])
+    assert history(folder)[0]["loss"] != history(alone)[0]["loss"]
+    resume_last_epoch(folder, folder.load_config())
+    weights = arrays(folder.checkpoint_files()[-1])
+    assert all(np.isfinite(array).all() for array in weights.values() if array.dtype.kind == "f")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_captions_of_teachers_are_learned_instead_of_the_references(tiny_settings, tmp_path):
+    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}"]
+    teacher, _, _ = train(tmp_path, [*settings, "name=teacher", "training.epochs=1"])
+    taught = [*settings, f"training.teacher={teacher.path}", f"training.start_from={teacher.path}"]
+    taught.append("training.teacher_captions=2")
+    folder, _, _ = train(tmp_path, taught)
+
+    captions = json.loads(folder.teacher_captions.read_text(encoding="utf-8"))
+    records = load_data(folder.load_config()).split("train")
+    images = [str(record.image) for record in records]
+    found = FinishedRun.load(teacher.path).generate(images, beam=5)
+    expected = [[str(caption) for caption in best[:2] if str(caption)] for best in found]
+    assert [captions.get(record.image_id, []) for record in records] == expected
+    assert captions
+
+    # The same training with a table in which they are references.
+    table = tmp_path / "data"
+    shutil.copytree(folder.load_config().data.folder, table)
+    with (table / "captions.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.reader(file) if row[2] != "train" or row[0] not in captions]
+    with (table / "captions.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+        for image_id, texts in captions.items():
+            csv.writer(file).writerows([image_id, text, "train"] for text in texts)
+    of_scenes = ("data.train", "data.validation", "data.test", "data.image_size", "data.folder")
+    others = [setting for setting in taught if not setting.startswith(of_scenes)]
+    more = ["name=table", "data.kind=table", f"data.folder={table}", "training.teacher_captions=0"]
+    by_hand, _, _ = train(tmp_path, [*others, *more])
+    assert_same_arrays(arrays(by_hand.checkpoint_files()[-1]), arrays(folder.checkpoint_files()[-1]))
+
+    resume_last_epoch(folder, folder.load_config())
+    folder.teacher_captions.write_text('{"a.jpg": "a dog"}', encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"teacher_captions\.json does not contain captions of images: delete it"
+    ):
+        train(tmp_path, folder.load_config(), resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_a_run_is_resumed_with_the_weights_of_its_teachers_only(tiny_settings, tiny_run, tmp_path):
+    teacher = FinishedRun.load(tiny_run)
+    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}", "name=taught"]
+    place = shutil.copytree(tiny_run, tmp_path / "old" / "teacher")
+    folder, _, _ = train(tmp_path, [*settings, f"training.teacher={place}"])
+    (entry,) = json.loads(folder.teachers.read_text(encoding="utf-8"))
+    assert entry["run"] == "tiny" and len(entry["weights_sha256"]) == 64
+
+    # The same weights in another place and another file.
+    place = place.rename(tmp_path / "teacher")
+    teacher.captioner.save(place / "model.keras")
+    moved = load_config(None, [*settings, f"training.teacher={place}"])
+    resume_last_epoch(folder, moved)
+
+    bias = teacher.captioner.output_layer.bias
+    bias.assign(bias + 0.01)
+    teacher.captioner.save(place / "model.keras")
+    folder.checkpoint_files()[-1].unlink()
+    folder.model.unlink()
+    message = (
+        r"training\.teacher: the weights of the run in .*teacher have changed since .*taught began to"
+        r" learn from it: put the old teacher back, or train under another name=$"
+    )
+    with pytest.raises(InputError, match=message):
+        train(tmp_path, folder.load_config(), resume=True)
+    folder.teachers.write_text("[1]", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"teachers\.json does not describe the teachers of this run: copy it"
+    ):
+        train(tmp_path, folder.load_config(), resume=True)
+    folder.teachers.unlink()  # as in runs of older versions
+    train(tmp_path, folder.load_config(), resume=True)
+    assert folder.model.is_file() and json.loads(folder.teachers.read_text(encoding="utf-8")) != [entry]
+
+
+@pytest.mark.slow
+def test_a_teacher_that_does_not_fit_is_rejected(tiny_settings, tiny_run, tmp_path):
+    for wrong, message in (
+        (
+            "data.max_length=9",
+            r"training\.teacher: .* has data\.max_length=\d+, this one 9: set the same value",
+        ),
+        ("data.vocabulary_size=10", r"training\.teacher: .* has another vocabulary"),
+        (
+            ["training.teacher=[]", "training.teacher_captions=3"],
+            r"training\.teacher_captions is 3, but there is no teacher",
+        ),
+        (f"training.teacher={tmp_path / 'absent'}", r"training\.teacher: .*absent"),
+    ):
+        with pytest.raises(InputError, match=message):
+            wrong = wrong if isinstance(wrong, list) else [wrong]
+            train(tmp_path, [*tiny_settings, f"training.teacher={tiny_run}", *wrong])
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,58 @@
+"""Formatting of numbers and names."""
+
+import pytest
+import tensorflow_text
+
+from tfsparsecap.core.text import folded, one_line, percent, short_count, spaced
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1_234_567, "1.2 M"),
+        (310_544, "311 k"),
+        (954, "954"),
+        (999_400, "999 k"),
+        (999_600, "1.0 M"),
+        (999.7, "1 k"),
+        (0, "0"),
+    ],
+)
+def test_counts_are_shortened(number, text):
+    assert short_count(number) == text
+
+
+def test_percentages_have_no_rounding_noise():
+    assert [percent(share) for share in (0.8, 0.975, 0.991, 0.1 + 0.2, 1.0)] == [
+        "80 %",
+        "97.5 %",
+        "99.1 %",
+        "30 %",
+        "100 %",
+    ]
+
+
+def test_names_become_one_printable_line():
+    assert one_line(" a\r\nb\x00\u2028c ") == "a b c"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "می\u200cدود",
+        "Donau\u00addampf",
+        "क\u094d\u200dष",
+        "ශ\u0dca\u200dරී",
+        "a\ufeffb",
+        "I \u2764\ufe0f dogs",
+        "ẞ ﬁ ½",
+    ],
+)
+def test_text_is_folded_as_in_vocabularies(text):
+    expected = tensorflow_text.case_fold_utf8(tensorflow_text.normalize_utf8(text, "NFKC"))
+    assert folded(text) == expected.numpy().decode()
+
+
+def test_characters_of_scripts_without_spaces_are_words():
+    assert spaced("一只狗, two 犬が").split() == ["一", "只", "狗", ",", "two", "犬", "が"]
+    assert spaced("ที่นี่").split() == ["ที่", "นี่"]

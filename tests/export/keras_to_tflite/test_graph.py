@@ -1,0 +1,181 @@
+"""Conversion to dense files: outputs of the Keras model, and models that cannot be converted."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.lite.python.convert_phase import ConverterError
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite import graph
+from tfsparsecap_export.verify.portability import newest_version
+
+from tfsparsecap.captioning.models import SoftAttention
+from tfsparsecap.captioning.search.beam_search import beam_search
+from tfsparsecap.captioning.search.search_options import SearchOptions
+from tfsparsecap.captioning.search.sentence_rules import SearchRules
+from tfsparsecap.errors import InputError
+from tfsparsecap.layers import GatedDense
+
+FEATURES = {"features": tf.TensorSpec((1, 9, 12), tf.float32)}
+
+
+@pytest.fixture(scope="module")
+def captioner():
+    keras.utils.set_random_seed(1)
+    model = SoftAttention(30, cell="gru", embedding_size=8, rnn_size=16, attention_size=8, feature_size=12)
+    for weight in model.weights:
+        weight.assign(weight * 4)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_captioners_file_gives_the_captions_of_the_keras_model(captioner, interpreter, beam):
+    content = graph.caption_graph(captioner, FEATURES, beam, max_length=7)
+    run = interpreter(content)
+    assert {n: (tuple(d["shape"]), d["dtype"]) for n, d in run.get_input_details().items()} == {
+        "features": ((1, 9, 12), np.float32)
+    }
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        features = rng.normal(size=(1, 9, 12)).astype(np.float32)
+        outputs = run(features=features)
+        token_ids, scores = beam_search(captioner, {"features": features}, beam, 7)
+        assert outputs["token_ids"].dtype == np.int32 and outputs["token_ids"].shape == (beam, 7)
+        np.testing.assert_array_equal(outputs["token_ids"], token_ids[0])
+        np.testing.assert_allclose(outputs["scores"], scores[0], atol=1e-4)
+
+
+@pytest.mark.slow
+def test_all_operations_are_builtin_and_in_versions_of_tflite_2_16(captioner):
+    rules = SearchRules(captioner, SearchOptions(), [*"abcdefghijklmnopqrstuvwxyzABCD"])
+    model = flatfile.read_model(graph.caption_graph(captioner, FEATURES, 2, 5, rules=rules))
+    for subgraph in model.subgraphs:
+        for operator in subgraph.operators:
+            name = flatfile.builtin_name(model, operator)
+            assert name not in ("CUSTOM", "UNKNOWN")
+            assert model.operatorCodes[operator.opcodeIndex].version <= newest_version(name)
+
+
+def test_nan_weights_are_rejected(captioner):
+    weight = captioner.output_layer.kernel
+    before = np.asarray(weight).copy()
+    weight.assign(np.full(before.shape, np.nan))
+    try:
+        with pytest.raises(InputError, match="output/kernel contains NaN"):
+            graph.caption_graph(captioner, FEATURES, 1, 5)
+    finally:
+        weight.assign(before)
+
+
+def test_models_with_gates_are_rejected():
+    model = keras.Sequential([keras.Input((8,)), GatedDense(4)])
+    with pytest.raises(InputError, match="strip_pruning"):
+        graph.model_graph(model)
+
+
+def test_an_operation_that_tflite_does_not_support_is_named():
+    inputs = keras.Input((4, 4))
+    model = keras.Model(inputs, keras.layers.Lambda(tf.linalg.det)(inputs))
+    with pytest.raises(InputError, match=r"MatrixDeterminant"):
+        graph.model_graph(model)
+
+
+def test_the_most_probable_class_is_an_output(interpreter):
+    x = keras.Input((5,), name="x")
+    best = [keras.ops.argmax(x, -1), keras.ops.argmin(x, -1, keepdims=True)]
+    values = np.array([[3, -1, 5, 0, -2]], np.float32)
+    outputs = interpreter(graph.model_graph(keras.Model(x, best)))(x=values)
+    assert outputs["output_0"].tolist() == [2] and outputs["output_1"].tolist() == [[4]]
+
+
+def test_what_tensorflow_cannot_convert_is_one_sentence(monkeypatch):
+    x, variable = keras.Input((4,)), tf.Variable(1.0)
+    counting = keras.Model(x, keras.layers.Lambda(lambda x: x + variable.assign_add(1.0))(x), name="net")
+    with pytest.raises(InputError, match=r"cannot convert net to TFLite \(.*resource\): replace"):
+        graph.model_graph(counting)
+
+    def refuse(function):
+        raise ConverterError("<unknown>:0: error: no such rank.\nmore")
+
+    monkeypatch.setattr(graph.tensorflow_internals, "freeze_variables", refuse)
+    with pytest.raises(InputError, match=r"cannot convert net to TFLite \(no such rank\): replace"):
+        graph.model_graph(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)], name="net"))
+
+
+def test_models_that_are_too_large_are_rejected(monkeypatch):
+    model = keras.Sequential([keras.Input((10**5,)), keras.layers.Dense(100)], name="net")
+    monkeypatch.setattr(graph, "_MOST_BYTES", 4 * 100 * (10**5 + 1))
+    with pytest.raises(InputError, match=r"net take 0\.0 GB as float32, but TensorFlow converts less than"):
+        graph.model_graph(model)
+
+
+def test_unknown_input_shapes_are_rejected():
+    open_length = keras.Sequential([keras.Input((None, 3)), keras.layers.Dense(2)])
+    with pytest.raises(InputError, match="only the first axis"):
+        graph.model_graph(open_length)
+    with pytest.raises(InputError, match="call it once"):
+        graph.model_graph(keras.Sequential([keras.layers.Dense(2)]))
+
+
+def test_activations_with_their_own_gradients(interpreter, caplog):
+    parts = [keras.layers.Dense(64, activation) for activation in ("swish", "silu", "gelu", "mish")]
+    model = keras.Sequential([keras.Input((8,), name="x"), *parts])
+    values = np.linspace(-3, 3, 8, dtype=np.float32)[None]
+    content = graph.model_graph(model)
+    assert not [record for record in caplog.records if record.name == "absl"]  # that gradients are not saved
+    outputs = interpreter(content)(x=values)
+    np.testing.assert_allclose(outputs["output_0"], model(values), atol=1e-5)
+
+
+class ToOwnDtype(keras.layers.Layer):
+    def call(self, x):
+        return keras.ops.cast(x, self.compute_dtype)
+
+
+def test_only_floating_point_layers_compute_in_float32():
+    dtypes = ("int32", "bool", "mixed_float16", "float64", "float32")
+    model = keras.Sequential([keras.Input((2,)), *(ToOwnDtype(dtype=dtype) for dtype in dtypes)])
+    with graph.float32_computation(model):
+        assert [layer.compute_dtype for layer in model.layers] == ["int32", "bool", *["float32"] * 3]
+    assert [layer.dtype_policy.name for layer in model.layers] == [*dtypes]
+
+
+def test_an_interrupt_restores_all_dtypes():
+    class Interrupted(keras.layers.Layer):
+        def __setattr__(self, name, value):
+            if name == "dtype_policy" and value == "float32":
+                raise KeyboardInterrupt
+            super().__setattr__(name, value)
+
+    first, second = ToOwnDtype(dtype="float16"), Interrupted(dtype="float16")
+    model = keras.Sequential([keras.Input((2,)), first, second])
+    with pytest.raises(KeyboardInterrupt), graph.float32_computation(model):
+        pass
+    assert first.compute_dtype == second.compute_dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"), [(("x", "X"), ("x", "X_1")), (("x", "self"), ("x", "input_self"))]
+)
+def test_inputs_with_names_that_tensorflow_does_not_take(names, found, interpreter):
+    inputs = [keras.Input((4,), name=name) for name in names]
+    model = keras.Model(inputs, keras.layers.Concatenate()(inputs))
+    values = np.arange(8, dtype=np.float32).reshape(2, 1, 4)
+    outputs = interpreter(graph.model_graph(model))(**dict(zip(found, values, strict=True)))
+    np.testing.assert_array_equal(outputs["output_0"], values.reshape(1, 8))
+
+
+def test_sources_of_constants_are_found_by_their_values(captioner):
+    names = graph.weight_sources(captioner)
+    transposed = np.asarray(captioner.output_layer.kernel).T
+    assert names[graph.content_key(transposed)].name.endswith("output/kernel")
+    table = np.asarray(captioner.embedding.embeddings)
+    assert names[graph.content_key(table)].name.endswith("embedding/embeddings")
+
+
+def test_a_kernel_of_zeros_is_not_mistaken_for_a_bias():
+    inputs = keras.Input((8,))
+    outputs = keras.layers.Dense(1, kernel_initializer="zeros", name="score")(keras.layers.Dense(8)(inputs))
+    names = graph.weight_sources(keras.Model(inputs, outputs))
+    assert names[graph.content_key(np.zeros((1, 8), np.float32))].name == "score/kernel"

@@ -1,0 +1,187 @@
+"""Published weights: round trips of all arrays, and rejected checkpoints."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention, UpDown
+from tfsparsecap.errors import InputError
+from tfsparsecap.papers.published import load_published, published_arrays, published_captioner
+from tfsparsecap.pruning import prune
+
+SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5, "feature_size": 7}
+CONFIG = {
+    "caption_model": "up_down_lstm_prune",
+    "vocab_size": 20,
+    "rnn_size": 8,
+    "input_encoding_size": 6,
+    "att_hid_size": 5,
+    "att_feat_size": 7,
+    "fc_feat_size": 7,
+    "logit_layers": 3,
+    "drop_prob_lm": 0.1,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "pad_token_id": 0,
+}
+
+
+def up_down(seed=1, **sizes):
+    keras.utils.set_random_seed(seed)
+    return UpDown(20, **{**SMALL, **sizes})
+
+
+def assert_same(captioner, weights):
+    for own, given in zip(captioner.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(own, given)
+
+
+def test_names_and_shapes_equal_those_of_the_published_checkpoint(shared):
+    folder = shared / "fixtures" / "updown_smp975"
+    captioner = published_captioner(json.loads((folder / "config.json").read_text()))
+    with np.load(folder / "weights.npz") as archive:
+        weights = dict(archive)
+    own = published_arrays(captioner)
+    assert {name: own[name].shape for name in own} == {name: weights[name].shape for name in weights}
+    load_published(captioner, weights)
+    again = published_arrays(captioner)
+    for name, array in weights.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_round_trip_with_three_output_layers():
+    captioner, other = up_down(output_layers=3), up_down(seed=2, output_layers=3)
+    arrays = published_arrays(captioner)
+    logits = {name for name in arrays if name.startswith("logit")}
+    assert logits == {f"logit.{number}.{kind}" for number in (0, 3, 6) for kind in ("weight", "bias")}
+    load_published(other, {name: array.astype("float64") for name, array in arrays.items()})
+    assert_same(other, captioner.get_weights())
+    assert sum(array.size for array in arrays.values()) == captioner.count_params()
+
+
+@pytest.mark.parametrize(
+    "mask", [[[-3.0, 2.0], [0.0, 0.5]], [[0, 1], [0, 1]], [[False, True], [False, True]]]
+)
+def test_masks_are_applied_to_weights(mask):
+    captioner = up_down()
+    arrays = published_arrays(captioner)
+    name = "core.lang_lstm.weight_hh"
+    masks = np.ones_like(arrays[name], np.asarray(mask).dtype)
+    masks[:2, :2] = mask
+    load_published(captioner, {**arrays, f"{name}_pruning_mask": masks})
+    after = published_arrays(captioner)
+    np.testing.assert_array_equal(after[name][:2, 0], 0)
+    arrays[name][:2, 0] = 0
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(after[name], array)
+
+
+def test_wrong_checkpoints_are_rejected_and_change_nothing():
+    captioner = up_down()
+    arrays, weights = published_arrays(up_down(seed=2)), captioner.get_weights()
+    name = "ctx2att.weight"
+    less = {key: array for key, array in arrays.items() if key != name}
+    for wrong, message in (
+        (less, "lacks ctx2att.weight:"),
+        ({}, "lacks .* and 16 more"),
+        ({**arrays, "core.fuse.weight": arrays[name]}, "has core.fuse.weight, which no layer uses"),
+        ({**arrays, "core.fuse_pruning_mask": arrays[name]}, "has core.fuse_pruning_mask"),
+        (
+            {**arrays, name: arrays[name].T},
+            r"ctx2att.weight .* shape \(8, 5\), but the captioner has \(5, 8\)",
+        ),
+        ({**arrays, name: arrays[name] * np.nan}, "ctx2att.weight .* NaN"),
+        ({**arrays, name: np.full((5, 8), "x")}, "ctx2att.weight .* non-numeric"),
+        ({**arrays, f"{name}_pruning_mask": np.ones(3)}, "ctx2att.weight_pruning_mask .* shape"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_published(captioner, wrong)
+    assert_same(captioner, weights)
+
+
+def test_captioners_without_published_weights_are_rejected():
+    soft = SoftAttention(20, embedding_size=6, rnn_size=8, attention_size=5, feature_size=7)
+    with pytest.raises(InputError, match="SoftAttention has no published weights"):
+        published_arrays(soft)
+    captioner = up_down()
+    arrays = published_arrays(captioner)
+    prune(captioner, "supermask", sparsity=0.5, total_steps=10)
+    with pytest.raises(InputError, match="has gates"):
+        load_published(captioner, arrays)
+
+
+def test_a_captioner_has_the_sizes_in_the_configuration():
+    captioner = published_captioner(CONFIG)
+    assert (captioner.start_id, captioner.end_id, captioner.pad_id) == (2, 3, 0)
+    assert captioner.dropout_rate == 0.1
+    again = up_down(output_layers=3, dropout=0.1, start_id=2, end_id=3, pad_id=0, name=captioner.name)
+    assert captioner.get_config() == again.get_config()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("caption_model", "transformer", 'caption_model "transformer"'),
+        ("caption_model", "relation_transformer", "d_model is missing"),
+        ("caption_model", None, 'caption_model "None"'),
+        ("vocab_size", None, "vocab_size is missing"),
+        ("rnn_size", "8", "rnn_size of the configuration is '8'"),
+        ("att_hid_size", 0, "att_hid_size of the configuration is 0"),
+        ("logit_layers", 0, "logit_layers of the configuration is 0"),
+        ("pad_token_id", -1, "pad_token_id of the configuration is -1"),
+        ("fc_feat_size", 9, "fc_feat_size is 9 and att_feat_size 7"),
+        ("drop_prob_lm", "no", "drop_prob_lm of the configuration is 'no'"),
+        ("use_bn", 1, "use_bn is 1"),
+    ],
+)
+def test_wrong_configurations_of_up_down_are_rejected(key, value, message):
+    with pytest.raises(InputError, match=message):
+        published_captioner({**CONFIG, key: value})
+
+
+def test_different_layers_are_not_loaded_into_a_shared_one():
+    alone = ObjectRelationTransformer(20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4)
+    arrays = published_arrays(alone)
+    shared = ObjectRelationTransformer(
+        20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4, share_encoder_layers=[0, 0]
+    )
+    before = shared.get_weights()
+    with pytest.raises(
+        InputError, match=r"model\.encoder\.layers\.1\..* differs from the layer that it shares"
+    ):
+        load_published(shared, arrays)
+    for own, kept in zip(shared.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(own, kept)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"share_layer_encoder": "0,0"}, "share_layer_encoder is '0,0'"),
+        ({"share_layer_decoder": 3}, "share_layer_decoder is 3"),
+        ({"share_layer_encoder": [0]}, "share_encoder_layers is"),
+        ({"share_att_encoder": "vk"}, 'not "vk"'),
+        ({"drop_prob_src": 7}, "drop_prob_src of the configuration is 7"),
+        ({"num_heads": 3}, "not a multiple of 3 heads"),
+        ({"no_box_trigonometric_embedding": True}, "boxes without sines"),
+    ],
+)
+def test_wrong_configurations_of_transformers_are_rejected(setting, message):
+    config = {
+        "caption_model": "relation_transformer",
+        "vocab_size": 20,
+        "d_model": 8,
+        "dim_feedforward": 8,
+        "num_layers": 2,
+        "num_heads": 2,
+        "max_seq_length": 5,
+        "att_feat_size": 4,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "pad_token_id": 0,
+    }
+    published_captioner(config)
+    with pytest.raises(InputError, match=message):
+        published_captioner({**config, **setting})

@@ -1,0 +1,284 @@
+"""Running a study: order, parallel runs, interruption and resume, failures."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+from PIL import Image
+
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.errors import InputError
+from tfsparsecap.papers import runner as study_runner
+from tfsparsecap.papers.runner import check_data, check_runs, read_result, run_study
+from tfsparsecap.papers.study_grid import Study, grid
+
+#: Replaces `python -m tfsparsecap.train`: writes the files of a run, and logs when it began and ended.
+TRAIN = """
+import json, os, sys, time, yaml
+from pathlib import Path
+given = sys.argv[1:]
+file, runs = Path(given[given.index("--config") + 1]), Path(given[given.index("--runs") + 1])
+config = yaml.safe_load(file.read_text())
+name = config["name"]
+folder = runs / name
+with (runs / "events").open("a") as events:
+    events.write(f"begin {name}{' resumed' if '--resume' in given else ''}\\n")
+(runs / f"{name}.env").write_text(json.dumps({**os.environ, "pid": os.getpid()}))
+if name.startswith("broken"):
+    sys.exit("error: the loss became nan: lower training.learning_rate")
+folder.mkdir(exist_ok=True)
+(folder / "config.yaml").write_text(file.read_text())
+time.sleep(config["training"]["learning_rate"])
+(folder / "history.csv").write_text("epoch,seconds\\n1,1.5\\n2,2.5\\n")
+(folder / "model.keras").write_text("")
+counts = {"sparsity": 0.5, "nonzero_weights": 5, "weights": 10, "encoder_weights": 100}
+if not name.startswith("untested"):
+    (folder / "scores_test.json").write_text(json.dumps({"CIDEr": config["seed"] / 10, **counts}))
+with (runs / "events").open("a") as events:
+    events.write(f"end {name}\\n")
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Replaces the training; returns the list of events so far."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.setattr(study_runner, "TRAIN", (sys.executable, str(tmp_path / "train.py")))
+    monkeypatch.setattr(study_runner, "_POLL_SECONDS", 0.05)
+    folder = tmp_path / "runs" / "s"
+    folder.mkdir(parents=True)
+    return lambda: (folder / "events").read_text().splitlines()
+
+
+def runs_of(tmp_path, methods, **settings):
+    settings = {"training.learning_rate": 0.01, **settings}
+    study = Study(name="s", methods=methods, sparsities=[0.8, 0.9], settings=settings)
+    return grid(study, tmp_path / "s.yaml", tmp_path / "runs")
+
+
+DENSE = {"settings": {"pruning": None}}
+quiet = {"progress": False, "log": str}
+
+
+def test_each_run_is_trained_once(fake, tmp_path):
+    runs = runs_of(tmp_path, {"Hard": {"start_from": "Dense"}, "Dense": DENSE})
+    written = []
+    folder = tmp_path / "runs" / "s"
+    assert run_study(runs, folder, after_each=lambda: written.append(len(fake())), **quiet) == {}
+    assert [run.name for run in runs] == ["dense-s1", "hard-0.8-s1", "hard-0.9-s1"] and len(written) == 3
+    result = read_result(runs[0], folder)
+    assert (result.method, result.sparsity, result.seconds, result.scores) == (
+        "Dense",
+        None,
+        4.0,
+        {"CIDEr": 0.1},
+    )
+    assert (result.nonzero_weights, result.weights, result.final_sparsity) == (5, 10, 0.5)
+    assert read_result(runs[0], folder, with_encoder=True).weights == 110
+    assert fake() == [f"{what} {run.name}" for run in runs for what in ("begin", "end")]
+    assert run_study(runs, folder, **quiet) == {}
+    assert len(fake()) == 6
+
+
+def test_runs_are_parallel_after_the_first_one(fake, tmp_path):
+    runs = runs_of(tmp_path, {"Dense": DENSE, "SMP": {}}, **{"training.learning_rate": 0.3})
+    run_study(runs, tmp_path / "runs" / "s", jobs=2, **quiet)
+    events = fake()
+    assert events[:2] == ["begin dense-s1", "end dense-s1"]
+    assert sorted(events[2:4]) == ["begin smp-0.8-s1", "begin smp-0.9-s1"]
+
+
+def test_failed_runs_are_reported_and_others_continue(fake, tmp_path):
+    methods = {"Broken": {}, "After": {"start_from": "Broken"}, "SMP": {}}
+    failed = run_study(runs_of(tmp_path, methods), tmp_path / "runs" / "s", **quiet)
+    assert set(failed) == {f"{name}-{at}-s1" for name in ("broken", "after") for at in (0.8, 0.9)}
+    assert failed["broken-0.8-s1"].startswith("the loss became nan: lower training.learning_rate (exit")
+    assert failed["after-0.9-s1"] == "it needs broken-0.9-s1, which failed"
+
+
+def test_interrupted_runs_are_resumed(fake, tmp_path):
+    begun, fragment = runs_of(tmp_path, {"SMP": {}})
+    folder = tmp_path / "runs" / "s"
+    from tfsparsecap.captioning.settings.config_files import save_config
+
+    (folder / begun.name).mkdir()
+    (folder / begun.name / "config.yaml").write_text(save_config(begun.config))
+    (folder / fragment.name).mkdir()
+    (folder / fragment.name / "vocabulary.txt").write_text("killed before it wrote config.yaml")
+    assert read_result(begun, folder) is None
+    run_study([begun, fragment], folder, **quiet)
+    assert [line for line in fake() if line.startswith("begin")] == [
+        f"begin {begun.name} resumed",
+        f"begin {fragment.name}",
+    ]
+    # The training decides what to do with such a folder; the study removes nothing.
+    assert (folder / fragment.name / "vocabulary.txt").is_file()
+
+
+def test_sigterm_ends_all_trainings(fake, tmp_path):
+    runs = runs_of(tmp_path, {"SMP": {}}, **{"training.learning_rate": 60.0})
+    folder = tmp_path / "runs" / "s"
+    running = folder / f"{runs[0].name}.env"
+
+    def stop():
+        while not running.exists() or not running.read_text():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    threading.Thread(target=stop, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_study(runs, folder, **quiet)
+    assert not psutil.pid_exists(json.loads(running.read_text())["pid"])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_parallel_runs_share_cores_and_gpus(fake, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    runs = runs_of(tmp_path, {"Dense": DENSE, "SMP": {}}, **{"training.learning_rate": 0.3})
+    folder = tmp_path / "runs" / "s"
+    run_study(runs, folder, jobs=2, **quiet)
+    found = [json.loads((folder / f"{run.name}.env").read_text()) for run in runs]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2,5", "2", "5"]
+    assert found[1]["TF_NUM_INTRAOP_THREADS"] == str(max(1, os.cpu_count() // 2))
+    assert all(one["TFSPARSECAP_ENDS_WITH_STDIN"] == "1" for one in found)  # with the study
+    assert found[1]["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+
+
+def test_errors_in_writing_tables_do_not_stop_the_runs(fake, tmp_path):
+    messages = []
+
+    def full():
+        raise InputError("the disk is full")
+
+    runs = runs_of(tmp_path, {"SMP": {}})
+    failed = run_study(runs, tmp_path / "runs" / "s", progress=False, log=messages.append, after_each=full)
+    assert not failed and messages[1:] == 2 * ["not written: the disk is full"]
+
+
+def test_a_run_that_others_started_from_is_not_trained_again(fake, tmp_path):
+    folder = tmp_path / "runs" / "s"
+    runs = runs_of(tmp_path, {"Hard": {"start_from": "Dense"}, "Dense": DENSE})
+    run_study(runs, folder, **quiet)
+    (folder / "dense-s1" / "model.keras").unlink()
+    with pytest.raises(InputError, match=r"dense-s1 is not finished, but .*hard-0\.8-s1, .*0\.9-s1"):
+        run_study(runs, folder, **quiet)
+    assert len(fake()) == 6
+
+
+def test_finished_runs_are_recognized_from_another_working_folder(fake, tmp_path, monkeypatch):
+    folder = tmp_path / "runs" / "s"
+    run_study(runs_of(tmp_path, {"Hard": {"start_from": "Dense"}, "Dense": DENSE}), folder, **quiet)
+    monkeypatch.chdir(tmp_path)
+    study = Study(name="s", methods={"Hard": {"start_from": "Dense"}, "Dense": DENSE}, sparsities=[0.8, 0.9])
+    runs = grid(study, tmp_path / "s.yaml", "runs", ["training.learning_rate=0.01"])
+    assert runs[1].config.training.start_from == "runs/s/dense-s1"
+    assert all(read_result(run, folder) is not None for run in runs)
+
+
+def test_scores_with_another_tokenization_are_computed_again(fake, tmp_path):
+    (run,) = runs_of(tmp_path, {"Dense": DENSE})
+    folder = tmp_path / "runs" / "s"
+    run_study([run], folder, **quiet)
+    rows = [
+        {
+            "image_id": number,
+            "caption": f"a {word} dog",
+            "score": -1.0,
+            "references": [f"A {word} dog!", "dogs"],
+        }
+        for number, word in enumerate(["red", "blue", "green"])
+    ]
+    scores = {"CIDEr": 0.9, "METEOR": 0.3, "sparsity": 0.0, "nonzero_weights": 10, "weights": 10}
+    (folder / run.name / "captions_test.json").write_text(json.dumps(rows))
+    (folder / run.name / "scores_test.json").write_text(json.dumps({**scores, "tokenizer": "ptb"}))
+    found = read_result(run, folder).scores
+    # All captions equal their first references, apart from case and punctuation.
+    assert found["BLEU-1"] == pytest.approx(1.0) and found["CIDEr"] > 1.0
+    (folder / run.name / "scores_test.json").write_text(json.dumps(scores))
+    assert read_result(run, folder).scores["CIDEr"] == 0.9
+
+
+def test_a_run_without_scores_is_reported_with_the_reason(fake, tmp_path):
+    runs = runs_of(tmp_path, {"Untested": DENSE})
+    sentence = "model.keras was not evaluated: photo.jpg cannot be read"
+    (tmp_path / "train.py").write_text(TRAIN + f'\nprint("{sentence}")\nprint(json.dumps({{"loss": 1}}))\n')
+    failed = run_study(runs, tmp_path / "runs" / "s", **quiet)
+    assert failed["untested-s1"].startswith(f"{sentence} (exit code 0")
+
+
+def test_data_is_checked_before_training(tmp_path):
+    def config(**changed):
+        given = {"data.kind": "table", "data.folder": tmp_path / "photos", **changed}
+        return load_config(None, [f"{key}={value}" for key, value in given.items()])
+
+    with pytest.raises(InputError, match="photos"):
+        check_data([config()])
+    with pytest.raises(InputError, match=r"data\.features is .*none, which is not a folder"):
+        check_data([config(**{"data.features": tmp_path / "none", "model.encoder": "null"})])
+    check_data([load_config()])  # scenes are generated
+    (tmp_path / "photos").mkdir()
+    for name, colour in ("a", "red"), ("b", "blue"):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / "photos" / f"{name}.png")
+    table = tmp_path / "photos" / "captions.csv"
+    table.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,train\n")
+    with pytest.raises(InputError, match="has no test split, on which a study"):
+        check_data([config()])
+    table.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n")
+    with pytest.raises(InputError, match="fewer than one batch of 32"):
+        check_data([config()])
+    check_data([config(**{"training.batch_size": 1})])
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "message"),
+    [
+        (
+            {"settings": {"pruning.method": "gradual"}},
+            {"settings": {"pruning.method": "lottery", "pruning.rounds": 0}},
+            r"run after-0\.8-s1: start_from: the run first-0\.8-s1 does not keep its initial weights.*"
+            r"set training\.keep_initial=true",
+        ),
+        (DENSE, {"settings": {"model.rnn_size": 7}}, "the run first-s1 has another captioner"),
+        (DENSE, {"settings": {"pruning.method": "frozen"}}, "the run first-s1 is not pruned"),
+        (
+            DENSE,
+            {"settings": {"data.max_length": 9}, "teacher": "First"},
+            "teacher: the run first-s1 has data",
+        ),
+        (DENSE, {"settings": {"pruning.begin": 2.0}}, r"run after-0\.8-s1: .*begin"),
+        ({"settings": {"data.kind": "pictures"}}, {}, r"run first-0\.8-s1: .*data\.kind"),
+    ],
+)
+def test_runs_that_would_fail_after_others_were_trained_are_errors(tmp_path, parent, child, message):
+    methods = {"First": parent, "After": {"start_from": "First", **child}}
+    if "teacher" in child:
+        del methods["After"]["start_from"]
+    with pytest.raises(InputError, match=message):
+        check_runs(runs_of(tmp_path, methods))
+
+
+def test_a_teacher_outside_the_study_must_be_finished(fake, tmp_path):
+    taught = runs_of(tmp_path, {"Dense": {"settings": {"pruning": None, "training.teacher": "nowhere/run"}}})
+    with pytest.raises(InputError, match="nowhere/run, which is not a finished run"):
+        run_study(taught, tmp_path / "runs" / "s", **quiet)
+
+
+def test_runs_with_other_settings_or_damaged_results_are_errors(fake, tmp_path):
+    folder = tmp_path / "runs" / "s"
+    run_study(runs_of(tmp_path, {"SMP": {}}), folder, **quiet)
+    before = (folder / "smp-0.8-s1" / "scores_test.json").read_text()
+    with pytest.raises(InputError, match=r"was trained with training\.epochs=2, but the study has 3"):
+        run_study(runs_of(tmp_path, {"SMP": {}}, **{"training.epochs": 3}), folder, **quiet)
+    assert (folder / "smp-0.8-s1" / "scores_test.json").read_text() == before
+    for text in ("{", '{"CIDEr": 0.5}', "[1]"):
+        (folder / "smp-0.8-s1" / "scores_test.json").write_text(text)
+        with pytest.raises(InputError, match=r"cannot read the results in .* tfsparsecap\.evaluate"):
+            run_study(runs_of(tmp_path, {"SMP": {}}), folder, **quiet)
+    with pytest.raises(InputError, match="--jobs is 0"):
+        run_study(runs_of(tmp_path, {"SMP": {}}), folder, jobs=0, **quiet)

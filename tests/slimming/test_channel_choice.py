@@ -1,0 +1,126 @@
+"""Which channels go."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from benchmarks.zero_channels import clear_kernels, randomize, zero_channels
+from tfsparsecap.errors import InputError
+from tfsparsecap.slimming.budget import Costs
+from tfsparsecap.slimming.channel_choice import RatioError, blocks, choose, unused
+from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.operation_graph import trace
+from tfsparsecap.slimming.plan import slim
+
+
+@pytest.fixture
+def analysis():
+    """Two groups of 20 and 32 channels."""
+    sizes = [keras.Input((4,)), layers.Dense(20, name="a"), layers.Dense(32, name="b"), layers.Dense(2)]
+    return Analysis(trace(keras.Sequential(sizes, name="two")))
+
+
+def test_blocks_leave_multiples_and_go_in_order_of_importance(analysis):
+    scores = np.arange(analysis.labels.size, dtype=float)
+    found = blocks(analysis, scores, 8, 0.1)
+    assert [part.tolist() for part in found] == [
+        [0, 1, 2, 3],
+        list(range(4, 12)),
+        list(range(20, 28)),
+        list(range(28, 36)),
+        list(range(36, 44)),
+    ]
+    assert [len(part) for part in blocks(analysis, scores, 8, 0.5)] == [4, 8, 8]
+
+
+def test_equal_importance_removes_the_same_share_of_each_group(analysis):
+    found = blocks(analysis, np.zeros(analysis.labels.size), 1, 0)
+    half = np.concatenate(found[:26])
+    assert sum(half < 20) == 10
+
+
+@pytest.mark.parametrize(("budget", "ratio"), [("channels", 0.5), ("parameters", 0.4), ("flops", 0.6)])
+def test_the_budget_is_met_with_the_fewest_channels(analysis, budget, ratio):
+    costs, scores = Costs(analysis), np.arange(analysis.labels.size, dtype=float)
+    choice = choose(analysis, costs, scores, ratio, budget, 1, 0)
+    assert 1 - getattr(choice.after, budget) / getattr(choice.before, budget) >= ratio
+    less = costs(analysis.alive(choice.removed[:-1]))
+    assert 1 - getattr(less, budget) / getattr(choice.before, budget) < ratio
+
+
+def test_a_measured_latency_takes_the_place_of_the_estimate(analysis):
+    scores = np.arange(analysis.labels.size, dtype=float)
+    measured = []
+
+    def measure(removed):
+        measured.append(len(removed))
+        return 100.0 - len(removed)
+
+    choice = choose(analysis, Costs(analysis), scores, 0.25, "latency", 1, 0, measure)
+    assert len(choice.removed) == 25 and measured[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("ratio", "multiple", "keep", "message"),
+    [
+        (
+            0.95,
+            8,
+            0.1,
+            "two can lose at most 69% of its channels, not 95%: lower the ratio, keep=0.1 or multi",
+        ),
+        (0.99, 1, 0, "two can lose at most .*: lower the ratio$"),
+        (0.5, 8, 0.9, "with keep=0.9, no layer can lose 8; give a smaller keep= or multiple="),
+        (0.5, 32, 0.1, "no layer has more than 32 that may go; give a smaller multiple="),
+        (0.03, 8, 0.1, "two can lose 8% of its channels or none, and 3% is"),
+    ],
+)
+def test_what_cannot_be_reached_is_refused(analysis, ratio, multiple, keep, message):
+    with pytest.raises(InputError, match=message):
+        choose(analysis, Costs(analysis), np.zeros(analysis.labels.size), ratio, "channels", multiple, keep)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "stays", "message"),
+    [
+        (
+            0.95,
+            False,
+            "r is 0.5, but two can lose at most 69% of its channels, not 95%: give about 0.69 or less",
+        ),
+        (0.95, True, "r is 0.5, but two can lose .*: give about 0.31 or more"),
+        (0.03, False, "r is 0.5, but two can lose 8% of its channels or none, .*: give about 0.08 or more"),
+        (0.03, True, "r is 0.5, .*: give about 0.92 or less"),
+    ],
+)
+def test_errors_name_the_setting_that_gives_the_ratio(analysis, ratio, stays, message):
+    with pytest.raises(RatioError) as caught:
+        choose(analysis, Costs(analysis), np.zeros(analysis.labels.size), ratio, "channels", 8, 0.1)
+    with pytest.raises(InputError, match=message):
+        raise caught.value.of_setting("r", 0.5, stays)
+
+
+def test_unused_channels_go_in_whole_blocks(analysis):
+    labels = np.zeros(analysis.labels.size, bool)
+    labels[5:19] = labels[20:52] = True
+    clear_kernels(analysis, labels)
+    assert unused(analysis, 8).tolist() == [*range(5, 17), *range(20, 44)]
+
+
+#: Networks with groups that are never without effect: normalised, attended or recurrent channels.
+PARTLY = {"vision_transformer", "grouped", "recurrent", "by_hand", "windows"}
+
+
+def test_unused_channels_of_every_network_go_without_effect(networks, batch):
+    for name, make in networks.items():
+        network, rng = make(), np.random.default_rng(0)
+        randomize(network, batch(network, rng), rng)
+        chosen, exact = zero_channels(network, rng)
+        assert exact == chosen or name in PARTLY, name
+        before = network.count_params()
+        smaller, x = slim(network, None, multiple=1), batch(network, rng)
+        if exact:
+            assert smaller.count_params() < before
+        np.testing.assert_allclose(smaller(x), network(x), atol=1e-4, err_msg=name)
+        assert network.count_params() == before

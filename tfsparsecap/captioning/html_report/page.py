@@ -1,0 +1,257 @@
+"""The report: one HTML file with everything in it, without scripts or external resources."""
+
+import base64
+import io
+import statistics
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tfsparsecap.captioning import plotting
+from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.html_report.attention_maps import attention_maps
+from tfsparsecap.captioning.html_report.compared_runs import SCORES, ReportRun
+from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.settings.build import load_data
+from tfsparsecap.core.text import one_line
+from tfsparsecap.errors import InputError
+
+# Column of history.csv and title of the panel. Some training and pruning methods log more than others.
+_PANELS = {
+    "loss": "training loss",
+    "validation_CIDEr": "CIDEr, validation split",
+    "sparsity": "sparsity",
+    "mean_gate": "mean gate value",
+    "sparsity_loss": "sparsity loss",
+    "reward": "reward",
+}
+_SIDE, _MAP_SIDE = 288, 128
+_WARM_UP, _TIMED = 2, 9
+#: Shown if a run has no value.
+_NOTHING = "\N{EN DASH}"
+
+
+def make_page(
+    runs: Sequence[ReportRun],
+    *,
+    title: str | None = None,
+    images: int = 12,
+    attention: int = 3,
+    latency: bool = False,
+    data: str | None = None,
+) -> str:
+    """Renders the report.
+
+    Args:
+        runs: from `read_runs`.
+        title: heading; None for a default.
+        images: number of test images in the gallery.
+        attention: number of these images that are shown with attention maps.
+        latency: whether to measure the latency of exported files.
+        data: folder of the data, instead of `data.folder`.
+
+    Returns:
+        HTML.
+
+    Raises:
+        InputError: a file of a run is damaged.
+
+    Examples:
+        >>> make_page(read_runs(["runs/quickstart"]))[:15]  # doctest: +SKIP
+        '<!DOCTYPE html>'
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    notes = [f"{run.label} {missing}." for run in runs for missing in run.missing]
+    groups: dict[str, list[ReportRun]] = {}
+    for run in runs:
+        groups.setdefault(run.data_key, []).append(run)
+    if len(groups) > 1:
+        notes.append("The runs use different data: their scores cannot be compared.")
+    gallery, exported = [], []
+    for number, group in enumerate(groups.values()):
+        # The images are divided among the data sets.
+        cards = _gallery(group, len(range(number, images, len(groups))), data, notes)
+        readable = [card for card in cards if card["jpeg"]]
+        _add_maps(group, readable[:attention])
+        exported += _exported_files(group, readable[0]["path"] if readable else None, latency)
+        gallery += cards
+    names = ", ".join(run.label for run in runs)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    source = files("tfsparsecap.captioning.html_report").joinpath("report.html").read_text(encoding="utf-8")
+    scores = [name for name in SCORES if any(name in run.scores for run in runs)]
+    return environment.from_string(source).render(
+        title=title or (f"Run {names}" if len(runs) == 1 else f"Comparison of {len(runs)} runs: {names}"),
+        notes=notes,
+        score_table=[
+            ["run", *scores],
+            *([run.label, *(_number(run.scores.get(name), 3) for name in scores)] for run in runs),
+        ],
+        gallery=gallery,
+        curves=curves(runs),
+        file_table=exported and [["run", "file", "MB", "format", *["ms per caption"] * latency], *exported],
+    )
+
+
+def _embedded(content: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _jpeg(image: np.ndarray) -> str:
+    content = io.BytesIO()
+    Image.fromarray(image).save(content, "JPEG", quality=80, optimize=True)
+    return _embedded(content.getvalue(), "jpeg")
+
+
+def _number(value: float | None, digits: int) -> str:
+    return _NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def choose(runs: Sequence[ReportRun], number: int) -> list[str]:
+    """Chooses test images for the gallery, evenly spaced in the list.
+
+    They are chosen from the images that all runs captioned; if there are none, from those of the first run.
+
+    Args:
+        runs: on the same data.
+        number: of images; fewer if there are not enough.
+    """
+    captioned = [run.captions for run in runs if run.captions]
+    if not captioned:
+        return []
+    ids = [key for key in captioned[0] if all(key in captions for captions in captioned)]
+    ids = ids or list(captioned[0])
+    number = min(number, len(ids))
+    return [ids[place * len(ids) // number] for place in range(number)]
+
+
+def _gallery(
+    group: Sequence[ReportRun], number: int, folder: str | None, notes: list[str]
+) -> list[dict[str, Any]]:
+    """Test images with captions, of runs on the same data; adds to `notes` what is missing."""
+    chosen, paths = choose(group, number), {}
+    if chosen:
+        config = group[0].config.model_copy(deep=True)
+        config.data.folder = folder or config.data.folder
+        try:
+            paths = {record.image_id: record.image for record in load_data(config).split("test")}
+        except InputError as error:
+            notes.append(f"The images of {group[0].label} are missing: {error}.")
+    cards: list[dict[str, Any]] = []
+    for image_id in chosen:
+        captions = {run.label: run.captions[image_id] for run in group if image_id in run.captions}
+        card: dict[str, Any] = {
+            "id": one_line(image_id),
+            "path": paths.get(image_id),
+            "jpeg": None,
+            "captions": {label: caption for label, (caption, _) in captions.items()},
+            "references": next((references for _, references in captions.values() if references), []),
+            "maps": {},
+        }
+        if card["path"] is not None:
+            try:
+                card["jpeg"] = _jpeg(read_image(card["path"], _SIDE))
+            except InputError as error:
+                notes.append(f"An image is missing: {error}.")
+        cards.append(card)
+    return cards
+
+
+def _add_maps(group: Sequence[ReportRun], cards: Sequence[dict[str, Any]]) -> None:
+    """Adds attention maps by label to cards of the gallery."""
+    for run in group:
+        captioned = [card for card in cards if run.label in card["captions"]]
+        if run.finished and captioned:
+            finished = FinishedRun.load(run.folder.path)
+            for card in captioned:
+                maps = attention_maps(finished, card["path"], _MAP_SIDE)
+                if maps:
+                    card["maps"][run.label] = [(word, _jpeg(image)) for word, image in maps]
+
+
+def curves(runs: Sequence[ReportRun]) -> str | None:
+    """Losses, sparsity, validation scores and gate values by epoch, as an embedded image; None without any.
+
+    Like Figure 7 of "End-to-End Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298).
+    """
+    panels = [name for name in _PANELS if any(name in row for run in runs for row in run.history)]
+    if not panels:
+        return None
+    height, artists = -(-len(panels) // 2), {}
+    figure = plotting.make_figure(2.6 * height + 0.2 * len(runs))
+    grid = figure.subplots(height, min(2, len(panels)), squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, name in zip(grid.flat, panels, strict=False):
+        for number, run in enumerate(runs):
+            points = [(row["epoch"], row[name]) for row in run.history if name in row]
+            if points:
+                colour = plotting.COLOURS[number % len(plotting.COLOURS)]
+                dashes = ("-", "--", ":", "-.")[number % 4]
+                epochs, values = zip(*points, strict=True)
+                (artists[run.label],) = axes.plot(epochs, values, dashes, color=colour, marker=".")
+        axes.set_title(_PANELS[name], fontsize=10)
+        axes.set_xlabel("epoch", fontsize=9)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        plotting.style_axes(axes)
+    plotting.legend_below(figure, artists)
+    return _embedded(plotting.as_png(figure), "png")
+
+
+def _exported_files(runs: Sequence[ReportRun], image: Path | None, latency: bool) -> list[list[str]]:
+    """Label, name, size, format and latency of the `.tflite` files in the folders of runs."""
+    rows = []
+    for run in runs:
+        for path in sorted(run.folder.path.glob("*.tflite")):
+            row = [run.label, one_line(path.name), f"{path.stat().st_size / 1e6:.2f}"]
+            try:
+                description, _ = read_bundle(path)
+                kind = one_line(str(description.get("export_format", ""))) + ", int8" * bool(
+                    description.get("int8")
+                )
+                row += [kind or _NOTHING, *([_number(measure(path, image), 1)] if latency else [])]
+            except InputError as error:
+                row += [f"cannot be used: {one_line(str(error))}", *[_NOTHING] * latency]
+            rows.append(row)
+    return rows
+
+
+def measure(path: Path, image: Path | None) -> float:
+    """Median latency of a caption in ms, on one thread.
+
+    Args:
+        path: a `.tflite` file.
+        image: captioned; None takes a grey image. Captioners of region features get random ones.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    captioner = TFLiteCaptioner(path)
+    size = captioner.image_size
+    if size is not None:
+        pixels = np.full((size, size, 3), 128, "uint8") if image is None else read_image(image, size)
+        inputs = {"image": pixels}
+    else:
+        assert captioner.features_shape is not None  # a captioner takes images or features
+        random, (regions, width) = np.random.default_rng(0), captioner.features_shape
+        features = random.random((regions, width), "float32")
+        corners = np.sort(random.random((regions, 2, 2), "float32"), axis=1)
+        inputs = {
+            "features": features,
+            "boxes": corners.reshape(regions, 4),
+            "pooled": features.mean(axis=0),
+            "mask": np.ones(regions, bool),
+        }
+        inputs = {name: inputs[name] for name in {"features", *captioner.input_names}}
+    times = []
+    for _ in range(_WARM_UP + _TIMED):
+        start = time.perf_counter()
+        captioner.token_ids(**inputs)
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times[_WARM_UP:])

@@ -1,0 +1,183 @@
+"""The settings of training: `training`, with `training.fine_tune` and `training.scst`."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from tfsparsecap.captioning.search.search_options import LARGEST_BEAM
+from tfsparsecap.captioning.settings.section import (
+    AsValue,
+    Count,
+    NotNegative,
+    Rate,
+    Share,
+    Size,
+    Texts,
+)
+from tfsparsecap.captioning.settings.section import Section as _Section
+
+# null is an empty list.
+_Teachers = Annotated[Texts, BeforeValidator(lambda given: [] if given is None else given)]
+
+
+class FineTune(_Section):
+    """Final epochs that also train the encoder, on images instead of cached features.
+
+    Attributes:
+        epochs: number of epochs; 0 for none.
+        learning_rate: learning rate of Adam, for decoder and encoder.
+        schedule: `constant`, or `cosine` (decays to `training.final_learning_rate`).
+        batch_size: captions per step; null uses `training.batch_size`.
+    """
+
+    epochs: Count = 0
+    learning_rate: Rate = 1e-5
+    schedule: Literal["constant", "cosine"] = "constant"
+    batch_size: Size | None = None
+
+
+class Slim(_Section):
+    """Structured pruning of an image encoder that is trained: its least important channels are removed.
+
+    The channels are removed in several iterations in the first half of the epochs, with fine-tuning after
+    each (RTIC, iterative channel pruning). Momenta and step count of the optimizer carry over.
+
+    Attributes:
+        ratio: share of the budget to remove in total.
+        iterations: number of iterations, each with one epoch or more.
+        budget: `channels`, `parameters`, `flops` (multiply-adds) or `latency` (estimated).
+        criterion: importance of a channel: change of the feature map of training images (`taylor`), gamma of
+            batch normalisation (`rtic`, with `training.gamma_l2`), or norm of its weights (`l1`, `l2`).
+    """
+
+    ratio: Annotated[float, Field(gt=0, lt=1), AsValue] = 0.5
+    iterations: Size = 5
+    budget: Literal["channels", "parameters", "flops", "latency"] = "channels"
+    criterion: Literal["taylor", "rtic", "l1", "l2"] = "taylor"
+
+
+class SCST(_Section):
+    """Final epochs of self-critical sequence training, with the encoder and all zeros frozen.
+
+    Captions are sampled and rewarded by their similarity to references.
+
+    Attributes:
+        epochs: number of epochs; each takes every image once.
+        learning_rate: peak learning rate of Adam, with cosine decay to `training.final_learning_rate`.
+        batch_size: images per step, across all devices.
+        samples: captions sampled per image and step.
+        baseline: what a caption's reward is compared with: the mean reward of the image's other captions
+            (`others`), of all its captions (`all`), or the reward of the `greedy` caption.
+        cider_d, bleu_4: weights of CIDEr-D (0 to 10) and BLEU-4 (0 to 1) in the reward.
+        count_end: count the end token as a word; otherwise captions learn to end before they are complete.
+        temperature: temperature of the sampling.
+    """
+
+    epochs: Size = 10
+    learning_rate: Rate = 1e-4
+    batch_size: Size = 50
+    samples: Size = 5
+    baseline: Literal["others", "all", "greedy"] = "others"
+    cider_d: NotNegative = 1.0
+    bleu_4: NotNegative = 0.0
+    count_end: bool = True
+    temperature: Rate = 1.0
+
+
+class Training(_Section):
+    """How the captioner is trained.
+
+    Attributes:
+        start_from: folder of a finished run whose weights and vocabulary this run starts with, for example a
+            dense run to prune; null starts with random weights.
+        keep_initial: save the initial weights in `checkpoints/initial.npz`, so that lottery tickets
+            (`pruning.method=lottery pruning.rounds=0`) can start from this run.
+        epochs: number of training epochs, excluding fine-tuning and SCST; 0 starts with these.
+        batch_size: captions per step, across all devices.
+        captions_per_image: captions of the same image in a step, for which it is encoded once: faster with an
+            encoder that is trained. Images with more captions use some of them in each epoch.
+        learning_rate: peak learning rate of Adam.
+        encoder_learning_rate: peak learning rate of an encoder that is trained, outside of `fine_tune`; null
+            is `learning_rate`.
+        schedule: `constant`; `cosine` (decays to `final_learning_rate`); or `noam` (decays with the inverse
+            square root of the step after the warm-up).
+        final_learning_rate: learning rate at the end of the `cosine` schedule.
+        warmup_steps: number of steps in which `cosine` and `noam` raise the learning rate linearly from 0.
+        adam_beta_2, adam_epsilon: Adam's decay rate of the second moment, and its epsilon.
+        weight_decay: decoupled weight decay as in AdamW; gates and biases are excluded.
+        clip_norm, clip_value: maximum global norm, and maximum absolute value, of gradients; null for none.
+        label_smoothing: fraction of the target probability that is spread evenly over all tokens.
+        teacher: folders of finished runs whose word distributions, averaged, are targets besides the
+            reference captions (knowledge distillation). They may have other encoders and sizes, but need the
+            same vocabulary. They see images without `data.augmentation`. null for none.
+        teacher_weight: fraction of the loss that is the cross-entropy with the teachers' distributions.
+        teacher_captions: number of captions that each teacher writes for each training image, with a beam
+            search, and that are learned instead of the reference captions (sequence-level knowledge
+            distillation, Kim and Rush 2016). The run keeps them in `teacher_captions.json`.
+        teacher_loss: what a captioner learns from `teacher`: its word distributions (`words`), or, for
+            transformers, the hidden states of one teacher's decoder: of all layers, without reference
+            captions (`hidden`, RTIC's equation 6), or of all but the last, with reference captions
+            (`proposed`, its equations 7 to 9).
+        hidden_weight: weight of the squared difference of hidden states (lambda_2 of equation 9).
+        encoder_l2: weight of the sum of all squared weights in the matrices of a transformer's encoder
+            (lambda_1 of RTIC's equation 4, 0.01 there), so that heads and units can be removed afterwards.
+        gamma_l2: weight of the sum of gamma² of all batch normalisations of an image encoder that is trained
+            (RTIC), so that channels can be removed by their gammas, by `slim` or afterwards.
+        object_weight: weight of the cross-entropy of the objects in an image, summed over the objects, if the
+            data have labels; 0 for a captioner that predicts none.
+        average_decay: decay of an exponential moving average of the weights, such as 0.998, which validation,
+            checkpoints and the finished run use; null for none. It is lower in the first steps. Gates are not
+            averaged.
+        precision: `float32`; or `mixed_bfloat16` or `mixed_float16` (with loss scaling), for devices that are
+            faster with them. Weights, their averages and checkpoints are always float32. On processors,
+            `mixed_bfloat16` changes only products, if the processor has instructions for them (avx512_bf16
+            or amx_bf16); a training then takes two thirds of the time.
+        distribution: `default` (one device), `mirrored` (all devices of this machine), or `multi_worker` (the
+            processes in `--workers` or `TF_CONFIG`, see docs/distributed.md).
+        jit_compile: whether XLA compiles training steps: `auto` on one GPU, for captioners and pruning
+            methods that support it; true on any device, or the training is refused; false never. Steps of
+            SCST are never compiled.
+        validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
+            none, null for all.
+        early_stopping: stop after this many epochs without a better validation CIDEr; null never stops.
+        restore_best: keep the weights of the epoch with the best validation CIDEr at the final sparsity, not
+            of the last epoch. With `pruning.encoder=A`, `B` or `C`, only epochs of fine-tuning count.
+        slim: removes channels of an image encoder that is trained; null removes none.
+        fine_tune: final epochs that also train the encoder.
+        scst: final epochs on rewards instead of reference captions; null for none.
+    """
+
+    start_from: str | None = None
+    keep_initial: bool = False
+    epochs: Count = 2
+    batch_size: Size = 32
+    captions_per_image: Size = 1
+    learning_rate: Rate = 3e-3
+    encoder_learning_rate: Rate | None = None
+    schedule: Literal["constant", "cosine", "noam"] = "cosine"
+    final_learning_rate: NotNegative = 1e-5
+    warmup_steps: Count = 100
+    adam_beta_2: Share = 0.999
+    adam_epsilon: Rate = 1e-7
+    weight_decay: NotNegative = 0.0
+    clip_norm: Rate | None = 1.0
+    clip_value: Rate | None = None
+    label_smoothing: Share = 0.0
+    teacher: _Teachers = []
+    teacher_weight: Annotated[float, Field(gt=0, le=1), AsValue] = 0.5
+    teacher_captions: Annotated[int, Field(ge=0, le=LARGEST_BEAM), AsValue] = 0
+    teacher_loss: Literal["words", "hidden", "proposed"] = "words"
+    hidden_weight: Rate = 0.01
+    encoder_l2: NotNegative = 0.0
+    gamma_l2: NotNegative = 0.0
+    object_weight: NotNegative = 0.2
+    average_decay: Share | None = None
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    distribution: Literal["default", "mirrored", "multi_worker"] = "default"
+    jit_compile: bool | Literal["auto"] = "auto"
+    validation_images: Count | None = 200
+    early_stopping: Size | None = None
+    restore_best: bool = False
+    slim: Slim | None = None
+    fine_tune: FineTune = FineTune()
+    scst: SCST | None = None

@@ -1,0 +1,185 @@
+"""Callbacks of a run: validation by decoding, checkpoints and history, time left."""
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.data.tokenizers import Tokenizer
+from tfsparsecap.captioning.inference.scoring import scores_of
+from tfsparsecap.captioning.inference.splits import caption_records
+from tfsparsecap.captioning.runs.checkpoints import save_checkpoint
+from tfsparsecap.captioning.runs.run_folder import RunFolder, best_epoch, of_phase
+from tfsparsecap.captioning.search.beam_search import Decoder
+from tfsparsecap.captioning.training.workers import gather
+from tfsparsecap.errors import InputError
+from tfsparsecap.pruning.feedback import ValidationDriven
+
+
+class Validation(keras.callbacks.Callback):
+    """Captions validation images greedily and adds `validation_CIDEr` and `validation_BLEU-4` to the logs.
+
+    The search is plain, without rules for complete sentences.
+
+    Args:
+        captioner: the captioner in training.
+        records: the images with their reference captions.
+        batches: the same images, see `data.pipeline.image_batches`.
+        tokenizer: of the captioner.
+        max_length: maximum number of tokens in a caption.
+    """
+
+    #: The scores, and how many images each needs: CIDEr weighs words by the number of images they occur in.
+    SCORES: ClassVar = {"validation_CIDEr": 2, "validation_BLEU-4": 1}
+
+    @classmethod
+    def check_metric(cls, method: ValidationDriven, images: int) -> None:
+        """Checks that a validation computes the score that a pruning method follows.
+
+        Raises:
+            InputError: it does not.
+        """
+        names = [name for name, fewest in cls.SCORES.items() if images >= fewest]
+        if method.metric in cls.SCORES and method.metric not in names:
+            raise InputError(
+                f"{type(method).__name__} needs {method.metric}, but there are {images} validation images:"
+                " set training.validation_images higher, and give data with a validation split"
+            )
+        method.check_metric(["loss", *names])
+
+    def __init__(
+        self,
+        captioner: keras.Model,
+        records: list[Record],
+        batches: tf.data.Dataset,
+        tokenizer: Tokenizer,
+        max_length: int,
+    ):
+        super().__init__()
+        self.records, self.batches, self.tokenizer = records, batches, tokenizer
+        self.decoder = Decoder(captioner, beam=1, max_length=max_length)
+
+    def on_epoch_end(self, epoch, logs=None):
+        captions, _ = caption_records(self.decoder, self.records, self.batches, self.tokenizer)
+        try:
+            scores = {f"validation_{name}": score for name, score in scores_of(captions).items()}
+        except InputError as error:  # no image can be read, or no caption has a word
+            warnings.warn(f"there are no validation scores: {error}", stacklevel=2)
+            return
+        logs.update((name, scores[name]) for name in self.SCORES if name in scores)
+
+
+class ShareLogs(keras.callbacks.Callback):
+    """Gives all workers the logs of the chief, so that all decide alike.
+
+    It must come after every callback of the chief that adds to the logs.
+
+    Args:
+        strategy: of the training.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        super().__init__()
+        self.strategy = strategy
+
+    def on_epoch_end(self, epoch, logs=None):
+        shared = gather(self.strategy, logs)[0]
+        logs.clear()
+        logs.update(shared)
+
+
+class SaveEpoch(keras.callbacks.Callback):
+    """Writes a checkpoint and `history.csv` after each epoch, and stops the training early.
+
+    It must come after every callback that adds to the logs.
+
+    Args:
+        folder: of the run.
+        history: rows of previous epochs; this callback appends the new ones.
+        phase: name of the phase.
+        sparsity: returns the final sparsity of a pruned model, or None: only epochs with that sparsity can
+            be the best. It is called after each epoch, because some methods know it only at the end.
+        patience: stop after this many epochs without a better validation CIDEr; None never stops.
+        phases_differ: only epochs of this phase can be the best.
+        writes: whether to write; workers other than the chief only append to the history and stop.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        history: list[dict[str, Any]],
+        phase: str,
+        sparsity: Callable[[], float | None] = lambda: None,
+        patience: int | None = None,
+        phases_differ: bool = False,
+        writes: bool = True,
+    ):
+        super().__init__()
+        self.folder, self.history, self.phase = folder, history, phase
+        self.sparsity, self.patience, self.phases_differ = sparsity, patience, phases_differ
+        self.writes = writes
+
+    def on_epoch_end(self, epoch, logs=None):
+        optimizer, number = self.model.optimizer, epoch + 1
+        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        self.history.append({"epoch": number, "phase": self.phase, "learning_rate": rate, **logs})
+        if self.writes:
+            self._write(number)
+        if stops_early(self.history, self.phase, self.sparsity(), self.patience):
+            self.model.stop_training = True
+
+    def _write(self, number: int) -> None:
+        rows = of_phase(self.history, self.phase) if self.phases_differ else self.history
+        objects = list(getattr(self.model, "objects", ()))
+        notes = {"epoch": number, "phase": self.phase, "history": self.history, "objects": objects}
+        save_checkpoint(self.folder.checkpoint(number), self.model, self.model.optimizer, notes)
+        self.folder.write_history(self.history)
+        self.folder.drop_old_checkpoints(number, best_epoch(rows, self.sparsity()))
+
+
+def stops_early(
+    history: list[dict[str, Any]], phase: str, sparsity: float | None, patience: int | None
+) -> bool:
+    """Whether the last `patience` epochs of a phase had no better CIDEr at the final sparsity."""
+    rows = of_phase(history, phase)
+    best = best_epoch(rows, sparsity)
+    return patience is not None and best is not None and rows[-1]["epoch"] - best >= patience
+
+
+class TimeLeft(keras.callbacks.Callback):
+    """Reports after each epoch how long the remaining epochs will take; Keras's bar covers one epoch only.
+
+    Args:
+        report: called with the message.
+        more_epochs: epochs of later iterations of `training.slim`.
+    """
+
+    def __init__(self, report: Callable[[str], None], more_epochs: int = 0):
+        super().__init__()
+        self.report, self.more_epochs = report, more_epochs
+        self.began: float | None = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # Measured here, so that the time includes validation and checkpoint of the previous epoch.
+        now, epochs = time.monotonic(), self.params["epochs"] + self.more_epochs
+        if self.began is not None:
+            minutes = (now - self.began) * (epochs - epoch) / 60
+            self.report(f"{epoch} of {epochs} epochs done, about {duration(minutes)} left")
+        self.began = now
+
+
+def duration(minutes: float) -> str:
+    """A duration as text.
+
+    Examples:
+        >>> duration(0.4), duration(7.2), duration(95)
+        ('24 s', '7 min', '1 h 35 min')
+    """
+    if minutes < 1:
+        return f"{60 * minutes:.0f} s"
+    hours, rest = divmod(round(minutes), 60)
+    return f"{hours} h {rest} min" if hours else f"{rest} min"

@@ -1,1 +1,0 @@
-"""Published captioners: their configurations and their names of weights."""

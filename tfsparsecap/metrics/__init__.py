@@ -1,1 +1,0 @@
-"""Scores of captions: pycocoevalcap's metrics and statistics of the captions themselves."""

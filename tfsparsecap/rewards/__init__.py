@@ -1,1 +1,0 @@
-"""Rewards for self-critical sequence training: CIDEr-D and BLEU-4 of single captions."""

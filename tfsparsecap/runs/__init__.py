@@ -1,1 +1,0 @@
-"""Run folders and the checkpoints in them."""

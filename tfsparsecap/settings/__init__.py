@@ -1,1 +1,0 @@
-"""Settings of a run: their schema, and how files and command lines are read."""

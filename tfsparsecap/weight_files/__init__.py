@@ -1,1 +1,0 @@
-"""Reading files of weights that other programs wrote, without executing anything in them."""
