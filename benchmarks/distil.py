@@ -22,9 +22,8 @@ from pathlib import Path
 with contextlib.suppress(ImportError):
     import timm  # noqa: F401 (with PyTorch, which stops if TensorFlow is imported first: both contain LLVM)
 
-from tfsparsecap_export.write import check_output
-
 from tfsparsecap.command import parser, run
+from tfsparsecap.core.files import check_output
 from tfsparsecap.errors import InputError
 
 _NETWORKS = tuple(f"efficientnet_lite{number}" for number in range(4))

@@ -90,10 +90,10 @@ def set_random_zeros(model, sparsity: float, block: int, rng: np.random.Generato
 def write_file(captioner: str, variant: Variant, beam: int, path: Path) -> None:
     """Creates one of `CAPTIONERS` with random weights and exports it with the plain search."""
     import keras
-    from tfsparsecap_export.export_captioner import CaptionOptions, caption_inputs
+    from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, caption_inputs
+    from tfsparsecap_export.caption_files.quality import CaptionedSamples
     from tfsparsecap_export.exporter import export_model
     from tfsparsecap_export.samples import synthetic_samples
-    from tfsparsecap_export.verify.quality import CaptionedSamples
 
     from benchmarks.paper_sizes import PAPER_CAPTIONERS
 

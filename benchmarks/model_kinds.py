@@ -140,7 +140,7 @@ def write_files(kind: Kind, paths: Sequence[Path], target: str) -> None:
 
 def measure(kinds: Sequence[str], options: argparse.Namespace) -> list[tuple[str, list[int], list[float]]]:
     """For each kind the bytes of its files, and their milliseconds or millions of instructions."""
-    from tfsparsecap_export.measure import timing
+    from tfsparsecap_export import timing
     from tqdm import tqdm
 
     found = []

@@ -239,7 +239,7 @@ def costs(paths: list[Path], texts: Texts, options: argparse.Namespace) -> list[
         return [tflite_2_16.instructions(path, samples[0]) / 1e6 for path in paths]
     if options.target != "x86_64":
         return [float("nan")] * len(paths)
-    from tfsparsecap_export.measure import timing
+    from tfsparsecap_export import timing
 
     return [each.ms for each in timing.measure(paths, samples, runs=60, trust=True)]
 

@@ -50,9 +50,14 @@ ORDER = [
     "tfsparsecap_export.progress",
     "tfsparsecap_export.samples",
     "tfsparsecap_export.encode",
-    "tfsparsecap_export.write",
     "tfsparsecap_export.verify",
     "tfsparsecap_export.measure",
+    "tfsparsecap_export.request",
+    "tfsparsecap_export.export_report",
+    "tfsparsecap_export.int8_network",
+    "tfsparsecap_export.export_network",
+    # Captioners.
+    "tfsparsecap_export.caption_files",
     "tfsparsecap_export",
 ]
 COMMANDS = {
@@ -170,6 +175,15 @@ def test_no_two_modules_share_a_name():
     functions = {"prune", "strip_pruning", "slim", "slim_plan", "summary", "load", "export_model"}
     singular = collections.Counter(name.removesuffix("s") for name in names)
     assert not [name for name in names if singular[name.removesuffix("s")] > 1 or name in functions]
+
+
+@every_module
+def test_what_serves_any_model_imports_nothing_about_captions(name, file):
+    captions = "tfsparsecap.captioning", "tfsparsecap.papers", "tfsparsecap_export.caption_files"
+    parts = ORDER[: ORDER.index("tfsparsecap.slimming") + 1]
+    parts += ORDER[ORDER.index("tfsparsecap_export.flatbuffer") : ORDER.index(captions[2])]
+    if any(within(name, part) for part in parts):
+        assert not [used for used in imports(file) for one in captions if within(used, one)]
 
 
 def test_only_commands_and_the_papers_import_the_papers():

@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 _MODULES = {
-    "CaptionOptions": "export_captioner",
+    "CaptionOptions": "caption_files.export_captioner",
     "ExportReport": "export_report",
     "FORMATS": "encode.formats",
     "LayerReport": "encode.encoded_file",

@@ -211,7 +211,7 @@ def _export(options: argparse.Namespace, output: Path):
 
     from tfsparsecap.captioning.models.captioner_base import Captioner
     from tfsparsecap.captioning.settings.decoding import Decoding
-    from tfsparsecap_export.export_captioner import CaptionOptions, caption_inputs
+    from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, caption_inputs
     from tfsparsecap_export.exporter import export_model
     from tfsparsecap_export.model_sources import load_run, validation_samples
     from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples

@@ -33,7 +33,7 @@ from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:
     from tfsparsecap_export.measure.profiling import Profile
-    from tfsparsecap_export.measure.timing import Measurement
+    from tfsparsecap_export.timing import Measurement
 
 
 #: Rows of the table of a profile; the other operations share the last row.
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not options.files:
         raise InputError("no file is given: give .tflite files, the reference first")
     start_tensorflow()
-    from tfsparsecap_export.measure import timing
+    from tfsparsecap_export import timing
 
     profiles = None
     with only_json_on_stdout(options.json):

@@ -20,16 +20,18 @@ _DESCRIBED = (
 _WORDS_SHOWN, _LONGEST_SHOWN = 8, 300
 
 
-def as_dict(contents: Contents) -> dict:
-    """Everything that is known about a file as plain values, for JSON."""
+def as_dict(contents: Contents, description: dict | None = None, vocabulary: Sequence[str] = ()) -> dict:
+    """Everything that is known about a file as plain values, for JSON.
+
+    Args:
+        contents: of the file.
+        description, vocabulary: of a captioner's file, see `captioning.inference.bundle.read_bundle`.
+    """
     return {
         "path": str(contents.path),
         "bytes": contents.bytes,
-        "description": contents.description,
-        "vocabulary": {
-            "size": len(contents.vocabulary),
-            "first": list(contents.vocabulary[:_WORDS_SHOWN]),
-        },
+        "description": description,
+        "vocabulary": {"size": len(vocabulary), "first": list(vocabulary[:_WORDS_SHOWN])},
         "signatures": [dataclasses.asdict(signature) for signature in contents.signatures],
         "layers": [
             {**dataclasses.asdict(layer), "bytes": layer.bytes, "sparsity": layer.sparsity}
@@ -51,12 +53,14 @@ def _sums(constants: Sequence[Constant]) -> dict[str, int]:
     return {"count": len(constants), **sums}
 
 
-def shown(contents: Contents) -> RenderableType:
-    """Everything that is known about a file as tables, for the terminal."""
+def shown(
+    contents: Contents, description: dict | None = None, vocabulary: Sequence[str] = ()
+) -> RenderableType:
+    """Like `as_dict`, as tables for the terminal."""
     found = warnings(contents)
     return Group(
         Text(f"{readable(str(contents.path))}: {contents.bytes / 1e3:,.1f} KB", "bold"),
-        _facts(contents),
+        _facts(contents, description or {}, vocabulary),
         _layers(contents),
         _parts(contents),
         _operators(contents),
@@ -65,7 +69,7 @@ def shown(contents: Contents) -> RenderableType:
     )
 
 
-def _facts(contents: Contents) -> Table:
+def _facts(contents: Contents, description: dict, vocabulary: Sequence[str]) -> Table:
     """Signatures and description."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
@@ -79,13 +83,13 @@ def _facts(contents: Contents) -> Table:
         add("  inputs", "\n".join(map(str, signature.inputs)) or "none")
         add("  outputs", "\n".join(map(str, signature.outputs)) or "none")
     for key in _DESCRIBED:
-        value = (contents.description or {}).get(key)
+        value = description.get(key)
         if value not in (None, {}, [], ""):
             name = "scores of the Keras model" if key == "scores" else key.replace("_", " ")
             add(name, _one_line(value))
-    if contents.vocabulary:
-        words = " ".join(contents.vocabulary[:_WORDS_SHOWN])
-        add("vocabulary", f"{len(contents.vocabulary):,} tokens: {_one_line(words)} …")
+    if vocabulary:
+        words = " ".join(vocabulary[:_WORDS_SHOWN])
+        add("vocabulary", f"{len(vocabulary):,} tokens: {_one_line(words)} …")
     return table
 
 

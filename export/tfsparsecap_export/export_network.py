@@ -40,7 +40,7 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
     notes = [called.note] if called.note else []
     with graph.float32_computation(model):
         graph.check_weights(model)
-        outputs.check_deterministic(called, compared[0])
+        outputs.check_deterministic(model.name, lambda: list(called(compared[0]).values()))
         request.progress("converting", None)
         dense = graph.model_graph(model, batch, inputs)
 

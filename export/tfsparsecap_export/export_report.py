@@ -3,17 +3,20 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from tfsparsecap.captioning.inference.confidence import Calibration
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.encode.sparse import CONVOLUTION
 from tfsparsecap_export.tables import layer_rows, new_table
 from tfsparsecap_export.verify.outputs import Verification
-from tfsparsecap_export.verify.quality import Quality
+
+if TYPE_CHECKING:
+    from tfsparsecap.captioning.inference.confidence import Calibration
+    from tfsparsecap_export.caption_files.quality import Quality
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +67,8 @@ class ExportReport:
     verification: Verification
     speedup: Speedup
     notes: tuple[str, ...] = ()
-    quality: Quality | None = None
-    confidence: Calibration | None = None
+    quality: "Quality | None" = None
+    confidence: "Calibration | None" = None
 
     @property
     def sparsity(self) -> float:

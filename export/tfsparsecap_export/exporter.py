@@ -8,16 +8,16 @@ from typing import Any
 import keras
 
 from tfsparsecap.captioning.models.captioner_base import Captioner
+from tfsparsecap.core.files import check_output
 from tfsparsecap.errors import InputError
+from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, export_captioner
+from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import formats
 from tfsparsecap_export.encode.costs import DEFAULT_TARGET, of_target
-from tfsparsecap_export.export_captioner import CaptionOptions, export_captioner
 from tfsparsecap_export.export_network import export_network
 from tfsparsecap_export.export_report import ExportReport
 from tfsparsecap_export.progress import Progress, silent
 from tfsparsecap_export.request import Request
-from tfsparsecap_export.verify.quality import CaptionedSamples
-from tfsparsecap_export.write import check_output
 
 
 def export_model(

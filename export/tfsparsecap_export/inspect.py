@@ -20,8 +20,10 @@ examples:
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from tfsparsecap.captioning.captioners import captioner_path
+from tfsparsecap.captioning.inference.description import DESCRIPTION
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
 from tfsparsecap.errors import InputError
 
@@ -43,18 +45,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path in given.files:
         try:
             contents = read_contents(path)
+            description, vocabulary = _bundle(path) if DESCRIPTION in contents.files else (None, [])
         except InputError as error:
             fail(readable(str(error)))
             code = WRONG_INPUT
             results.append({"path": str(path), "error": str(error)})
             continue
         if given.json:
-            results.append(as_dict(contents))
+            results.append(as_dict(contents, description, vocabulary))
         else:
-            console().print(shown(contents))
+            console().print(shown(contents, description, vocabulary))
     if given.json:
         print(json.dumps(results))
     return code
+
+
+def _bundle(path: Path) -> tuple[dict, list[str]]:
+    """A captioner's description, in which NaN becomes null, as in JSON, and its vocabulary."""
+    from tfsparsecap.captioning.inference.bundle import read_bundle
+
+    description, vocabulary = read_bundle(path)
+    try:
+        # Wrapped, so that it can be nested again without exceeding the recursion limit.
+        text = json.dumps([[[[description]]]])
+        return json.loads(text, parse_constant=lambda _: None)[0][0][0][0], vocabulary
+    except RecursionError as error:
+        raise InputError(f"{DESCRIPTION} in {path} is nested too deeply: export the run again") from error
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.core import saved_models
 from tfsparsecap.core.files import read_json
 from tfsparsecap.errors import InputError
+from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.samples import Sample
-from tfsparsecap_export.verify.quality import CaptionedSamples
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,17 +2,18 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfsparsecap.errors import InputError
 from tfsparsecap_export.encode import formats, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.encoded_file import LayerReport, encode_file
 from tfsparsecap_export.keras_to_tflite.graph import Source
 from tfsparsecap_export.progress import Progress
 from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
-from tfsparsecap_export.verify import outputs, quality
+from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import Verification
 
 #: Which weights are rounded to float16. The next entry is tried if outputs change; it adds this note.
@@ -88,7 +89,7 @@ class Request:
             return ()
         layers = encode(dense, format="dense")[1]
         names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
-        return quality.matching_layers(self.keep_float, [*parts, *names])
+        return matching_layers(self.keep_float, [*parts, *names])
 
 
 def encode_and_verify(
@@ -130,3 +131,20 @@ def encode_and_verify(
 def stays_float(layers: Sequence[LayerReport], note: str) -> list[str]:
     """`note` if there are convolutions."""
     return [note] if any(layer.role == sparse.CONVOLUTION for layer in layers) else []
+
+
+def matching_layers(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Layers whose path contains one of the patterns as whole parts: "lstm" matches "captioner/lstm/kernel".
+
+    Raises:
+        InputError: a pattern matches no layer.
+    """
+    found = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        part = f"/{pattern.strip('/')}/"
+        matching = [name for name in names if part in f"/{name}/"]
+        if not matching:
+            known = ", ".join(names) or "none, the model has no such layers"
+            raise InputError(f"there is no layer {pattern} to keep float: the layers are {known}")
+        found.extend(matching)
+    return list(dict.fromkeys(found))

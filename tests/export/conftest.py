@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 from keras import ops
 from tfsparsecap_export import CaptionOptions, export_model
+from tfsparsecap_export.caption_files import caption_check, caption_graph
 from tfsparsecap_export.encode import costs, encodings, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph
-from tfsparsecap_export.verify import outputs
 
 from tfsparsecap.captioning.data.radix import RadixTokenizer
 from tfsparsecap.captioning.data.tokenizers import WordTokenizer
@@ -237,8 +237,8 @@ def once():
 @pytest.fixture(scope="session")
 def cached_export(once):
     """`export_model` that converts each model, and traces its Keras version, once for all formats."""
-    replaced = [(graph, "caption_graph"), (graph, "model_graph"), (outputs, "Decoder")]
-    replaced.append((outputs, "caption_scorer"))
+    replaced = [(caption_graph, "caption_graph"), (graph, "model_graph"), (caption_check, "Decoder")]
+    replaced.append((caption_check, "caption_scorer"))
     replacements = [(module, name, once(getattr(module, name))) for module, name in replaced]
 
     def export(*arguments, **options):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from tfsparsecap_export import android
+from tfsparsecap_export.caption_files.bundle_writer import make_bundle
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import portability
-from tfsparsecap_export.write import make_bundle
 
 from tfsparsecap import command
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner

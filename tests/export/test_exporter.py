@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 from tfsparsecap_export import FORMATS, CaptionOptions, export_model
+from tfsparsecap_export.caption_files import caption_check
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.verify import outputs
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
@@ -366,16 +366,16 @@ def test_mixed_precision_is_exported_in_float32_and_restored(tmp_path):
 def test_rounding_that_changes_captions_is_reduced(
     rejected, note, tmp_path, monkeypatch, unstructured_captioner, export_options, cached_export
 ):
-    original = outputs.verify_captions
+    original = caption_check.verify_captions
     calls = []
 
     def different_at_first(*args, **kwargs):
         calls.append(kwargs)
         if len(calls) <= rejected:
-            raise outputs.CaptionsDiffer("differ")
+            raise caption_check.CaptionsDiffer("differ")
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(outputs, "verify_captions", different_at_first)
+    monkeypatch.setattr(caption_check, "verify_captions", different_at_first)
     report = cached_export(unstructured_captioner, tmp_path / "a.tflite", "fast", **export_options)
     float16 = {layer.role for layer in report.layers if "float16" in layer.encoding}
     assert float16 <= ({"convolution"} if rejected == 1 else set())

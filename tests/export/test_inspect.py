@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -71,6 +72,31 @@ def test_an_unreadable_file_is_reported_and_the_others_are_shown(converted, writ
     assert inspect.main([str(absent), str(good), "--json"]) == 2
     first, second = json.loads(capsys.readouterr().out)
     assert "cannot read" in first["error"] and second["layers"]
+
+
+def test_nan_in_a_description_becomes_null(converted, written, capsys):
+    description = json.dumps({**DESCRIPTION, "run": float("nan")})
+    path = written(bundle(converted["float32"], {"captioner.json": description}))
+    assert inspect.main([str(path), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["description"] == {**DESCRIPTION, "run": None}
+    assert found["files"].keys() == {"captioner.json"}
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"captioner.json": "[1, 2]"}, "no format version"),
+        ({"captioner.json": "{"}, "readable captioner.json"),
+        ({"captioner.json": "[" * 100_000}, "readable captioner.json"),
+        ({"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": b"a\xff\n"}, "UTF-8"),
+        ({"captioner.json": b" " * (5 << 20)}, "larger than 4 MB"),
+    ],
+)
+def test_hostile_associated_files_are_reported(converted, written, capsys, members, message):
+    path = written(bundle(converted["float32"], members, zipfile.ZIP_DEFLATED))
+    assert inspect.main([str(path)]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_control_characters_in_a_file_do_not_reach_the_terminal(converted, written, capsys):

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export import contents_tables, export_model, int8_network
+from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.flatbuffer.model_file import builtin_name, read_model, schema
-from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 
@@ -118,8 +118,8 @@ def parts(blocks_captioner):
     """The float32 files of a captioner's encoder and decoder."""
     image = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
     features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
-    decoder = graph.caption_graph(blocks_captioner, features, BEAM, MAX_LENGTH)
-    return graph.encoder_graph(blocks_captioner, image), decoder
+    decoder = caption_graph.caption_graph(blocks_captioner, features, BEAM, MAX_LENGTH)
+    return caption_graph.encoder_graph(blocks_captioner, image), decoder
 
 
 @pytest.fixture

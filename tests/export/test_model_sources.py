@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 from PIL import Image
+from tfsparsecap_export.caption_files import quality
 from tfsparsecap_export.model_sources import Run, validation_samples
-from tfsparsecap_export.verify import quality
 
 from tfsparsecap.captioning.settings.decoding import Decoding
 from tfsparsecap.captioning.settings.schema import Config, Data

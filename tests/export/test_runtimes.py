@@ -8,10 +8,11 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS
+from tfsparsecap_export.caption_files import caption_graph
+from tfsparsecap_export.caption_files.export_captioner import caption_inputs
 from tfsparsecap_export.encode import encodings, int8_activations, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
-from tfsparsecap_export.export_captioner import caption_inputs
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph
 
@@ -90,7 +91,7 @@ def runtime(request, tmp_path):
 @pytest.fixture(scope="module")
 def dense_graph(once):
     """`dense_graph(captioner, inputs, beam)`, converted once."""
-    convert = once(graph.caption_graph)
+    convert = once(caption_graph.caption_graph)
     return lambda captioner, inputs, beam: convert(captioner, inputs, beam, MAX_LENGTH)
 
 
@@ -186,7 +187,7 @@ def ordered_files(dense_graph):
 @pytest.fixture(scope="module")
 def int8_encoder_files(blocks_captioner, dense_graph, samples):
     image = caption_inputs(blocks_captioner)["image"]
-    encoder = graph.encoder_graph(blocks_captioner, image)
+    encoder = caption_graph.encoder_graph(blocks_captioner, image)
     rounded = int8_weights.round_layers(encoder, samples)
     activations, _ = int8_activations.quantize(int8_activations.prepare(encoder, rounded, samples))
     weights, _ = quantize_weights(encoder, samples)
@@ -206,7 +207,7 @@ def search_files(blocks_captioner, vocabulary, samples):
     return [
         File(
             f"search {beam}",
-            graph.caption_graph(blocks_captioner, inputs, beam, MAX_LENGTH, rules=rules),
+            caption_graph.caption_graph(blocks_captioner, inputs, beam, MAX_LENGTH, rules=rules),
             samples[:4],
             FLOAT,
         )

@@ -288,3 +288,13 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def check_output(path: Path) -> None:
+    """Raises InputError if no file can be written at `path`; what exists there is unchanged."""
+    with write_errors(path):
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
+        check_regular_file(path)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass

@@ -2,15 +2,12 @@
 
 import collections
 import dataclasses
-import json
 import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.captioning.inference.bundle import read_bundle
-from tfsparsecap.captioning.inference.description import DESCRIPTION
 from tfsparsecap.core.files import DAMAGE
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -78,8 +75,6 @@ class Contents:
     Attributes:
         path: the file.
         bytes: its size.
-        description: the content of `captioner.json`; None if the file is not a bundle of this package.
-        vocabulary: the tokens in the order of their ids; empty if the file has none.
         signatures: the functions that a program can call.
         constants: all constants, in the order of the file's buffers.
         parts: part of the file -> bytes; they add up to the whole file.
@@ -91,8 +86,6 @@ class Contents:
 
     path: Path
     bytes: int
-    description: dict | None
-    vocabulary: tuple[str, ...]
     signatures: tuple[Signature, ...]
     constants: tuple[Constant, ...]
     parts: dict[str, int]
@@ -126,9 +119,7 @@ def read_contents(path: str | os.PathLike) -> Contents:
     path = Path(path)
     content = flatfile.map_file(path)
     model = flatfile.read_model(content, str(path))
-    files, archive_bytes, description, vocabulary = _associated(
-        path, content, flatfile.constants_end(model, content)
-    )
+    files, archive_bytes = _associated(path, content, flatfile.constants_end(model, content))
     looped = flatfile.looped_subgraphs(model)
     try:
         constants = _constants(model, looped)
@@ -147,8 +138,6 @@ def read_contents(path: str | os.PathLike) -> Contents:
     return Contents(
         path=path,
         bytes=len(content),
-        description=description,
-        vocabulary=tuple(vocabulary),
         signatures=read_signatures(model),
         constants=constants,
         parts={**parts, "graph": max(0, len(content) - sum(parts.values()))},
@@ -186,8 +175,8 @@ def read_signatures(model: schema.ModelT) -> tuple[Signature, ...]:
     return tuple(found)
 
 
-def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int, dict | None, list[str]]:
-    """The files after the graph, their total size in bytes, and a bundle's description and vocabulary.
+def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int]:
+    """The files after the graph, and their total size in bytes.
 
     Args:
         path: the file.
@@ -199,7 +188,7 @@ def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int, dic
             if not zipfile.is_zipfile(file):
                 if content.find(_LOCAL_FILE, end) >= 0:
                     raise zipfile.BadZipFile("no directory at the end")
-                return {}, 0, None, []
+                return {}, 0
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
     except DAMAGE as error:
@@ -210,19 +199,7 @@ def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int, dic
     if not end <= start <= len(content):
         raise InputError(f"{path} is damaged: its associated files overlap its graph; export it again")
     files = {readable(member.filename): member.compress_size for member in members}
-    if DESCRIPTION not in (member.filename for member in members):
-        return files, len(content) - start, None, []
-    description, vocabulary = read_bundle(path)
-    return files, len(content) - start, _printable(description, path), vocabulary
-
-
-def _printable(description: dict, path: Path) -> dict:
-    """A description that can be part of a JSON output: NaN becomes null."""
-    try:
-        # Wrapped, so that it can be nested again without exceeding the recursion limit.
-        return json.loads(json.dumps([[[[description]]]]), parse_constant=lambda _: None)[0][0][0][0]
-    except RecursionError as error:
-        raise InputError(f"{DESCRIPTION} in {path} is nested too deeply: export the run again") from error
+    return files, len(content) - start
 
 
 def _data(model: schema.ModelT, buffer: int) -> np.ndarray:

@@ -13,89 +13,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.captioning.models.captioner_base import Captioner
-from tfsparsecap.captioning.search import beam_search
-from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.core.keras_internals import computed_signs, fixed_seeds, nested_layers
 from tfsparsecap.core.model_call import model_call
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap_export.keras_to_tflite import rnn_fusion, tensorflow_internals, unsupported
 
-#: Signature of a captioner's file; see docs/bundle.md.
-CAPTION_SIGNATURE = "caption"
-#: Its additional output for captioners that predict several digits per word.
-DIGITS = "digit_ids"
-#: Its additional output for captioners that predict the objects in an image.
-OBJECTS = "objects"
-ENCODER_SIGNATURE = "encode"
-#: Signature of the file of any other model.
+#: Signature of the file of a model.
 DEFAULT_SIGNATURE = "serving_default"
 #: Limit of the formats of TensorFlow and TFLite.
 _MOST_BYTES = 2**31
-
-
-def caption_graph(
-    captioner: Captioner,
-    inputs: dict[str, tf.TensorSpec],
-    beam: int,
-    max_length: int,
-    to_words: Callable[[tf.Tensor], tf.Tensor] | None = None,
-    rules: SearchRules | None = None,
-) -> bytes:
-    """Converts preprocessing, encoder and beam search into one graph.
-
-    Args:
-        captioner: built captioner without gates.
-        inputs: `{"image": uint8 [1, S, S, 3]}` or `{"features": float32 [1, N, D]}`.
-        beam: number of captions that beam search keeps and returns.
-        max_length: maximum number of tokens per caption, including the end token.
-        to_words: `RadixTokenizer.to_words` for a captioner that predicts several digits per word.
-        rules: for complete sentences; None is the plain search.
-
-    Returns:
-        A dense float32 .tflite file with the signature `caption` and the outputs `token_ids` int32 [beam,
-        max_length] and `scores` float32 [beam], best first. With `to_words`, `token_ids` are word ids, and
-        `digit_ids` int32 [beam, max_length] are the ids that the captioner predicts. If the captioner has
-        `objects`, `objects` float32 [K] are their probabilities.
-
-    Raises:
-        InputError: TFLite does not support an operation of the model, or a weight is NaN or infinite.
-    """
-    check_weights(captioner)
-
-    def caption(**inputs):
-        memory = captioner.encode(inputs, training=False)
-        token_ids, scores = beam_search.search_memory(captioner, memory, beam, max_length, rules)
-        outputs = {"token_ids": token_ids[0], "scores": scores[0]}
-        if to_words is not None:
-            outputs |= {"token_ids": to_words(token_ids[0]), DIGITS: token_ids[0]}
-        if captioner.objects:
-            outputs[OBJECTS] = memory["objects"][0]
-        return outputs
-
-    with rnn_fusion.fuse_rnn_kernels(captioner):
-        return _convert(captioner, caption, inputs, CAPTION_SIGNATURE)
-
-
-def encoder_graph(captioner: Captioner, image: tf.TensorSpec) -> bytes:
-    """Converts the encoder alone, from pixels to features.
-
-    Args:
-        captioner: built captioner with an encoder.
-        image: uint8 [1, S, S, 3].
-
-    Returns:
-        A dense float32 .tflite file with the signature `encode` and the output `features` float32 [1, N, D].
-
-    Raises:
-        InputError: as `caption_graph`.
-    """
-
-    def encode(image):
-        return {"features": captioner.encoder(image, training=False)}
-
-    return _convert(captioner, encode, {"image": image}, ENCODER_SIGNATURE)
 
 
 def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -> bytes:
@@ -109,8 +36,8 @@ def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -
         inputs: what the model is called with, see `model_call`.
 
     Raises:
-        InputError: as `caption_graph`, or the model has unknown input shapes, or TFLite needs a fixed batch
-            size.
+        InputError: TFLite does not support an operation of the model, a weight is NaN or infinite, the model
+            has unknown input shapes, or TFLite needs a fixed batch size.
     """
     check_weights(model)
     call = model_call(model, inputs, batch)
@@ -119,7 +46,7 @@ def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -
         return call(tensors)
 
     with rnn_fusion.fuse_rnn_kernels(model):
-        return _convert(model, serving_default, call.inputs, DEFAULT_SIGNATURE)
+        return convert(model, serving_default, call.inputs, DEFAULT_SIGNATURE)
 
 
 @contextlib.contextmanager
@@ -197,9 +124,8 @@ def weight_sources(model: keras.Model) -> dict[bytes, Source]:
         source = Source(weight.path, values.size)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
             found.setdefault(content_key(layout), source)
-    if isinstance(model, Captioner):
-        for name, table in model.constant_tables().items():
-            found[content_key(table)] = Source(f"{model.name}/{name}", 0)
+    for name, table in getattr(model, "constant_tables", dict)().items():  # of captioners
+        found[content_key(table)] = Source(f"{model.name}/{name}", 0)
     for name, matrix, weights in rnn_fusion.fused_kernels(model):
         found[content_key(matrix.T)] = Source(name, weights)
     return found
@@ -210,7 +136,7 @@ def content_key(values: np.ndarray) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(values).data).digest()
 
 
-def _convert(
+def convert(
     model: keras.Model,
     function: Callable[..., dict],
     inputs: dict[str, tf.TensorSpec],

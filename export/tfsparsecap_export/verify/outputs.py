@@ -6,27 +6,18 @@ import hashlib
 import importlib.metadata
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.captioning.models.captioner_base import Captioner
-from tfsparsecap.captioning.search.beam_search import Decoder
-from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.core.model_call import ModelCall
 from tfsparsecap.errors import InputError, first_line
-from tfsparsecap_export.keras_to_tflite.graph import CAPTION_SIGNATURE, DEFAULT_SIGNATURE, DIGITS, OBJECTS
+from tfsparsecap_export.keras_to_tflite.graph import DEFAULT_SIGNATURE
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify.differences import Differences, Labels
 from tfsparsecap_export.verify.expected import ExpectedOutputs, are_probabilities, logits
 
-#: Whether all weights are float -> largest difference, in nats per word, between the file's and the Keras
-#: model's score of the same caption. Rounding to float16 changes scores by hundredths, to int8 by tenths; a
-#: kernel that reads garbage changes them by several nats.
-SCORE_ERROR = {True: 0.05, False: 0.6}
-#: Whether all weights are float -> largest difference of the probabilities of the objects in an image, as a
-#: root mean square. With int8 activations, a single one of a few images changes by more than a half.
-OBJECT_ERROR = {True: 0.02, False: 0.2}
 #: Two captions, or two words after the same prefix, whose scores differ by fewer nats are a tie: either may
 #: come first. The second value is for weights that are rounded to float16.
 TIE, ROUNDED_TIE = 1e-3, 0.05
@@ -84,10 +75,6 @@ class Differs(InputError):
     """The file gives other results than the Keras model."""
 
 
-class CaptionsDiffer(Differs):
-    """The file's captions differ from the Keras model's."""
-
-
 class OutputsDiffer(Differs):
     """The file's outputs differ from the Keras model's by a fraction `error` of `what`."""
 
@@ -110,14 +97,14 @@ class DoesNotRun(Differs):
         )
 
 
-def check_deterministic(model: Captioner | ModelCall, sample: Sample) -> None:
-    """Raises InputError if outputs are text, or differ for the same input: then they cannot be compared."""
-    name = model.model.name if isinstance(model, ModelCall) else model.name
-    if isinstance(model, Captioner):
-        start = tf.constant([[model.start_id] * 2], tf.int32)
-        runs = [model({**sample, "tokens": start}, training=False) for _ in range(2)]
-    else:
-        runs = [list(model(sample).values()) for _ in range(2)]
+def check_deterministic(name: str, call: Callable[[], Any]) -> None:
+    """Raises InputError if outputs are text, or differ for the same input: then they cannot be compared.
+
+    Args:
+        name: of the model, for messages.
+        call: calls it with the same inputs each time.
+    """
+    runs = [call() for _ in range(2)]
     for one, other in zip(*map(tf.nest.flatten, runs), strict=True):
         if getattr(one, "dtype", None) == tf.string:  # a Python number has no dtype
             raise InputError(
@@ -139,97 +126,6 @@ def check_deterministic(model: Captioner | ModelCall, sample: Sample) -> None:
             )
 
 
-def verify_captions(
-    captioner: Captioner,
-    content: bytes,
-    samples: Sequence[Sample],
-    *,
-    beam: int,
-    max_length: int,
-    rules: SearchRules | None = None,
-    all_float: bool,
-    tolerance: float | None = None,
-    tie: float = TIE,
-    source: str = "given inputs",
-) -> Verification:
-    """Compares the captions of a file with those of the Keras model that it was made from.
-
-    Args:
-        captioner: the Keras model.
-        content: the bytes of the .tflite file.
-        samples: inputs, each with a first axis of 1.
-        beam, max_length, rules: as in the export.
-        all_float: whether all weights in the file are floating point numbers.
-        tolerance: fraction of the captions that may differ. By default 0 if all weights are float, and 1 with
-            int8 weights, because the scores are checked.
-        tie: nats within which two captions are equally good, see `TIE`.
-        source: where the inputs come from, for the report.
-
-    Raises:
-        InputError: the file does not load, returns NaN, or its scores or its probabilities of objects differ
-            from those of the Keras model.
-        CaptionsDiffer: more captions differ than `tolerance` allows.
-    """
-    decode, score_tokens = Decoder(captioner, beam, max_length, rules), caption_scorer(captioner)
-    equal = ties = equal_beams = 0
-    largest_error, objects_error = 0.0, None
-    run, run_plain = _runners(content, CAPTION_SIGNATURE)
-    for number, sample in enumerate(samples):
-        token_ids, _, objects = decode.with_objects(sample)
-        expected = np.asarray(token_ids)[0]
-        outputs = run(**sample)
-        for given in [outputs, run_plain(**sample)] if number < 2 else [outputs]:
-            score, best = float(given["scores"][0]), _predicted(given)[0]
-            # If all candidates are NaN, TOPK_V2 returns the lowest float.
-            if np.isnan(given["scores"]).any() or score < -1e30:
-                raise InputError("the exported file returns NaN: nothing was written; try another --format")
-            log_probabilities = score_tokens(sample, best)
-            keras_score = float(log_probabilities.sum())
-            error = abs(score - keras_score) / len(log_probabilities)
-            if error > SCORE_ERROR[all_float]:
-                raise InputError(
-                    f"a caption has the score {score:.3f} in the exported file, and {keras_score:.3f} in the"
-                    " Keras model: nothing was written; try another --format"
-                )
-            largest_error = max(largest_error, error)
-            if objects is not None:
-                errors = np.abs(given[OBJECTS] - np.asarray(objects)[0])
-                error = float(np.sqrt(np.mean(np.square(errors))))
-                if not error <= OBJECT_ERROR[all_float]:  # neither does NaN pass
-                    raise InputError(
-                        f"the probabilities of objects in the exported file differ from the Keras model's by"
-                        f" {error:.2f} (root mean square): nothing was written; try another --format"
-                    )
-                objects_error = max(objects_error or 0.0, float(errors.max()))
-        same_ids = _predicted(outputs) == expected
-        same = same_ids.all(axis=1)
-        equal_beams += int(same.sum())
-        if same[0]:
-            equal += 1
-        else:
-            own, others = (score_tokens(sample, ids) for ids in (expected[0], _predicted(outputs)[0]))
-            penalty = 0.0 if rules is None else rules.length_penalty
-            gap = _score_gap(own, others, first=int(np.argmin(same_ids[0])), length_penalty=penalty)
-            ties += int(gap <= tie)
-    different = len(samples) - equal - ties
-    allowed = tolerance if tolerance is not None else (0.0 if all_float else 1.0)
-    if different / len(samples) > allowed + 1e-9:
-        raise CaptionsDiffer(
-            f"{different} of {len(samples)} captions of the exported file differ from the Keras model's:"
-            " nothing was written; allow a fraction with --tolerance, or try another --format"
-        )
-    return Verification(
-        samples=len(samples),
-        source=source,
-        equal=(equal + ties) / len(samples),
-        equal_beams=equal_beams / (len(samples) * beam),
-        ties=ties,
-        error=largest_error,
-        runtime=runtime_name(),
-        objects_error=objects_error,
-    )
-
-
 def verify_outputs(
     call: ModelCall | ExpectedOutputs,
     content: bytes,
@@ -239,10 +135,15 @@ def verify_outputs(
     tie: float = TIE,
     source: str = "given inputs",
 ) -> Verification:
-    """Like `verify_captions` for a model that is not a captioner: compares all outputs.
+    """Compares all outputs of a file with those of the Keras model that it was made from.
 
-    Instead of ties, `tie` tells whether weights are rounded to float16 (`ROUNDED_TIE`). `ExpectedOutputs`
-    instead of a call save time if several files of the model are compared.
+    Args:
+        call: the Keras model. `ExpectedOutputs` save time if several files of it are compared.
+        content: the bytes of the .tflite file.
+        samples: inputs.
+        all_float: whether all weights in the file are floating point numbers.
+        tie: `ROUNDED_TIE` if weights are rounded to float16.
+        source: where the inputs come from, for the report.
 
     Raises:
         InputError: the file does not load or returns NaN.
@@ -256,7 +157,7 @@ def verify_outputs(
     differences, scores = Differences(), Differences()
     labels: dict[str, Labels] = collections.defaultdict(Labels)
     classes = same = 0
-    runs = _runners(content, DEFAULT_SIGNATURE)
+    runs = runners(content, DEFAULT_SIGNATURE)
     for number, sample in enumerate(samples):
         expected = model(sample)
         try:
@@ -319,7 +220,7 @@ def runtime_name() -> str:
     return f"LiteRT {importlib.metadata.version('ai-edge-litert')}"
 
 
-def _runners(content: bytes, signature: str) -> list:
+def runners(content: bytes, signature: str) -> list:
     """Functions that run a file with the XNNPACK delegate, which is the default, and without it."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -335,56 +236,3 @@ def _runners(content: bytes, signature: str) -> list:
             f"the runtime does not load the exported file ({first_line(error)}):"
             " nothing was written; try another --format"
         ) from error
-
-
-def _predicted(outputs: dict[str, np.ndarray]) -> np.ndarray:
-    """The tokens that the captioner predicts, int32 [beam, T]: words, or the digits of words."""
-    return outputs.get(DIGITS, outputs["token_ids"])
-
-
-def _score_gap(own: np.ndarray, other: np.ndarray, first: int, length_penalty: float) -> float:
-    """Nats by which the Keras model's scores of two captions differ.
-
-    This is the difference of the whole captions, with length penalty, or of the first words that differ,
-    whichever is smaller: after a tie between two words, greedy decoding may produce very different captions.
-
-    Args:
-        own, other: log-probabilities of the tokens of both captions.
-        first: position of the first token that differs.
-        length_penalty: as of the search.
-    """
-    whole = own.sum() / len(own) ** length_penalty - other.sum() / len(other) ** length_penalty
-    return min(abs(float(whole)), abs(float(own[first] - other[first])))
-
-
-def caption_scorer(captioner: Captioner) -> Callable[[Sample, np.ndarray], np.ndarray]:
-    """A function of inputs and token ids int32 [T]: the Keras model's log-probability of each token.
-
-    Tokens after the end token are left out. The captioner runs token by token, as in decoding, because not
-    every captioner gives the same scores with teacher forcing.
-    """
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def run(inputs, token_ids):
-        memory = captioner.encode(inputs, training=False)
-        loop = (tf.constant(0), tf.fill([1], captioner.start_id), captioner.initial_state(memory))
-
-        def step(position, last, state, scores):
-            logits, new = captioner.step(last, state, memory, training=False)
-            tf.nest.map_structure(lambda x, old: x.set_shape(old.shape), new, state)  # a loop needs them
-            token = token_ids[position]
-            score = tf.nn.log_softmax(tf.cast(logits[0], tf.float32))[token]
-            return position + 1, token[None], new, scores.write(position, score)
-
-        scores = tf.TensorArray(tf.float32, tf.size(token_ids))
-        return tf.while_loop(lambda position, *_: position < tf.size(token_ids), step, (*loop, scores))[
-            3
-        ].stack()
-
-    def score(sample: Sample, token_ids: np.ndarray) -> np.ndarray:
-        ends = np.flatnonzero(token_ids == captioner.end_id)
-        length = int(ends[0]) + 1 if len(ends) else len(token_ids)
-        inputs = {name: tf.constant(value) for name, value in sample.items()}
-        return run(inputs, tf.constant(token_ids[:length], tf.int32)).numpy()
-
-    return score

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from tfsparsecap_export.keras_to_tflite import graph
+from tfsparsecap_export.caption_files import caption_graph
 
 from tfsparsecap.captioning.data.radix import RadixTokenizer
 from tfsparsecap.captioning.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
@@ -135,7 +135,7 @@ def test_beam_search_equals_a_search_with_python_lists(beam, options):
 def test_exported_files_give_the_same_captions(beam, seed):
     captioner = make(seed)
     specs = {"features": tf.TensorSpec((1, 4, 7), tf.float32)}
-    content = graph.caption_graph(captioner, specs, beam, LENGTH, rules=rules_of(captioner))
+    content = caption_graph.caption_graph(captioner, specs, beam, LENGTH, rules=rules_of(captioner))
     run = Interpreter(model_content=content).get_signature_runner()
     for image in range(5):
         inputs = features(1, seed=image)
@@ -323,7 +323,7 @@ def test_objects_count_in_exported_files(beam):
     rules = SearchRules(captioner, SearchOptions(function_words=FUNCTION), VOCABULARY)
     specs = {"features": tf.TensorSpec((1, 4, 6), tf.float32)}
     run = Interpreter(
-        model_content=graph.caption_graph(captioner, specs, beam, LENGTH, rules=rules)
+        model_content=caption_graph.caption_graph(captioner, specs, beam, LENGTH, rules=rules)
     ).get_signature_runner()
     random, several = np.random.default_rng(1), Decoder(captioner, beam, LENGTH, rules)
     inputs = random.normal(size=(5, 4, 6)).astype(np.float32)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export import CaptionOptions
+from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.encode import encodings, int8_weights, sparse
 from tfsparsecap_export.encode import int8_encoder as encoder
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.keras_to_tflite import graph
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 from tfsparsecap.captioning.models import (
@@ -32,7 +32,7 @@ FEATURES = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
 
 
 def quantized_encoder(captioner, images):
-    float32 = graph.encoder_graph(captioner, IMAGE)
+    float32 = caption_graph.encoder_graph(captioner, IMAGE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(int8_weights, "SMALL_LAYER", 1000)
         return quantize_weights(float32, [{"image": image[None]} for image in images])
@@ -42,7 +42,7 @@ def quantized_encoder(captioner, images):
 def files(blocks_captioner, images):
     """The int8 encoder, the decoder, and both in one."""
     quantized, _ = quantized_encoder(blocks_captioner, images)
-    decoder = graph.caption_graph(blocks_captioner, FEATURES, BEAM, MAX_LENGTH)
+    decoder = caption_graph.caption_graph(blocks_captioner, FEATURES, BEAM, MAX_LENGTH)
     return quantized, decoder, encoder.join_encoder(quantized, decoder)
 
 
@@ -138,7 +138,7 @@ def test_files_with_inception_give_the_captions_of_keras(
 
 def test_int8_features_of_inception_are_close_to_those_of_keras(inception_captioner, photos, interpreter):
     image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
-    float32 = graph.encoder_graph(inception_captioner, image)
+    float32 = caption_graph.encoder_graph(inception_captioner, image)
     content, _ = quantize_weights(float32, [{"image": photo[None]} for photo in photos])
     run = interpreter(content)
     for photo in photos:
@@ -185,7 +185,7 @@ def test_each_kind_of_encoder_is_trained_pruned_and_quantized(make, tmp_path, ph
 
     captioner = SoftAttention(30, embedding_size=8, rnn_size=16, attention_size=8, encoder=encoder)
     image = tf.TensorSpec((1, 64, 64, 3), tf.uint8, name="image")
-    float32 = graph.encoder_graph(captioner, image)
+    float32 = caption_graph.encoder_graph(captioner, image)
     content, _ = quantize_weights(float32, [{"image": photo[None]} for photo in photos])
     assert len(content) < 0.5 * len(float32)
     run = interpreter(content)

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.encode import encodings, formats, ordering
 from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
@@ -43,7 +44,7 @@ def test_words_keep_their_ids(beam, block, interpreter, monkeypatch):
     captioner.output_layer.kernel.assign(kernel * np.repeat(rng.random((64 // block, 400)) < 0.5, block, 0))
     captioner.output_layer.bias.assign(rng.normal(size=400) * 0.1)
     free = dataclasses.replace(of_target("arm64"), csr=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
-    dense = graph.caption_graph(captioner, {"image": IMAGE}, beam, MAX_LENGTH)
+    dense = caption_graph.caption_graph(captioner, {"image": IMAGE}, beam, MAX_LENGTH)
     format = "auto" if block == 16 else "fast"
     ordered, layers = encode_file(dense, format, words=5, sources=graph.weight_sources(captioner), costs=free)
     output = next(layer for layer in layers if layer.name.endswith("output/kernel"))

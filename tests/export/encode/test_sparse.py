@@ -3,9 +3,10 @@
 import keras
 import numpy as np
 import pytest
+from tfsparsecap_export.caption_files import caption_graph
+from tfsparsecap_export.caption_files.export_captioner import caption_inputs
 from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode.encoded_file import encode_file
-from tfsparsecap_export.export_captioner import caption_inputs
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 from tfsparsecap_export.keras_to_tflite import graph
@@ -203,7 +204,7 @@ def test_the_same_model_gives_the_same_bytes(layer):
 @pytest.mark.slow
 def test_weights_inside_the_loop_are_found(blocks_captioner):
     inputs = caption_inputs(blocks_captioner)
-    dense = graph.caption_graph(blocks_captioner, inputs, beam=3, max_length=4)
+    dense = caption_graph.caption_graph(blocks_captioner, inputs, beam=3, max_length=4)
     found = {weight.values.tobytes(): weight for weight in sparse.find_weights(flatfile.read_model(dense))}
     cell = [
         np.asarray(kernel)

@@ -1,7 +1,6 @@
 """What is read from files, compared with the exporter and the runtime; damaged and hostile files."""
 
 import io
-import json
 import re
 import zipfile
 
@@ -52,10 +51,9 @@ def test_layers_are_those_of_the_export_report(exported, pattern, format):
 
 
 @pytest.mark.slow
-def test_signatures_and_vocabulary_are_those_of_the_runtime_and_the_captioner(exported, vocabulary):
+def test_signatures_are_those_of_the_runtime(exported):
     path, _ = exported("blocks", "auto")
     contents = read_contents(path)
-    assert contents.vocabulary == tuple(vocabulary)
     assert Interpreter(str(path)).get_signature_list() == {
         signature.name: {
             "inputs": [value.name for value in signature.inputs],
@@ -88,31 +86,6 @@ def test_constants_inside_a_loop_and_in_subgraphs_it_calls_are_marked(exported):
     assert (256, 160) in in_loop and (80, 64) in in_loop and (64, 64) not in in_loop
     (loop,) = [operator for operator in contents.operators if operator.name == "WHILE"]
     assert (loop.count, loop.in_loop) == (1, 0)
-
-
-def test_nan_in_a_description_becomes_null(written):
-    description = json.dumps({**DESCRIPTION, "run": float("nan")})
-    found = read_contents(
-        written(bundle(flatfile.write_model(tiny_model()), {"captioner.json": description}))
-    )
-    assert found.description == {**DESCRIPTION, "run": None}
-    assert found.files.keys() == {"captioner.json"}
-
-
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        ({"captioner.json": "[1, 2]"}, "no format version"),
-        ({"captioner.json": "{"}, "readable captioner.json"),
-        ({"captioner.json": "[" * 100_000}, "readable captioner.json"),
-        ({"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": b"a\xff\n"}, "UTF-8"),
-        ({"captioner.json": b" " * (5 << 20)}, "larger than 4 MB"),
-    ],
-)
-def test_hostile_associated_files_are_an_input_error(written, members, message):
-    content = bundle(flatfile.write_model(tiny_model()), members, zipfile.ZIP_DEFLATED)
-    with pytest.raises(InputError, match=message):
-        read_contents(written(content))
 
 
 def test_a_truncated_bundle_is_an_input_error(exported, written):

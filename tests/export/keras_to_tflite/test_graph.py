@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.lite.python.convert_phase import ConverterError
+from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify.portability import newest_version
@@ -31,7 +32,7 @@ def captioner():
 @pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_captioners_file_gives_the_captions_of_the_keras_model(captioner, interpreter, beam):
-    content = graph.caption_graph(captioner, FEATURES, beam, max_length=7)
+    content = caption_graph.caption_graph(captioner, FEATURES, beam, max_length=7)
     run = interpreter(content)
     assert {n: (tuple(d["shape"]), d["dtype"]) for n, d in run.get_input_details().items()} == {
         "features": ((1, 9, 12), np.float32)
@@ -49,7 +50,7 @@ def test_a_captioners_file_gives_the_captions_of_the_keras_model(captioner, inte
 @pytest.mark.slow
 def test_all_operations_are_builtin_and_in_versions_of_tflite_2_16(captioner):
     rules = SearchRules(captioner, SearchOptions(), [*"abcdefghijklmnopqrstuvwxyzABCD"])
-    model = flatfile.read_model(graph.caption_graph(captioner, FEATURES, 2, 5, rules=rules))
+    model = flatfile.read_model(caption_graph.caption_graph(captioner, FEATURES, 2, 5, rules=rules))
     for subgraph in model.subgraphs:
         for operator in subgraph.operators:
             name = flatfile.builtin_name(model, operator)
@@ -63,7 +64,7 @@ def test_nan_weights_are_rejected(captioner):
     weight.assign(np.full(before.shape, np.nan))
     try:
         with pytest.raises(InputError, match="output/kernel contains NaN"):
-            graph.caption_graph(captioner, FEATURES, 1, 5)
+            caption_graph.caption_graph(captioner, FEATURES, 1, 5)
     finally:
         weight.assign(before)
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph, rnn_fusion
@@ -71,7 +72,7 @@ def test_fused_cells_need_one_product_per_step(cell, kept, count):
 def test_cells_of_captioners_are_fused_and_reported():
     captioner = small_captioner(16)
     kernels = captioner.cell.kernel, captioner.cell.recurrent_kernel
-    content = graph.caption_graph(captioner, FEATURES, 1, 4)
+    content = caption_graph.caption_graph(captioner, FEATURES, 1, 4)
     _, layers = encode_file(content, "auto", words=4, sources=graph.weight_sources(captioner))
     (cell,) = [layer for layer in layers if "lstm" in layer.name]
     assert cell.name.endswith("lstm/kernels")

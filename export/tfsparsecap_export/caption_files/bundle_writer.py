@@ -2,9 +2,7 @@
 
 import io
 import json
-import tempfile
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +10,7 @@ import numpy as np
 from tfsparsecap.captioning.inference.bundle import VOCABULARY
 from tfsparsecap.captioning.inference.description import DESCRIPTION
 from tfsparsecap.captioning.inference.digests import DIGESTS, digests
-from tfsparsecap.core.files import check_regular_file, write_errors
 from tfsparsecap.errors import InputError
-
-
-def check_output(path: Path) -> None:
-    """Raises InputError if no file can be written at `path`; what exists there is unchanged."""
-    with write_errors(path):
-        if not path.parent.is_dir():
-            raise InputError(f"cannot write {path}: the folder {path.parent} does not exist; create it first")
-        check_regular_file(path)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
 
 
 def plain_description(description: dict) -> dict:

@@ -7,10 +7,11 @@ import tempfile
 
 import numpy as np
 import pytest
+from tfsparsecap_export.caption_files.bundle_writer import make_bundle, plain_description
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.write import check_output, make_bundle, plain_description
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
+from tfsparsecap.core.files import check_output
 from tfsparsecap.errors import InputError
 
 

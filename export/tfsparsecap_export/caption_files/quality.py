@@ -7,10 +7,11 @@ import numpy as np
 from PIL import Image
 
 from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good
+from tfsparsecap.captioning.metrics.scores import cider_of_images
 from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
 from tfsparsecap.errors import InputError
+from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.encoded_file import LayerReport, layer_name
-from tfsparsecap_export.keras_to_tflite.graph import CAPTION_SIGNATURE
 from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 
@@ -142,8 +143,6 @@ def ciders(
     content: bytes, validation: CaptionedSamples, progress: Progress = silent, text: str = "captioning"
 ) -> np.ndarray:
     """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
-    from tfsparsecap.captioning.metrics.scores import cider_of_images  # models without captions do without it
-
     found = best_captions(content, counted(progress, text, validation.samples))
     captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(found)}
     return cider_of_images(dict(enumerate(validation.references)), captions)
@@ -180,8 +179,6 @@ def choose_float_layers(
     content, layers = encode(kept)
     if not _int8_layers(layers):
         return None
-    from tfsparsecap.captioning.metrics.scores import cider_of_images
-
     references = dict(enumerate(validation.references))
     try:
         cider_of_images(references, dict.fromkeys(references, ""))
@@ -205,20 +202,3 @@ def choose_float_layers(
 def _int8_layers(layers: Iterable[LayerReport]) -> list[str]:
     """Names of the layers that are stored as int8; the parts of a split layer count as one."""
     return list(dict.fromkeys(layer_name(layer.name) for layer in layers if not layer.is_float))
-
-
-def matching_layers(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Layers whose path contains one of the patterns as whole parts: "lstm" matches "captioner/lstm/kernel".
-
-    Raises:
-        InputError: a pattern matches no layer.
-    """
-    found = []
-    for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        part = f"/{pattern.strip('/')}/"
-        matching = [name for name in names if part in f"/{name}/"]
-        if not matching:
-            known = ", ".join(names) or "none, the model has no such layers"
-            raise InputError(f"there is no layer {pattern} to keep float: the layers are {known}")
-        found.extend(matching)
-    return list(dict.fromkeys(found))

@@ -14,13 +14,14 @@ from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError
 from tfsparsecap_export import int8_network
+from tfsparsecap_export.caption_files import caption_check, caption_graph, quality
+from tfsparsecap_export.caption_files.bundle_writer import make_bundle, plain_description
+from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import calibration, int8_encoder
 from tfsparsecap_export.export_report import ExportReport, Speedup
 from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.request import Encoded, Request, encode_and_verify, stays_float
-from tfsparsecap_export.verify import outputs, quality
-from tfsparsecap_export.verify.quality import CaptionedSamples
-from tfsparsecap_export.write import make_bundle, plain_description
+from tfsparsecap_export.verify import outputs
 
 if TYPE_CHECKING:
     from tfsparsecap.captioning.data.tokenizers import Tokenizer
@@ -93,7 +94,8 @@ def export_captioner(
     notes: list[str] = []
     with graph.float32_computation(captioner):
         graph.check_weights(captioner)
-        outputs.check_deterministic(captioner, compared[0])
+        start = {**compared[0], "tokens": tf.constant([[captioner.start_id] * 2], tf.int32)}
+        outputs.check_deterministic(captioner.name, lambda: captioner(start, training=False))
         request.progress("converting", None)
         dense = _search_graph(captioner, inputs, options, rules)
 
@@ -120,7 +122,7 @@ def export_captioner(
             kept = measured.kept_float if measured is not None else kept
         request.progress("comparing the file with the Keras model", None)
         verify = functools.partial(
-            outputs.verify_captions,
+            caption_check.verify_captions,
             captioner,
             samples=compared,
             beam=options.beam,
@@ -168,7 +170,7 @@ def _search_graph(
     """The dense file of a captioner and its search."""
     tokenizer = options.tokenizer
     to_words = tokenizer.to_words if tokenizer is not None and tokenizer.words is not tokenizer else None
-    return graph.caption_graph(captioner, inputs, options.beam, options.max_length, to_words, rules)
+    return caption_graph.caption_graph(captioner, inputs, options.beam, options.max_length, to_words, rules)
 
 
 def _int8_encoders(
@@ -181,7 +183,7 @@ def _int8_encoders(
     kept: Sequence[str],
 ) -> tuple[dict[str, int8_network.Network], list[str]]:
     """The files with an int8 encoder, see `int8_network.encoders`."""
-    encoder = graph.encoder_graph(captioner, inputs["image"])
+    encoder = caption_graph.encoder_graph(captioner, inputs["image"])
     features = tf.TensorSpec(int8_encoder.output_shape(encoder), tf.float32, name="features")
     others = {name: spec for name, spec in inputs.items() if name != "image"}
     return int8_network.encoders(

@@ -6,12 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from pycocoevalcap.cider.cider import Cider
-from tfsparsecap_export.verify import quality
-from tfsparsecap_export.verify.quality import CaptionedSamples, Quality, choose_float_layers, matching_layers
+from tfsparsecap_export.caption_files import quality
+from tfsparsecap_export.caption_files.quality import (
+    CaptionedSamples,
+    Quality,
+    choose_float_layers,
+)
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.captioning.inference.confidence import Calibration, is_good
-from tfsparsecap.errors import InputError
 
 pytestmark = pytest.mark.slow
 
@@ -123,16 +126,6 @@ def test_without_a_cider_nothing_is_captioned_and_the_reason_is_reported(monkeyp
 
 def test_a_model_with_a_cider_of_zero_loses_nothing():
     assert Quality(3, 0.0, 0.0).loss == 0.0
-
-
-def test_patterns_match_whole_parts_of_paths():
-    names = ["encoder", "captioner/lstm/kernel", "captioner/lstm/recurrent_kernel", "captioner/output/kernel"]
-    assert matching_layers(["lstm"], names) == matching_layers("lstm", names) == names[1:3]
-    assert matching_layers(["output/kernel", "encoder"], names) == [names[3], names[0]]
-    with pytest.raises(
-        InputError, match=r"no layer lst to keep float: the layers are encoder, captioner/lstm"
-    ):
-        matching_layers(["lst"], names)
 
 
 def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_cost(

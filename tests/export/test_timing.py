@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from tfsparsecap_export import timing
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.measure import one_operator, timing
+from tfsparsecap_export.measure import one_operator
 from tfsparsecap_export.measure.profiling import profile
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
