@@ -47,7 +47,7 @@ help: ## Show this help
 	@echo
 	@echo "Variables:"
 	@echo "  PYTHON=...        the Python to set up with, 3.11 to 3.13   (now: $(PYTHON))"
-	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/data'"
+	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/slimming'"
 	@echo "  MODEL=... DENSE=...   your own bundles for make apk, DENSE to compare with (now: those of the project)"
 	@echo "  KEYSTORE=... KEY_ALIAS=...   a release key for make apk; its password is asked for, or in KEYSTORE_PASSWORD"
 	@echo "  MAVEN_ARGS=...    more for mvn: -o to work offline, -Dmaven.repo.local=FOLDER"

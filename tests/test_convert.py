@@ -9,7 +9,7 @@ import pytest
 from tfsparsecap import caption, convert, evaluate
 from tfsparsecap.command import run
 
-from .data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
+from .captioning.data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
 from .weight_files.torch_files import write_state_dict
 
 #: Small transformers with weights and captions of the original implementation, and 120 tokens.

@@ -11,8 +11,9 @@ from unittest import mock
 
 import numpy as np
 from PIL import Image
-from tests.data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
-from tests.weight_files.torch_files import write_legacy, write_onnx, write_state_dict
+
+from tests.captioning.data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
+from tests.core.weight_files.torch_files import write_legacy, write_onnx, write_state_dict
 
 from .damage import Damage
 from .session import Case

@@ -14,7 +14,6 @@ from tfsparsecap import Magnitude, Schedule, Supermask, SupermaskLoss, prune, st
 from tfsparsecap.captioning.models import SoftAttention
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap.pruning.pruned_model import remembered_call
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 3, 8)).astype("float32")
@@ -287,7 +286,7 @@ def test_a_subclassed_model_can_be_called_with_none():
     prune(model, Supermask(0.5, total_steps=10))
     model(X, None)
     assert model(X, context=None).shape == (16, 3)
-    (args, kwargs) = remembered_call(model)
+    (args, kwargs) = model.called_with
     assert [spec.shape for spec in args] == [(16, 3, 8)] and kwargs == {}
 
 

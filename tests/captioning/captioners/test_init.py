@@ -9,7 +9,7 @@ from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.captioning.inference import load
 from tfsparsecap.errors import InputError
 
-PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "docs" / "images" / "photographs"
+PHOTOGRAPHS = Path(__file__).resolve().parents[3] / "docs" / "images" / "photographs"
 
 
 def test_each_name_is_a_file():

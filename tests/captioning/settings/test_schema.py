@@ -11,7 +11,7 @@ from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
 
-CONFIGS = Path(__file__).parent.parent.parent / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 FILES = sorted(
     str(file.relative_to(CONFIGS).with_suffix(""))
     for file in CONFIGS.rglob("*.yaml")

@@ -93,7 +93,7 @@ def test_workers_start_with_the_same_weights(monkeypatch):
 
 def test_trainings_of_the_same_process_exchange_sums_of_any_shape():
     if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
+        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
 
     def total(size):
         strategy = distribution.make_strategy("mirrored")
@@ -110,7 +110,7 @@ def test_trainings_of_the_same_process_exchange_sums_of_any_shape():
 @pytest.mark.slow
 def test_two_devices_normalise_with_the_statistics_of_the_whole_batch():
     if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
+        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
     images = np.random.default_rng(0).normal(size=(4, 3)).astype("float32") * [1, 5, 9]
 
     def averages(strategy):

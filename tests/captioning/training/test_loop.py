@@ -146,7 +146,7 @@ def test_all_occurrences_of_a_word_are_one_gradient():
 
 def two_devices():
     if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
+        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
     return make_strategy("mirrored")
 
 

@@ -63,7 +63,7 @@ def test_a_missing_worker_and_a_port_in_use_are_named():
 def test_all_devices_get_the_values_of_all():
     assert gather(make_strategy("default"), {"loss": 0.1}) == [{"loss": 0.1}]
     if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
+        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
     value = {"loss": 0.1, "text": "größer\n" * 100}
     assert gather(make_strategy("mirrored"), value) == [value, value]
 
@@ -181,7 +181,7 @@ class Stopped(Exception):
 @pytest.mark.slow
 def test_two_devices_equal_one_and_resume(settings, alone, tmp_path, monkeypatch):
     if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/training/conftest.py makes")
+        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
     settings = [*settings, "training.distribution=mirrored"]
     save = SaveEpoch.on_epoch_end
 

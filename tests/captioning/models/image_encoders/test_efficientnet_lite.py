@@ -16,8 +16,8 @@ from tfsparsecap.captioning.models.image_encoders import efficientnet_lite as li
 from tfsparsecap.core.weight_files.torch_archive import read_checkpoint
 from tfsparsecap.errors import InputError
 
-CACHE = Path(__file__).resolve().parents[3] / ".cache" / "efficientnet_lite"
-PHOTOGRAPHS = Path(__file__).resolve().parents[3] / "docs" / "images" / "photographs"
+CACHE = Path(__file__).resolve().parents[4] / ".cache" / "efficientnet_lite"
+PHOTOGRAPHS = Path(__file__).resolve().parents[4] / "docs" / "images" / "photographs"
 #: ImageNet's numbers of the tabby, the tiger cat and the Egyptian cat, and of the tripod.
 CATS, TRIPOD = {281, 282, 285}, {872}
 

@@ -12,7 +12,7 @@ from tfsparsecap.captioning.models import KerasHubEncoder
 from tfsparsecap.core.saved_models import load_model
 from tfsparsecap.errors import InputError
 
-from ...conftest import save_preset
+from ....conftest import save_preset
 
 keras_hub = pytest.importorskip("keras_hub")
 SIZE = 64

@@ -20,7 +20,7 @@ from tfsparsecap.model_summary.figures import ALL
 from tfsparsecap.model_summary.summarize import summary
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
-from ...weight_files.torch_files import write_state_dict
+from ....core.weight_files.torch_files import write_state_dict
 from .timm_features import FILE, fill
 
 SIZE = 64
