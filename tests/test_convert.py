@@ -10,7 +10,7 @@ from tfsparsecap import caption, convert, evaluate
 from tfsparsecap.command import run
 
 from .captioning.data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
-from .weight_files.torch_files import write_state_dict
+from .core.weight_files.torch_files import write_state_dict
 
 #: Small transformers with weights and captions of the original implementation, and 120 tokens.
 TRANSFORMERS = ("ort_tiny", "acort_tiny_share_kv")
