@@ -251,3 +251,12 @@ def test_another_pruning_method_replaces_the_options_of_the_configurations():
     )
     kept = load_config("configs/everyday_small.yaml", ["pruning.method=supermask"]).pruning
     assert kept.options == {"begin": 0.1, "end": 0.6, "minimum_density": 0.02}
+
+
+def test_settings_that_went_are_read_if_they_had_no_effect(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("name: old\ntraining: {first: null, feature_weight: 0.0, epochs: 3}\n")
+    assert load_config(file).training.epochs == 3
+    file.write_text("name: old\ntraining: {first: null, feature_weight: 2}\n")
+    with pytest.raises(InputError, match=r"unknown key training\.feature_weight in .*config\.yaml"):
+        load_config(file)

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tfsparsecap.captioning.settings.schema import MODELS, Config, Pruning
-from tfsparsecap.captioning.settings.yaml_values import Dumper, read_value, read_yaml
+from tfsparsecap.captioning.settings.yaml_values import Dumper, read_value, read_yaml, value_of
 from tfsparsecap.core.files import check_input_file
 from tfsparsecap.errors import InputError
 
@@ -142,8 +142,8 @@ def _without_former(content: dict[str, Any]) -> dict[str, Any]:
     training = content.get("training")
     if not isinstance(training, dict):
         return content
-    kept = {key: value for key, value in training.items() if key not in _FORMER or value != _FORMER[key]}
-    return {**content, "training": kept}
+    unused = [key for key, value in _FORMER.items() if key in training and value_of(training[key]) == value]
+    return {**content, "training": {key: training[key] for key in training if key not in unused}}
 
 
 def _merged(below: Any, above: Any, choices: Mapping[str, Any] = _CHOICES, section: str = "") -> Any:
