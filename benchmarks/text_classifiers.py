@@ -11,6 +11,8 @@ standard deviation. A transformer takes about ten minutes per variant and seed, 
 variants:
   longer            the dense model, trained for as long again; dense int8, as the dense model itself
   blocks=S          zeros in (16, 1) blocks, a share S, by Supermask
+  taught=S          the same, taught by the dense model: texts without a tenth of their words, and the mean of its
+                    probabilities and the labels
   scratch=S         the same from random weights, trained as long as the dense model
   floor0=S          like scratch, with minimum_density=0
   faster=F,S        as many channels removed and then S zeros as make the file F times faster than dense int8
@@ -108,16 +110,25 @@ def make(options: argparse.Namespace) -> Callable[[int], Any]:
     return {"transformer": transformer, "bert-tiny": tiny, "lstm": lstm}[options.model]
 
 
-def fit(model: Any, texts: Texts, epochs: int, rate: float) -> None:
+def fit(model: Any, data: tuple[np.ndarray, np.ndarray], epochs: int, rate: float) -> None:
     """Trains with a binary cross-entropy, warm-up and cosine decay."""
     import keras
 
-    tokens, labels = texts.train
+    tokens, labels = data
     steps = epochs * -(-len(tokens) // BATCH)
     decay = keras.optimizers.schedules.CosineDecay(1e-5, steps - 100, warmup_target=rate, warmup_steps=100)
     loss = keras.losses.BinaryCrossentropy(from_logits=True, reduction="sum_over_batch_size")
     model.compile(keras.optimizers.Adam(decay), loss)
     model.fit(tokens, labels, batch_size=BATCH, epochs=epochs, verbose=2)
+
+
+def taught(teacher: Any, texts: Texts, epochs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the training data of several epochs, with a teacher's targets."""
+    tokens, labels = (np.concatenate([part] * epochs) for part in texts.train)
+    dropped = np.random.default_rng(0).random(tokens.shape) < 0.1
+    tokens = np.where(dropped & (tokens > 0), 1, tokens)
+    probabilities = 1 / (1 + np.exp(-teacher.predict(tokens, batch_size=256, verbose=0)))
+    return tokens, (labels + probabilities) / 2
 
 
 def f1(path: Path, texts: Texts) -> float:
@@ -141,7 +152,10 @@ def variant(name: str, dense: Path, int8_ms: float, texts: Texts, options: argpa
     from_random = kind in ("scratch", "floor0")
     model = make(options)(texts.train[1].shape[1]) if from_random else keras.saving.load_model(dense)
     steps = options.epochs * -(-len(texts.train[0]) // BATCH)
-    if kind in ("blocks", "scratch", "floor0"):
+    data, epochs = texts.train, options.epochs
+    if kind == "taught":
+        data, epochs = taught(keras.saving.load_model(dense), texts, epochs), 1
+    if kind in ("blocks", "taught", "scratch", "floor0"):
         floor = {"minimum_density": 0.0} if kind == "floor0" else {}
         sc.prune(model, sc.Supermask(float(value), total_steps=steps, block_shape=(16, 1), **floor))
     elif kind == "faster":
@@ -149,7 +163,7 @@ def variant(name: str, dense: Path, int8_ms: float, texts: Texts, options: argpa
         method = sc.Supermask(zeros, total_steps=steps, block_shape=(16, 1))
         samples = [texts.train[0][start : start + BATCH] for start in range(0, 8 * BATCH, BATCH)]
         model = prune_to_latency(model, int8_ms / factor, method, target=options.target, samples=samples)
-    fit(model, texts, options.epochs, (1.0 if from_random else 0.7) * _RATE[options.model])
+    fit(model, data, epochs, (1.0 if from_random else 0.7) * _RATE[options.model])
     return model if kind == "longer" else sc.strip_pruning(model)
 
 
@@ -167,9 +181,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options.add_argument("--count", action="store_true", help="count instructions on arm64")
     given = options.parse_args(argv)
     for name in given.variants:
-        if not re.fullmatch(r"longer|(blocks|scratch|floor0)=0\.\d+|faster=\d+(\.\d+)?,0\.\d+", name):
+        if not re.fullmatch(r"longer|(blocks|taught|scratch|floor0)=0\.\d+|faster=\d+(\.\d+)?,0\.\d+", name):
             raise InputError(
-                f"the variant {name} is unknown: give longer, blocks=S, scratch=S, floor0=S or faster=F,S"
+                f"the variant {name} is unknown: give longer, blocks=S, taught=S, scratch=S, floor0=S or"
+                " faster=F,S"
             )
     return given
 
@@ -197,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not dense.exists():
             keras.utils.set_random_seed(seed)
             model = make(options)(texts.train[1].shape[1])
-            fit(model, texts, options.epochs, _RATE[options.model])
+            fit(model, texts.train, options.epochs, _RATE[options.model])
             model.save(dense)
         paths, int8_ms, found = [], 0.0, []
         for name in ("dense", *options.variants):
