@@ -11,8 +11,8 @@ standard deviation. A transformer takes about ten minutes per variant and seed, 
 variants:
   longer            the dense model, trained for as long again; dense int8, as the dense model itself
   blocks=S          zeros in (16, 1) blocks, a share S, by Supermask
-  taught=S          the same, taught by the dense model: texts without a tenth of their words, and the mean of its
-                    probabilities and the labels
+  taught=S          the same, taught by the dense model: texts without a tenth of their words, and the mean of
+                    its probabilities and the labels
   scratch=S         the same from random weights, trained as long as the dense model
   floor0=S          like scratch, with minimum_density=0
   faster=F,S        as many channels removed and then S zeros as make the file F times faster than dense int8
