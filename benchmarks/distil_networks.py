@@ -1,6 +1,5 @@
-"""The networks of `benchmarks.distil`, in PyTorch: DINOv2, those that learn from it, and a decoder."""
+"""The networks of `benchmarks.distil`, in PyTorch: DINOv2, EfficientNet-Lite, and a decoder of captions."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,13 +72,12 @@ def _positions(path: Path) -> np.ndarray:
     return np.concatenate([first[None], resized.flatten(2).transpose(1, 2).numpy()], 1)
 
 
-class Student(nn.Module):
-    """A network for phones, up to its last map: images [B, 3, 224, 224], 0 to 255, to [B, C, 7, 7].
+class Lite(nn.Module):
+    """EfficientNet-Lite without its last convolution: images [B, 3, 224, 224], 0 to 255, to [B, C, 7, 7].
 
     Args:
-        name: such as `efficientnet_lite2`, without its last convolution, or `tiny_vit_5m`.
-        path: its published weights, with the names of timm, or of the package `efficientnet_lite…`. Batch
-            normalisation may be folded into the convolutions.
+        name: such as `efficientnet_lite2`.
+        path: its published weights, with the names of timm or of the package `efficientnet_lite…`.
 
     Raises:
         InputError: the file contains another network.
@@ -87,56 +85,23 @@ class Student(nn.Module):
 
     def __init__(self, name: str, path: Path) -> None:
         super().__init__()
-        self.is_lite = name.startswith("efficientnet")
-        whole = timm.create_model(f"tf_{name}" if self.is_lite else f"{name}_224", num_classes=1)
-        shapes = {key: tuple(values.shape) for key, values in whole.state_dict().items()}
-        unused = ("num_batches_tracked", "attention_bias_idxs")
-        own = [
-            key for key in shapes if not key.endswith(unused) and not key.startswith(("classifier", "head"))
-        ]
+        whole = timm.create_model(f"tf_{name}")
+        own = [key for key in whole.state_dict() if not key.endswith("num_batches_tracked")]
+        own = [key for key in own if not key.startswith("classifier.")]
         given = {key: values for key, values in read_weights(path).items() if not key.startswith("_fc.")}
-        given = {key: values for key, values in given.items() if not key.endswith(unused)}
-        if self.is_lite and own[0] not in given:  # the package's names, in the same order
+        given = {key: values for key, values in given.items() if not key.endswith("num_batches_tracked")}
+        if own[0] not in given:  # the package's names, in the same order
             given = dict(zip(own, given.values(), strict=False))
-        elif not self.is_lite:
-            given = _with_normalisation({_timm_name(key): values for key, values in given.items()})
+        shapes = {key: tuple(values.shape) for key, values in whole.state_dict().items()}
         if any(key not in given or given[key].shape != shapes[key] for key in own):
             raise InputError(f"{path} does not contain {name}: give its published weights")
         whole.load_state_dict({key: torch.tensor(given[key].copy()) for key in own}, strict=False)
         self.network = whole
-        self.channels = whole.blocks[-1][-1].bn3.num_features if self.is_lite else whole.num_features
-        self.register_buffer("mean", torch.tensor(_MEAN)[:, None, None], persistent=False)
-        self.register_buffer("deviation", torch.tensor(_DEVIATION)[:, None, None], persistent=False)
+        self.channels = whole.blocks[-1][-1].bn3.num_features
 
     def forward(self, images: Tensor) -> Tensor:
-        scaled = (images - 127) / 128 if self.is_lite else (images - self.mean) / self.deviation
-        scaled = scaled.contiguous(memory_format=torch.channels_last)
-        if self.is_lite:
-            return self.network.blocks(self.network.bn1(self.network.conv_stem(scaled)))
-        return self.network.stages(self.network.patch_embed(scaled))
-
-    def state(self) -> dict[str, Tensor]:
-        """Its weights under timm's names."""
-        kept = self.network.state_dict()
-        unused = ("classifier", "head")
-        return {
-            name: values.cpu().contiguous() for name, values in kept.items() if not name.startswith(unused)
-        }
-
-
-def _timm_name(name: str) -> str:
-    """The name of a TinyViT's weight without that of a module around it, also from an ONNX file."""
-    return re.sub(r"\bstages_", "stages.", re.sub(r"^.*\b(?=(patch_embed|stages)[._])", "", name))
-
-
-def _with_normalisation(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Weights whose folded batch normalisation becomes one that only adds the bias."""
-    found = dict(arrays)
-    for name in [name for name in arrays if name.endswith("conv.bias")]:
-        bias, norm = found.pop(name), name.removesuffix("conv.bias") + "bn."
-        found |= {f"{norm}weight": np.full_like(bias, (1 + 1e-5) ** 0.5), f"{norm}bias": bias}
-        found |= {f"{norm}running_mean": np.zeros_like(bias), f"{norm}running_var": np.ones_like(bias)}
-    return found
+        scaled = ((images - 127) / 128).contiguous(memory_format=torch.channels_last)
+        return self.network.blocks(self.network.bn1(self.network.conv_stem(scaled)))
 
 
 class Decoder(nn.Module):

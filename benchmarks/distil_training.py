@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.distil_networks import END, PAD, SIZE, START, UNKNOWN, Decoder, Dino, Student, patch_map
+from benchmarks.distil_networks import END, PAD, SIZE, START, UNKNOWN, Decoder, Dino, Lite, patch_map
 from tfsparsecap.captioning import data as sources
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.metrics.tokenize import light_tokenize
@@ -26,7 +26,7 @@ _LENGTH, _CAPTIONS, _RAREST = 20, 5, 3  # tokens of a caption, captions of an im
 _WRITTEN = ((1, 0.0), (20, 0.6), (8, 0.3))
 _WARMUP = 150
 # The smallest area of crops, for captions, and for features, which need not show what a caption says.
-_CROP, _FEATURE_CROP = 0.6, 0.35
+_CROP, _FEATURE_CROP = 0.6, 0.2
 
 
 def distil(given: argparse.Namespace) -> None:
@@ -153,127 +153,76 @@ class _Captioner(nn.Module):
         atomic_write(path, "".join(lines))
 
 
-class _Features:
-    """DINOv2's features, with mean 0 and deviation 1: the class [B, 384], and patches [B, 384, 16, 16]."""
-
-    def __init__(self, images: _Images, given: argparse.Namespace) -> None:
-        self.dino = Dino(given.dinov2).requires_grad_(False).eval().to(images.device)
-        if images.device == "cuda":
-            self.dino.network.bfloat16()
-        sample = images.indices[:: max(1, len(images.indices) // 512)].to(images.device)
-        with torch.no_grad():
-            tokens = torch.cat([self.dino(images.whole(part)).float() for part in sample.split(128)])
-        cells = patch_map(tokens)
-        self._class = tokens[:, 0].mean(0), tokens[:, 0].std(0)
-        self._cells = (
-            cells.mean((0, 2, 3), keepdim=True),
-            cells.transpose(0, 1).flatten(1).std(1)[:, None, None],
-        )
-
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            tokens = self.dino(x).float()
-        whole = (tokens[:, 0] - self._class[0]) / self._class[1]
-        return whole, (patch_map(tokens) - self._cells[0]) / self._cells[1]
-
-
-def _read(whole: Tensor, cells: Tensor) -> Tensor:
-    """Features as a decoder reads them, [B, 1 + 49, 384]: the class, and a grid of 7 x 7 means of cells."""
-    grid = functional.adaptive_avg_pool2d(cells, 7).flatten(2).transpose(1, 2)
-    return torch.cat([whole[:, None], grid], 1)
-
-
-class _Reader(nn.Module):
-    """A decoder of captions, and of objects, that is trained on DINOv2's features."""
-
-    epochs, batch = 39, 512
-
-    def __init__(self, images: _Images, features: _Features) -> None:
-        super().__init__()
-        sizes = {"width": 512, "layers": 3, "heads": 8, "dropout": 0.25, "length": _LENGTH}
-        self.decoder = Decoder(384, 50, len(images.words), **sizes)
-        self.objects = nn.Linear(2 * 384, images.objects.shape[1])
-        self.images, self._features = images, features
-        views = [images.whole, *[lambda part: images.changed(part, _CROP)] * 3]
-        parts = images.indices.to(images.device).split(256)
-        self._views = torch.stack(
-            [torch.cat([_read(*features(view(i))).bfloat16() for i in parts]) for view in views]
-        )
-
-    def rate(self, name: str) -> float:
-        return 6e-4
-
-    def object_logits(self, features: Tensor) -> Tensor:
-        return self.objects(torch.cat([features[:, 0], features[:, 1:].mean(1)], 1))
-
-    def loss(self, indices: Tensor) -> Tensor:
-        view = torch.randint(len(self._views), (len(indices),), device=indices.device)
-        features = functional.dropout(self._views[view, indices].float(), 0.1)
-        chosen = torch.rand(len(indices), _CAPTIONS, device=indices.device).argsort(1)[:, :2]
-        words = self.decoder.loss(features, self.images.captions[indices[:, None], chosen], 0.1)
-        return words + 0.05 * self.images.object_loss(self.object_logits(features), indices)
-
-
 class _Encoder(nn.Module):
-    """An encoder that predicts DINOv2's features of crops: a map of 14 x 14 patches, four for each of its
-    cells, and the class. A quarter of the images are mixtures of two.
+    """An encoder that predicts DINOv2's features: a map of 14 x 14 patches, four for each of its cells, and
+    the class. Half of each batch also predicts captions and objects; the other half, smaller crops of which
+    some are mixtures of two, only features."""
 
-    What captions need of the features counts more: `_Reader` must predict the same words and objects from
-    the predicted features. No caption or label is a target, so that features of training images do not
-    become surer than those of other images.
-    """
-
-    epochs, batch = 58, 256
+    epochs, batch = 52, 256
 
     def __init__(self, images: _Images, given: argparse.Namespace) -> None:
         super().__init__()
-        self.student = Student(given.network, given.weights)
-        self.map = nn.Conv2d(self.student.channels, 4 * 384, 1)
-        self.whole = nn.Linear(self.student.channels, 384)
-        self.images, self._features = images, _Features(images, given)
-        reader = _Reader(images, self._features)
-        _train(reader, images, reader.epochs)
-        self._reader = [reader.requires_grad_(False)]  # in a list: not trained
+        self.lite = Lite(given.network, given.weights)
+        channels = self.lite.channels
+        self.map, self.whole = nn.Conv2d(channels, 4 * 384, 1), nn.Linear(channels, 384)
+        self.objects = nn.Linear(channels, images.objects.shape[1])
+        sizes = {"width": 384, "layers": 2, "heads": 6, "dropout": 0.15, "length": _LENGTH}
+        self.decoder = Decoder(channels, 49, len(images.words), **sizes)
+        self.images = images
+        dino = Dino(given.dinov2).requires_grad_(False).eval().to(images.device)
+        if images.device == "cuda":
+            dino.network.bfloat16()
+        self._dino = [dino]  # in a list: not trained
+        with torch.no_grad():
+            sample = images.indices[:: max(1, len(images.indices) // 192)].to(images.device)
+            tokens = torch.cat([dino(images.whole(part)).float() for part in sample.split(96)])
+            self._class = tokens[:, 0].mean(0), tokens[:, 0].std(0)
+            cells = patch_map(tokens)
+            self._cells = (
+                cells.mean((0, 2, 3), keepdim=True),
+                cells.transpose(0, 1).flatten(1).std(1)[:, None, None],
+            )
 
     def rate(self, name: str) -> float:
-        return 1e-3 if not name.startswith("student.") else 7e-4 if self.student.is_lite else 5e-4
+        return 7e-4 if name.startswith("lite.") else 1e-3
 
     def train(self, mode: bool = True) -> "_Encoder":
         super().train(mode)
-        if getattr(self, "fixed_statistics", False) or not self.student.is_lite:
+        if getattr(self, "fixed_statistics", False):
             for module in self.modules():
                 if isinstance(module, nn.BatchNorm2d):
                     module.eval()
         return self
 
     def loss(self, indices: Tensor) -> Tensor:
-        x, (reader,) = self.images.changed(indices, _FEATURE_CROP), self._reader
-        share = torch.rand(len(indices), 1, 1, 1, device=x.device)
-        share = torch.where(torch.rand_like(share) < 0.75, torch.ones_like(share), share)
-        x = x * share + x.flip(0) * (1 - share)
-        whole, cells = self._features(x)
-        features = self.student(x)
-        own_whole = self.whole(features.mean((2, 3))).float()
-        own_cells = functional.pixel_shuffle(self.map(features), 2).float()
-        loss = 2 * functional.mse_loss(own_cells, functional.adaptive_avg_pool2d(cells, 14))
-        loss = loss + functional.mse_loss(own_whole, whole)
-        tokens = self.images.captions[indices, torch.randint(_CAPTIONS, (len(indices),), device=x.device)]
-        known = (tokens[:, 1:] != PAD).float()
-        found, objects = [], []
-        for given in (_read(whole, cells), _read(own_whole, own_cells)):
-            logits = reader.decoder(reader.decoder.memory(given), tokens[:, :-1]).float()
-            found.append(logits.log_softmax(-1))
-            objects.append(reader.object_logits(given).float())
-        words = functional.kl_div(found[1], found[0], reduction="none", log_target=True).sum(-1)
-        seen = functional.binary_cross_entropy_with_logits(objects[1], objects[0].sigmoid(), reduction="none")
-        return loss + (words * known).sum() / known.sum() + 0.05 * seen.sum(1).mean()
+        half = len(indices) // 2
+        first, second = indices[:half], indices[half:]
+        mixed = self.images.changed(second, _FEATURE_CROP)
+        share = torch.rand(len(second), 1, 1, 1, device=mixed.device)
+        share = torch.where(torch.rand_like(share) < 0.5, torch.ones_like(share), share)
+        x = torch.cat([self.images.changed(first, _CROP), mixed * share + mixed.flip(0) * (1 - share)])
+        with torch.no_grad():
+            tokens = self._dino[0](x).float()
+        expected = functional.adaptive_avg_pool2d((patch_map(tokens) - self._cells[0]) / self._cells[1], 14)
+        features = self.lite(x)
+        given = functional.pixel_shuffle(self.map(features), 2).float()
+        loss = 2 * functional.mse_loss(given, expected)
+        pooled = self.whole(features.mean((2, 3))).float()
+        loss = loss + functional.mse_loss(pooled, (tokens[:, 0] - self._class[0]) / self._class[1])
+        chosen = torch.randint(_CAPTIONS, (half, 2), device=x.device)
+        captions = self.images.captions[first[:, None], chosen]
+        words = self.decoder.loss(features[:half].flatten(2).transpose(1, 2), captions, 0.1)
+        logits = self.objects(features[:half].mean((2, 3)))
+        return loss + 0.5 * words + 0.03 * self.images.object_loss(logits, first)
 
     def write(self, path: Path) -> None:
         """Writes the weights of the encoder under timm's names."""
-        atomic_write(path, save(self.student.state()))
+        state = self.lite.network.state_dict()
+        kept = {name: values.cpu().contiguous() for name, values in state.items() if "classifier" not in name}
+        atomic_write(path, save(kept))
 
 
-def _train(trainer: _Captioner | _Reader | _Encoder, images: _Images, epochs: int) -> None:
+def _train(trainer: _Captioner | _Encoder, images: _Images, epochs: int) -> None:
     """Trains with AdamW and a cosine schedule; the result are the moving averages of the weights."""
     trainer.to(images.device)
     groups = [
